@@ -1,0 +1,56 @@
+# Flags and helpers shared by every folder.
+find_package(Threads REQUIRED)
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(gigaknn_settings INTERFACE)
+target_include_directories(gigaknn_settings INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+# No contraction: the canonical distance has one order and one rounding on every compiler and machine.
+target_compile_options(gigaknn_settings INTERFACE -Wall -Wextra -ffp-contract=off)
+if(GIGAKNN_WERROR)
+  target_compile_options(gigaknn_settings INTERFACE -Werror)
+endif()
+if(GIGAKNN_TINY_TILES)
+  target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_TINY_TILES=1)
+endif()
+if(GIGAKNN_SANITIZE)
+  target_compile_options(gigaknn_settings INTERFACE -fsanitize=${GIGAKNN_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(gigaknn_settings INTERFACE -fsanitize=${GIGAKNN_SANITIZE})
+endif()
+if(GIGAKNN_FUZZ)
+  target_compile_options(gigaknn_settings INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# One target a folder, which links to the folders on its left and to nothing else:
+#   gigaknn_layer(io SOURCES a.cpp b.cpp LINKS gigaknn_core)
+function(gigaknn_layer name)
+  cmake_parse_arguments(LAYER "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(gigaknn_${name} STATIC ${LAYER_SOURCES})
+  target_link_libraries(gigaknn_${name} PUBLIC gigaknn_settings ${LAYER_LINKS} PRIVATE ${LAYER_PRIVATE_LINKS})
+  set_property(GLOBAL APPEND PROPERTY GIGAKNN_LAYERS gigaknn_${name})
+endfunction()
+
+# gigaknn_test(select_test LINKS gigaknn_ops): GoogleTest program from select_test.cpp beside its source,
+# one ctest entry a case.
+function(gigaknn_test name)
+  if(NOT GIGAKNN_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(TEST "" "" "LINKS;SOURCES" ${ARGN})
+  if(NOT TEST_SOURCES)
+    set(TEST_SOURCES ${name}.cpp)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+endfunction()
+
+if(GIGAKNN_TESTS)
+  enable_testing()
+  include(GoogleTest)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,38 @@
+// Vector files, opened as one matrix.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include <gigaknn/matrix.hpp>
+
+namespace gigaknn {
+
+/// A read-only set of vectors from one file, or from a directory of shards of one format in name order.
+///
+/// Formats by extension: .fvecs .bvecs .ivecs; .fbin .hbin .u8bin .i8bin .ibin; .npy; IDX (also .gz).
+/// Dense formats are memory-mapped and never copied; IDX.gz is unpacked, *vecs are viewed with a stride;
+/// shards that cannot be viewed as one matrix are gathered into memory.
+/// Copies share the mapping, which lives as long as any of them.
+class Dataset {
+ public:
+  /// Throws Error: io (missing, unreadable), corrupt_file (with file, offset and reason), unsupported.
+  static Dataset open(const std::filesystem::path& path);
+  /// Takes ownership of vectors made in memory.
+  static Dataset from(Matrix matrix);
+
+  MatrixRef matrix() const { return matrix_; }
+  operator MatrixRef() const { return matrix_; }
+  /// Height and width, where the file says that rows are images (IDX of rank 3); else 0, 0.
+  int image_height() const { return image_height_; }
+  int image_width() const { return image_width_; }
+
+ private:
+  friend class DatasetReader;
+  std::shared_ptr<const void> owner_;
+  MatrixRef matrix_;
+  int image_height_ = 0;
+  int image_width_ = 0;
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,43 @@
+// Recall: of a result against its truth, of a graph on a sample.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gigaknn/graph.hpp>
+#include <gigaknn/ids.hpp>
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+namespace gigaknn {
+
+/// A recall with its 95 % interval. `low == value == high` where every row was looked at.
+struct Recall {
+  std::int64_t at = 0;  ///< the k of k-recall@k
+  double value = 0;
+  double low = 0;
+  double high = 0;
+  std::int64_t sampled = 0;  ///< queries looked at
+};
+
+/// Fraction of the `at` true neighbours that stand among the first `at` of the result. Where both have
+/// distances, an entry as near as the at-th true neighbour is a hit whatever its id (ties).
+Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric);
+/// R@r: fraction of the queries whose true nearest neighbour stands among the first r of the result.
+double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric);
+
+/// Recall of `graph` on `sample` rows chosen by `seed`, against an exact search; Wilson's 95 % interval.
+Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample, std::uint64_t seed,
+                      const Run& run = {});
+
+/// Compares `sample` rows of a result with an independent float64 linear scan that shares no code with the
+/// engine. Returns the number of entries that differ in id or distance bits.
+struct Verification {
+  std::int64_t rows = 0;
+  std::int64_t entries = 0;
+  std::int64_t different = 0;
+};
+Verification verify_sample(const Neighbors& result, MatrixRef queries, MatrixRef base, Metric metric,
+                           bool self_excluded, std::int64_t sample, std::uint64_t seed, const Run& run = {});
+
+}  // namespace gigaknn

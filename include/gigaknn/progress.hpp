@@ -1,0 +1,45 @@
+// How a long call is watched, limited and stopped.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+namespace gigaknn {
+
+/// Watches a long call and can stop it. Thread-safe; the callback may come from any thread, one at a time.
+class Progress {
+ public:
+  using Callback = std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)>;
+
+  Progress() = default;
+  explicit Progress(Callback callback) : callback_(std::move(callback)) {}
+
+  /// The running call throws Error: cancelled soon after. Safe inside a signal handler.
+  void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way.
+  void report(std::string_view stage, std::int64_t done, std::int64_t total) {
+    if (!callback_ || busy_.exchange(true, std::memory_order_acquire)) return;
+    callback_(stage, done, total);
+    busy_.store(false, std::memory_order_release);
+  }
+
+ private:
+  Callback callback_;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> busy_{false};
+};
+
+/// How one call runs. Everything has a default, and no result depends on any of it.
+struct Run {
+  int threads = 0;                 ///< 0: what the affinity mask and the cgroup allow
+  Progress* progress = nullptr;    ///< may be null; must outlive the call
+  std::size_t memory_bytes = 0;    ///< budget for all that the call allocates; 0: what the host has free
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,115 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include <gigaknn/error.hpp>
+#include <gigaknn/metric.hpp>
+
+#include "core/half.hpp"
+#include "core/neighbor.hpp"
+#include "core/random.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+TEST(Neighbor, order_is_value_then_row_and_nan_last) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float values[] = {-inf, -3e38f, -1.5f, -1e-45f, 0.0f, 1e-45f, 1.0f, 3e38f, inf, std::nanf("")};
+  for (std::size_t i = 0; i + 1 < std::size(values); ++i) {
+    EXPECT_LT(pack_neighbor(values[i], 9), pack_neighbor(values[i + 1], 0)) << values[i];
+    EXPECT_LT(pack_neighbor(values[i], 8), pack_neighbor(values[i], 9));
+    EXPECT_EQ(key_of(pack_neighbor(values[i], 7)), values[i]);
+    EXPECT_EQ(row_of(pack_neighbor(values[i], 7)), 7u);
+  }
+  EXPECT_TRUE(std::isnan(key_of(pack_neighbor(std::nanf(""), 1))));
+  EXPECT_LT(pack_neighbor(std::nanf(""), 0xFFFFFFFE), no_neighbor);
+  EXPECT_EQ(pack_neighbor(-0.0f, 1), pack_neighbor(0.0f, 1));
+}
+
+TEST(Half, every_half_survives_the_way_through_float) {
+  for (std::uint32_t h = 0; h < 65536; ++h) {
+    const float f = float_of_half(static_cast<std::uint16_t>(h));
+    if (std::isnan(f)) {
+      EXPECT_TRUE(std::isnan(float_of_half(half_of_float(f))));
+    } else {
+      EXPECT_EQ(half_of_float(f), h);
+    }
+  }
+}
+
+TEST(Half, rounds_to_the_nearest_even) {
+  EXPECT_EQ(half_of_float(1.0f + 0x1p-11f), half_of_float(1.0f));
+  EXPECT_EQ(float_of_half(half_of_float(1.0f + 3 * 0x1p-11f)), 1.0f + 0x1p-9f);
+  EXPECT_EQ(float_of_half(half_of_float(65519.0f)), 65504.0f);
+  EXPECT_TRUE(std::isinf(float_of_half(half_of_float(65520.0f))));
+  EXPECT_EQ(half_of_float(0x1p-25f), 0);
+  EXPECT_EQ(half_of_float(0x1.8p-25f), 1);
+}
+
+TEST(Metric, every_name_leads_back_and_an_unknown_one_lists_them) {
+  for (Metric metric : all_metrics()) EXPECT_EQ(metric_of(name_of(metric)), metric);
+  try {
+    metric_of("L2");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::invalid_argument);
+    EXPECT_NE(std::string(error.what()).find("'L2': must be one of l2, euclidean"), std::string::npos);
+  }
+}
+
+TEST(Threads, chunks_cover_the_range_once_and_workers_are_exclusive) {
+  for (int threads : {1, 2, 5}) {
+    for (std::int64_t count : {0, 1, 7, 1000}) {
+      Run run;
+      run.threads = threads;
+      std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
+      std::vector<std::atomic<int>> busy(static_cast<std::size_t>(threads));
+      parallel_for(run, count, 3, [&](std::int64_t begin, std::int64_t end, int worker) {
+        EXPECT_EQ(busy[static_cast<std::size_t>(worker)].fetch_add(1), 0);
+        for (std::int64_t i = begin; i < end; ++i) seen[static_cast<std::size_t>(i)]++;
+        busy[static_cast<std::size_t>(worker)].fetch_sub(1);
+      });
+      for (const auto& s : seen) EXPECT_EQ(s.load(), 1);
+    }
+  }
+}
+
+TEST(Threads, an_exception_reaches_the_caller) {
+  Run run;
+  run.threads = 3;
+  EXPECT_THROW(parallel_for(run, 100, 1,
+                            [](std::int64_t begin, std::int64_t, int) {
+                              if (begin == 40) throw std::runtime_error("x");
+                            }),
+               std::runtime_error);
+}
+
+TEST(Threads, a_cancelled_loop_throws_cancelled) {
+  Progress progress;
+  Run run;
+  run.progress = &progress;
+  try {
+    parallel_for(run, 1000, 1, [&](std::int64_t begin, std::int64_t, int) {
+      if (begin == 3) progress.cancel();
+    });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::cancelled);
+  }
+}
+
+TEST(Random, is_uniform_and_depends_on_every_argument) {
+  double sum = 0;
+  for (std::uint64_t i = 0; i < 100000; ++i) sum += random_unit(1, 2, i);
+  EXPECT_NEAR(sum / 100000, 0.5, 0.005);
+  EXPECT_NE(random_bits(1, 2, 3), random_bits(1, 2, 4));
+  EXPECT_NE(random_bits(1, 2, 3), random_bits(1, 3, 3));
+  EXPECT_NE(random_bits(1, 2, 3), random_bits(2, 2, 3));
+  for (std::uint64_t i = 0; i < 1000; ++i) EXPECT_LT(random_below(7, 1, 1, i), 7u);
+}
+
+}  // namespace
+}  // namespace gigaknn

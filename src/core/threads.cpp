@@ -1,0 +1,89 @@
+#include "core/threads.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include <gigaknn/device.hpp>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include "core/require.hpp"
+
+namespace gigaknn {
+namespace {
+
+// cgroup v2 `cpu.max` is "quota period" or "max period"; v1 has one number a file, quota -1 for none.
+int cgroup_threads() {
+  double quota = 0;
+  double period = 0;
+  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file) {
+    std::string first;
+    if (!(file >> first >> period) || first == "max") return 0;
+    quota = std::atof(first.c_str());
+  } else {
+    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+    std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    if (!(quota_file >> quota) || !(period_file >> period)) return 0;
+  }
+  return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(quota / period))) : 0;
+}
+
+int find_available_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int count = 1;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) count = std::max(1, CPU_COUNT(&set));
+  const int limit = cgroup_threads();
+  return limit > 0 ? std::min(count, limit) : count;
+}
+
+}  // namespace
+
+int available_threads() {
+  static const int count = find_available_threads();
+  return count;
+}
+
+int threads_of(const Run& run) { return run.threads > 0 ? run.threads : available_threads(); }
+
+void check_cancelled(const Run& run) {
+  if (run.progress && run.progress->cancelled()) fail(Fault::cancelled, "cancelled");
+}
+
+void parallel_for(const Run& run, std::int64_t count, std::int64_t grain,
+                  const std::function<void(std::int64_t, std::int64_t, int)>& body) {
+  check_cancelled(run);
+  if (count <= 0) return;
+  grain = std::max<std::int64_t>(1, grain);
+  const std::int64_t chunks = (count + grain - 1) / grain;
+  const int workers = static_cast<int>(std::min<std::int64_t>(threads_of(run), chunks));
+  // A shared counter hands out chunks in order, so that work tables sorted by cost or by need start first.
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&](int worker) {
+    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) {
+      check_cancelled(run);
+      try {
+        body(chunk * grain, std::min(count, (chunk + 1) * grain), worker);
+      } catch (...) {
+        next.store(chunks, std::memory_order_relaxed);
+        throw;
+      }
+    }
+  };
+  if (workers == 1) {
+    work(0);
+  } else {
+    oneapi::tbb::task_arena arena(workers);
+    arena.execute([&] {
+      oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner());
+    });
+  }
+  check_cancelled(run);
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,8 @@
+#include <gigaknn/gigaknn.hpp>
+
+namespace gigaknn {
+
+const char* version() { return GIGAKNN_VERSION; }
+const char* commit() { return GIGAKNN_COMMIT; }
+
+}  // namespace gigaknn

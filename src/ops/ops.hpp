@@ -1,0 +1,102 @@
+// The waist: what a method may ask of a device. Above it nobody knows what a GPU is; below it nobody knows
+// what an index is.
+//
+//   base MatrixRef [n, d] --prepare--> PreparedRows (owned by the device: norms, packed codes, bounds)
+//   queries MatrixRef [q, d] + PreparedRows --nearest_rows--> NeighborsOut ids, distances [q, k]
+//   PreparedRows --self_nearest--> NeighborsOut [n, k], row i without i itself
+//
+// Contracts that hold for every op:
+//   - Values are the canonical distances of metric.hpp; the order is value, then id; NaN is farthest.
+//   - Lists shorter than k end in no_row beside +inf (inner_product: -inf).
+//   - Results are the same bits on every device, instruction set, thread count and tile size.
+//   - A cancelled call throws Error: cancelled; its outputs are then unspecified.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gigaknn/ids.hpp>
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
+
+namespace gigaknn {
+
+/// Where an op writes lists of k neighbours; host memory, [rows, k] each, dense.
+struct NeighborsOut {
+  RowId* ids = nullptr;
+  float* distances = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t k = 0;
+
+  NeighborsOut() = default;
+  explicit NeighborsOut(Neighbors& lists)
+      : ids(lists.ids.data()), distances(lists.distances.data()), rows(lists.queries), k(lists.k) {}
+};
+
+/// A base in the form a device searches fastest. Opaque; lives in `space()`; borrows the matrix it was
+/// made from, which must outlive it. Made and used by one device only.
+class PreparedRows {
+ public:
+  virtual ~PreparedRows() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t cols() const = 0;
+  virtual DType dtype() const = 0;
+  virtual Metric metric() const = 0;
+  virtual MemorySpace space() const = 0;
+  virtual std::size_t bytes() const = 0;  ///< what it allocated
+  /// One line for people: which filter was chosen and why ("int8, 96 of 784 dims, 0.9 % survive").
+  virtual std::string description() const = 0;
+};
+
+/// What a preparation is tuned for; no result depends on it.
+struct PrepareHints {
+  std::int64_t k = 10;
+  std::int64_t queries = 10000;   ///< rows that will be searched in all
+  std::int64_t batch = 10000;     ///< rows of one call
+  bool self = false;              ///< the base will be searched with itself
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual std::string name() const = 0;  ///< "cpu"
+  virtual std::string isa() const = 0;   ///< "avx512vnni", "avx2", "generic"
+
+  /// Prepares `base` [n, d], 1 <= n < 2^32 - 1, for searches by `metric`.
+  /// Rows with NaN or infinity, and zero rows under cosine, are farthest from everything.
+  /// Throws Error: invalid_argument, unsupported (dtype under metric), out_of_memory.
+  virtual std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
+                                                const Run& run) const = 0;
+
+  /// The most bytes that `prepare` and one later call of `nearest_rows` or `self_nearest` allocate for
+  /// [n, d] `dtype` rows, results not counted.
+  virtual std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                   const PrepareHints& hints, int threads) const = 0;
+
+  /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
+  /// of the base and does not count as its own neighbour.
+  virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
+                            const Run& run, std::int64_t first_self = -1) const = 0;
+
+  /// The k nearest other rows of every row: each pair is looked at once.
+  virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
+                            const Run& run) const = 0;
+
+  /// All rows with value <= radius (inner_product: >= radius), nearest first.
+  virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,
+                                        const Run& run) const = 0;
+
+  /// Canonical distances: out[i] = distance(queries row i, base row ids[i]); +inf beside no_row.
+  virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+                              const Run& run) const = 0;
+};
+
+/// The ops of a device; throws Error: device where there is none of that name (with the list of names).
+const Ops& ops_of(const std::string& device);
+
+}  // namespace gigaknn
