@@ -32,6 +32,12 @@ function(gigaknn_layer name)
   add_library(gigaknn_${name} STATIC ${LAYER_SOURCES})
   target_link_libraries(gigaknn_${name} PUBLIC gigaknn_settings ${LAYER_LINKS} PRIVATE ${LAYER_PRIVATE_LINKS})
   set_property(GLOBAL APPEND PROPERTY GIGAKNN_LAYERS gigaknn_${name})
+  # What the installed archive needs besides itself (library.cmake).
+  foreach(link ${LAYER_LINKS} ${LAYER_PRIVATE_LINKS})
+    if(NOT link MATCHES "^gigaknn_")
+      set_property(GLOBAL APPEND PROPERTY GIGAKNN_FOREIGN_LINKS ${link})
+    endif()
+  endforeach()
 endfunction()
 
 # gigaknn_test(select_test LINKS gigaknn_ops): GoogleTest program from select_test.cpp beside its source,
