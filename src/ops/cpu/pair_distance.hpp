@@ -1,0 +1,59 @@
+// The key of one pair of rows, by the canonical distance, for any metric and dtype.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "ops/cpu/row_kernels.hpp"
+
+namespace gigaknn::cpu {
+
+/// What is known of the rows of one matrix before any pair is looked at.
+struct RowFacts {
+  std::vector<double> squared_norms;  ///< [n], cosine alone
+  std::vector<std::uint8_t> far;      ///< [n] 1: farthest from everything (NaN, infinity; zero under cosine)
+  std::int64_t far_count = 0;
+};
+
+/// Computes keys (smaller is nearer) of pairs of rows of equal dtype and length.
+class PairDistance {
+ public:
+  PairDistance(const RowKernels& kernels, Metric metric, DType dtype, std::int64_t d)
+      : kernels_(&kernels), metric_(metric), dtype_(dtype), d_(d) {}
+
+  RowFacts facts_of(MatrixRef rows, const Run& run) const;
+
+  /// f16 and, for metrics with no integer form, bytes: rows are widened to f32 before `key` sees them.
+  bool widens() const {
+    return dtype_ == DType::f16 || (dtype_ != DType::f32 && (metric_ == Metric::chi2 ||
+           metric_ == Metric::hellinger || metric_ == Metric::linf));
+  }
+  /// `row` itself, or its widened copy in `scratch` [d].
+  const void* readable(const std::byte* row, float* scratch) const;
+  /// Key of two readable rows; norms are read under cosine alone.
+  float key(const void* x, const void* y, double x_squared = 0, double y_squared = 0) const;
+
+  Metric metric() const { return metric_; }
+  DType dtype() const { return dtype_; }
+  std::int64_t d() const { return d_; }
+  const RowKernels& kernels() const { return *kernels_; }
+
+ private:
+  double squared_norm(const void* x) const;
+  float float_key(const float* x, const float* y, double x_squared, double y_squared) const;
+
+  const RowKernels* kernels_;
+  Metric metric_;
+  DType dtype_;
+  std::int64_t d_;
+};
+
+/// Widens d elements of any vector dtype to f32, exactly.
+void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* to, std::int64_t d);
+
+}  // namespace gigaknn::cpu

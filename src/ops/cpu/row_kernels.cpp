@@ -1,0 +1,326 @@
+// One source for every instruction set (Highway): compiled once a target by foreach_target.h.
+//
+// f32 rows are widened to f64 lane by lane: accumulator j holds the elements i with i % 32 == j, so with N
+// lanes a register r holds the accumulators [r N, r N + N), and the order of canonical.hpp comes for free.
+#include "ops/cpu/row_kernels.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "core/half.hpp"
+#include "ops/canonical.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/row_kernels.cpp"
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256)
+#define HWY_WANT_AVX3_DL
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace gigaknn::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F64 = hn::CappedTag<double, 8>;
+using F32Half = hn::Rebind<float, F64>;
+
+constexpr std::int64_t lanes = canonical_lanes;
+
+HWY_ATTR double sum_lanes(double* sums) {
+  for (int s = canonical_lanes / 2; s > 0; s /= 2) {
+    for (int j = 0; j < s; ++j) sums[j] += sums[j + s];
+  }
+  return sums[0];
+}
+
+// Adds term(x, y) of every element to its accumulator. Term has one body for vectors, one for scalars.
+template <class Term>
+HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const Term& term) {
+  constexpr F64 f64;
+  constexpr F32Half f32;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f64));
+  constexpr int registers = static_cast<int>(lanes / n);
+  alignas(64) double sums[lanes];
+  auto full = d / lanes * lanes;
+  if constexpr (registers == 4) {
+    auto a0 = hn::Zero(f64), a1 = a0, a2 = a0, a3 = a0;
+    const auto step = [&](auto& a, std::int64_t i) HWY_ATTR {
+      a = hn::Add(a, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i)), hn::PromoteTo(f64, hn::LoadU(f32, y + i))));
+    };
+    for (std::int64_t i = 0; i < full; i += lanes) {
+      step(a0, i);
+      step(a1, i + n);
+      step(a2, i + 2 * n);
+      step(a3, i + 3 * n);
+    }
+    hn::Store(a0, f64, sums);
+    hn::Store(a1, f64, sums + n);
+    hn::Store(a2, f64, sums + 2 * n);
+    hn::Store(a3, f64, sums + 3 * n);
+  } else {
+    // Fewer lanes: the same accumulators, a few at a time, over the rows again (rows are in L1).
+    for (std::int64_t j = 0; j < lanes; j += 2 * n) {
+      auto a0 = hn::Zero(f64), a1 = a0;
+      for (std::int64_t i = j; i < full; i += lanes) {
+        a0 = hn::Add(a0, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i)),
+                              hn::PromoteTo(f64, hn::LoadU(f32, y + i))));
+        a1 = hn::Add(a1, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i + n)),
+                              hn::PromoteTo(f64, hn::LoadU(f32, y + i + n))));
+      }
+      hn::Store(a0, f64, sums + j);
+      hn::Store(a1, f64, sums + j + n);
+    }
+  }
+  for (std::int64_t i = full; i < d; ++i) {
+    sums[i - full] += term(static_cast<double>(x[i]), static_cast<double>(y[i]));
+  }
+  return sum_lanes(sums);
+}
+
+struct SquaredDifference {
+  template <class V>
+  HWY_ATTR V operator()(V x, V y) const {
+    const V difference = hn::Sub(x, y);
+    return hn::Mul(difference, difference);
+  }
+  double operator()(double x, double y) const { return (x - y) * (x - y); }
+};
+struct Product {
+  template <class V>
+  HWY_ATTR V operator()(V x, V y) const { return hn::Mul(x, y); }
+  double operator()(double x, double y) const { return x * y; }
+};
+struct AbsoluteDifference {
+  template <class V>
+  HWY_ATTR V operator()(V x, V y) const { return hn::Abs(hn::Sub(x, y)); }
+  double operator()(double x, double y) const { return std::abs(x - y); }
+};
+struct ChiSquared {
+  template <class V>
+  HWY_ATTR V operator()(V x, V y) const {
+    const V difference = hn::Sub(x, y);
+    const V total = hn::Add(x, y);
+    const auto both_zero = hn::Eq(total, hn::Zero(F64()));
+    return hn::IfThenZeroElse(both_zero, hn::Div(hn::Mul(difference, difference), total));
+  }
+  double operator()(double x, double y) const {
+    return x + y == 0 ? 0.0 : (x - y) * (x - y) / (x + y);
+  }
+};
+struct RootDifference {
+  template <class V>
+  HWY_ATTR V operator()(V x, V y) const {
+    const V difference = hn::Sub(hn::Sqrt(x), hn::Sqrt(y));
+    return hn::Mul(difference, difference);
+  }
+  double operator()(double x, double y) const {
+    const double difference = std::sqrt(x) - std::sqrt(y);
+    return difference * difference;
+  }
+};
+
+HWY_ATTR double l2_f32(const float* x, const float* y, std::int64_t d) {
+  return sum_terms(x, y, d, SquaredDifference());
+}
+HWY_ATTR double dot_f32(const float* x, const float* y, std::int64_t d) {
+  return sum_terms(x, y, d, Product());
+}
+HWY_ATTR double l1_f32(const float* x, const float* y, std::int64_t d) {
+  return sum_terms(x, y, d, AbsoluteDifference());
+}
+HWY_ATTR double chi2_f32(const float* x, const float* y, std::int64_t d) {
+  return sum_terms(x, y, d, ChiSquared());
+}
+HWY_ATTR double hellinger_f32(const float* x, const float* y, std::int64_t d) {
+  return sum_terms(x, y, d, RootDifference());
+}
+
+HWY_ATTR double linf_f32(const float* x, const float* y, std::int64_t d) {
+  constexpr F64 f64;
+  constexpr F32Half f32;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f64));
+  auto largest = hn::Zero(f64);
+  std::int64_t i = 0;
+  for (; i + n <= d; i += n) {
+    const auto difference =
+        hn::Sub(hn::PromoteTo(f64, hn::LoadU(f32, x + i)), hn::PromoteTo(f64, hn::LoadU(f32, y + i)));
+    largest = hn::Max(largest, hn::Abs(difference));
+  }
+  double result = hn::GetLane(hn::MaxOfLanes(f64, largest));
+  for (; i < d; ++i) {
+    const double difference = std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
+    result = difference > result ? difference : result;
+  }
+  return result;
+}
+
+using I16 = hn::CappedTag<std::int16_t, 32>;
+using I32 = hn::Repartition<std::int32_t, I16>;
+
+// A step adds at most 2 * 255^2 to a 32-bit lane; 2^9 steps of 16 lanes sum below 2^31.
+constexpr std::int64_t steps_before_overflow = std::int64_t{1} << 9;
+
+// Sums terms of 16-bit lanes, which Widen makes from bytes, into 32 bits and those into 64.
+template <class T, class Step, class Scalar>
+HWY_ATTR std::int64_t sum_integers(const T* x, const T* y, std::int64_t d, const Step& step,
+                                   const Scalar& scalar) {
+  constexpr I16 i16;
+  constexpr I32 i32;
+  constexpr hn::Rebind<T, I16> bytes;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(i16));
+  std::int64_t total = 0;
+  std::int64_t i = 0;
+  while (i + n <= d) {
+    const std::int64_t end = i + (d - i < n * steps_before_overflow ? d - i : n * steps_before_overflow);
+    auto even = hn::Zero(i32);
+    auto odd = hn::Zero(i32);
+    for (; i + n <= end; i += n) {
+      step(hn::PromoteTo(i16, hn::LoadU(bytes, x + i)), hn::PromoteTo(i16, hn::LoadU(bytes, y + i)), even,
+           odd);
+    }
+    total += hn::GetLane(hn::SumOfLanes(i32, even));
+    total += hn::GetLane(hn::SumOfLanes(i32, odd));
+  }
+  for (; i < d; ++i) total += scalar(static_cast<int>(x[i]), static_cast<int>(y[i]));
+  return total;
+}
+
+struct SquareStep {
+  template <class V, class A>
+  HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
+    const V difference = hn::Sub(x, y);
+    even = hn::ReorderWidenMulAccumulate(I32(), difference, difference, even, odd);
+  }
+};
+struct DotStep {
+  template <class V, class A>
+  HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
+    even = hn::ReorderWidenMulAccumulate(I32(), x, y, even, odd);
+  }
+};
+struct L1Step {
+  template <class V, class A>
+  HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
+    even = hn::ReorderWidenMulAccumulate(I32(), hn::Abs(hn::Sub(x, y)), hn::Set(I16(), 1), even, odd);
+  }
+};
+
+template <class T>
+HWY_ATTR std::int64_t l2_bytes(const T* x, const T* y, std::int64_t d) {
+  return sum_integers(x, y, d, SquareStep(), [](int a, int b) { return (a - b) * (a - b); });
+}
+template <class T>
+HWY_ATTR std::int64_t dot_bytes(const T* x, const T* y, std::int64_t d) {
+  return sum_integers(x, y, d, DotStep(), [](int a, int b) { return a * b; });
+}
+template <class T>
+HWY_ATTR std::int64_t l1_bytes(const T* x, const T* y, std::int64_t d) {
+  return sum_integers(x, y, d, L1Step(), [](int a, int b) { return a > b ? a - b : b - a; });
+}
+
+template <class Combine>
+HWY_ATTR std::int64_t count_words(const std::uint8_t* x, const std::uint8_t* y, std::int64_t bytes,
+                                  const Combine& combine) {
+  std::int64_t total = 0;
+  std::int64_t i = 0;
+  for (; i < bytes; i += 8) {
+    const std::size_t size = static_cast<std::size_t>(bytes - i < 8 ? bytes - i : 8);
+    std::uint64_t a = 0;
+    std::uint64_t b = 0;
+    std::memcpy(&a, x + i, size);
+    std::memcpy(&b, y + i, size);
+    total += __builtin_popcountll(combine(a, b));
+  }
+  return total;
+}
+HWY_ATTR std::int64_t hamming(const std::uint8_t* x, const std::uint8_t* y, std::int64_t bytes) {
+  return count_words(x, y, bytes, [](std::uint64_t a, std::uint64_t b) { return a ^ b; });
+}
+HWY_ATTR BitCounts count_bits(const std::uint8_t* x, const std::uint8_t* y, std::int64_t bytes) {
+  return {count_words(x, y, bytes, [](std::uint64_t a, std::uint64_t b) { return a & b; }),
+          count_words(x, y, bytes, [](std::uint64_t a, std::uint64_t b) { return a | b; })};
+}
+
+using F32 = hn::CappedTag<float, 16>;
+
+// 4 accumulators: FMA latency 4, one or two ports.
+template <bool squared_difference>
+HWY_ATTR float fast_sum(const float* x, const float* y, std::int64_t d) {
+  constexpr F32 f32;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));
+  auto a0 = hn::Zero(f32), a1 = a0, a2 = a0, a3 = a0;
+  const auto step = [&](auto& a, std::int64_t i) HWY_ATTR {
+    const auto u = hn::LoadU(f32, x + i);
+    const auto v = hn::LoadU(f32, y + i);
+    if constexpr (squared_difference) {
+      const auto difference = hn::Sub(u, v);
+      a = hn::MulAdd(difference, difference, a);
+    } else {
+      a = hn::MulAdd(u, v, a);
+    }
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * n <= d; i += 4 * n) {
+    step(a0, i);
+    step(a1, i + n);
+    step(a2, i + 2 * n);
+    step(a3, i + 3 * n);
+  }
+  for (; i + n <= d; i += n) step(a0, i);
+  float sum = hn::GetLane(hn::SumOfLanes(f32, hn::Add(hn::Add(a0, a1), hn::Add(a2, a3))));
+  for (; i < d; ++i) sum += squared_difference ? (x[i] - y[i]) * (x[i] - y[i]) : x[i] * y[i];
+  return sum;
+}
+HWY_ATTR float fast_l2_f32(const float* x, const float* y, std::int64_t d) { return fast_sum<true>(x, y, d); }
+HWY_ATTR float fast_dot_f32(const float* x, const float* y, std::int64_t d) {
+  return fast_sum<false>(x, y, d);
+}
+
+HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_EMU128
+  constexpr F32 f32;
+  constexpr hn::Rebind<hwy::float16_t, F32> f16;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));
+  for (; i + n <= d; i += n) {
+    hn::StoreU(hn::PromoteTo(f32, hn::LoadU(f16, reinterpret_cast<const hwy::float16_t*>(from + i))), f32,
+               to + i);
+  }
+#endif
+  for (; i < d; ++i) to[i] = float_of_half(from[i]);
+}
+
+const RowKernels* table() {
+  static constexpr RowKernels kernels{
+      l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32,
+      l2_bytes<std::uint8_t>, dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, l2_bytes<std::int8_t>,
+      dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32,
+      widen_f16};
+  return &kernels;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace gigaknn::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gigaknn::cpu {
+
+const RowKernels* row_kernels(Isa isa) {
+  [[maybe_unused]] const auto supported = hwy::SupportedTargets();
+  switch (isa) {
+    case Isa::generic: return HWY_STATIC_DISPATCH(table)();
+#if HWY_TARGETS & HWY_AVX2
+    case Isa::avx2: return supported & HWY_AVX2 ? N_AVX2::table() : nullptr;
+#endif
+#if HWY_TARGETS & HWY_AVX3_DL
+    case Isa::avx512vnni: return supported & HWY_AVX3_DL ? N_AVX3_DL::table() : nullptr;
+#endif
+    default: return nullptr;
+  }
+}
+
+}  // namespace gigaknn::cpu
+#endif
