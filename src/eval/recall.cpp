@@ -1,0 +1,159 @@
+// Recall: which of the true neighbours a result has.
+//
+//   result [q, k], truth [q, k'] --TruthForm--> a test "as near as" --count_hits--> RowHits [q]
+//     --recall_of_rows--> Recall with its interval
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <gigaknn/eval.hpp>
+
+#include "core/require.hpp"
+#include "eval/interval.hpp"
+#include "eval/sample.hpp"
+#include "eval/truth_form.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+namespace {
+
+bool has_distances(const Neighbors& lists) {
+  return !lists.ids.empty() && lists.distances.size() == lists.ids.size();
+}
+
+// None where either side has ids only.
+std::optional<TruthForm> form_of(const Neighbors& result, const Neighbors& truth, Metric metric) {
+  if (!has_distances(result) || !has_distances(truth)) return std::nullopt;
+  return TruthForm::of(result, truth, metric);
+}
+
+void require_depth(const char* name, const char* side, std::int64_t depth, std::int64_t k) {
+  require(depth >= 1 && depth <= k, Fault::invalid_argument, name, " is ", depth, ", must be in [1, ", k,
+          "], the neighbours a row of the ", side);
+}
+
+void require_same_queries(const Neighbors& result, const Neighbors& truth) {
+  require(result.queries == truth.queries, Fault::invalid_argument, "the result has ", result.queries,
+          " rows, the truth ", truth.queries, ": they must be of the same queries");
+}
+
+// How many of the first `wanted` of the truth's row stand among the first `found` of the result's, each id
+// counted once. An entry as near as the last one wanted counts too: which of equals is listed is chance.
+RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t row, std::int64_t found,
+                   std::int64_t wanted, const std::optional<TruthForm>& form) {
+  const auto first_true = truth.ids.begin() + row * truth.k;
+  std::vector<RowId> true_ids(first_true, first_true + wanted);
+  while (!true_ids.empty() && true_ids.back() == no_row) true_ids.pop_back();
+  RowHits hits;
+  hits.wanted = static_cast<std::int64_t>(true_ids.size());
+  if (hits.wanted == 0) return hits;
+  const std::int64_t last_wanted = row * truth.k + hits.wanted - 1;
+  std::sort(true_ids.begin(), true_ids.end());
+  std::vector<RowId> hit_ids;
+  for (std::int64_t i = row * result.k; i < row * result.k + found; ++i) {
+    const RowId id = result.ids[i];
+    if (id == no_row) continue;
+    if (std::binary_search(true_ids.begin(), true_ids.end(), id) ||
+        (form && form->is_as_near(result.distances[i], truth.distances[last_wanted]))) {
+      hit_ids.push_back(id);
+    }
+  }
+  std::sort(hit_ids.begin(), hit_ids.end());
+  const auto distinct = std::unique(hit_ids.begin(), hit_ids.end()) - hit_ids.begin();
+  hits.found = std::min<std::int64_t>(distinct, hits.wanted);
+  return hits;
+}
+
+Matrix gather_rows(MatrixRef base, const std::vector<std::int64_t>& rows) {
+  Matrix gathered(static_cast<std::int64_t>(rows.size()), base.cols, base.dtype);
+  const auto bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(i)), base.row_bytes(rows[i]), bytes);
+  }
+  return gathered;
+}
+
+// The lists of `rows`. A row that names itself, as near as anything can be, has named nothing.
+Neighbors gather_lists(const Neighbors& lists, const std::vector<std::int64_t>& rows) {
+  Neighbors gathered(static_cast<std::int64_t>(rows.size()), lists.k);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t from = rows[i] * lists.k;
+    const auto to = static_cast<std::int64_t>(i) * lists.k;
+    std::replace_copy(lists.ids.begin() + from, lists.ids.begin() + from + lists.k, gathered.ids.begin() + to,
+                      RowId{rows[i]}, no_row);
+    std::copy_n(lists.distances.begin() + from, lists.k, gathered.distances.begin() + to);
+  }
+  return gathered;
+}
+
+// Row i of `lists` without `rows[i]`; where that is not listed (k + 1 others are as near), without the last.
+Neighbors drop_self(const Neighbors& lists, const std::vector<std::int64_t>& rows) {
+  Neighbors others(lists.queries, lists.k - 1);
+  for (std::int64_t row = 0; row < lists.queries; ++row) {
+    std::int64_t to = row * others.k;
+    for (std::int64_t i = row * lists.k; i < (row + 1) * lists.k && to < (row + 1) * others.k; ++i) {
+      if (lists.ids[i] == RowId{rows[row]}) continue;
+      others.ids[to] = lists.ids[i];
+      others.distances[to++] = lists.distances[i];
+    }
+  }
+  return others;
+}
+
+}  // namespace
+
+Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric) {
+  require_same_queries(result, truth);
+  require_depth("recall at", "result", at, result.k);
+  require_depth("recall at", "truth", at, truth.k);
+  const std::optional<TruthForm> form = form_of(result, truth, metric);
+  std::vector<RowHits> rows;
+  for (std::int64_t row = 0; row < result.queries; ++row) {
+    rows.push_back(count_hits(result, truth, row, at, at, form));
+  }
+  return recall_of_rows(rows, at, result.queries);
+}
+
+double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric) {
+  require_same_queries(result, truth);
+  require_depth("r", "result", r, result.k);
+  require_depth("the nearest", "truth", 1, truth.k);
+  const std::optional<TruthForm> form = form_of(result, truth, metric);
+  std::vector<RowHits> rows;
+  for (std::int64_t row = 0; row < result.queries; ++row) {
+    rows.push_back(count_hits(result, truth, row, r, 1, form));
+  }
+  return recall_of_rows(rows, 1, result.queries).value;
+}
+
+Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample, std::uint64_t seed,
+                      const Run& run) {
+  const std::int64_t n = graph.lists.queries;
+  const std::int64_t k = graph.lists.k;
+  require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ", base.rows,
+          ": they must be of the same set");
+  require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
+  const std::vector<std::int64_t> rows = sample_rows(n, sample, seed);
+  const Matrix queries = gather_rows(base, rows);
+
+  const Ops& ops = ops_of("cpu");
+  PrepareHints hints;
+  hints.k = k + 1;
+  hints.queries = hints.batch = queries.rows();
+  const auto prepared = ops.prepare(base, graph.metric, hints, run);
+  // One more than asked for, because each row finds itself.
+  Neighbors nearest(queries.rows(), k + 1);
+  ops.nearest_rows(*prepared, queries, k + 1, NeighborsOut(nearest), run);
+
+  const Neighbors truth = drop_self(nearest, rows);
+  const Neighbors result = gather_lists(graph.lists, rows);
+  const std::optional<TruthForm> form = TruthForm::exact(graph.metric);
+  std::vector<RowHits> hits;
+  for (std::int64_t row = 0; row < result.queries; ++row) {
+    hits.push_back(count_hits(result, truth, row, k, k, form));
+  }
+  return recall_of_rows(hits, k, n);
+}
+
+}  // namespace gigaknn

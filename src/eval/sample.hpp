@@ -1,0 +1,13 @@
+// Rows drawn at random, the same ones for the same seed everywhere.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gigaknn {
+
+/// min(sample, n) different rows of [0, n), ascending; every set of them is as likely. Depends on nothing but the
+/// arguments. Costs time and memory of the order of the sample, not of n, unless the sample is most of n.
+std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::uint64_t seed);
+
+}  // namespace gigaknn

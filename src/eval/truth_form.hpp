@@ -1,0 +1,47 @@
+// What the numbers of a truth mean: files of truth come from everywhere, and each has its own custom.
+//
+//   metric         the truth holds                  recognised by
+//   inner_product  the product                      values fall along a row
+//                  -product or 1 - product          values rise; which: from ids that both sides list
+//   cosine         1 - cos                          values rise
+//                  cos                              values fall
+//   jaccard        1 - similarity, or similarity    as cosine
+//   l2             the square, or its root          from ids that both sides list (ann-benchmarks: the root)
+//   euclidean      the root, or its square          from ids that both sides list
+//   others         the metric's own value
+#pragma once
+
+#include <gigaknn/ids.hpp>
+#include <gigaknn/metric.hpp>
+
+namespace gigaknn {
+
+/// Compares a result's values with a truth's, whatever form the truth's are in.
+class TruthForm {
+ public:
+  /// Recognises the form; both sides have distances. Throws Error: invalid_data where the truth's values fall
+  /// along its rows and the metric's cannot.
+  static TruthForm of(const Neighbors& result, const Neighbors& truth, Metric metric);
+  /// For a truth that this library computed: the metric's own values, compared without tolerance.
+  static TruthForm exact(Metric metric) { return TruthForm(metric, as_it_is, false); }
+
+  /// True where `found` is as near as `wanted` of the truth, or nearer. Truths are often computed in float32 and in
+  /// another order, so a value counts as equal within 1e-5 of itself; for cosine and jaccard, which subtract
+  /// from 1, within 1e-6 more.
+  bool is_as_near(float found, float wanted) const;
+
+ private:
+  using Conversion = double (*)(double);
+  static double as_it_is(double value) { return value; }
+
+  TruthForm(Metric metric, Conversion convert, bool tolerant)
+      : metric_(metric), convert_(convert), tolerant_(tolerant) {}
+  double tolerance_at(double value) const;
+  std::int64_t count_agreements(const Neighbors& result, const Neighbors& truth) const;
+
+  Metric metric_;
+  Conversion convert_;  // from the truth's value to the metric's
+  bool tolerant_;
+};
+
+}  // namespace gigaknn
