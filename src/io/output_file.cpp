@@ -1,0 +1,113 @@
+#include "io/output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include "io/mapped_file.hpp"
+
+namespace gigaknn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
+
+// A link is written through, so that it still points to the data afterwards.
+fs::path resolve(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  require(!fs::exists(status) || fs::is_regular_file(status), Fault::io, printable(path.string()),
+          ": cannot be replaced: is not a regular file");
+  if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
+  const fs::path target = fs::canonical(path, error);
+  return error ? path : target;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// Makes the new name itself survive a power cut. Some file systems refuse to sync folders: no harm.
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const fs::path& path)
+    : path_(resolve(path)), buffer_(std::make_unique<std::byte[]>(buffer_bytes)) {
+  temporary_ = folder_of(path_) / join_text(".", path_.filename().string(), ".tmp.", ::getpid());
+  descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_system(path_, "cannot write", errno);
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(const void* data, std::size_t bytes) {
+  const auto* source = static_cast<const std::byte*>(data);
+  if (bytes >= buffer_bytes) {
+    flush();
+    store(flushed_, source, bytes);
+    flushed_ += bytes;
+    return;
+  }
+  while (bytes > 0) {
+    const std::size_t part = std::min(bytes, buffer_bytes - buffered_);
+    std::memcpy(buffer_.get() + buffered_, source, part);
+    buffered_ += part;
+    source += part;
+    bytes -= part;
+    if (buffered_ == buffer_bytes) flush();
+  }
+}
+
+void OutputFile::write_at(std::uint64_t offset, const void* data, std::size_t bytes) {
+  flush();
+  store(offset, static_cast<const std::byte*>(data), bytes);
+}
+
+void OutputFile::flush() {
+  store(flushed_, buffer_.get(), buffered_);
+  flushed_ += buffered_;
+  buffered_ = 0;
+}
+
+void OutputFile::store(std::uint64_t offset, const std::byte* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::pwrite(descriptor_, data, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_system(path_, "cannot write", errno);
+    data += written;
+    offset += static_cast<std::uint64_t>(written);
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void OutputFile::finish() {
+  flush();
+  if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
+  // From here on the destructor has nothing to close; a rename that fails removes the file itself.
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (::close(descriptor) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail_system(path_, "cannot write", error);
+  }
+  sync_folder(folder_of(path_));
+}
+
+}  // namespace gigaknn

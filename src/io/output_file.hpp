@@ -1,0 +1,43 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+namespace gigaknn {
+
+/// A file under construction: `.NAME.tmp.PID` beside `path`. `finish` syncs it, renames it to `path` and
+/// syncs the folder. Destroyed before that, it leaves nothing behind and `path` as it was.
+class OutputFile {
+ public:
+  /// Throws Error: io (folder missing or not writable, `path` is no regular file).
+  explicit OutputFile(const std::filesystem::path& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Appends, through a buffer. Throws Error: io (disk full, ...).
+  void write(const void* data, std::size_t bytes);
+  /// Replaces bytes already written.
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
+  void finish();
+
+  /// Bytes written so far.
+  std::uint64_t size() const { return flushed_ + buffered_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void flush();
+  void store(std::uint64_t offset, const std::byte* data, std::size_t bytes);
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int descriptor_ = -1;
+  std::unique_ptr<std::byte[]> buffer_;
+  std::size_t buffered_ = 0;
+  std::uint64_t flushed_ = 0;
+};
+
+}  // namespace gigaknn

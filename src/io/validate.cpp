@@ -1,0 +1,136 @@
+#include "io/validate.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "core/half.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+// How the bits of an element type say sign, zero and infinity; all rows are scanned as unsigned integers, so
+// that the loop has no branches and the compiler makes SIMD of it.
+struct Bits32 {
+  using Word = std::uint32_t;
+  static constexpr Word sign = 0x80000000u;
+  static constexpr Word infinity = 0x7F800000u;
+  static double value(Word bits) { return std::bit_cast<float>(bits); }
+};
+struct Bits16 {
+  using Word = std::uint16_t;
+  static constexpr Word sign = 0x8000u;
+  static constexpr Word infinity = 0x7C00u;
+  static double value(Word bits) { return float_of_half(bits); }
+};
+struct Signed8 {
+  using Word = std::uint8_t;
+  static constexpr Word sign = 0x80u;
+  static constexpr Word infinity = 0xFFu;  // above every magnitude
+  static double value(Word bits) { return static_cast<std::int8_t>(bits); }
+};
+struct Unsigned8 {
+  using Word = std::uint8_t;
+  static constexpr Word sign = 0;
+  static constexpr Word infinity = 0xFFu;
+  static double value(Word bits) { return bits; }
+};
+
+template <class Bits>
+bool is_nonfinite(typename Bits::Word bits) {
+  return sizeof(bits) > 1 && (bits & ~Bits::sign) >= Bits::infinity;
+}
+template <class Bits>
+bool is_negative(typename Bits::Word bits) {
+  // i8 has no -0: -128 is the sign bit alone.
+  return (bits & Bits::sign) != 0 && (sizeof(bits) == 1 || (bits & ~Bits::sign) != 0);
+}
+
+struct Wanted {
+  bool negative;
+  bool zero_rows;
+};
+
+void keep_first(std::optional<ValuePlace>& first, const ValuePlace& place, std::int64_t& count) {
+  ++count;
+  if (!first || place.row < first->row) first = place;
+}
+
+template <class Bits>
+void scan_row(MatrixRef matrix, std::int64_t row, Wanted wanted, ValueFaults& faults) {
+  using Word = typename Bits::Word;
+  const Word* values = matrix.row<Word>(row);
+  Word largest = 0;   // magnitude
+  Word any = 0;       // all bits or'ed
+  unsigned negative = 0;
+  for (std::int64_t j = 0; j < matrix.cols; ++j) {
+    const auto magnitude = static_cast<Word>(values[j] & static_cast<Word>(~Bits::sign));
+    largest = std::max(largest, magnitude);
+    any = static_cast<Word>(any | magnitude | (sizeof(Word) == 1 ? values[j] : Word{0}));
+    negative |= static_cast<unsigned>(is_negative<Bits>(values[j]));
+  }
+  if (sizeof(Word) > 1 && largest >= Bits::infinity) {
+    const auto* at = std::find_if(values, values + matrix.cols, is_nonfinite<Bits>);
+    keep_first(faults.first_nonfinite, {row, at - values, Bits::value(*at)}, faults.nonfinite_rows);
+  }
+  if (wanted.negative && negative != 0) {
+    const auto* at = std::find_if(values, values + matrix.cols, is_negative<Bits>);
+    keep_first(faults.first_negative, {row, at - values, Bits::value(*at)}, faults.negative_rows);
+  }
+  if (wanted.zero_rows && any == 0) {
+    ++faults.zero_rows;
+    faults.first_zero_row = std::min(row, faults.first_zero_row.value_or(row));
+  }
+}
+
+void merge_place(std::optional<ValuePlace>& into, const std::optional<ValuePlace>& from) {
+  if (from && (!into || from->row < into->row)) into = from;
+}
+
+ValueFaults merge(const std::vector<ValueFaults>& parts) {
+  ValueFaults all;
+  for (const ValueFaults& part : parts) {
+    all.nonfinite_rows += part.nonfinite_rows;
+    all.negative_rows += part.negative_rows;
+    all.zero_rows += part.zero_rows;
+    merge_place(all.first_nonfinite, part.first_nonfinite);
+    merge_place(all.first_negative, part.first_negative);
+    if (part.first_zero_row) {
+      all.first_zero_row = std::min(*part.first_zero_row, all.first_zero_row.value_or(*part.first_zero_row));
+    }
+  }
+  return all;
+}
+
+template <class Bits>
+ValueFaults scan(MatrixRef matrix, Wanted wanted, const Run& run) {
+  constexpr std::int64_t values_per_chunk = 1 << 20;
+  const std::int64_t grain = std::max<std::int64_t>(1, values_per_chunk / std::max<std::int64_t>(1, matrix.cols));
+  std::vector<ValueFaults> parts(static_cast<std::size_t>(threads_of(run)));
+  parallel_for(run, matrix.rows, grain, [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      scan_row<Bits>(matrix, row, wanted, parts[static_cast<std::size_t>(worker)]);
+    }
+  });
+  return merge(parts);
+}
+
+}  // namespace
+
+ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run) {
+  const Wanted wanted{needs_nonnegative(metric), metric == Metric::cosine};
+  switch (matrix.dtype) {
+    case DType::f32: return scan<Bits32>(matrix, wanted, run);
+    case DType::f16: return scan<Bits16>(matrix, wanted, run);
+    case DType::i8: return wanted.negative || wanted.zero_rows ? scan<Signed8>(matrix, wanted, run) : ValueFaults();
+    case DType::u8: return wanted.zero_rows ? scan<Unsigned8>(matrix, wanted, run) : ValueFaults();
+    case DType::i32:
+    case DType::i64: break;
+  }
+  fail(Fault::invalid_argument, "vectors cannot hold ", name_of(matrix.dtype), ", expected f32, f16, u8 or i8");
+}
+
+}  // namespace gigaknn

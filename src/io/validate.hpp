@@ -1,0 +1,33 @@
+// Values that a metric cannot use, found before the work starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
+
+namespace gigaknn {
+
+struct ValuePlace {
+  std::int64_t row = 0;
+  std::int64_t col = 0;
+  double value = 0;
+};
+
+/// Rows with unusable values, and the first place of each kind in row order.
+struct ValueFaults {
+  std::int64_t nonfinite_rows = 0;
+  std::optional<ValuePlace> first_nonfinite;
+  std::int64_t negative_rows = 0;  ///< counted under chi2 and hellinger only; -0 is not negative
+  std::optional<ValuePlace> first_negative;
+  std::int64_t zero_rows = 0;  ///< counted under cosine only
+  std::optional<std::int64_t> first_zero_row;
+};
+
+/// Looks at every value of `matrix` (f32, f16, u8 or i8) that could be wrong under `metric`, with all
+/// threads; the result does not depend on them. Throws Error: cancelled, invalid_argument (i32, i64).
+ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run = {});
+
+}  // namespace gigaknn
