@@ -1,0 +1,137 @@
+// The ops behind a C interface, for bench/exact.py (ctypes). Times are taken here, around the op
+// alone.
+//
+// Calls that return seconds return a negative number on failure; gigaknn_bench_error() then says
+// why.
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "core/require.hpp"
+#include "ops/ops.hpp"
+
+namespace {
+
+using namespace gigaknn;
+
+thread_local std::string last_error;
+
+/// A base beside the ops that prepared it. The caller's array must outlive it.
+struct Prepared {
+  MatrixRef base;
+  std::unique_ptr<PreparedRows> rows;
+  const Ops* ops;
+};
+
+DType dtype_called(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  fail(Fault::invalid_argument, "unknown dtype '", name, "'");
+}
+
+template <class Work>
+double seconds_of(const Work& work) {
+  try {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return -1;
+  }
+}
+
+NeighborsOut lists_at(std::int64_t* ids, float* distances, std::int64_t rows, std::int64_t k) {
+  static_assert(sizeof(RowId) == sizeof(std::int64_t));
+  NeighborsOut out;
+  out.ids = reinterpret_cast<RowId*>(ids);
+  out.distances = distances;
+  out.rows = rows;
+  out.k = k;
+  return out;
+}
+
+Run run_on(int threads) {
+  Run run;
+  run.threads = threads;
+  return run;
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* gigaknn_bench_error() {
+  return last_error.c_str();
+}
+const char* gigaknn_bench_commit() {
+  return commit();
+}
+
+/// The instruction set of `device` ("cpu", "cpu:avx2", ...); null where there is no such device.
+const char* gigaknn_bench_isa(const char* device) {
+  static thread_local std::string isa;
+  const double seconds = seconds_of([&] { isa = ops_of(device).isa(); });
+  return seconds < 0 ? nullptr : isa.c_str();
+}
+
+/// Prepares `base` [n, d], dense; null on failure. `seconds` gets the time it took.
+void* gigaknn_bench_prepare(const char* device, const void* base, std::int64_t n, std::int64_t d,
+                            const char* dtype, const char* metric, std::int64_t k,
+                            std::int64_t queries, std::int64_t batch, int self, int threads,
+                            double* seconds) {
+  auto prepared = std::make_unique<Prepared>();
+  *seconds = seconds_of([&] {
+    prepared->ops = &ops_of(device);
+    prepared->base = MatrixRef(base, n, d, dtype_called(dtype));
+    const PrepareHints hints{.k = k, .queries = queries, .batch = batch, .self = self != 0};
+    prepared->rows =
+        prepared->ops->prepare(prepared->base, metric_of(metric), hints, run_on(threads));
+  });
+  return *seconds < 0 ? nullptr : prepared.release();
+}
+
+void gigaknn_bench_free(void* handle) {
+  delete static_cast<Prepared*>(handle);
+}
+
+/// queries [q, d] -> ids, distances [q, k].
+double gigaknn_bench_search(const void* handle, const void* queries, std::int64_t q, std::int64_t k,
+                            int threads, std::int64_t* ids, float* distances) {
+  const auto& prepared = *static_cast<const Prepared*>(handle);
+  return seconds_of([&] {
+    const MatrixRef rows(queries, q, prepared.base.cols, prepared.base.dtype);
+    prepared.ops->nearest_rows(*prepared.rows, rows, k, lists_at(ids, distances, q, k),
+                               run_on(threads));
+  });
+}
+
+/// The graph of the base: ids, distances [n, k].
+double gigaknn_bench_graph(const void* handle, std::int64_t k, int threads, std::int64_t* ids,
+                           float* distances) {
+  const auto& prepared = *static_cast<const Prepared*>(handle);
+  return seconds_of([&] {
+    prepared.ops->self_nearest(*prepared.rows, k, lists_at(ids, distances, prepared.base.rows, k),
+                               run_on(threads));
+  });
+}
+
+std::int64_t gigaknn_bench_bytes(const void* handle) {
+  return static_cast<std::int64_t>(static_cast<const Prepared*>(handle)->rows->bytes());
+}
+
+/// Which filter the preparation chose, cut to `size` bytes.
+void gigaknn_bench_describe(const void* handle, char* text, std::int64_t size) {
+  const std::string description = static_cast<const Prepared*>(handle)->rows->description();
+  std::strncpy(text, description.c_str(), static_cast<std::size_t>(size - 1));
+  text[size - 1] = 0;
+}
+
+}  // extern "C"
