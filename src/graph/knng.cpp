@@ -1,0 +1,223 @@
+// .knng: a k-NN graph in a container (io/container.hpp), schema "knng" version 1.
+//
+//   metadata   u8  [1, 40]   u64 n | u64 k | metric's name, 16 bytes zero padded | u32 exact | u32 bytes of an id
+//   ids        u32 [n, k]    2^32 - 1 is `no_row`; i64 where n > 2^32 - 1, -1 is `no_row`
+//   distances  f32 [n, k]
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gigaknn/graph.hpp>
+
+#include "core/neighbor.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "io/container.hpp"
+#include "io/encoding.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::string_view schema = "knng";
+constexpr std::uint32_t schema_version = 1;
+constexpr std::uint64_t metadata_bytes = 40;
+constexpr std::size_t metric_bytes = 16;
+constexpr std::uint32_t no_row_of_u32 = std::numeric_limits<std::uint32_t>::max();
+
+struct Metadata {
+  std::uint64_t n = 0;
+  std::uint64_t k = 0;
+  Metric metric = Metric::l2;
+  bool exact = false;
+  Element id = Element::u32;
+};
+
+Element id_element(std::uint64_t n) { return n < no_row_of_u32 ? Element::u32 : Element::i64; }
+
+std::string encode(const Metadata& metadata) {
+  std::string bytes;
+  append_value(bytes, metadata.n);
+  append_value(bytes, metadata.k);
+  std::string metric(name_of(metadata.metric));
+  metric.resize(metric_bytes, '\0');
+  bytes += metric;
+  append_value(bytes, std::uint32_t{metadata.exact});
+  append_value(bytes, static_cast<std::uint32_t>(size_of(metadata.id)));
+  return bytes;
+}
+
+Metric decode_metric(const FileBytes& file, std::uint64_t at) {
+  std::string name(reinterpret_cast<const char*>(file.bytes.data() + at), metric_bytes);
+  name.resize(std::min(name.find('\0'), name.size()));
+  for (const Metric metric : all_metrics()) {
+    if (name_of(metric) == name) return metric;
+  }
+  fail_at(file, at, "unknown metric '", printable(name), "'");
+}
+
+Metadata decode_metadata(const Container& container) {
+  const FileBytes& file = container.file();
+  const Section& section = container.section("metadata", Element::u8);
+  const std::uint64_t at = section.offset;
+  require_at(section.bytes == metadata_bytes, file, at, "the metadata has ", section.bytes,
+             " bytes, expected ", metadata_bytes);
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  Metadata metadata;
+  metadata.n = value_at<std::uint64_t>(file, at, "n");
+  metadata.k = value_at<std::uint64_t>(file, at + 8, "k");
+  require_at(metadata.n >= 1 && metadata.n <= most, file, at, "n is ", metadata.n, ", expected 1 to ", most);
+  require_at(metadata.k >= 1 && metadata.k <= most, file, at + 8, "k is ", metadata.k, ", expected 1 to ", most);
+  metadata.metric = decode_metric(file, at + 16);
+  const auto exact = value_at<std::uint32_t>(file, at + 32, "exact");
+  require_at(exact <= 1, file, at + 32, "exact is ", exact, ", expected 0 or 1");
+  metadata.exact = exact == 1;
+  metadata.id = id_element(metadata.n);
+  const auto id_bytes = value_at<std::uint32_t>(file, at + 36, "bytes of an id");
+  require_at(id_bytes == size_of(metadata.id), file, at + 36, "ids of ", id_bytes, " bytes, expected ",
+             size_of(metadata.id), " for n = ", metadata.n);
+  return metadata;
+}
+
+const Section& matrix_section(const Container& container, std::string_view name, Element element,
+                              const Metadata& metadata) {
+  const Section& section = container.section(name, element);
+  require_at(section.rows == metadata.n && section.cols == metadata.k, container.file(), section.offset,
+             "section '", name, "' is ", section.rows, " x ", section.cols, ", expected ", metadata.n, " x ",
+             metadata.k);
+  return section;
+}
+
+template <class T>
+std::int64_t id_value(T raw) {
+  if constexpr (sizeof(T) == 4) {
+    if (raw == no_row_of_u32) return value_of(no_row);
+  }
+  return static_cast<std::int64_t>(raw);
+}
+
+template <class T>
+void load_ids(const Container& container, const Section& section, const Metadata& metadata,
+              std::vector<RowId>& ids) {
+  const std::byte* bytes = container.bytes_of(section).data();
+  const auto n = static_cast<std::int64_t>(metadata.n);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    T raw;
+    std::memcpy(&raw, bytes + i * sizeof(T), sizeof raw);
+    const std::int64_t id = id_value(raw);
+    if (id < -1 || id >= n) {
+      fail_at(container.file(), section.offset + i * sizeof(T), "row ", i / metadata.k, " has the neighbour ", id,
+              ", expected 0 to ", n - 1, " or -1");
+    }
+    ids[i] = RowId{id};
+  }
+}
+
+template <class T>
+void save_ids(const std::vector<RowId>& ids, ContainerWriter& writer) {
+  constexpr std::size_t at_once = 1 << 16;
+  std::vector<T> block(std::min(at_once, ids.size()));
+  for (std::size_t begin = 0; begin < ids.size(); begin += at_once) {
+    const std::size_t count = std::min(at_once, ids.size() - begin);
+    for (std::size_t i = 0; i < count; ++i) block[i] = static_cast<T>(value_of(ids[begin + i]));
+    writer.append(block.data(), count * sizeof(T));
+  }
+}
+
+void require_graph(const KnnGraph& graph) {
+  const Neighbors& lists = graph.lists;
+  require(lists.queries >= 1 && lists.k >= 1, Fault::invalid_argument, "a graph file holds n >= 1 lists of k >= 1, got ",
+          lists.queries, " x ", lists.k);
+  const auto size = static_cast<std::size_t>(lists.queries) * static_cast<std::size_t>(lists.k);
+  require(lists.ids.size() == size && lists.distances.size() == size, Fault::invalid_argument, "a graph of ",
+          lists.queries, " x ", lists.k, " has ", lists.ids.size(), " ids and ", lists.distances.size(),
+          " distances");
+  for (const RowId id : lists.ids) {
+    if (value_of(id) < -1 || value_of(id) >= lists.queries) {
+      fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ", value_of(id));
+    }
+  }
+}
+
+/// Faults of the list of `row`, added to `faults`. `sorted` is scratch.
+void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sorted, GraphFaults& faults) {
+  const std::int64_t k = graph.lists.k;
+  const RowId* ids = graph.lists.ids.data() + row * k;
+  const float* distances = graph.lists.distances.data() + row * k;
+  const float sign = larger_is_nearer(graph.metric) ? -1.0f : 1.0f;
+  bool in_order = true;
+  for (std::int64_t j = 0; j < k; ++j) {
+    faults.self += value_of(ids[j]) == row;
+    faults.out_of_range += value_of(ids[j]) < 0 || value_of(ids[j]) >= graph.lists.queries;
+    if (j == 0) continue;
+    const std::uint32_t before = sortable_bits(sign * distances[j - 1]);
+    const std::uint32_t here = sortable_bits(sign * distances[j]);
+    in_order &= before < here || (before == here && ids[j - 1] <= ids[j]);
+  }
+  faults.unsorted += !in_order;
+  sorted.assign(ids, ids + k);
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t j = 1; j < sorted.size(); ++j) faults.duplicates += sorted[j] == sorted[j - 1];
+}
+
+}  // namespace
+
+void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
+  require_graph(graph);
+  Metadata metadata;
+  metadata.n = static_cast<std::uint64_t>(graph.lists.queries);
+  metadata.k = static_cast<std::uint64_t>(graph.lists.k);
+  metadata.metric = graph.metric;
+  metadata.exact = graph.exact;
+  metadata.id = id_element(metadata.n);
+
+  ContainerWriter writer(path, schema, schema_version);
+  writer.add_section("metadata", Element::u8, 1, metadata_bytes, encode(metadata).data());
+  writer.begin_section("ids", metadata.id, metadata.n, metadata.k);
+  if (metadata.id == Element::u32) save_ids<std::uint32_t>(graph.lists.ids, writer);
+  if (metadata.id == Element::i64) save_ids<std::int64_t>(graph.lists.ids, writer);
+  writer.add_section("distances", Element::f32, metadata.n, metadata.k, graph.lists.distances.data());
+  writer.finish();
+}
+
+KnnGraph load_graph(const std::filesystem::path& path) {
+  const Container container = Container::open(path);
+  require_at(container.schema() == schema, container.file(), 16, "holds '", container.schema(), "', expected '",
+             schema, "'");
+  require(container.schema_version() == schema_version, Fault::unsupported, container.file().name,
+          ": byte 32: knng version ", container.schema_version(), " is not supported, expected ", schema_version);
+  container.verify();
+  const Metadata metadata = decode_metadata(container);
+  const Section& ids = matrix_section(container, "ids", metadata.id, metadata);
+  const Section& distances = matrix_section(container, "distances", Element::f32, metadata);
+
+  KnnGraph graph;
+  graph.metric = metadata.metric;
+  graph.exact = metadata.exact;
+  graph.lists = Neighbors(static_cast<std::int64_t>(metadata.n), static_cast<std::int64_t>(metadata.k));
+  if (metadata.id == Element::u32) load_ids<std::uint32_t>(container, ids, metadata, graph.lists.ids);
+  if (metadata.id == Element::i64) load_ids<std::int64_t>(container, ids, metadata, graph.lists.ids);
+  std::memcpy(graph.lists.distances.data(), container.bytes_of(distances).data(), distances.bytes);
+  return graph;
+}
+
+GraphFaults check_graph(const KnnGraph& graph) {
+  const Run run;
+  std::vector<GraphFaults> parts(static_cast<std::size_t>(threads_of(run)));
+  parallel_for(run, graph.lists.queries, 1024, [&](std::int64_t begin, std::int64_t end, int worker) {
+    std::vector<RowId> sorted;
+    GraphFaults& faults = parts[static_cast<std::size_t>(worker)];
+    for (std::int64_t row = begin; row < end; ++row) check_list(graph, row, sorted, faults);
+  });
+  GraphFaults all;
+  for (const GraphFaults& part : parts) {
+    all.unsorted += part.unsorted;
+    all.duplicates += part.duplicates;
+    all.self += part.self;
+    all.out_of_range += part.out_of_range;
+  }
+  return all;
+}
+
+}  // namespace gigaknn
