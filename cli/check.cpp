@@ -1,0 +1,84 @@
+// gigaknn check: FILE -> every byte under its checksum, every list of a graph sound, every value finite
+#include <cstdio>
+#include <memory>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "core/require.hpp"
+#include "inputs.hpp"
+#include "io/container.hpp"
+#include "io/results.hpp"
+#include "io/validate.hpp"
+#include "results.hpp"
+#include "session.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+struct CheckOptions {
+  CommonOptions common;
+  std::filesystem::path path;
+};
+
+void check_graph_file(const std::filesystem::path& path) {
+  const KnnGraph graph = load_graph(path);
+  const GraphFaults faults = check_graph(graph);
+  require(faults.sound(), Fault::corrupt_file, path.string(), ": not a sound graph: ", faults.unsorted,
+          " lists out of order, ", faults.duplicates, " ids twice in a list, ", faults.self,
+          " rows that name themselves, ", faults.out_of_range, " ids out of range");
+}
+
+/// The graph's own faults are only looked for once its bytes are what was written.
+void check_container(const CheckOptions& options, Session& session) {
+  const Container container = Container::open(options.path);
+  container.verify(session.run());
+  if (options.path.extension() == ".knng") check_graph_file(options.path);
+}
+
+void check_vectors(const CheckOptions& options, Session& session) {
+  const Dataset data = Dataset::open(options.path);
+  const MatrixRef matrix = data.matrix();
+  if (matrix.dtype == DType::i32 || matrix.dtype == DType::i64) return;
+  const ValueFaults faults = find_value_faults(matrix, Metric::l2, session.run());
+  if (const auto& place = faults.first_nonfinite) {
+    fail(Fault::invalid_data, options.path.string(), ": row ", place->row, ", column ", place->col, " is ",
+         place->value, "; ", faults.nonfinite_rows, " rows have NaN or infinity");
+  }
+}
+
+int run_check(const CheckOptions& options, const std::string& command_line) {
+  Session session(options.common, command_line);
+  const std::filesystem::path& path = options.path;
+  double seconds = 0;
+  session.timed("check", seconds, [&] {
+    if (path.extension() == ".knng" || path.extension() == ".gknn") {
+      check_container(options, session);
+    } else if (is_truth(path) && kind_of_results(path) == ResultKind::radius) {
+      read_range_truth(path);
+    } else if (is_hdf5(path) || is_truth(path)) {
+      read_results(path, {});
+    } else {
+      check_vectors(options, session);
+    }
+  });
+  if (!options.common.quiet) std::printf("%s: sound\n", path.string().c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_check_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<CheckOptions>();
+  CLI::App* command = app.add_subcommand("check", "check a file from end to end");
+  command->add_option("FILE", options->path,
+                      "container: checksums; graph: sorted, unique, no self, in range; vectors: sizes, finite values")
+      ->required();
+  command->add_option("--threads", options->common.threads, "threads (default: what affinity and cgroup allow)");
+  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  add_examples(*command, "  gigaknn check base.knng\nExit code 3 and one line where something is wrong.");
+  command->callback([options, &request] {
+    request.run = [options, &request] { return run_check(*options, request.command_line); };
+  });
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,146 @@
+// gigaknn eval: RESULT and TRUTH -> k-recall@k, R@1, R@10, R@100
+//               GRAPH.knng and BASE -> k-recall@k on a sample, with its 95 % interval
+#include <cstdio>
+#include <memory>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "core/require.hpp"
+#include "eval/report_text.hpp"
+#include "inputs.hpp"
+#include "outputs.hpp"
+#include "results.hpp"
+#include "session.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+struct EvalOptions {
+  CommonOptions common;
+  std::filesystem::path result;
+  std::filesystem::path distances;
+  std::filesystem::path truth;
+  std::filesystem::path truth_distances;
+  std::filesystem::path base;
+  std::int64_t at = 0;
+  std::int64_t sample = 10000;
+  double floor = -1;
+};
+
+void check_arguments(const EvalOptions& options) {
+  require(options.truth.empty() != options.base.empty(), Fault::invalid_argument,
+          "eval needs one of --truth (of a result) and --base (of a graph)");
+  require(options.base.empty() || options.result.extension() == ".knng", Fault::invalid_argument,
+          "--base goes with a .knng graph; a result is compared with --truth");
+  require(options.at >= 0, Fault::invalid_argument, "-k must be at least 1, got ", options.at);
+  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample);
+  require(options.floor <= 1, Fault::invalid_argument, "--recall must be from 0 to 1, got ", options.floor);
+  check_output(options.common.json, 0);
+}
+
+void print_line(const Session& session, const std::string& name, const std::string& value) {
+  if (!session.options.quiet) std::printf("%-16s %s\n", name.c_str(), value.c_str());
+}
+
+std::string fraction_text(double fraction) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6f", fraction);
+  return text;
+}
+
+void print_recall(const Session& session, const Recall& recall) {
+  const std::string at = std::to_string(recall.at);
+  std::string value = fraction_text(recall.value);
+  if (recall.low < recall.high) {
+    value += "  (95 % interval " + fraction_text(recall.low) + " to " + fraction_text(recall.high) + ")";
+  }
+  print_line(session, at + "-recall@" + at, value + "  of " + format_count(recall.sampled) + " rows");
+}
+
+/// Where the true nearest neighbour stands: R@1, R@10, R@100, as far as the result reaches.
+void evaluate_ranks(const Neighbors& result, const Neighbors& truth, Metric metric, Session& session) {
+  nlohmann::ordered_json& ranks = session.record.more["nearest_among_first"];
+  ranks = nlohmann::ordered_json::object();
+  for (const std::int64_t r : {1, 10, 100}) {
+    if (r > result.k) break;
+    const double share = nearest_among_first(result, truth, r, metric);
+    ranks[std::to_string(r)] = share;
+    print_line(session, "R@" + std::to_string(r), fraction_text(share));
+  }
+}
+
+void evaluate_result(const EvalOptions& options, Session& session) {
+  RunRecord& record = session.record;
+  const auto load = [&](const std::filesystem::path& ids, const std::filesystem::path& distances) {
+    return session.timed("load", record.seconds.load, [&] { return read_results(ids, distances); });
+  };
+  const Neighbors result = load(options.result, options.distances);
+  const Neighbors truth = load(options.truth, options.truth_distances);
+  const std::int64_t at = options.at > 0 ? options.at : std::min(result.k, truth.k);
+  const Metric metric = metric_of(options.common.metric);
+  record.n = result.queries;
+  record.k = at;
+  record.recall = session.timed("compare", record.seconds.evaluate,
+                                [&] { return recall_at(result, truth, at, metric); });
+  print_recall(session, *record.recall);
+  evaluate_ranks(result, truth, metric, session);
+  const bool ties = !result.distances.empty() && !truth.distances.empty();
+  record.more["ties_count"] = ties;
+  if (!ties) session.note("no distances on both sides: equally near neighbours of another id count as misses");
+}
+
+void evaluate_graph(const EvalOptions& options, Session& session) {
+  RunRecord& record = session.record;
+  const KnnGraph graph = session.timed("load", record.seconds.load, [&] { return load_graph(options.result); });
+  const Vectors base = session.timed("load", record.seconds.load,
+                                     [&] { return open_vectors(options.base, "train"); });
+  session.hold(base.held_bytes + graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
+  describe_base(record, base.matrix());
+  record.k = graph.lists.k;
+  record.metric = name_of(graph.metric);
+  record.exact = graph.exact;
+  record.recall = session.timed("search a sample", record.seconds.evaluate, [&] {
+    return sampled_recall(graph, base.matrix(), options.sample, options.common.seed, session.run());
+  });
+  print_recall(session, *record.recall);
+}
+
+int run_eval(const EvalOptions& options, const std::string& command_line) {
+  check_arguments(options);
+  Session session(options.common, command_line);
+  session.record.method = "eval";
+  options.base.empty() ? evaluate_result(options, session) : evaluate_graph(options, session);
+  write_record(session.record, options.common.json);
+  if (session.record.recall->value >= options.floor) return 0;
+  std::fprintf(stderr, "gigaknn: recall %.6f is below the %.6g asked for\n", session.record.recall->value,
+               options.floor);
+  return exit_recall;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<EvalOptions>();
+  CLI::App* command = app.add_subcommand("eval", "measure the recall of a result, or of a graph on a sample");
+  command->add_option("RESULT", options->result, "ids (.ibin .npy .ivecs .h5), or a graph (.knng)")->required();
+  command->add_option("--distances", options->distances, "distances of the result: ties then count as hits");
+  command->add_option("--truth", options->truth, "true neighbours: as RESULT, big-ann ground truth, or HDF5 (neighbors)");
+  command->add_option("--truth-distances", options->truth_distances, "distances of the truth, where its file has none");
+  command->add_option("--base", options->base, "vectors of a graph: compares a sample of its rows with an exact search");
+  command->add_option("--sample", options->sample, "rows looked at with --base")->capture_default_str();
+  command->add_option("-k", options->at, "compare the first k (default: all that both sides have)");
+  command->add_option("--recall", options->floor, "the recall asked for, 0 to 1: exit code 4 if it is missed");
+  add_metric_option(*command, options->common);
+  add_run_options(*command, options->common);
+  add_examples(*command,
+               "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
+               "  gigaknn eval ids.ibin --truth glove-100-angular.hdf5 --metric cosine --recall 0.95\n"
+               "  gigaknn eval base.knng --base base.fbin --sample 10000 --seed 7\n"
+               "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries whose true\n"
+               "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
+  command->callback([options, &request] {
+    request.run = [options, &request] { return run_eval(*options, request.command_line); };
+  });
+}
+
+}  // namespace gigaknn::cli

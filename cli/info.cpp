@@ -1,0 +1,107 @@
+// gigaknn info: FILE -> what it holds, from its header alone
+#include <cstdio>
+#include <memory>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "eval/report_text.hpp"
+#include "hdf5.hpp"
+#include "inputs.hpp"
+#include "io/container.hpp"
+#include "io/results.hpp"
+#include "results.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+void print_line(const std::string& name, const std::string& value) {
+  std::printf("%-12s %s\n", name.c_str(), value.c_str());
+}
+
+void print_size(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) return;
+  const auto bytes = std::filesystem::file_size(path);
+  print_line("size", format_bytes(bytes) + " (" + format_count(static_cast<std::int64_t>(bytes)) +
+                         " bytes)");
+}
+
+void print_container(const std::filesystem::path& path) {
+  const Container container = Container::open(path);
+  print_line("format", "container, schema " + container.schema() + " version " +
+                           std::to_string(container.schema_version()));
+  print_size(path);
+  for (const Section& section : container.sections()) {
+    print_line("section", section.name + ": " + std::string(name_of(section.element)) + " " +
+                              format_count(static_cast<std::int64_t>(section.rows)) + " x " +
+                              std::to_string(section.cols) + " at " + std::to_string(section.offset));
+  }
+  if (path.extension() != ".knng") return;
+  const KnnGraph graph = load_graph(path);
+  print_line("graph", format_count(graph.lists.queries) + " rows, " + std::to_string(graph.lists.k) + " neighbours each");
+  print_line("metric", std::string(name_of(graph.metric)));
+  print_line("exact", graph.exact ? "yes" : "no");
+}
+
+/// Files whose names say nothing: big-ann's ground truths, told by their size.
+void print_truth(const std::filesystem::path& path) {
+  if (kind_of_results(path) == ResultKind::radius) {
+    const RadiusNeighbors truth = read_range_truth(path);
+    print_line("format", "neighbours within a radius (big-ann)");
+    print_size(path);
+    print_line("queries", format_count(static_cast<std::int64_t>(truth.offsets.size()) - 1));
+    print_line("entries", format_count(static_cast<std::int64_t>(truth.ids.size())));
+    return;
+  }
+  const Neighbors truth = read_neighbors(path);
+  print_line("format", "k neighbours of each query, ids and distances (big-ann)");
+  print_size(path);
+  print_line("queries", format_count(truth.queries));
+  print_line("neighbours", std::to_string(truth.k));
+}
+
+void print_vectors(const std::filesystem::path& path) {
+  const Dataset data = Dataset::open(path);
+  const MatrixRef matrix = data.matrix();
+  print_line("format", std::filesystem::is_directory(path) ? "folder of shards" : "matrix");
+  print_size(path);
+  print_line("rows", format_count(matrix.rows));
+  print_line("columns", std::to_string(matrix.cols));
+  print_line("type", std::string(name_of(matrix.dtype)));
+  if (data.image_height() == 0) return;
+  print_line("images", std::to_string(data.image_height()) + "x" + std::to_string(data.image_width()));
+}
+
+void print_hdf5(const std::filesystem::path& path) {
+  print_line("format", "HDF5");
+  print_size(path);
+  for (const Hdf5Part& part : list_hdf5(path)) {
+    print_line("data set", part.name + ": " + format_count(part.rows) + " x " + std::to_string(part.cols) + " " +
+                               part.type);
+  }
+}
+
+int run_info(const std::filesystem::path& path) {
+  print_line("file", path.string());
+  if (is_hdf5(path)) {
+    print_hdf5(path);
+  } else if (path.extension() == ".knng" || path.extension() == ".gknn") {
+    print_container(path);
+  } else if (is_truth(path)) {
+    print_truth(path);
+  } else {
+    print_vectors(path);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, Request& request) {
+  const auto path = std::make_shared<std::filesystem::path>();
+  CLI::App* command = app.add_subcommand("info", "say what a file holds");
+  command->add_option("FILE", *path, "vectors, ids, a graph, ground truth, HDF5, or a folder of shards")->required();
+  add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng");
+  command->callback([path, &request] { request.run = [path] { return run_info(*path); }; });
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,49 @@
+// Vectors that commands read, and the checks before work starts on them.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+#include <gigaknn/dataset.hpp>
+#include <gigaknn/metric.hpp>
+
+#include "session.hpp"
+
+namespace gigaknn::cli {
+
+/// Vectors and what to call them in messages.
+struct Vectors {
+  std::string name;
+  Dataset data;
+  std::size_t held_bytes = 0;  ///< memory that they take because no file is mapped
+
+  MatrixRef matrix() const { return data.matrix(); }
+};
+
+/// True for .h5 and .hdf5.
+bool is_hdf5(const std::filesystem::path& path);
+
+/// Opens all that Dataset opens, and of a HDF5 file the data set called `part`: "train" or "test".
+/// Throws Error: io, corrupt_file, unsupported (also for matrices of ids).
+Vectors open_vectors(const std::filesystem::path& path, const std::string& part);
+
+/// Throws Error: unsupported where rows of this type have no such distance (bits are u8).
+void check_metric(const Vectors& vectors, Metric metric);
+
+/// Throws Error: invalid_argument unless dimensions and element types agree.
+void check_same_rows(const Vectors& base, const Vectors& queries);
+
+/// Refuses NaN, infinity and (chi2, hellinger) negative values, by row and column; or counts rows with NaN or
+/// infinity with --allow-nonfinite. Names zero rows under cosine. Throws Error: invalid_data.
+void check_values(const Vectors& vectors, Metric metric, Session& session);
+
+/// --image, or what the file says of its images, or 0, 0. Throws Error: invalid_argument if it does not
+/// multiply to the dimension of a row.
+struct ImageSize {
+  int height = 0;
+  int width = 0;
+};
+ImageSize image_size(const std::string& option, const Vectors& vectors);
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,109 @@
+// gigaknn: one file per command; here argv becomes a Request and an Error becomes an exit code.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "options.hpp"
+#include "text.hpp"
+#include "watch.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+int exit_code_of(Fault fault) {
+  switch (fault) {
+    case Fault::invalid_argument:
+    case Fault::unsupported:
+    case Fault::out_of_memory:
+      return exit_usage;
+    case Fault::cancelled:
+      return exit_cancelled;
+    case Fault::corrupt_file:
+    case Fault::invalid_data:
+    case Fault::io:
+    case Fault::device:
+      break;
+  }
+  return exit_data;
+}
+
+int report_error(const std::string& message, int exit_code) {
+  std::fprintf(stderr, "gigaknn: %s\n", one_line(message).c_str());
+  return exit_code;
+}
+
+/// The command line as a shell would read it again.
+std::string quote_arguments(int argc, char** argv) {
+  std::string line = "gigaknn";
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") == std::string::npos;
+    line += ' ';
+    if (plain) {
+      line += argument;
+      continue;
+    }
+    line += '\'';
+    for (const char c : argument) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+void add_commands(CLI::App& app, Request& request) {
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("gigaknn ") + version() + " (" + commit() + ")");
+  app.get_formatter()->column_width(28);
+  add_graph_command(app, request);
+  add_search_command(app, request);
+  add_eval_command(app, request);
+  add_path_command(app, request);
+  add_convert_command(app, request);
+  add_info_command(app, request);
+  add_check_command(app, request);
+  add_report_command(app, request);
+  app.footer("Exit codes: 0 done; 2 usage or budget; 3 data, disk or device; 4 recall asked and missed; 130 Ctrl-C.\n"
+             "gigaknn COMMAND --help explains a command, with examples.");
+}
+
+/// The command whose arguments were wrong, for the hint: "gigaknn graph --help".
+std::string help_hint(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") + "--help";
+}
+
+int run_command(int argc, char** argv) {
+  Request request;
+  request.command_line = quote_arguments(argc, argv);
+  CLI::App app("gigaknn: exact nearest neighbours and k-NN graphs", "gigaknn");
+  add_commands(app, request);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report_error(error.what() + help_hint(app), exit_usage);
+  }
+  return request.run();
+}
+
+}  // namespace
+}  // namespace gigaknn::cli
+
+int main(int argc, char** argv) {
+  using namespace gigaknn::cli;
+  now_s();                      // time counts from here
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
+  try {
+    return run_command(argc, argv);
+  } catch (const gigaknn::Error& error) {
+    return report_error(error.what(), exit_code_of(error.fault()));
+  } catch (const std::bad_alloc&) {
+    return report_error("out of memory; allow less with --memory", exit_usage);
+  } catch (const std::exception& error) {
+    return report_error(error.what(), exit_data);
+  }
+}

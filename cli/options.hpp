@@ -1,0 +1,66 @@
+// Options that several commands share, and how a command reaches main.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
+
+namespace gigaknn::cli {
+
+/// Exit codes, the same for every command.
+inline constexpr int exit_usage = 2;      ///< usage or budget
+inline constexpr int exit_data = 3;       ///< data, disk or device
+inline constexpr int exit_recall = 4;     ///< recall asked and missed
+inline constexpr int exit_cancelled = 130;  ///< Ctrl-C
+
+/// What the arguments asked for. `run` is set by the parser and called by main once all is parsed; it
+/// returns the exit code and throws Error.
+struct Request {
+  std::string command_line;
+  std::function<int()> run;
+};
+
+/// The options that work the same in every command that computes.
+struct CommonOptions {
+  std::string metric = "l2";
+  std::string method = "auto";
+  std::string device = "cpu";
+  int threads = 0;
+  std::string memory;
+  std::string device_memory;
+  std::uint64_t seed = 0;
+  std::filesystem::path json;
+  bool quiet = false;
+  bool allow_nonfinite = false;
+
+  /// Throws Error: invalid_argument, or device where there is none of that name.
+  void check() const;
+  std::size_t memory_bytes() const;  ///< 0: no budget was given
+  int thread_count() const;
+};
+
+void add_metric_option(CLI::App& app, CommonOptions& options);
+/// --threads --memory --seed --json --quiet
+void add_run_options(CLI::App& app, CommonOptions& options);
+/// --method --device --device-memory --allow-nonfinite
+void add_engine_options(CLI::App& app, CommonOptions& options);
+/// Adds examples to the end of the help.
+void add_examples(CLI::App& app, const std::string& examples);
+
+// One function a command, each in the file of its name.
+void add_graph_command(CLI::App& app, Request& request);
+void add_search_command(CLI::App& app, Request& request);
+void add_eval_command(CLI::App& app, Request& request);
+void add_path_command(CLI::App& app, Request& request);
+void add_convert_command(CLI::App& app, Request& request);
+void add_info_command(CLI::App& app, Request& request);
+void add_check_command(CLI::App& app, Request& request);
+void add_report_command(CLI::App& app, Request& request);
+
+}  // namespace gigaknn::cli

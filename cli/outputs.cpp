@@ -1,0 +1,31 @@
+#include "outputs.hpp"
+
+#include <sys/statvfs.h>
+
+#include "core/require.hpp"
+#include "eval/report_text.hpp"
+#include "io/output_file.hpp"
+
+namespace gigaknn::cli {
+
+std::size_t check_output(const std::filesystem::path& path, std::size_t bytes) {
+  if (path.empty()) return 0;
+  // Permission bits say nothing to root or on a read-only mount: only making the file tells.
+  const OutputFile probe(path);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) return 0;
+  const std::size_t free_bytes = std::size_t{disk.f_bavail} * disk.f_frsize;
+  require(bytes <= free_bytes, Fault::io, path.string(), ": disk full: needs ",
+          format_bytes(bytes), ", the folder ", folder.string(), " has ",
+          format_bytes(free_bytes), " free");
+  return free_bytes;
+}
+
+void write_text_file(const std::filesystem::path& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text.data(), text.size());
+  file.finish();
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,177 @@
+#include "page.hpp"
+
+#include <optional>
+
+#include "core/require.hpp"
+#include "eval/report.hpp"
+#include "eval/report_text.hpp"
+#include "eval/sample.hpp"
+#include "memory.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t shown_rows = 12;
+
+std::string task_of(const Json& record) {
+  const std::string k = std::to_string(record.value("k", std::int64_t{0}));
+  if (record.contains("radius")) return "all rows within a radius";
+  if (record.contains("queries")) {
+    return k + " nearest rows of " + format_count(record["queries"].get<std::int64_t>()) + " queries";
+  }
+  return k + "-NN graph";
+}
+
+std::optional<double> seconds_of(const Json& record, const char* stage) {
+  const Json& seconds = record.at("seconds");
+  return seconds.contains(stage) ? std::optional(seconds[stage].get<double>()) : std::nullopt;
+}
+
+/// The computation that the page is about.
+void describe_method(const Json& record, ReportData& data) {
+  ReportMethod method;
+  method.task = task_of(record);
+  method.metric = metric_of(record.at("metric").get<std::string>());
+  method.k = record.at("k");
+  method.name = record.at("method");
+  method.exact = record.value("exact", false);
+  method.device = record.at("device");
+  method.isa = record.at("isa");
+  method.detail = record.value("filter", "");
+  method.threads = record.at("threads");
+  method.seed = record.at("seed");
+  data.method = method;
+  data.command = record.at("command");
+}
+
+void describe_cost(const Json& record, ReportData& data) {
+  ReportSeconds seconds;
+  seconds.load = seconds_of(record, "load");
+  seconds.prepare = seconds_of(record, "prepare");
+  seconds.compute = seconds_of(record, "compute");
+  seconds.evaluate = seconds_of(record, "evaluate");
+  seconds.total = seconds_of(record, "total").value_or(0);
+  data.seconds = seconds;
+  const Json& memory = record.at("memory");
+  ReportMemory bytes;
+  bytes.peak_bytes = memory.at("peak_bytes");
+  if (const std::uint64_t planned = memory.value("planned_bytes", std::uint64_t{0}); planned > 0) {
+    bytes.planned_bytes = planned;
+  }
+  data.memory = bytes;
+}
+
+/// Samples of all records count: each verified its own part.
+void describe_verification(const std::vector<Json>& records, ReportData& data) {
+  for (const Json& record : records) {
+    if (!record.contains("verification")) continue;
+    const Json& found = record["verification"];
+    Verification sum = data.verification.value_or(Verification{});
+    sum.rows += found.at("rows").get<std::int64_t>();
+    sum.entries += found.at("entries").get<std::int64_t>();
+    sum.different += found.at("different").get<std::int64_t>();
+    data.verification = sum;
+  }
+}
+
+/// A recall that was measured; that of an exact method says so itself.
+void describe_recall(const std::vector<Json>& records, ReportData& data) {
+  for (const Json& record : records) {
+    const Json recall = record.value("recall", Json(nullptr));
+    if (recall.is_null() || record.value("exact", false)) continue;
+    data.recall = Recall{recall.at("at"), recall.at("value"), recall.at("low"), recall.at("high"),
+                         recall.at("sampled")};
+    return;
+  }
+}
+
+std::string summary_of(const std::vector<Json>& records) {
+  std::string summary;
+  for (const Json& record : records) {
+    const double seconds = seconds_of(record, "prepare").value_or(0) + seconds_of(record, "compute").value_or(0);
+    if (seconds <= 0) continue;
+    summary += (summary.empty() ? "" : "; ") + task_of(record) + " in " + format_seconds(seconds);
+  }
+  return summary.empty() ? summary : summary + ".";
+}
+
+void describe_records(const std::vector<Json>& records, ReportData& data) {
+  if (records.empty()) return;
+  describe_method(records.front(), data);
+  describe_cost(records.front(), data);
+  describe_verification(records, data);
+  describe_recall(records, data);
+  data.summary = summary_of(records);
+}
+
+std::vector<float> last_distances(const Neighbors& lists) {
+  std::vector<float> distances;
+  if (lists.k == 0 || lists.distances.empty()) return distances;
+  for (std::int64_t row = 0; row < lists.queries; ++row) {
+    distances.push_back(lists.distances[static_cast<std::size_t>((row + 1) * lists.k - 1)]);
+  }
+  return distances;
+}
+
+/// Queries where there are some, else rows of the base.
+void add_gallery(const Page& page, std::uint64_t seed, ReportData& data) {
+  const Neighbors* lists = page.results ? page.results : page.graph ? &page.graph->lists : nullptr;
+  if (!lists) return;
+  ReportGallery gallery;
+  gallery.queries = page.results ? page.queries : page.base;
+  gallery.lists = lists;
+  gallery.shown = sample_rows(lists->queries, shown_rows, seed);
+  data.gallery = gallery;
+}
+
+ReportData data_of(const Page& page, std::uint64_t seed) {
+  ReportData data;
+  const Neighbors* main = page.graph ? &page.graph->lists : page.results;
+  const std::string what = page.graph ? std::to_string(main->k) + "-NN graph" : "Nearest neighbours";
+  data.title = what + " of " + std::filesystem::path(page.base_name).filename().string();
+  ReportInput input{page.base_name, page.base.rows, page.base.cols, page.base.dtype, {}, {}};
+  if (page.results && !page.graph) {
+    input.queries_name = page.queries_name;
+    input.queries = page.queries.rows;
+  }
+  data.input = input;
+  describe_records(page.records, data);
+  if (main && !main->distances.empty()) data.kth_distances = last_distances(*main);
+  if (page.graph) data.shape = shape_of(*page.graph);
+  data.base = page.base;
+  if (page.image.height > 0) data.image = ImageLayout{page.image.height, page.image.width, false};
+  add_gallery(page, seed, data);
+  data.paths = page.paths;
+  return data;
+}
+
+}  // namespace
+
+void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output) {
+  write_report(data_of(page, seed), output);
+}
+
+nlohmann::ordered_json finished_record(Session& session) {
+  session.record.seconds.total = now_s();
+  return json_of(session.record);
+}
+
+void report_verification(Session& session) {
+  const Verification& found = *session.record.verification;
+  require(found.different == 0, Fault::device, "verification failed: ", found.different, " of ", found.entries,
+          " entries differ from an independent float64 scan; please report this as a bug");
+  session.say("  verified " + format_count(found.rows) + " rows against an independent float64 scan: all " +
+              format_count(found.entries) + " entries agree");
+}
+
+void say_summary(Session& session, const std::filesystem::path& output) {
+  const Seconds& seconds = session.record.seconds;
+  session.say("wrote " + output.string() + " (" + format_bytes(std::filesystem::file_size(output)) + ") in " +
+              format_seconds(now_s()) + ": load " + format_seconds(seconds.load) + ", prepare " +
+              format_seconds(seconds.prepare) + ", compute " + format_seconds(seconds.compute) + "; peak memory " +
+              format_bytes(peak_bytes()));
+}
+
+}  // namespace gigaknn::cli

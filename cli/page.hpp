@@ -1,0 +1,44 @@
+// What graph, search and report show at their end: the HTML report, the summary on the terminal.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gigaknn/graph.hpp>
+#include <gigaknn/ids.hpp>
+#include <gigaknn/matrix.hpp>
+#include <nlohmann/json.hpp>
+
+#include "inputs.hpp"
+#include "session.hpp"
+
+namespace gigaknn::cli {
+
+/// What a report may show; absent parts are null or empty.
+struct Page {
+  std::string base_name;
+  MatrixRef base;
+  std::string queries_name;
+  MatrixRef queries;
+  const KnnGraph* graph = nullptr;
+  const Neighbors* results = nullptr;  ///< of the queries
+  std::vector<Path> paths;
+  ImageSize image;
+  std::vector<nlohmann::ordered_json> records;  ///< what commands said of themselves, the main one first
+};
+
+/// Writes the page; `seed` chooses the rows that are shown.
+void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output);
+
+/// The record of this session as JSON, its total time so far filled in.
+nlohmann::ordered_json finished_record(Session& session);
+
+/// Says what a verification showed; throws Error: device where entries differ.
+void report_verification(Session& session);
+
+/// "wrote OUT (10.3 MiB) in 3.1 s: load 0.1 s, prepare 0.4 s, compute 2.5 s; peak memory 512 MiB"
+void say_summary(Session& session, const std::filesystem::path& output);
+
+}  // namespace gigaknn::cli

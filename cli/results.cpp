@@ -1,0 +1,89 @@
+#include "results.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include <gigaknn/graph.hpp>
+
+#include "core/require.hpp"
+#include "hdf5.hpp"
+#include "inputs.hpp"
+#include "io/format.hpp"
+#include "io/results.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+constexpr std::array<std::string_view, 6> id_suffixes = {".ibin", ".npy", ".ivecs", ".gtbin", ".h5", ".hdf5"};
+constexpr std::array<std::string_view, 3> distance_suffixes = {".fbin", ".npy", ".fvecs"};
+
+template <std::size_t count>
+void require_suffix(const std::filesystem::path& path, const std::array<std::string_view, count>& allowed,
+                    std::string_view what) {
+  const std::string suffix = path.extension().string();
+  std::string list;
+  for (const std::string_view name : allowed) list += ' ' + std::string(name);
+  require(std::find(allowed.begin(), allowed.end(), suffix) != allowed.end(), Fault::invalid_argument,
+          path.string(), ": no format for ", what, "; allowed:", list);
+}
+
+std::optional<std::filesystem::path> given(const std::filesystem::path& path) {
+  return path.empty() ? std::nullopt : std::optional(path);
+}
+
+}  // namespace
+
+void check_result_names(const ResultFiles& files, bool radius) {
+  if (radius) {
+    require(files.distances.empty(), Fault::invalid_argument,
+            "--radius writes ids and distances into one file: no --distances");
+    return;
+  }
+  require_suffix(files.ids, id_suffixes, "ids");
+  if (files.distances.empty()) return;
+  require_suffix(files.distances, distance_suffixes, "distances");
+  require(!is_hdf5(files.ids), Fault::invalid_argument, files.ids.string(),
+          ": a HDF5 file holds the distances itself: no --distances");
+}
+
+void check_ids_fit(const ResultFiles& files, std::int64_t n) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
+  const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids);
+  require(wide || n - 1 <= largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
+          " do not fit 32 bits; allowed here: .npy or .h5 (up to ", largest, " also .ibin)");
+}
+
+std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {
+  constexpr std::size_t header_bytes = 4096;  // of any format
+  const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids) || files.ids.extension() == ".gtbin";
+  return static_cast<std::size_t>(queries * k) * (wide ? 8 : 4) + header_bytes +
+         (is_hdf5(files.ids) ? static_cast<std::size_t>(queries * k) * sizeof(float) : 0);
+}
+
+std::size_t distances_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {
+  return files.distances.empty() ? 0 : static_cast<std::size_t>(queries * k) * sizeof(float) + 4096;
+}
+
+void write_results(const ResultFiles& files, const Neighbors& results) {
+  if (is_hdf5(files.ids)) {
+    write_hdf5_neighbors(results, files.ids);
+  } else {
+    write_neighbors(results, files.ids, given(files.distances));
+  }
+}
+
+bool is_truth(const std::filesystem::path& path) {
+  return std::filesystem::is_regular_file(path) && !find_format(path) && path.extension() != ".txt" &&
+         path.extension() != ".list";
+}
+
+Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances) {
+  if (path.extension() == ".knng") return load_graph(path).lists;
+  if (is_hdf5(path)) return read_hdf5_neighbors(path);
+  return read_neighbors(path, given(distances));
+}
+
+}  // namespace gigaknn::cli

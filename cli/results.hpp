@@ -1,0 +1,36 @@
+// Files of neighbours: what src/io reads and writes, and beside it graphs and HDF5.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include <gigaknn/ids.hpp>
+
+namespace gigaknn::cli {
+
+/// Where the neighbours of a search go.
+struct ResultFiles {
+  std::filesystem::path ids;
+  std::filesystem::path distances;  ///< may be empty; a HDF5 file holds both
+};
+
+/// Throws Error: invalid_argument where no writer knows a name (`radius`: any name will do).
+void check_result_names(const ResultFiles& files, bool radius);
+/// Throws Error: unsupported where ids below `n` do not fit the format.
+void check_ids_fit(const ResultFiles& files, std::int64_t n);
+
+/// Bytes that k neighbours of each query take on disk.
+std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k);
+std::size_t distances_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k);
+
+/// Throws Error: io, unsupported.
+void write_results(const ResultFiles& files, const Neighbors& results);
+
+/// True for a file whose name is no vector format's: big-ann's ground truths, told by their size.
+bool is_truth(const std::filesystem::path& path);
+
+/// Ids, and distances where the file or `distances` (may be empty) has them, else that vector is empty: from what
+/// search writes, .ivecs, big-ann ground truth, a graph, or HDF5. Throws Error: io, corrupt_file, unsupported.
+Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances);
+
+}  // namespace gigaknn::cli
