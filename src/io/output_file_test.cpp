@@ -1,0 +1,125 @@
+#include "io/output_file.hpp"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <string>
+
+#include "io/container.hpp"
+#include "io/matrix_writer.hpp"
+#include "io/results.hpp"
+#include "io/test_files.hpp"
+
+namespace gigaknn {
+namespace {
+
+/// A disk that is full after `bytes` of a file, as long as this lives.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  struct rlimit before_ {};
+  void (*handler_)(int) = nullptr;
+};
+
+class Output : public FileTest {};
+
+TEST_F(Output, AppearsWholeUnderItsName) {
+  OutputFile output(file("a"));
+  output.write("hello", 5);
+  const std::string large((1 << 20) + 7, 'x');
+  output.write(large.data(), large.size());
+  output.write("!", 1);
+  output.write_at(1, "E", 1);
+  EXPECT_EQ(output.size(), large.size() + 6);
+  EXPECT_FALSE(std::filesystem::exists(file("a")));
+  output.finish();
+  EXPECT_EQ(bytes_of(file("a")), "hEllo" + large + "!");
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Output, SmallWritesCrossTheBuffer) {
+  std::string expected;
+  OutputFile output(file("a"));
+  for (int i = 0; i < 5000; ++i) {
+    const std::string line(997, static_cast<char>('a' + i % 26));
+    output.write(line.data(), line.size());
+    expected += line;
+  }
+  output.finish();
+  EXPECT_EQ(bytes_of(file("a")), expected);
+}
+
+TEST_F(Output, LeavesNothingBehindUnlessFinished) {
+  file("a", "old");
+  {
+    OutputFile output(file("a"));
+    output.write("new", 3);
+  }
+  EXPECT_EQ(bytes_of(file("a")), "old");
+  EXPECT_EQ(files_in_folder(), 1u);
+}
+
+TEST_F(Output, ReplacesAFileAndWritesThroughALink) {
+  file("a", "old");
+  std::filesystem::create_symlink("a", file("link"));
+  OutputFile output(file("link"));
+  output.write("new", 3);
+  output.finish();
+  EXPECT_EQ(bytes_of(file("a")), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
+}
+
+TEST_F(Output, FoldersThatCannotBeWrittenAreNamed) {
+  expect_error(Fault::io, [&] { OutputFile output(file("none/a")); }, file("none/a").string(),
+               "cannot write: No such file or directory");
+  file("file", "x");
+  expect_error(Fault::io, [&] { OutputFile output(file("file/a")); }, "cannot write: Not a directory");
+  expect_error(Fault::io, [&] { OutputFile output(folder()); }, "cannot be replaced: is not a regular file");
+  expect_error(Fault::io, [&] { OutputFile output("/dev/null"); }, "/dev/null: cannot be replaced");
+  expect_error(Fault::io, [&] { OutputFile output("/proc/gigaknn"); }, "/proc/gigaknn: cannot write");
+  if (::geteuid() == 0) return;  // root may write anywhere
+  std::filesystem::permissions(folder(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  expect_error(Fault::io, [&] { OutputFile output(file("b")); }, "cannot write: Permission denied");
+  std::filesystem::permissions(folder(), std::filesystem::perms::owner_all);
+}
+
+TEST_F(Output, AFullDiskIsOneErrorAndNoFile) {
+  const Matrix matrix(1000, 100, DType::f32);
+  Neighbors result(1000, 100);
+  const FullDisk full(100000);
+  const auto refused = [&](const std::string& name, const std::function<void(const std::filesystem::path&)>& write) {
+    expect_error(Fault::io, [&] { write(file(name)); }, file(name).string() + ": cannot write: File too large");
+    EXPECT_EQ(files_in_folder(), 0u) << name;
+  };
+  for (const char* name : {"a.fbin", "a.fvecs", "a.npy"}) {
+    refused(name, [&](const auto& path) { write_matrix(matrix, path); });
+  }
+  refused("a.ibin", [&](const auto& path) { write_neighbors(result, path); });
+  refused("a.gtbin", [&](const auto& path) { write_neighbors(result, path); });
+  refused("a.gknn", [&](const auto& path) {
+    ContainerWriter writer(path, "test", 1);
+    writer.add_section("rows", Element::f32, 1000, 100, matrix.ref().data);
+    writer.finish();
+  });
+}
+
+TEST_F(Output, OfTwoResultFilesNoneAppearsWhereOneFails) {
+  Neighbors result(1000, 10);  // 40 KB of ids as .ibin, 80 KB as .npy
+  const FullDisk full(60000);
+  expect_error(Fault::io, [&] { write_neighbors(result, file("ids.npy"), file("distances.fbin")); }, "ids.npy");
+  EXPECT_EQ(files_in_folder(), 0u);
+}
+
+}  // namespace
+}  // namespace gigaknn
