@@ -538,6 +538,12 @@ INSTANTIATE_TEST_SUITE_P(
         large(linf, f32, clustered, 10000, 64, 64, 10),
         large(chi2, f32, gaussian, 6000, 64, 64, 10), large(chi2, u8, sparse, 6000, 64, 64, 10),
         large(hellinger, f32, sparse, 6000, 64, 64, 10),
+        // Sums of squares beyond 2^31, and rows beyond 2^16.
+        large(l2, u8, extremes, 100, 7, 70000, 10), large(l2, i8, extremes, 100, 7, 70000, 10),
+        large(inner_product, u8, extremes, 100, 7, 70000, 10),
+        large(cosine, i8, extremes, 100, 7, 70000, 10), large(l2, f32, low_rank, 300, 16, 5000, 10),
+        large(l2, f32, small_integers, 70000, 20, 8, 100),
+        large(l2, u8, gaussian, 70000, 20, 16, 10), large(l1, f32, gaussian, 70000, 20, 8, 10),
         large(hamming, u8, clustered, 20000, 64, 32, 100),
         large(hamming, u8, gaussian, 20000, 64, 17, 10),
         large(jaccard, u8, sparse, 20000, 64, 16, 10)),
