@@ -11,6 +11,7 @@
 #include "outputs.hpp"
 #include "results.hpp"
 #include "session.hpp"
+#include "text.hpp"
 
 namespace gigaknn::cli {
 namespace {
@@ -39,7 +40,7 @@ void check_arguments(const EvalOptions& options) {
 }
 
 void print_line(const Session& session, const std::string& name, const std::string& value) {
-  if (!session.options.quiet) std::printf("%-16s %s\n", name.c_str(), value.c_str());
+  if (!session.options.quiet) std::printf("%-16s %s\n", name.c_str(), one_line(value).c_str());
 }
 
 std::string fraction_text(double fraction) {

@@ -10,12 +10,13 @@
 #include "io/container.hpp"
 #include "io/results.hpp"
 #include "results.hpp"
+#include "text.hpp"
 
 namespace gigaknn::cli {
 namespace {
 
 void print_line(const std::string& name, const std::string& value) {
-  std::printf("%-12s %s\n", name.c_str(), value.c_str());
+  std::printf("%-12s %s\n", name.c_str(), one_line(value).c_str());
 }
 
 void print_size(const std::filesystem::path& path) {

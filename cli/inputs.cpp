@@ -25,8 +25,8 @@ bool is_hdf5(const std::filesystem::path& path) {
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part) {
   const std::size_t before = anonymous_bytes();
   Vectors vectors{path.string(), open_dataset(path, part)};
-  const std::size_t after = anonymous_bytes();
-  vectors.held_bytes = after > before ? after - before : 0;
+  const auto size = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
+  vectors.held_bytes = anonymous_bytes() > before + size / 2 ? size : 0;  // else mapped
   require(holds_vectors(vectors.matrix().dtype), Fault::unsupported, vectors.name, ": holds ",
           name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 u8 i8");
   require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file, vectors.name,

@@ -21,7 +21,7 @@ struct SearchOptions {
   CommonOptions common;
   std::filesystem::path base;
   std::filesystem::path queries;
-  std::int64_t k = 0;
+  std::optional<std::int64_t> k;
   std::optional<float> radius;
   ResultFiles output;
   std::filesystem::path report;
@@ -30,8 +30,8 @@ struct SearchOptions {
 };
 
 void check_arguments(const SearchOptions& options) {
-  require(options.radius.has_value() || options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ",
-          options.k);
+  require(options.radius || options.k, Fault::invalid_argument, "search needs -k or --radius");
+  require(!options.k || *options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", *options.k);
   require(!options.radius || std::isfinite(*options.radius), Fault::invalid_argument,
           "--radius must be a finite number");
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ", options.verify);
@@ -74,7 +74,7 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
   FlatParams params;
   params.metric = metric_of(options.common.metric);
   params.device = options.common.device;
-  params.expected_k = std::max<std::int64_t>(options.k, 1);
+  params.expected_k = options.k.value_or(1);
   params.expected_queries = queries.matrix().rows;
   params.allow_nonfinite = options.common.allow_nonfinite;
   return session.timed("prepare", session.record.seconds.prepare,
@@ -86,7 +86,7 @@ void search_nearest(const SearchOptions& options, const Vectors& base, const Vec
   RunRecord& record = session.record;
   const auto index = prepare(options, base, queries, session);
   const Neighbors results = session.timed("search", record.seconds.compute, [&] {
-    return index->search(queries.matrix(), options.k, session.run());
+    return index->search(queries.matrix(), record.k, session.run());
   });
   if (options.verify > 0) {
     record.verification = session.timed("verify", record.seconds.evaluate, [&] {
@@ -95,7 +95,7 @@ void search_nearest(const SearchOptions& options, const Vectors& base, const Vec
     });
     report_verification(session);
   }
-  record.recall = exact_recall(options.k, record.verification);
+  record.recall = exact_recall(record.k, record.verification);
   session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
   if (options.report.empty()) return;
   Page page;
@@ -133,7 +133,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   const Vectors queries = load(options.queries.empty() ? options.base : options.queries, "test");
   session.hold(base.held_bytes + queries.held_bytes);
   describe_base(record, base.matrix());
-  record.k = options.radius ? 0 : options.k;
+  record.k = options.k.value_or(0);
   record.more["queries"] = queries.matrix().rows;
   require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n, " in ", base.name,
           ", got ", record.k);

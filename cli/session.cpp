@@ -4,6 +4,7 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "text.hpp"
 
 namespace gigaknn::cli {
 
@@ -22,7 +23,7 @@ Run Session::run() {
 void Session::say(const std::string& line) {
   if (options.quiet) return;
   watch.end();
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "%s\n", one_line(line).c_str());
 }
 
 }  // namespace gigaknn::cli

@@ -95,7 +95,11 @@ std::string rate_text(double per_second) {
 }
 
 std::string one_line(std::string_view text) {
+  constexpr std::string_view narrow_space = "\u202f";  // as eval/report_text.hpp puts before units
   std::string line(text);
+  for (std::size_t at = 0; (at = line.find(narrow_space, at)) != std::string::npos;) {
+    line.replace(at, narrow_space.size(), " ");
+  }
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   }

@@ -22,7 +22,7 @@ std::pair<std::int64_t, std::int64_t> parse_range(std::string_view text);
 std::pair<std::int64_t, std::int64_t> parse_pair(std::string_view text);
 
 std::string rate_text(double per_second);     ///< "12.3k/s"
-/// `text` on one line: control characters become spaces.
+/// `text` on one line for a terminal: control characters and narrow spaces become plain ones.
 std::string one_line(std::string_view text);
 
 }  // namespace gigaknn::cli

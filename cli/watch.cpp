@@ -119,7 +119,7 @@ void Watch::tick() {
 }
 
 void Watch::draw_line() {
-  std::string text = line();
+  std::string text = one_line(line());
   if (terminal_) {
     const auto columns = static_cast<std::size_t>(terminal_columns());
     if (text.size() >= columns) text.resize(columns - 1);
