@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes the first files of each corpus: small valid ones, and their like with one field spoiled.
+
+    fuzz/make_corpus.py [FOLDER]     default fuzz/corpus
+"""
+
+import gzip
+import struct
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "corpus")
+
+
+def keep(target, name, data):
+    folder = ROOT / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def npy(descr, shape, data, version=1, order="False"):
+    text = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
+    width = 2 if version == 1 else 4
+    text += b" " * (-(len(text) + 8 + width + 1) % 64) + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(width, "little") + text + data
+
+
+def idx(*shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", s) for s in shape) + bytes(range(count))
+
+
+def vectors():
+    for choice, (name, code) in enumerate((("fvecs", "f"), ("bvecs", "B"), ("ivecs", "i"))):
+        row = struct.pack(f"<i3{code}", 3, 1, 2, 3)
+        keep("vecs_fuzz", name, bytes([choice]) + row + row)
+    keep("vecs_fuzz", "dims_differ", b"\0" + struct.pack("<ifif", 1, 1, 2, 1))
+    for choice, (name, code) in enumerate((("fbin", "f"), ("hbin", "e"), ("u8bin", "B"), ("i8bin", "b"), ("ibin", "i"))):
+        keep("bin_fuzz", name, bytes([choice]) + struct.pack(f"<II6{code}", 2, 3, 1, 2, 3, 4, 5, 6))
+    keep("bin_fuzz", "huge", b"\0" + struct.pack("<IIf", 2**32 - 1, 2**32 - 1, 1))
+    for descr, size in (("<f4", 4), ("<f2", 2), ("|u1", 1), ("|i1", 1), ("<i4", 4), ("<i8", 8)):
+        keep("npy_fuzz", descr[1:], npy(descr, (2, 3), bytes(6 * size)))
+    keep("npy_fuzz", "v2", npy("<f4", "(6,)", bytes(24), 2))
+    keep("npy_fuzz", "v3", npy("<i8", "(3L,)", bytes(24), 3))
+    keep("npy_fuzz", "fortran", npy("<f4", (2, 3), bytes(24), 1, "True"))
+    keep("npy_fuzz", "structured", npy("[('a', '<f4')]", (2, 3), bytes(24)))
+    for name, shape in (("labels", (5,)), ("matrix", (2, 3)), ("images", (2, 2, 3))):
+        keep("idx_fuzz", name, idx(*shape))
+        keep("idx_gz_fuzz", name, b"\0" + gzip.compress(idx(*shape), mtime=0))
+        keep("idx_gz_fuzz", name + "_unpacked", b"\1" + idx(*shape))
+
+
+def results():
+    truth = struct.pack("<II6I6f", 2, 3, 5, 0, 7, 2, 1, 2**32 - 1, 0, 1, 2, 0, 4, 5)
+    ranges = struct.pack("<ii4i3i3f", 4, 3, 2, 0, 1, 0, 5, 0, 7, 0.5, 1.5, 2.5)
+    ids = struct.pack("<II6i", 2, 3, 5, 0, 7, 2, 1, -1)
+    keep("truth_fuzz", "truth", truth)
+    keep("truth_fuzz", "range", ranges)
+    keep("results_fuzz", "ibin", b"\0" + ids)
+    keep("results_fuzz", "ivecs", b"\1" + struct.pack("<i2ii2i", 2, 5, 0, 2, 7, -1))
+    keep("results_fuzz", "npy_i4", b"\2" + npy("<i4", (2, 3), ids[8:]))
+    keep("results_fuzz", "npy_i8", b"\2" + npy("<i8", (1, 2), struct.pack("<qq", 5, 2**40)))
+    for choice, name in ((3, "gtbin"), (4, "bin")):
+        keep("results_fuzz", name + "_truth", bytes([choice]) + truth)
+        keep("results_fuzz", name + "_range", bytes([choice]) + ranges)
+    keep("results_fuzz", "bin_ids", b"\4" + ids)
+    keep("list_fuzz", "two", b"# parts\na.fbin\r\n\nb.fbin\n")
+    keep("list_fuzz", "mixed", b"a.fbin\nb.npy\n")
+    keep("list_fuzz", "empty", b"# nothing\n")
+
+
+def padded(data):
+    return data + bytes(-len(data) % 64)
+
+
+def container(schema, sections):
+    """Checksums stay 0: an odd first byte makes the fuzzer fill them in."""
+    body, entries, blocks = bytes(64), b"", 0
+    for name, element, rows, cols, data in sections:
+        entries += struct.pack("<16sQQQQI12x", name, len(body), len(data), rows, cols, element)
+        blocks += -(-len(data) // (1 << 20))
+        body = padded(body + data)
+    table = len(body)
+    whole = bytearray(body + entries + bytes(8 * blocks))
+    struct.pack_into("<8sII16sIIQQ", whole, 0, b"\x89GKN\r\n\x1a\n", 1, len(sections), schema, 1, 0, table, len(whole))
+    return b"\1" + bytes(whole)
+
+
+def graphs():
+    metadata = struct.pack("<QQ16sII", 3, 2, b"l2", 1, 4)
+    ids = struct.pack("<6I", 1, 2, 0, 2, 0, 1)
+    distances = struct.pack("<6f", 0.5, 1, 0.5, 0.75, 0.75, 1)
+    sections = [(b"metadata", 1, 1, 40, metadata), (b"ids", 6, 3, 2, ids), (b"distances", 4, 3, 2, distances)]
+    keep("knng_fuzz", "graph", container(b"knng", sections))
+    keep("knng_fuzz", "one_section", container(b"test", sections[:1]))
+    keep("knng_fuzz", "no_section", container(b"test", []))
+    sections[1] = (b"ids", 6, 3, 2, struct.pack("<6I", 1, 3, 0, 2, 0, 2**32 - 1))
+    keep("knng_fuzz", "id_out_of_range", container(b"knng", sections))
+
+
+vectors()
+results()
+graphs()
