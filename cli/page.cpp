@@ -149,6 +149,15 @@ ReportData data_of(const Page& page, std::uint64_t seed) {
 
 }  // namespace
 
+void check_record(const Json& record, const std::string& name) {
+  try {
+    ReportData data;
+    describe_records({record}, data);
+  } catch (const nlohmann::json::exception&) {
+    fail(Fault::corrupt_file, name, ": is not what --json of gigaknn graph, search or eval writes");
+  }
+}
+
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output) {
   write_report(data_of(page, seed), output);
 }

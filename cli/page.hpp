@@ -29,6 +29,9 @@ struct Page {
   std::vector<nlohmann::ordered_json> records;  ///< what commands said of themselves, the main one first
 };
 
+/// Throws Error: corrupt_file, with `name`, unless a page can show this record.
+void check_record(const nlohmann::ordered_json& record, const std::string& name);
+
 /// Writes the page; `seed` chooses the rows that are shown.
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output);
 

@@ -32,8 +32,7 @@ nlohmann::ordered_json read_record(const std::filesystem::path& path) {
   std::ifstream file(path);
   require(file.good(), Fault::io, path.string(), ": cannot be read");
   auto record = nlohmann::ordered_json::parse(file, nullptr, false);
-  require(record.is_object() && record.contains("seconds") && record.contains("memory"), Fault::corrupt_file,
-          path.string(), ": is not what --json of gigaknn graph, search or eval writes");
+  check_record(record, path.string());
   return record;
 }
 

@@ -96,12 +96,12 @@ std::string rate_text(double per_second) {
 
 std::string one_line(std::string_view text) {
   constexpr std::string_view narrow_space = "\u202f";  // as eval/report_text.hpp puts before units
-  std::string line(text);
-  for (std::size_t at = 0; (at = line.find(narrow_space, at)) != std::string::npos;) {
-    line.replace(at, narrow_space.size(), " ");
-  }
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
+  std::string line;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool narrow = text.substr(at).starts_with(narrow_space);
+    const auto byte = static_cast<unsigned char>(text[at]);
+    line += narrow || byte < 32 || byte == 127 ? ' ' : text[at];
+    if (narrow) at += narrow_space.size() - 1;
   }
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;

@@ -1,0 +1,255 @@
+"""eval, path, convert, info, check and report on small files whose answers are known."""
+import json
+import math
+import os
+import random
+import struct
+import unittest
+
+from support import CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+
+
+class Eval(CliTest):
+    def setUp(self):
+        super().setUp()
+        write_bin(self.path("truth.ibin"), [[1, 2, 3, 4], [5, 6, 7, 8]], "i")
+        write_bin(self.path("found.ibin"), [[1, 2, 9, 3], [6, 5, 0, 10]], "i")
+
+    def evaluate(self, *arguments, code=0):
+        self.run_cli("eval", *arguments, "--json", "e.json", code=code)
+        with open(self.path("e.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_recall_counts_true_neighbours_among_the_first_k(self):
+        self.assertAlmostEqual(self.evaluate("found.ibin", "--truth", "truth.ibin")["recall"]["value"], 5 / 8)
+        self.assertAlmostEqual(self.evaluate("found.ibin", "--truth", "truth.ibin", "-k", 2)["recall"]["value"], 1)
+        record = self.evaluate("found.ibin", "--truth", "truth.ibin", "-k", 1)
+        self.assertAlmostEqual(record["recall"]["value"], 0.5)
+        self.assertAlmostEqual(record["nearest_among_first"]["1"], 0.5)
+
+    def test_the_nearest_among_the_first_10_and_100(self):
+        ids = [[i * 200 + j for j in range(120)] for i in range(20)]
+        write_bin(self.path("truth100.ibin"), ids, "i")
+        for query, row in enumerate(ids):  # the true nearest of query i stands at place 6 i
+            row.insert(6 * query, row.pop(0))
+        write_bin(self.path("found100.ibin"), ids, "i")
+        ranks = self.evaluate("found100.ibin", "--truth", "truth100.ibin")["nearest_among_first"]
+        self.assertAlmostEqual(ranks["1"], 1 / 20)
+        self.assertAlmostEqual(ranks["10"], 2 / 20)
+        self.assertAlmostEqual(ranks["100"], 17 / 20)
+
+    def test_a_missed_recall_is_exit_code_4(self):
+        run = self.run_cli("eval", "found.ibin", "--truth", "truth.ibin", "--recall", 0.7, "--quiet", code=4)
+        self.assertEqual(run.stderr.count("\n"), 1)
+        self.assertIn("0.625", run.stderr)
+        self.run_cli("eval", "found.ibin", "--truth", "truth.ibin", "--recall", 0.6)
+
+    def test_ties_by_distance_are_hits(self):
+        write_bin(self.path("t.fbin"), [[1, 2, 3, 3], [1, 1, 2, 2]])
+        write_bin(self.path("f.fbin"), [[1, 2, 3, 3], [1, 1, 2, 2]])
+        record = self.evaluate("found.ibin", "--distances", "f.fbin", "--truth", "truth.ibin", "--truth-distances",
+                               "t.fbin")
+        self.assertEqual(record["recall"]["value"], 1)
+        self.assertTrue(record["ties_count"])
+
+    def test_truth_may_hold_similarities_or_roots(self):
+        base = make_rows(80, 6, "f32", 4)
+        queries = make_rows(10, 6, "f32", 5)
+        write_bin(self.path("base.fbin"), base)
+        write_bin(self.path("queries.fbin"), queries)
+        forms = {"inner_product": (lambda x: -x, lambda x: 1 - x), "cosine": (lambda x: 1 - x,), "l2": (math.sqrt,)}
+        for metric, conversions in forms.items():
+            self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 5, "-o", "i.ibin", "--distances",
+                         "d.fbin", "--metric", metric)
+            for convert in (lambda x: x, *conversions):
+                truth = [nearest(metric, query, base, 8) for query in queries]
+                # Big-ann's ground truth, among equals the ones with the larger ids.
+                with open(self.path("gt.bin"), "wb") as file:
+                    file.write(struct.pack("<II", 10, 8))
+                    for row in truth:
+                        file.write(struct.pack("<8i", *[i for i, _ in row]))
+                    for row in truth:
+                        file.write(struct.pack("<8f", *[convert(value) for _, value in row]))
+                record = self.evaluate("i.ibin", "--distances", "d.fbin", "--truth", "gt.bin", "--metric", metric)
+                self.assertEqual(record["recall"]["value"], 1, metric)
+
+    def test_a_graph_is_sampled_and_a_bad_one_found_out(self):
+        generator = random.Random(6)
+        write_bin(self.path("base.fbin"), [[generator.random() for _ in range(8)] for _ in range(400)])
+        self.run_cli("graph", "base.fbin", "-k", 5, "-o", "g.knng")
+        recall = self.evaluate("g.knng", "--base", "base.fbin", "--sample", 100)["recall"]
+        self.assertEqual((recall["value"], recall["at"], recall["sampled"]), (1, 5, 100))
+        self.assertLess(recall["low"], 1)
+        write_bin(self.path("other.fbin"), [[generator.random() / 9 for _ in range(8)] for _ in range(400)])
+        recall = self.evaluate("g.knng", "--base", "other.fbin", "--recall", 0.9, code=4)["recall"]
+        self.assertLess(recall["value"], 0.2)
+        self.assertEqual(recall["sampled"], 400)
+
+
+class Paths(CliTest):
+    def largest_steps(self, base, k, start):
+        """The smallest possible largest step from `start` to every row, by relaxation."""
+        edges = {}
+        for row in range(len(base)):
+            for other, value in nearest("l2", base[row], base, k, exclude=row):
+                edges.setdefault(row, {})[other] = value
+                edges.setdefault(other, {})[row] = value
+        best = {start: -math.inf}
+        changed = True
+        while changed:
+            changed = False
+            for row in list(best):
+                for other, value in edges[row].items():
+                    step = max(best[row], value)
+                    if step < best.get(other, math.inf):
+                        best[other] = step
+                        changed = True
+        return best, edges
+
+    def test_the_largest_step_is_the_smallest_possible(self):
+        generator = random.Random(11)
+        base = [[float(generator.randint(0, 60)) for _ in range(2)] for _ in range(90)]
+        write_bin(self.path("base.fbin"), base)
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        best, edges = self.largest_steps(base, 3, 0)
+        for target in range(1, 90, 7):
+            run = self.run_cli("path", "g.knng", "--from", 0, "--to", target, "--json", "p.json")
+            with open(self.path("p.json"), encoding="utf-8") as file:
+                path = json.load(file)["path"]
+            if target not in best:
+                self.assertFalse(path["found"])
+                self.assertIn("no path", run.stdout)
+                continue
+            self.assertEqual(path["largest_step"], best[target])
+            self.assertEqual((path["rows"][0], path["rows"][-1]), (0, target))
+            for step, (row, other) in zip(path["steps"], zip(path["rows"], path["rows"][1:])):
+                self.assertEqual(step, edges[row][other])
+
+    def test_directed_follows_lists_only(self):
+        write_bin(self.path("line.fbin"), [[0.0], [1.0], [3.0], [7.0]])
+        self.run_cli("graph", "line.fbin", "-k", 1, "-o", "g.knng")
+        self.assertIn("3 steps", self.run_cli("path", "g.knng", "--from", 0, "--to", 3).stdout)
+        self.assertIn("3 steps", self.run_cli("path", "g.knng", "--from", 3, "--to", 0, "--directed").stdout)
+        self.assertIn("no path", self.run_cli("path", "g.knng", "--from", 0, "--to", 3, "--directed").stdout)
+
+    def test_metrics_where_larger_is_nearer_have_no_path(self):
+        write_bin(self.path("base.fbin"), make_rows(30, 4, "f32", 3))
+        self.run_cli("graph", "base.fbin", "-k", 2, "-o", "g.knng", "--metric", "inner_product")
+        self.assertIn("inner_product", self.run_cli("path", "g.knng", "--from", 0, "--to", 3, code=2).stderr)
+
+
+class Convert(CliTest):
+    def test_vectors_keep_their_values_through_every_format(self):
+        rows = [[1.0, 2.0, 100.0], [0.0, 7.0, 5.0], [9.0, 8.0, 127.0]]
+        previous = "a.fbin"
+        write_bin(self.path(previous), rows)
+        for name in ("b.npy", "c.fvecs", "d.hbin", "e.i8bin", "f.u8bin", "g.bvecs", "h.fbin"):
+            self.run_cli("convert", previous, name)
+            previous = name
+        self.assertEqual(read_bin(self.path("h.fbin"), "f"), rows)
+
+    def test_rows_are_half_open(self):
+        write_bin(self.path("a.fbin"), [[float(i)] for i in range(10)])
+        for text, expected in (("2:5", [2, 3, 4]), ("8:", [8, 9]), (":2", [0, 1])):
+            self.run_cli("convert", "a.fbin", "b.fbin", "--rows", text)
+            self.assertEqual(read_bin(self.path("b.fbin"), "f"), [[float(i)] for i in expected])
+
+    def test_rounding_is_asked_for(self):
+        write_bin(self.path("a.fbin"), [[0.1, 2.5]])
+        run = self.run_cli("convert", "a.fbin", "b.hbin", code=3)
+        self.assertIn("0.1", run.stderr)
+        self.assertFalse(os.path.exists(self.path("b.hbin")))
+        self.run_cli("convert", "a.fbin", "b.hbin", "--allow-rounding")
+        self.assertAlmostEqual(read_bin(self.path("b.hbin"), "e")[0][0], 0.1, places=4)
+
+    def test_a_graph_gives_its_ids_and_distances(self):
+        base = make_rows(30, 4, "f32", 8)
+        write_bin(self.path("base.fbin"), base)
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        self.run_cli("convert", "g.knng", "ids.npy")
+        self.run_cli("convert", "g.knng", "some.ibin", "--rows", "10:12")
+        self.run_cli("convert", "g.knng", "d.npy", "--distances")
+        expected = [nearest("l2", base[row], base, 3, exclude=row) for row in range(30)]
+        self.assertEqual(read_npy(self.path("ids.npy"), "q"), [[i for i, _ in row] for row in expected])
+        self.assertEqual(read_bin(self.path("some.ibin"), "i"), [[i for i, _ in row] for row in expected[10:12]])
+        self.assertEqual(read_npy(self.path("d.npy"), "f"), [[value for _, value in row] for row in expected])
+
+    def test_results_go_through_hdf5(self):
+        base = make_rows(30, 4, "f32", 8)
+        write_bin(self.path("base.fbin"), base)
+        self.run_cli("search", "base.fbin", "--queries", "base.fbin", "-k", 3, "-o", "r.h5")
+        self.assertIn("neighbors: 30 x 3", self.run_cli("info", "r.h5").stdout)
+        self.run_cli("convert", "r.h5", "r.ibin", "--dataset", "neighbors")
+        self.run_cli("convert", "r.h5", "r.fbin", "--dataset", "distances")
+        ids, distances = read_bin(self.path("r.ibin"), "i"), read_bin(self.path("r.fbin"), "f")
+        for query in range(30):
+            self.assert_neighbors("l2", base[query], base, ids[query], distances[query])
+        self.run_cli("eval", "r.h5", "--truth", "r.ibin", "--recall", 1)
+
+
+class InfoAndCheck(CliTest):
+    def test_info_says_what_files_hold(self):
+        write_bin(self.path("base.u8bin"), make_rows(30, 4, "u8", 8), "u8")
+        self.run_cli("graph", "base.u8bin", "-k", 3, "-o", "g.knng", "--metric", "l1")
+        vectors = self.run_cli("info", "base.u8bin").stdout
+        graph = self.run_cli("info", "g.knng").stdout
+        for word in ("30", "4", "u8"):
+            self.assertIn(word, vectors)
+        for word in ("knng", "30 rows", "3 neighbours", "l1", "exact"):
+            self.assertIn(word, graph)
+        with open(self.path("gt.bin"), "wb") as file:
+            file.write(struct.pack("<II4i4f", 2, 2, 0, 1, 1, 0, 0, 1, 0, 1))
+        self.assertIn("big-ann", self.run_cli("info", "gt.bin").stdout)
+
+    def test_check_accepts_what_is_sound_and_names_what_is_not(self):
+        write_bin(self.path("base.fbin"), make_rows(30, 4, "f32", 8))
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        for name in ("g.knng", "base.fbin"):
+            self.assertIn("sound", self.run_cli("check", name).stdout)
+        write_bin(self.path("odd.fbin"), [[1.0, math.nan], [2.0, 3.0]])
+        self.assertIn("row 0, column 1", self.run_cli("check", "odd.fbin", code=3).stderr)
+        with open(self.path("g.knng"), "r+b") as file:
+            file.truncate(os.path.getsize(self.path("g.knng")) - 1)
+        self.run_cli("check", "g.knng", code=3)
+
+
+class Report(CliTest):
+    def test_a_report_is_put_together_from_finished_results(self):
+        write_bin(self.path("base.fbin"), make_rows(60, 16, "f32", 1))
+        write_bin(self.path("queries.fbin"), make_rows(12, 16, "f32", 2))
+        self.run_cli("graph", "base.fbin", "-k", 4, "-o", "g.knng", "--json", "g.json", "--verify", 10)
+        self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "r.ibin", "--distances",
+                     "d.fbin", "--json", "s.json", "--verify", 5)
+        self.run_cli("report", "--graph", "g.knng", "--base", "base.fbin", "--queries", "queries.fbin", "--results",
+                     "r.ibin", "--distances", "d.fbin", "--path", "0:59", "--path", "3:4", "--image", "4x4",
+                     "--json-in", "g.json", "--json-in", "s.json", "-o", "report.html")
+        with open(self.path("report.html"), encoding="utf-8") as file:
+            page = file.read()
+        for word in ("4-NN graph", "base.fbin", "data:image/png", "12 queries"):
+            self.assertIn(word, page)
+        # Without distances, without pictures, without records.
+        self.run_cli("report", "--base", "base.fbin", "--queries", "queries.fbin", "--results", "r.ibin", "-o",
+                     "ids.html")
+
+    def test_results_of_another_base_are_refused(self):
+        write_bin(self.path("base.fbin"), make_rows(20, 4, "f32", 1))
+        write_bin(self.path("queries.fbin"), make_rows(2, 4, "f32", 2))
+        write_bin(self.path("r.ibin"), [[1, 2], [3, 20]], "i")
+        run = self.run_cli("report", "--base", "base.fbin", "--queries", "queries.fbin", "--results", "r.ibin", "-o",
+                           "r.html", code=3)
+        self.assertIn("20", run.stderr)
+        self.assertFalse(os.path.exists(self.path("r.html")))
+
+    def test_a_file_that_is_no_record_is_refused(self):
+        write_bin(self.path("base.fbin"), make_rows(20, 4, "f32", 1))
+        self.run_cli("graph", "base.fbin", "-k", 2, "-o", "g.knng")
+        for text in ("", "{}", "[1]", '{"seconds": 3, "memory": 1}', "nonsense"):
+            with open(self.path("bad.json"), "w", encoding="utf-8") as file:
+                file.write(text)
+            run = self.run_cli("report", "--base", "base.fbin", "--graph", "g.knng", "--json-in", "bad.json", "-o",
+                               "r.html", code=3)
+            self.assertIn("bad.json", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
