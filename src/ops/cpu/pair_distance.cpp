@@ -47,19 +47,33 @@ RowFacts PairDistance::facts_of(MatrixRef rows, const Run& run) const {
   parallel_for(run, rows.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> scratch(static_cast<std::size_t>(d_));
     for (std::int64_t i = begin; i < end; ++i) {
-      const void* row = readable(rows.row_bytes(i), scratch.data());
-      bool far = floats && !all_finite(static_cast<const float*>(row), d_);
-      if (cosine) {
-        const double squared = far ? 0 : squared_norm(row);
-        facts.squared_norms[static_cast<std::size_t>(i)] = squared;
-        far = squared == 0;
-      }
+      double squared = 0;
+      const bool far = is_far(readable(rows.row_bytes(i), scratch.data()), squared);
+      if (cosine) facts.squared_norms[static_cast<std::size_t>(i)] = squared;
       facts.far[static_cast<std::size_t>(i)] = far;
       if (far) far_count.fetch_add(1, std::memory_order_relaxed);
     }
   });
   facts.far_count = far_count.load();
   return facts;
+}
+
+bool PairDistance::is_far(const void* x, double& squared) const {
+  const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
+  if (floats && !all_finite(static_cast<const float*>(x), d_)) return true;
+  if (metric_ != Metric::cosine) return false;
+  squared = squared_norm(x);
+  return squared == 0;
+}
+
+float PairDistance::key_of_rows(const std::byte* x, const std::byte* y, float* x_scratch,
+                                float* y_scratch) const {
+  const void* a = readable(x, x_scratch);
+  const void* b = readable(y, y_scratch);
+  double a_squared = 0;
+  double b_squared = 0;
+  if (is_far(a, a_squared) || is_far(b, b_squared)) return std::numeric_limits<float>::infinity();
+  return key(a, b, a_squared, b_squared);
 }
 
 const void* PairDistance::readable(const std::byte* row, float* scratch) const {

@@ -38,12 +38,17 @@ class PairDistance {
   /// Key of two readable rows; norms are read under cosine alone.
   float key(const void* x, const void* y, double x_squared = 0, double y_squared = 0) const;
 
+  /// Key of two rows as they stand, far ones too; `x_scratch`, `y_scratch` [d].
+  float key_of_rows(const std::byte* x, const std::byte* y, float* x_scratch, float* y_scratch) const;
+
   Metric metric() const { return metric_; }
   DType dtype() const { return dtype_; }
   std::int64_t d() const { return d_; }
   const RowKernels& kernels() const { return *kernels_; }
 
  private:
+  // True for a readable row that is farthest from everything; cosine: sets its squared norm.
+  bool is_far(const void* x, double& squared_norm) const;
   double squared_norm(const void* x) const;
   float float_key(const float* x, const float* y, double x_squared, double y_squared) const;
 

@@ -280,7 +280,8 @@ HWY_ATTR float fast_dot_f32(const float* x, const float* y, std::int64_t d) {
 
 HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_EMU128
+  // F16C alone: Highway's own conversion elsewhere takes infinity and NaN for numbers.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3_DL
   constexpr F32 f32;
   constexpr hn::Rebind<hwy::float16_t, F32> f16;
   constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -30,12 +31,15 @@ class TopK {
   }
 
   std::int64_t k() const { return k_; }
-  PackedNeighbor bound(std::int64_t row) const { return bounds_[static_cast<std::size_t>(row)]; }
+  /// May be read while another thread pushes; a stale bound is only larger.
+  PackedNeighbor bound(std::int64_t row) const {
+    return std::atomic_ref(const_cast<PackedNeighbor&>(bounds_[static_cast<std::size_t>(row)]))
+        .load(std::memory_order_relaxed);
+  }
 
   /// Promises that at least k candidates at most `bound` will be pushed, so that others need not be.
   void lower_bound(std::int64_t row, PackedNeighbor bound) {
-    auto& b = bounds_[static_cast<std::size_t>(row)];
-    b = std::min(b, bound == no_neighbor ? bound : bound + 1);
+    if (bound != no_neighbor) lower(bounds_[static_cast<std::size_t>(row)], bound + 1);
   }
 
   /// True where the bound fell.
@@ -50,7 +54,7 @@ class TopK {
       slots[i] = candidate;
       if (count < k_) return false;
       const bool fell = slots[k_ - 1] < bound;
-      bound = std::min(bound, slots[k_ - 1]);
+      lower(bound, slots[k_ - 1]);
       return fell;
     }
     slots[count++] = candidate;
@@ -76,7 +80,10 @@ class TopK {
   void select(PackedNeighbor* slots, std::int32_t& count, PackedNeighbor& bound) const {
     std::nth_element(slots, slots + k_ - 1, slots + count);
     count = static_cast<std::int32_t>(k_);
-    bound = std::min(bound, slots[k_ - 1]);
+    lower(bound, slots[k_ - 1]);
+  }
+  static void lower(PackedNeighbor& bound, PackedNeighbor to) {
+    if (to < bound) std::atomic_ref(bound).store(to, std::memory_order_relaxed);
   }
 
   std::int64_t k_ = 0;

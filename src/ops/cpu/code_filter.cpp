@@ -1,0 +1,539 @@
+#include "ops/cpu/code_filter.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <sstream>
+#include <tuple>
+
+#include "core/threads.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t most_block_queries = 10;
+constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs between two looks at the bounds
+#else
+constexpr std::int64_t most_block_queries = 768;  // their codes and thresholds stay in L2
+constexpr std::int64_t tile_pairs = 4096;
+#endif
+constexpr std::int64_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr std::int32_t always = std::numeric_limits<std::int32_t>::min();
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The largest integer that is surely at most `value`; NaN and what lies below every sum become `always`.
+std::int32_t threshold_below(float value) {
+  const float lowest = -0x1p30f;
+  const float lowered = value - 2.0f;
+  if (!(lowered > lowest)) return always;
+  return static_cast<std::int32_t>(std::min(lowered, 0x1p30f));
+}
+
+}  // namespace
+
+/// Some queries on their way through the base.
+struct CodeFilter::Block {
+  std::int64_t count = 0;
+  CodedRows coded;
+  std::vector<std::int64_t> query;      // [count] row of the query matrix, or position in the base (self)
+  std::vector<std::int64_t> list;       // [count] its list
+  std::vector<std::int32_t> offsets;    // [count] what every threshold of the query has in common
+  std::vector<float> level;             // [count] threshold = level - (reach + group error)^2, or
+  std::vector<float> reach;             // [count]   level - reach * group norm - error_factor * group error
+  std::vector<float> error_factor;      // [count] inner_product alone
+  std::vector<ScoredQuery> scored;
+  std::vector<float> widened;           // [count, d] where rows are widened
+  std::vector<float> scratch;           // [d]
+  std::vector<std::int32_t> thresholds; // [groups of a tile, count]
+  std::vector<std::uint64_t> masks;     // [groups of a tile, count]
+  struct Survivor {
+    std::uint32_t query;
+    LocalRow row;
+    std::int64_t position;
+  };
+  std::vector<Survivor> survivors;
+};
+
+CodeFilter::CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+                       const CodeKernels& kernels, const Run& run)
+    : space_(std::move(space)), base_(base), facts_(&facts), pair_(pair), kernels_(&kernels),
+      scorer_(base, facts, pair), steps_(space_.stride() / 4),
+      product_(pair.metric() == Metric::inner_product) {
+  const double step = space_.step();
+  scale_ = product_ ? 1 / step : 1 / (step * std::numbers::sqrt2);
+  CodedRows coded;
+  coded.resize(base.rows, space_.stride());
+  parallel_for(run, base.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    space_.encode(base, facts, begin, end, false, coded, begin);
+  });
+
+  check_cancelled(run);
+  // Positions: regions in turn, in each the rows of small error first, so that one bad row does not loosen
+  // the bound of many. Rows that lose far more than most come last, in a region of their own.
+  for (std::int64_t i = 0; i < base.rows; ++i) {
+    if (!facts.far[at(i)]) order_.push_back(static_cast<LocalRow>(i));
+  }
+  std::vector<float> errors;
+  for (LocalRow row : order_) errors.push_back(coded.errors[row]);
+  float large = infinity;
+  if (!errors.empty()) {
+    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                     errors.end());
+    large = 1.5f * errors[errors.size() / 2];
+  }
+  const auto region = [&](LocalRow row) {
+    return coded.errors[row] > large ? space_.regions() : coded.regions[row];
+  };
+  std::sort(order_.begin(), order_.end(), [&](LocalRow a, LocalRow b) {
+    return std::tuple(region(a), coded.errors[a], a) < std::tuple(region(b), coded.errors[b], b);
+  });
+  region_begin_.assign(at(space_.regions() + 2), 0);
+  for (LocalRow row : order_) ++region_begin_[at(region(row) + 1)];
+  std::partial_sum(region_begin_.begin(), region_begin_.end(), region_begin_.begin());
+
+  const std::int64_t rows = kernels.group_rows;
+  const std::int64_t group_count = (live() + rows - 1) / rows;
+  codes_.assign(at(group_count * rows * space_.stride()), static_cast<std::uint8_t>(kernels.zero));
+  row_terms_.assign(at(group_count * rows), 0);
+  row_errors_.assign(at(group_count * rows), 0.0f);
+  row_norms_.assign(at(group_count * rows), 0.0f);
+  group_errors_.assign(at(group_count), 0.0f);
+  group_norms_.assign(at(group_count), 0.0f);
+  parallel_for(run, group_count, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t p = begin * rows; p < std::min(end * rows, live()); ++p) {
+      const LocalRow row = order_[at(p)];
+      const std::int64_t group = p / rows;
+      std::uint8_t* to = codes_.data() + group * rows * space_.stride() + p % rows * 4;
+      const std::int8_t* from = coded.codes.data() + row * coded.stride;
+      for (std::int64_t j = 0; j < coded.stride; ++j) {
+        to[j / 4 * rows * 4 + j % 4] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+      }
+      row_terms_[at(p)] = product_ ? space_.byte_zero() * coded.sums[row] : -(coded.squares[row] / 2);
+      row_errors_[at(p)] = coded.errors[row];
+      row_norms_[at(p)] = coded.norms[row];
+      group_errors_[at(group)] = std::max(group_errors_[at(group)], coded.errors[row]);
+      group_norms_[at(group)] = std::max(group_norms_[at(group)], coded.norms[row]);
+    }
+  });
+  for (float& error : group_errors_) error = static_cast<float>(error * scale_ * 1.000001);
+  for (float& norm : group_norms_) norm = static_cast<float>(norm * scale_ * 1.000001);
+}
+
+std::string CodeFilter::description() const {
+  const FilterEstimate& plan = space_.estimate();
+  std::ostringstream text;
+  text << kernels_->name << " codes of " << plan.dims << " for " << pair_.d() << " dims"
+       << (plan.bytes ? " (the bytes themselves)" : "") << ", " << std::defaultfloat;
+  text.precision(2);
+  text << plan.survivors * 100 << " % expected to survive";
+  return text.str();
+}
+
+std::size_t CodeFilter::bytes() const {
+  return codes_.size() + 12 * row_terms_.size() + 8 * group_errors_.size() + 4 * order_.size() +
+         space_.bytes();
+}
+
+std::size_t CodeFilter::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
+  // Codes twice while they are packed, at most a byte a dimension and 12 more; 40 bytes a row of what is
+  // known of them; the sample and its covariance; a block of queries a thread.
+  const std::int64_t code = std::min<std::int64_t>((d + 3) / 4 * 4, std::max<std::int64_t>(d, 260));
+  const std::int64_t fitting = d <= 2048 ? (threads + 3) * d * d * 4 : 0;
+  return static_cast<std::size_t>(n * (2 * code + 40) + (std::int64_t{96} << 20) + fitting +
+                                  threads * most_block_queries * (code + 128));
+}
+
+// The distance (or product) that a bound stands for, as a real number no pair inside the bound exceeds.
+double CodeFilter::radius_of(PackedNeighbor bound) const {
+  if (bound == no_neighbor) return infinity;
+  const float key = std::nextafter(key_of(bound), infinity);
+  if (std::isnan(key)) return infinity;
+  constexpr double up = 1 + 1e-6;
+  switch (pair_.metric()) {
+    case Metric::l2: return std::sqrt(static_cast<double>(key)) * up;
+    case Metric::cosine: return std::sqrt(2 * std::max(0.0, static_cast<double>(key)) + 1e-11) * up;
+    case Metric::hellinger: return static_cast<double>(key) * std::numbers::sqrt2 * up;
+    case Metric::inner_product: return key + std::abs(key) * 1e-6;
+    default: return key * up;
+  }
+}
+
+void CodeFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const {
+  const double radius = radius_of(bound);
+  const CodedRows& coded = block.coded;
+  if (product_) {
+    // <x,y> <= <x',y'> + |x'| e_y + (|y'| + e_y) e_x, all in units of step * query step.
+    const double unit = 1 / (space_.step() * coded.steps[at(i)]);
+    const double level = -radius * unit;
+    block.level[at(i)] = static_cast<float>(level - std::abs(level) * 1e-6 + block.offsets[at(i)]);
+    block.level[at(i)] -= std::abs(block.level[at(i)]) * 1e-6f;
+    block.reach[at(i)] = static_cast<float>(coded.errors[at(i)] / coded.steps[at(i)] * 1.000001);
+    block.error_factor[at(i)] =
+        static_cast<float>((coded.norms[at(i)] + coded.errors[at(i)]) / coded.steps[at(i)] * 1.000001);
+  } else {
+    const auto offset = static_cast<float>(block.offsets[at(i)]);
+    block.level[at(i)] = offset - std::abs(offset) * 1e-6f - 1;
+    block.reach[at(i)] = static_cast<float>((radius + coded.errors[at(i)]) * scale_ * 1.000001);
+  }
+}
+
+void CodeFilter::fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const {
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const float error = group_errors_[at(group + g)];
+    const float norm = group_norms_[at(group + g)];
+    std::int32_t* out = block.thresholds.data() + g * block.count;
+    const float* level = block.level.data();
+    const float* reach = block.reach.data();
+    if (product_) {
+      const float* factor = block.error_factor.data();
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        out[i] = threshold_below(level[i] - (reach[i] * norm + factor[i] * error) * 1.000001f);
+      }
+    } else {
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        const float both = reach[i] + error;
+        out[i] = threshold_below(level[i] - both * both * 1.000001f);
+      }
+    }
+  }
+}
+
+template <class Sink>
+void CodeFilter::score_survivors(Block& block, std::int64_t group, std::int64_t groups,
+                                 Sink& sink) const {
+  const std::int64_t rows = kernels_->group_rows;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t first = (group + g) * rows;
+    const std::uint64_t valid = live() - first >= 64 ? ~std::uint64_t{0}
+                                                     : (std::uint64_t{1} << (live() - first)) - 1;
+    const std::uint64_t* masks = block.masks.data() + g * block.count;
+    block.survivors.clear();
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      for (std::uint64_t mask = masks[i] & valid; mask != 0; mask &= mask - 1) {
+        const std::int64_t position = first + std::countr_zero(mask);
+        block.survivors.push_back({static_cast<std::uint32_t>(i), order_[at(position)], position});
+      }
+    }
+    const auto count = static_cast<std::int64_t>(block.survivors.size());
+    for (std::int64_t s = 0; s < count; ++s) {
+      if (s + prefetch_distance < count) scorer_.prefetch(block.survivors[at(s + prefetch_distance)].row);
+      sink.take(block, block.survivors[at(s)]);
+    }
+  }
+}
+
+template <class Sink>
+void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_group,
+                      std::int64_t start_group, const Run& run, Sink& sink) const {
+  const std::int64_t tile = std::max<std::int64_t>(1, tile_pairs / block.count);
+  const std::int64_t rows = kernels_->group_rows;
+  block.thresholds.resize(at(tile * block.count));
+  block.masks.resize(at(tile * block.count));
+  const auto run_tile = [&](std::int64_t group, std::int64_t groups) {
+    check_cancelled(run);
+    sink.refresh(block);
+    fill_thresholds(block, group, groups);
+    CodeTile work{};
+    work.codes = codes_.data() + group * rows * space_.stride();
+    work.row_terms = row_terms_.data() + group * rows;
+    work.groups = groups;
+    work.steps = steps_;
+    work.queries = block.coded.codes.data();
+    work.query_count = block.count;
+    work.thresholds = block.thresholds.data();
+    work.masks = block.masks.data();
+    sink.limit_rows(block, work, group * rows);
+    kernels_->scan(work);
+    score_survivors(block, group, groups, sink);
+  };
+  for (std::int64_t g = start_group; g < end_group; g += tile) run_tile(g, std::min(tile, end_group - g));
+  for (std::int64_t g = first_group; g < start_group; g += tile) {
+    run_tile(g, std::min(tile, start_group - g));
+  }
+}
+
+void CodeFilter::encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin,
+                              std::int64_t end, Block& block) const {
+  block.count = 0;
+  for (std::int64_t i = begin; i < end; ++i) {
+    if (!facts.far[at(i)]) block.query.push_back(i);
+  }
+  block.count = static_cast<std::int64_t>(block.query.size());
+  CodedRows given;
+  given.resize(end - begin, space_.stride());
+  space_.encode(queries, facts, begin, end, true, given, 0);
+  // Queries of one region side by side: their survivors are rows that stand together.
+  std::stable_sort(block.query.begin(), block.query.end(), [&](std::int64_t a, std::int64_t b) {
+    return given.regions[at(a - begin)] < given.regions[at(b - begin)];
+  });
+  block.coded.resize(block.count, space_.stride());
+  block.scratch.resize(at(pair_.d()));
+  if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int64_t from = block.query[at(i)] - begin;
+    std::copy_n(given.codes.data() + from * given.stride, given.stride,
+                block.coded.codes.data() + i * given.stride);
+    block.coded.squares[at(i)] = given.squares[at(from)];
+    block.coded.sums[at(i)] = given.sums[at(from)];
+    block.coded.errors[at(i)] = given.errors[at(from)];
+    block.coded.norms[at(i)] = given.norms[at(from)];
+    block.coded.steps[at(i)] = given.steps[at(from)];
+    block.coded.regions[at(i)] = given.regions[at(from)];
+    const std::int64_t query = block.query[at(i)];
+    block.list.push_back(query - begin);
+    const void* readable =
+        pair_.readable(queries.row_bytes(query), pair_.widens() ? block.widened.data() + i * pair_.d() : nullptr);
+    block.scored.push_back(
+        scorer_.query(readable, facts.squared_norms.empty() ? 0 : facts.squared_norms[at(query)]));
+  }
+  set_offsets(block);
+}
+
+void CodeFilter::set_offsets(Block& block) const {
+  block.level.resize(at(block.count));
+  block.reach.resize(at(block.count));
+  block.error_factor.resize(at(block.count));
+  block.offsets.resize(at(block.count));
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int32_t sum = block.coded.sums[at(i)];
+    const int zero = space_.byte_zero();
+    block.offsets[at(i)] = kernels_->zero * sum +
+        (product_ ? -zero * sum - static_cast<std::int32_t>(pair_.d()) * zero * zero
+                  : block.coded.squares[at(i)] / 2);
+  }
+}
+
+// Scores rows that stand around `centre`, to know early how near the k-th neighbour is at most.
+void CodeFilter::warm_up(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self, TopK& lists,
+                         std::int64_t list) const {
+  const std::int64_t k = lists.k();
+  const std::int64_t count = std::min(live(), std::clamp<std::int64_t>(2 * k, 96, 4096));
+  if (count <= k) return;
+  const std::int64_t begin = std::clamp<std::int64_t>(centre - count / 2, 0, live() - count);
+  std::vector<PackedNeighbor> found;
+  found.reserve(at(count));
+  for (std::int64_t p = begin; p < begin + count; ++p) {
+    if (static_cast<std::int64_t>(order_[at(p)]) == self) continue;
+    found.push_back(scorer_.score(block.scored[at(i)], order_[at(p)], no_neighbor, block.scratch.data()));
+  }
+  if (static_cast<std::int64_t>(found.size()) < k) return;
+  std::nth_element(found.begin(), found.begin() + k - 1, found.end());
+  lists.lower_bound(list, found[at(k - 1)]);
+}
+
+// Where the survivors of a search go: each into its query's list.
+struct CodeFilter::SearchSink {
+  const CodeFilter& filter;
+  TopK& lists;
+  std::int64_t first_self;
+  std::vector<std::uint8_t> fell;  // [count] the bound fell since the last tile
+
+  void refresh(Block& block) {
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      if (!fell[at(i)]) continue;
+      filter.set_bound(block, i, lists.bound(block.list[at(i)]));
+      fell[at(i)] = 0;
+    }
+  }
+  void limit_rows(Block&, CodeTile&, std::int64_t) {}
+  void take(Block& block, const Block::Survivor& survivor) {
+    if (first_self >= 0 && first_self + block.query[survivor.query] == std::int64_t{survivor.row}) return;
+    const std::int64_t list = block.list[survivor.query];
+    const PackedNeighbor bound = lists.bound(list);
+    const PackedNeighbor found =
+        filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
+    if (found < bound && lists.push(list, found)) fell[survivor.query] = 1;
+  }
+};
+
+// Where everything within a radius goes.
+struct CodeFilter::RadiusSink {
+  const CodeFilter& filter;
+  PackedNeighbor bound;
+  std::vector<std::vector<PackedNeighbor>>& found;
+
+  void refresh(Block&) {}
+  void limit_rows(Block&, CodeTile&, std::int64_t) {}
+  void take(Block& block, const Block::Survivor& survivor) {
+    const PackedNeighbor candidate =
+        filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
+    if (candidate < bound) found[at(block.query[survivor.query])].push_back(candidate);
+  }
+};
+
+void CodeFilter::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
+                         std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
+                         TopK& lists, const Run& run) const {
+  Block block;
+  encode_block(queries, query_facts, begin, end, block);
+  if (block.count == 0 || live() == 0) return;
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int64_t region = block.coded.regions[at(i)];
+    const std::int64_t centre = (region_begin_[at(region)] + region_begin_[at(region + 1)]) / 2;
+    const std::int64_t self = first_self < 0 ? -1 : first_self + block.query[at(i)];
+    warm_up(block, i, centre, self, lists, block.list[at(i)]);
+  }
+  const std::int64_t first_group = groups() * slice / slices;
+  const std::int64_t end_group = groups() * (slice + 1) / slices;
+  const std::int64_t middle_region = block.coded.regions[at(block.count / 2)];
+  const std::int64_t start =
+      std::clamp(region_begin_[at(middle_region)] / kernels_->group_rows, first_group, end_group);
+  SearchSink sink{*this, lists, first_self, std::vector<std::uint8_t>(at(block.count), 1)};
+  scan(block, first_group, end_group, start, run, sink);
+}
+
+void CodeFilter::within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin,
+                        std::int64_t end, PackedNeighbor bound,
+                        std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const {
+  Block block;
+  encode_block(queries, query_facts, begin, end, block);
+  if (block.count == 0 || live() == 0) return;
+  for (std::int64_t i = 0; i < block.count; ++i) set_bound(block, i, bound);
+  RadiusSink sink{*this, bound, found};
+  scan(block, 0, groups(), 0, run, sink);
+}
+
+// Each pair of rows is scored once and goes into both lists.
+struct CodeFilter::SelfSink {
+  const CodeFilter& filter;
+  TopK& lists;
+  std::vector<std::atomic_flag>& locks;  // one a group of positions: threads meet only at the lists
+  std::vector<PackedNeighbor> seen;      // [count] bounds that the block's terms stand for
+  std::vector<std::int32_t> row_limits;
+  float largest_error = 0;               // of the block's rows, scaled
+  float largest_norm = 0;
+
+  void refresh(Block& block) {
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const PackedNeighbor bound = lists.bound(block.list[at(i)]);
+      if (bound == seen[at(i)]) continue;
+      seen[at(i)] = bound;
+      filter.set_bound(block, i, bound);
+    }
+  }
+
+  void limit_rows(Block& block, CodeTile& work, std::int64_t first) {
+    const std::int64_t count = work.groups * filter.kernels_->group_rows;
+    row_limits.resize(at(count));
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t p = first + r;
+      row_limits[at(r)] = p < filter.live() ? filter.row_limit(p, lists.bound(p), largest_error, largest_norm)
+                                            : 0;
+    }
+    work.row_limits = row_limits.data();
+    work.query_limits = block.offsets.data();
+  }
+
+  void take(Block& block, const Block::Survivor& survivor) {
+    const std::int64_t mine = block.query[survivor.query];
+    if (survivor.position <= mine) return;
+    const PackedNeighbor my_bound = lists.bound(mine);
+    const PackedNeighbor its_bound = lists.bound(survivor.position);
+    const PackedNeighbor found = filter.scorer_.score(block.scored[survivor.query], survivor.row,
+                                                      std::max(my_bound, its_bound), block.scratch.data());
+    if (found < my_bound) push(mine, found);
+    const PackedNeighbor back = (found >> 32 << 32) | filter.order_[at(mine)];
+    if (found != no_neighbor && back < its_bound) push(survivor.position, back);
+  }
+
+  void push(std::int64_t position, PackedNeighbor neighbor) {
+    std::atomic_flag& lock = locks[at(position / 64)];
+    while (lock.test_and_set(std::memory_order_acquire)) {
+      while (lock.test(std::memory_order_relaxed)) __builtin_ia32_pause();
+    }
+    lists.push(position, neighbor);
+    lock.clear(std::memory_order_release);
+  }
+};
+
+// The threshold of a pair from the side of the row at position p, less the offset of the other side.
+std::int32_t CodeFilter::row_limit(std::int64_t p, PackedNeighbor bound, float error, float norm) const {
+  const double radius = radius_of(bound);
+  float limit;
+  if (product_) {
+    const double level = -radius * scale_ * scale_;
+    const double mine = static_cast<double>(row_errors_[at(p)]) * scale_;
+    const double my_norm = static_cast<double>(row_norms_[at(p)]) * scale_;
+    limit = static_cast<float>(level - std::abs(level) * 2e-6 -
+                               (mine * norm + (my_norm + mine) * error) * 1.00001);
+  } else {
+    const double reach = (radius + row_errors_[at(p)]) * scale_ + error;
+    limit = static_cast<float>(-reach * reach * 1.00001);
+  }
+  return std::max(threshold_below(limit), -(1 << 30));
+}
+
+void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) const {
+  block.count = end - begin;
+  block.coded.resize(block.count, space_.stride());
+  block.scratch.resize(at(pair_.d()));
+  if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
+  const std::int64_t rows = kernels_->group_rows;
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int64_t p = begin + i;
+    const LocalRow row = order_[at(p)];
+    const std::uint8_t* from = codes_.data() + p / rows * rows * space_.stride() + p % rows * 4;
+    std::int8_t* to = block.coded.codes.data() + i * space_.stride();
+    std::int32_t sum = 0;
+    std::int32_t squares = 0;
+    for (std::int64_t j = 0; j < space_.stride(); ++j) {
+      const int code = from[j / 4 * rows * 4 + j % 4] - kernels_->zero;
+      to[j] = static_cast<std::int8_t>(code);
+      sum += code;
+      squares += code * code;
+    }
+    block.coded.sums[at(i)] = sum;
+    block.coded.squares[at(i)] = squares;
+    block.coded.errors[at(i)] = row_errors_[at(p)];
+    block.coded.norms[at(i)] = row_norms_[at(p)];
+    block.coded.steps[at(i)] = static_cast<float>(space_.step());
+    block.query.push_back(p);
+    block.list.push_back(p);
+    const void* readable = pair_.readable(
+        base_.row_bytes(row), pair_.widens() ? block.widened.data() + i * pair_.d() : nullptr);
+    block.scored.push_back(
+        scorer_.query(readable, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]));
+  }
+  set_offsets(block);
+}
+
+void CodeFilter::self_nearest(TopK& lists, const Run& run) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t block_rows = std::max<std::int64_t>(1, most_block_queries / rows) * rows;
+  const std::int64_t blocks = (live() + block_rows - 1) / block_rows;
+  parallel_for(run, blocks, 1, [&](std::int64_t b, std::int64_t, int) {
+    Block block;
+    load_block(b * block_rows, std::min(live(), (b + 1) * block_rows), block);
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const std::int64_t p = block.query[at(i)];
+      warm_up(block, i, p, order_[at(p)], lists, p);
+    }
+  });
+  std::vector<std::atomic_flag> locks(at(live() / 64 + 1));
+  std::atomic<std::int64_t> pairs_done{0};
+  parallel_for(run, blocks, 1, [&](std::int64_t b, std::int64_t, int) {
+    Block block;
+    const std::int64_t begin = b * block_rows;
+    load_block(begin, std::min(live(), begin + block_rows), block);
+    SelfSink sink{*this, lists, locks, {}, {}};
+    sink.seen.assign(at(block.count), PackedNeighbor{0});
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      sink.largest_error = std::max(sink.largest_error, block.coded.errors[at(i)]);
+      sink.largest_norm = std::max(sink.largest_norm, block.coded.norms[at(i)]);
+    }
+    sink.largest_error = static_cast<float>(sink.largest_error * scale_ * 1.000001);
+    sink.largest_norm = static_cast<float>(sink.largest_norm * scale_ * 1.000001);
+    scan(block, begin / rows, groups(), begin / rows, run, sink);
+    const std::int64_t done = pairs_done.fetch_add(blocks - b) + blocks - b;
+    if (run.progress) run.progress->report("graph", done, blocks * (blocks + 1) / 2);
+  });
+}
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,86 @@
+// Exact search behind a filter on codes: a tile of codes is compared in registers with each query's bound, and
+// what survives is scored in full.
+//
+//   base rows --CodeSpace--> codes, ordered by region, packed in groups [groups][steps][group_rows][4]
+//   for a block of queries, for a tile of groups:
+//     bounds -> integer thresholds [groups][queries] -> kernel -> masks [groups][queries] -> Scorer -> lists
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/code_space.hpp"
+#include "ops/cpu/scorer.hpp"
+#include "ops/cpu/top_k.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn::cpu {
+
+class CodeFilter {
+ public:
+  /// Borrows `base` and `facts`.
+  CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+             const CodeKernels& kernels, const Run& run);
+
+  /// The most that making and using a filter of [n, d] rows allocates.
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
+
+  std::string description() const;
+  std::size_t bytes() const;
+
+  /// Lists of the k nearest rows that are not far; `lists` has a row a query.
+  void nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
+               std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
+               TopK& lists, const Run& run) const;
+  /// The same of all rows with each other; list p belongs to row `order()[p]`.
+  void self_nearest(TopK& lists, const Run& run) const;
+  const std::vector<LocalRow>& order() const { return order_; }
+  /// All rows with packed key < bound; `found` has an entry a query.
+  void within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
+              PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
+
+ private:
+  struct Block;
+  struct SearchSink;
+  struct RadiusSink;
+  struct SelfSink;
+  // Takes the block past groups [first_group, end_group), beginning at `start_group`.
+  template <class Sink>
+  void scan(Block& block, std::int64_t first_group, std::int64_t end_group, std::int64_t start_group,
+            const Run& run, Sink& sink) const;
+  template <class Sink>
+  void score_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
+  void encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin, std::int64_t end,
+                    Block& block) const;
+  void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;
+  void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
+  void warm_up(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self, TopK& lists,
+               std::int64_t list) const;
+  void load_block(std::int64_t begin, std::int64_t end, Block& block) const;
+  void set_offsets(Block& block) const;
+  double radius_of(PackedNeighbor bound) const;
+  std::int32_t row_limit(std::int64_t p, PackedNeighbor bound, float error, float norm) const;
+  std::int64_t groups() const { return static_cast<std::int64_t>(group_errors_.size()); }
+  std::int64_t live() const { return static_cast<std::int64_t>(order_.size()); }
+
+  CodeSpace space_;
+  MatrixRef base_;
+  const RowFacts* facts_;
+  PairDistance pair_;
+  const CodeKernels* kernels_;
+  Scorer scorer_;
+  std::int64_t steps_ = 0;
+  bool product_;
+  double scale_;                          // of errors in thresholds: 1 / (step sqrt 2), or 1 / step^2
+  std::vector<LocalRow> order_;           // [live] row at each position
+  std::vector<std::uint8_t> codes_;       // [groups][steps][group_rows][4]
+  std::vector<std::int32_t> row_terms_;   // [groups * group_rows]
+  std::vector<float> row_errors_;         // [groups * group_rows]
+  std::vector<float> row_norms_;          // [groups * group_rows] inner_product alone
+  std::vector<float> group_errors_;       // [groups] the largest of the group
+  std::vector<float> group_norms_;        // [groups]
+  std::vector<std::int64_t> region_begin_;  // [regions + 1] positions
+};
+
+}  // namespace gigaknn::cpu

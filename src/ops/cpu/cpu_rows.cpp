@@ -1,0 +1,215 @@
+#include "ops/cpu/cpu_rows.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "core/threads.hpp"
+#include "ops/canonical.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t block_queries = 10;
+constexpr std::int64_t least_filter_rows = 8;
+#else
+constexpr std::int64_t block_queries = 768;      // their codes stay in L2 while the base passes
+constexpr std::int64_t least_filter_rows = 512;  // below, fitting a filter costs more than it saves
+#endif
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool has_product_form(Metric metric) {
+  switch (metric) {
+    case Metric::l2:
+    case Metric::euclidean:
+    case Metric::inner_product:
+    case Metric::cosine:
+    case Metric::hellinger: return true;
+    default: return false;
+  }
+}
+
+// How queries are dealt out: blocks of queries times slices of the base.
+struct Deal {
+  std::int64_t queries;
+  std::int64_t blocks;
+  std::int64_t slices;
+
+  Deal(std::int64_t queries_, int threads) : queries(queries_) {
+    blocks = (queries + block_queries - 1) / block_queries;
+    // All threads finish together where the blocks are a multiple of them; few queries share the base instead.
+    if (blocks >= threads) blocks = (blocks + threads - 1) / threads * threads;
+    slices = blocks >= threads ? 1 : (threads + blocks - 1) / std::max<std::int64_t>(1, blocks);
+  }
+  std::int64_t begin(std::int64_t block) const { return queries * block / blocks; }
+};
+
+}  // namespace
+
+CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* kernels,
+                 const PrepareHints& hints, const Run& run)
+    : base_(base), pair_(pair), facts_(pair.facts_of(base, run)) {
+  for (std::int64_t i = 0; i < base.rows && facts_.far_count > 0; ++i) {
+    if (facts_.far[at(i)]) far_rows_.push_back(static_cast<LocalRow>(i));
+  }
+  if (kernels && has_product_form(pair.metric()) && base.rows - facts_.far_count >= least_filter_rows &&
+      hints.queries > 1) {
+    CodeSpace space(base, facts_, pair, *kernels, hints.k, run);
+    if (space.estimate().dims > 0) {
+      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, run);
+      return;
+    }
+  }
+  exhaustive_ = std::make_unique<Exhaustive>(base_, facts_, pair_);
+}
+
+std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                  const CodeKernels* kernels, const PrepareHints& hints, int threads) {
+  std::size_t bytes = at(n) * (metric == Metric::cosine ? 13 : 1);  // facts, inverse norms
+  if (kernels && has_product_form(metric)) bytes += CodeFilter::bytes_needed(n, d, threads);
+  const std::int64_t lists = hints.self ? n : std::min(hints.batch, block_queries * threads);
+  bytes += TopK::bytes_of(lists, std::min(hints.k, n));
+  bytes += at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
+  return bytes;
+}
+
+std::size_t CpuRows::bytes() const {
+  return facts_.far.size() + facts_.squared_norms.size() * 8 + (filter_ ? filter_->bytes() : 0);
+}
+
+std::string CpuRows::description() const {
+  return filter_ ? filter_->description() : "every pair in full";
+}
+
+void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
+                         std::int64_t row, NeighborsOut out) const {
+  RowId* ids = out.ids + row * out.k;
+  float* distances = out.distances + row * out.k;
+  if (far) {
+    // Farthest from everything: all values equal, so the order is the ids'.
+    std::int64_t id = 0;
+    for (std::int64_t j = 0; j < out.k; ++j, ++id) {
+      if (id == self) ++id;
+      ids[j] = id < base_.rows ? RowId{id} : no_row;
+      distances[j] = value_of_key(pair_.metric(), infinity);
+    }
+    return;
+  }
+  std::vector<PackedNeighbor> merged;
+  if (!far_rows_.empty() && (count < out.k || key_of(list[count - 1]) == infinity)) {
+    merged.assign(list, list + count);
+    for (LocalRow far_row : far_rows_) merged.push_back(pack_neighbor(infinity, far_row));
+    std::sort(merged.begin(), merged.end());
+    list = merged.data();
+    count = std::min<std::int64_t>(out.k, static_cast<std::int64_t>(merged.size()));
+  }
+  for (std::int64_t j = 0; j < out.k; ++j) {
+    ids[j] = j < count ? RowId{row_of(list[j])} : no_row;
+    distances[j] = value_of_key(pair_.metric(), j < count ? key_of(list[j]) : infinity);
+  }
+}
+
+void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
+                      const Run& run) const {
+  if (queries.rows == 0) return;
+  const RowFacts facts = pair_.facts_of(queries, run);
+  const std::int64_t kept = std::min(k, base_.rows);
+  const Deal deal(queries.rows, threads_of(run));
+  const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
+  std::vector<PackedNeighbor> partial(
+      deal.slices > 1 ? at(deal.slices * queries.rows * kept) : 0, no_neighbor);
+  std::atomic<std::int64_t> done{0};
+  parallel_for(run, deal.blocks * deal.slices, 1, [&](std::int64_t task, std::int64_t, int) {
+    const std::int64_t block = task / deal.slices;
+    const std::int64_t slice = task % deal.slices;
+    const std::int64_t begin = deal.begin(block);
+    const std::int64_t end = deal.begin(block + 1);
+    TopK lists(end - begin, kept);
+    if (filter_) {
+      filter_->nearest(queries, facts, first_self, begin, end, slice, deal.slices, lists, run);
+    } else {
+      exhaustive_->nearest(queries, facts, first_self, begin, end, slice, deal.slices, lists, run);
+    }
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int64_t count = 0;
+      const PackedNeighbor* list = lists.finish(i - begin, count);
+      if (deal.slices > 1) {
+        std::copy_n(list, count, partial.data() + (i * deal.slices + slice) * kept);
+      } else {
+        write_list(list, count, facts.far[at(i)], self_of(i), i, out);
+      }
+    }
+    if (run.progress) run.progress->report("search", ++done, deal.blocks * deal.slices);
+  });
+  if (deal.slices == 1) return;
+  parallel_for(run, queries.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      PackedNeighbor* list = partial.data() + i * deal.slices * kept;
+      std::sort(list, list + deal.slices * kept);
+      const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
+      write_list(list, count, facts.far[at(i)], self_of(i), i, out);
+    }
+  });
+}
+
+void CpuRows::self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const {
+  if (!filter_) return nearest(base_, k, out, 0, run);
+  const auto& order = filter_->order();
+  TopK lists(static_cast<std::int64_t>(order.size()), std::min(k, base_.rows));
+  filter_->self_nearest(lists, run);
+  parallel_for(run, static_cast<std::int64_t>(order.size()), 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t p = begin; p < end; ++p) {
+      std::int64_t count = 0;
+      const PackedNeighbor* list = lists.finish(p, count);
+      write_list(list, count, false, order[at(p)], order[at(p)], out);
+    }
+  });
+  for (LocalRow row : far_rows_) write_list(nullptr, 0, true, row, row, out);
+}
+
+RadiusNeighbors CpuRows::within(MatrixRef queries, float radius, const Run& run) const {
+  const RowFacts facts = pair_.facts_of(queries, run);
+  RadiusNeighbors result;
+  result.offsets.assign(at(queries.rows + 1), 0);
+  const float limit = key_of_value(pair_.metric(), radius);
+  if (std::isnan(limit)) return result;
+  // Exclusive: everything whose key is at most `limit`, whatever its row.
+  const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
+  std::vector<std::vector<PackedNeighbor>> found(at(queries.rows));
+  const Deal deal(queries.rows, threads_of(run));
+  parallel_for(run, queries.rows == 0 ? 0 : deal.blocks, 1, [&](std::int64_t block, std::int64_t, int) {
+    const std::int64_t begin = deal.begin(block);
+    const std::int64_t end = deal.begin(block + 1);
+    if (filter_) {
+      filter_->within(queries, facts, begin, end, bound, found, run);
+    } else {
+      exhaustive_->within(queries, facts, begin, end, bound, found, run);
+    }
+    for (std::int64_t i = begin; i < end; ++i) {
+      auto& list = found[at(i)];
+      if (limit == infinity) {  // the farthest are as near as that
+        for (std::int64_t row = 0; row < base_.rows; ++row) {
+          if (facts.far[at(i)] || facts_.far[at(row)]) {
+            list.push_back(pack_neighbor(infinity, static_cast<LocalRow>(row)));
+          }
+        }
+      }
+      std::sort(list.begin(), list.end());
+    }
+  });
+  for (std::int64_t i = 0; i < queries.rows; ++i) {
+    for (PackedNeighbor neighbor : found[at(i)]) {
+      result.ids.push_back(RowId{row_of(neighbor)});
+      result.distances.push_back(value_of_key(pair_.metric(), key_of(neighbor)));
+    }
+    found[at(i)] = {};
+    result.offsets[at(i + 1)] = static_cast<std::int64_t>(result.ids.size());
+  }
+  return result;
+}
+
+}  // namespace gigaknn::cpu

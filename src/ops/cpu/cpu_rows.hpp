@@ -1,0 +1,47 @@
+// A base prepared for the CPU: the rows themselves, what is known of them, and the filter chosen for them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ops/cpu/code_filter.hpp"
+#include "ops/cpu/exhaustive.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn::cpu {
+
+class CpuRows : public PreparedRows {
+ public:
+  CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* kernels, const PrepareHints& hints,
+          const Run& run);
+
+  /// As Ops::bytes_needed.
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                  const CodeKernels* kernels, const PrepareHints& hints, int threads);
+
+  std::int64_t rows() const override { return base_.rows; }
+  std::int64_t cols() const override { return base_.cols; }
+  DType dtype() const override { return base_.dtype; }
+  Metric metric() const override { return pair_.metric(); }
+  MemorySpace space() const override { return MemorySpace::host; }
+  std::size_t bytes() const override;
+  std::string description() const override;
+
+  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
+               const Run& run) const;
+  void self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const;
+  RadiusNeighbors within(MatrixRef queries, float radius, const Run& run) const;
+
+ private:
+  void write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
+                  std::int64_t row, NeighborsOut out) const;
+
+  MatrixRef base_;
+  PairDistance pair_;
+  RowFacts facts_;
+  std::vector<LocalRow> far_rows_;
+  std::unique_ptr<CodeFilter> filter_;      // one of the two
+  std::unique_ptr<Exhaustive> exhaustive_;
+};
+
+}  // namespace gigaknn::cpu
