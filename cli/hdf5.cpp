@@ -18,7 +18,8 @@ class Handle {
  public:
   using Close = herr_t (*)(hid_t);
   Handle(hid_t id, Close close) : id_(id), close_(close) {}
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
+  Handle(Handle&& other) noexcept
+      : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
   Handle& operator=(Handle&&) = delete;
   ~Handle() {
     if (id_ >= 0) close_(id_);
@@ -42,7 +43,8 @@ herr_t keep_first_reason(unsigned, const H5E_error2_t* entry, void* text) {
   fail(fault, name, ": ", what, reason.empty() ? "" : ": ", printable(reason));
 }
 
-Handle checked(hid_t id, Handle::Close close, Fault fault, const std::string& name, const std::string& what) {
+Handle checked(hid_t id, Handle::Close close, Fault fault, const std::string& name,
+               const std::string& what) {
   if (id < 0) fail_hdf5(fault, name, what);
   return Handle(id, close);
 }
@@ -71,26 +73,35 @@ std::optional<DType> dtype_of(hid_t type) {
 
 Handle memory_type(DType dtype) {
   switch (dtype) {
-    case DType::f32: return Handle(H5Tcopy(H5T_NATIVE_FLOAT), H5Tclose);
-    case DType::f16: return half_type();
-    case DType::u8: return Handle(H5Tcopy(H5T_NATIVE_UINT8), H5Tclose);
-    case DType::i8: return Handle(H5Tcopy(H5T_NATIVE_INT8), H5Tclose);
-    case DType::i32: return Handle(H5Tcopy(H5T_NATIVE_INT32), H5Tclose);
-    case DType::i64: break;
+    case DType::f32:
+      return Handle(H5Tcopy(H5T_NATIVE_FLOAT), H5Tclose);
+    case DType::f16:
+      return half_type();
+    case DType::u8:
+      return Handle(H5Tcopy(H5T_NATIVE_UINT8), H5Tclose);
+    case DType::i8:
+      return Handle(H5Tcopy(H5T_NATIVE_INT8), H5Tclose);
+    case DType::i32:
+      return Handle(H5Tcopy(H5T_NATIVE_INT32), H5Tclose);
+    case DType::i64:
+      break;
   }
   return Handle(H5Tcopy(H5T_NATIVE_INT64), H5Tclose);
 }
 
 /// A file open for reading, and its name for messages.
 struct File {
-  explicit File(const std::filesystem::path& path) : name(map_file(path).name), handle(open(path, name)) {}
+  explicit File(const std::filesystem::path& path)
+      : name(map_file(path).name), handle(open(path, name)) {}
 
   static Handle open(const std::filesystem::path& path, const std::string& name) {
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // its errors come as one line of ours
-    return checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, Fault::corrupt_file, name,
-                   "byte 0: not a readable HDF5 file");
+    return checked(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose,
+                   Fault::corrupt_file, name, "byte 0: not a readable HDF5 file");
   }
-  bool has(const std::string& part) const { return H5Lexists(handle.id(), part.c_str(), H5P_DEFAULT) > 0; }
+  bool has(const std::string& part) const {
+    return H5Lexists(handle.id(), part.c_str(), H5P_DEFAULT) > 0;
+  }
 
   std::string name;
   Handle handle;
@@ -99,8 +110,8 @@ struct File {
 /// A data set of one or two dimensions.
 struct Part {
   Part(const File& file, const std::string& part)
-      : handle(checked(H5Dopen2(file.handle.id(), part.c_str(), H5P_DEFAULT), H5Dclose, Fault::corrupt_file,
-                       file.name, "has no data set '" + part + "'")),
+      : handle(checked(H5Dopen2(file.handle.id(), part.c_str(), H5P_DEFAULT), H5Dclose,
+                       Fault::corrupt_file, file.name, "has no data set '" + part + "'")),
         type(H5Dget_type(handle.id()), H5Tclose) {
     const Handle space(H5Dget_space(handle.id()), H5Sclose);
     rank = H5Sget_simple_extent_ndims(space.id());
@@ -114,16 +125,18 @@ struct Part {
 };
 
 Matrix read_part(const File& file, const Part& part, const std::string& name, DType dtype) {
-  require(part.rank == 1 || part.rank == 2, Fault::unsupported, file.name, ": '", name, "' has ", part.rank,
-          " dimensions, expected 1 or 2");
-  require(part.dims[0] >= 1 && part.dims[1] >= 1, Fault::corrupt_file, file.name, ": '", name, "' is ",
-          part.dims[0], " x ", part.dims[1], ", expected at least 1 x 1");
+  require(part.rank == 1 || part.rank == 2, Fault::unsupported, file.name, ": '", name, "' has ",
+          part.rank, " dimensions, expected 1 or 2");
+  require(part.dims[0] >= 1 && part.dims[1] >= 1, Fault::corrupt_file, file.name, ": '", name,
+          "' is ", part.dims[0], " x ", part.dims[1], ", expected at least 1 x 1");
   // No filter of HDF5 packs better than deflate's 1032 to 1: a header may not make us reserve more.
   const WideSize bytes = WideSize{part.dims[0]} * part.dims[1] * H5Tget_size(part.type.id());
   const hsize_t stored = H5Dget_storage_size(part.handle.id());
-  require(bytes <= WideSize{stored} * 1032, Fault::corrupt_file, file.name, ": '", name, "' of ", part.dims[0],
-          " x ", part.dims[1], " values cannot be in the ", stored, " bytes that are stored");
-  Matrix matrix(static_cast<std::int64_t>(part.dims[0]), static_cast<std::int64_t>(part.dims[1]), dtype);
+  require(bytes <= WideSize{stored} * 1032, Fault::corrupt_file, file.name, ": '", name, "' of ",
+          part.dims[0], " x ", part.dims[1], " values cannot be in the ", stored,
+          " bytes that are stored");
+  Matrix matrix(static_cast<std::int64_t>(part.dims[0]), static_cast<std::int64_t>(part.dims[1]),
+                dtype);
   const Handle memory = memory_type(dtype);
   if (H5Dread(part.handle.id(), memory.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, matrix.data()) < 0) {
     fail_hdf5(Fault::corrupt_file, file.name, "cannot read '" + name + "'");
@@ -141,8 +154,9 @@ void take_ids(const Matrix& matrix, const std::string& name, std::vector<RowId>&
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (values[i] < -1) {
       const auto at = static_cast<std::int64_t>(i);
-      fail(Fault::corrupt_file, name, ": 'neighbors' row ", at / matrix.cols(), ", column ", at % matrix.cols(),
-           ": id ", values[i], ", expected -1 to ", std::numeric_limits<std::int64_t>::max());
+      fail(Fault::corrupt_file, name, ": 'neighbors' row ", at / matrix.cols(), ", column ",
+           at % matrix.cols(), ": id ", values[i], ", expected -1 to ",
+           std::numeric_limits<std::int64_t>::max());
     }
     ids[i] = RowId{values[i]};
   }
@@ -155,8 +169,8 @@ void write_part(hid_t file, const std::string& file_name, const char* name, Matr
   H5Pset_obj_track_times(properties.id(), false);
   const Handle type = memory_type(matrix.dtype);
   const Handle part = checked(
-      H5Dcreate2(file, name, type.id(), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT), H5Dclose,
-      Fault::io, file_name, "cannot make a data set");
+      H5Dcreate2(file, name, type.id(), space.id(), H5P_DEFAULT, properties.id(), H5P_DEFAULT),
+      H5Dclose, Fault::io, file_name, "cannot make a data set");
   if (H5Dwrite(part.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, matrix.data) < 0) {
     fail_hdf5(Fault::io, file_name, "cannot write a data set");
   }
@@ -167,12 +181,14 @@ void write_ids(hid_t file, const std::string& name, const Neighbors& result) {
     return value_of(id) > std::numeric_limits<std::int32_t>::max();
   });
   if (wide) {
-    return write_part(file, name, "neighbors", MatrixRef(result.ids.data(), result.queries, result.k, DType::i64));
+    return write_part(file, name, "neighbors",
+                      MatrixRef(result.ids.data(), result.queries, result.k, DType::i64));
   }
   std::vector<std::int32_t> narrow(result.ids.size());
   std::transform(result.ids.begin(), result.ids.end(), narrow.begin(),
                  [](RowId id) { return static_cast<std::int32_t>(value_of(id)); });
-  write_part(file, name, "neighbors", MatrixRef(narrow.data(), result.queries, result.k, DType::i32));
+  write_part(file, name, "neighbors",
+             MatrixRef(narrow.data(), result.queries, result.k, DType::i32));
 }
 
 }  // namespace
@@ -191,7 +207,8 @@ std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path) {
     if (part.rank != 1 && part.rank != 2) continue;
     const std::optional<DType> dtype = dtype_of(part.type.id());
     parts.push_back({printable(name), static_cast<std::int64_t>(part.dims[0]),
-                     static_cast<std::int64_t>(part.dims[1]), dtype ? std::string(name_of(*dtype)) : "unknown"});
+                     static_cast<std::int64_t>(part.dims[1]),
+                     dtype ? std::string(name_of(*dtype)) : "unknown"});
   }
   return parts;
 }
@@ -219,8 +236,9 @@ Neighbors read_hdf5_neighbors(const std::filesystem::path& path) {
   require(H5Tget_class(distances.type.id()) == H5T_FLOAT, Fault::unsupported, file.name,
           ": 'distances' does not hold reals");
   const Matrix matrix = read_part(file, distances, "distances", DType::f32);
-  require(matrix.rows() == result.queries && matrix.cols() == result.k, Fault::corrupt_file, file.name, ": ",
-          matrix.rows(), " x ", matrix.cols(), " distances do not fit ", result.queries, " x ", result.k, " ids");
+  require(matrix.rows() == result.queries && matrix.cols() == result.k, Fault::corrupt_file,
+          file.name, ": ", matrix.rows(), " x ", matrix.cols(), " distances do not fit ",
+          result.queries, " x ", result.k, " ids");
   result.distances.assign(matrix.row<float>(0), matrix.row<float>(0) + result.ids.size());
   return result;
 }
@@ -231,7 +249,8 @@ std::optional<std::string> read_hdf5_distance(const std::filesystem::path& path)
   const Handle attribute(H5Aopen(file.handle.id(), "distance", H5P_DEFAULT), H5Aclose);
   const Handle type(H5Aget_type(attribute.id()), H5Tclose);
   const Handle space(H5Aget_space(attribute.id()), H5Sclose);
-  if (H5Tget_class(type.id()) != H5T_STRING || H5Sget_simple_extent_npoints(space.id()) != 1) return std::nullopt;
+  if (H5Tget_class(type.id()) != H5T_STRING || H5Sget_simple_extent_npoints(space.id()) != 1)
+    return std::nullopt;
   if (H5Tis_variable_str(type.id()) > 0) {
     char* text = nullptr;
     if (H5Aread(attribute.id(), type.id(), &text) < 0 || text == nullptr) return std::nullopt;
@@ -247,7 +266,8 @@ std::optional<std::string> read_hdf5_distance(const std::filesystem::path& path)
 
 void write_hdf5_neighbors(const Neighbors& result, const std::filesystem::path& path) {
   require(result.queries >= 1 && result.k >= 1, Fault::invalid_argument, printable(path.string()),
-          ": cannot hold ", result.queries, " x ", result.k, " neighbours, expected at least 1 x 1");
+          ": cannot hold ", result.queries, " x ", result.k,
+          " neighbours, expected at least 1 x 1");
   OutputFile output(path);
   const std::string name = printable(path.string());
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
@@ -255,8 +275,8 @@ void write_hdf5_neighbors(const Neighbors& result, const std::filesystem::path& 
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   constexpr std::size_t growth_bytes = std::size_t{16} << 20;
   H5Pset_fapl_core(access.id(), growth_bytes, false);
-  const Handle file = checked(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), H5Fclose, Fault::io,
-                              name, "cannot make a HDF5 file");
+  const Handle file = checked(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()),
+                              H5Fclose, Fault::io, name, "cannot make a HDF5 file");
   write_ids(file.id(), name, result);
   if (!result.distances.empty()) {
     write_part(file.id(), name, "distances",

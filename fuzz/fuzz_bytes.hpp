@@ -14,8 +14,8 @@
 
 namespace gigaknn {
 
-/// The bytes as a file, in memory of exactly their size and alignment 16, so that the address sanitizer sees
-/// every read beyond them.
+/// The bytes as a file, in memory of exactly their size and alignment 16, so that the address
+/// sanitizer sees every read beyond them.
 inline FileBytes file_of(const std::uint8_t* data, std::size_t size) {
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
   if (size > 0) std::memcpy(copy.get(), data, size);
@@ -39,12 +39,18 @@ std::uint64_t sum_of(MatrixRef matrix) {
 
 inline std::uint64_t touch(MatrixRef matrix) {
   switch (matrix.dtype) {
-    case DType::f32: return sum_of<float>(matrix);
-    case DType::f16: return sum_of<std::uint16_t>(matrix);
-    case DType::u8: return sum_of<std::uint8_t>(matrix);
-    case DType::i8: return sum_of<std::int8_t>(matrix);
-    case DType::i32: return sum_of<std::int32_t>(matrix);
-    case DType::i64: break;
+    case DType::f32:
+      return sum_of<float>(matrix);
+    case DType::f16:
+      return sum_of<std::uint16_t>(matrix);
+    case DType::u8:
+      return sum_of<std::uint8_t>(matrix);
+    case DType::i8:
+      return sum_of<std::int8_t>(matrix);
+    case DType::i32:
+      return sum_of<std::int32_t>(matrix);
+    case DType::i64:
+      break;
   }
   return sum_of<std::int64_t>(matrix);
 }

@@ -1,5 +1,5 @@
-// IDX.gz. Even inputs are the packed file; odd ones are packed here first, so that headers behind right
-// checksums are reached.
+// IDX.gz. Even inputs are the packed file; odd ones are packed here first, so that headers behind
+// right checksums are reached.
 #include <zlib.h>
 
 #include <string>
@@ -28,9 +28,11 @@ std::string pack(const std::uint8_t* data, std::size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace gigaknn;
   if (size == 0) return 0;
-  const std::string packed = data[0] % 2 == 1 ? pack(data + 1, size - 1)
-                                              : std::string(reinterpret_cast<const char*>(data + 1), size - 1);
-  const FileBytes file = file_of(reinterpret_cast<const std::uint8_t*>(packed.data()), packed.size());
+  const std::string packed = data[0] % 2 == 1
+                                 ? pack(data + 1, size - 1)
+                                 : std::string(reinterpret_cast<const char*>(data + 1), size - 1);
+  const FileBytes file =
+      file_of(reinterpret_cast<const std::uint8_t*>(packed.data()), packed.size());
   expect_result_or_error([&] { touch(read_idx_gz(file, DType::u8).matrix); });
   return 0;
 }

@@ -1,5 +1,5 @@
-// Containers and .knng. Every checksum is made right before the reader sees the bytes: else nothing behind the
-// first one would ever be reached. With an even first byte they are left as they are.
+// Containers and .knng. Every checksum is made right before the reader sees the bytes: else nothing
+// behind the first one would ever be reached. With an even first byte they are left as they are.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ void mend_blocks(std::string& bytes, std::uint64_t table, std::uint32_t count) {
     std::uint64_t begin = get<std::uint64_t>(bytes, entry + layout::section_offset_at);
     const std::uint64_t size = get<std::uint64_t>(bytes, entry + layout::section_bytes_at);
     if (begin > bytes.size() || size > bytes.size() - begin) return;
-    for (const std::uint64_t end = begin + size; begin < end; begin += gigaknn::container_block_bytes, at += 8) {
+    for (const std::uint64_t end = begin + size; begin < end;
+         begin += gigaknn::container_block_bytes, at += 8) {
       if (at + 8 > bytes.size()) return;
       const std::uint64_t part = std::min(gigaknn::container_block_bytes, end - begin);
       put(bytes, at, XXH3_64bits(bytes.data() + begin, part));
@@ -76,9 +77,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   expect_result_or_error([&] {
     const KnnGraph graph = load_graph(file.path());
     const GraphFaults faults = check_graph(graph);
-    if (graph.lists.ids.size() != static_cast<std::size_t>(graph.lists.queries * graph.lists.k)) __builtin_trap();
-    if (faults.out_of_range > 0 &&
-        std::find(graph.lists.ids.begin(), graph.lists.ids.end(), no_row) == graph.lists.ids.end()) {
+    if (graph.lists.ids.size() != static_cast<std::size_t>(graph.lists.queries * graph.lists.k))
+      __builtin_trap();
+    if (faults.out_of_range > 0 && std::find(graph.lists.ids.begin(), graph.lists.ids.end(),
+                                             no_row) == graph.lists.ids.end()) {
       __builtin_trap();
     }
   });

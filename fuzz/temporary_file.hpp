@@ -28,7 +28,8 @@ class TemporaryFile {
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
   void store(const std::uint8_t* data, std::size_t size) const {
-    if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, data, size, 0) != static_cast<ssize_t>(size)) {
+    if (::ftruncate(descriptor_, 0) != 0 ||
+        ::pwrite(descriptor_, data, size, 0) != static_cast<ssize_t>(size)) {
       __builtin_trap();
     }
   }

@@ -7,7 +7,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const FileBytes file = file_of(data, size);
   expect_result_or_error([&] {
     const Neighbors truth = parse_ground_truth(file);
-    const auto entries = static_cast<std::size_t>(truth.queries) * static_cast<std::size_t>(truth.k);
+    const auto entries =
+        static_cast<std::size_t>(truth.queries) * static_cast<std::size_t>(truth.k);
     if (truth.ids.size() != entries || truth.distances.size() != entries) __builtin_trap();
   });
   expect_result_or_error([&] {

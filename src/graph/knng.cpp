@@ -1,8 +1,8 @@
 // .knng: a k-NN graph in a container (io/container.hpp), schema "knng" version 1.
 //
-//   metadata   u8  [1, 40]   u64 n | u64 k | metric's name, 16 bytes zero padded | u32 exact | u32 bytes of an id
-//   ids        u32 [n, k]    2^32 - 1 is `no_row`; i64 where n > 2^32 - 1, -1 is `no_row`
-//   distances  f32 [n, k]
+//   metadata   u8  [1, 40]   u64 n | u64 k | metric's name, 16 bytes zero padded | u32 exact | u32
+//   bytes of an id ids        u32 [n, k]    2^32 - 1 is `no_row`; i64 where n > 2^32 - 1, -1 is
+//   `no_row` distances  f32 [n, k]
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -34,7 +34,9 @@ struct Metadata {
   Element id = Element::u32;
 };
 
-Element id_element(std::uint64_t n) { return n < no_row_of_u32 ? Element::u32 : Element::i64; }
+Element id_element(std::uint64_t n) {
+  return n < no_row_of_u32 ? Element::u32 : Element::i64;
+}
 
 std::string encode(const Metadata& metadata) {
   std::string bytes;
@@ -67,25 +69,27 @@ Metadata decode_metadata(const Container& container) {
   Metadata metadata;
   metadata.n = value_at<std::uint64_t>(file, at, "n");
   metadata.k = value_at<std::uint64_t>(file, at + 8, "k");
-  require_at(metadata.n >= 1 && metadata.n <= most, file, at, "n is ", metadata.n, ", expected 1 to ", most);
-  require_at(metadata.k >= 1 && metadata.k <= most, file, at + 8, "k is ", metadata.k, ", expected 1 to ", most);
+  require_at(metadata.n >= 1 && metadata.n <= most, file, at, "n is ", metadata.n,
+             ", expected 1 to ", most);
+  require_at(metadata.k >= 1 && metadata.k <= most, file, at + 8, "k is ", metadata.k,
+             ", expected 1 to ", most);
   metadata.metric = decode_metric(file, at + 16);
   const auto exact = value_at<std::uint32_t>(file, at + 32, "exact");
   require_at(exact <= 1, file, at + 32, "exact is ", exact, ", expected 0 or 1");
   metadata.exact = exact == 1;
   metadata.id = id_element(metadata.n);
   const auto id_bytes = value_at<std::uint32_t>(file, at + 36, "bytes of an id");
-  require_at(id_bytes == size_of(metadata.id), file, at + 36, "ids of ", id_bytes, " bytes, expected ",
-             size_of(metadata.id), " for n = ", metadata.n);
+  require_at(id_bytes == size_of(metadata.id), file, at + 36, "ids of ", id_bytes,
+             " bytes, expected ", size_of(metadata.id), " for n = ", metadata.n);
   return metadata;
 }
 
 const Section& matrix_section(const Container& container, std::string_view name, Element element,
                               const Metadata& metadata) {
   const Section& section = container.section(name, element);
-  require_at(section.rows == metadata.n && section.cols == metadata.k, container.file(), section.offset,
-             "section '", name, "' is ", section.rows, " x ", section.cols, ", expected ", metadata.n, " x ",
-             metadata.k);
+  require_at(section.rows == metadata.n && section.cols == metadata.k, container.file(),
+             section.offset, "section '", name, "' is ", section.rows, " x ", section.cols,
+             ", expected ", metadata.n, " x ", metadata.k);
   return section;
 }
 
@@ -107,8 +111,8 @@ void load_ids(const Container& container, const Section& section, const Metadata
     std::memcpy(&raw, bytes + i * sizeof(T), sizeof raw);
     const std::int64_t id = id_value(raw);
     if (id < -1 || id >= n) {
-      fail_at(container.file(), section.offset + i * sizeof(T), "row ", i / metadata.k, " has the neighbour ", id,
-              ", expected 0 to ", n - 1, " or -1");
+      fail_at(container.file(), section.offset + i * sizeof(T), "row ", i / metadata.k,
+              " has the neighbour ", id, ", expected 0 to ", n - 1, " or -1");
     }
     ids[i] = RowId{id};
   }
@@ -127,21 +131,23 @@ void save_ids(const std::vector<RowId>& ids, ContainerWriter& writer) {
 
 void require_graph(const KnnGraph& graph) {
   const Neighbors& lists = graph.lists;
-  require(lists.queries >= 1 && lists.k >= 1, Fault::invalid_argument, "a graph file holds n >= 1 lists of k >= 1, got ",
-          lists.queries, " x ", lists.k);
+  require(lists.queries >= 1 && lists.k >= 1, Fault::invalid_argument,
+          "a graph file holds n >= 1 lists of k >= 1, got ", lists.queries, " x ", lists.k);
   const auto size = static_cast<std::size_t>(lists.queries) * static_cast<std::size_t>(lists.k);
-  require(lists.ids.size() == size && lists.distances.size() == size, Fault::invalid_argument, "a graph of ",
-          lists.queries, " x ", lists.k, " has ", lists.ids.size(), " ids and ", lists.distances.size(),
-          " distances");
+  require(lists.ids.size() == size && lists.distances.size() == size, Fault::invalid_argument,
+          "a graph of ", lists.queries, " x ", lists.k, " has ", lists.ids.size(), " ids and ",
+          lists.distances.size(), " distances");
   for (const RowId id : lists.ids) {
     if (value_of(id) < -1 || value_of(id) >= lists.queries) {
-      fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ", value_of(id));
+      fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ",
+           value_of(id));
     }
   }
 }
 
 /// Faults of the list of `row`, added to `faults`. `sorted` is scratch.
-void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sorted, GraphFaults& faults) {
+void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sorted,
+                GraphFaults& faults) {
   const std::int64_t k = graph.lists.k;
   const RowId* ids = graph.lists.ids.data() + row * k;
   const float* distances = graph.lists.distances.data() + row * k;
@@ -177,16 +183,18 @@ void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
   writer.begin_section("ids", metadata.id, metadata.n, metadata.k);
   if (metadata.id == Element::u32) save_ids<std::uint32_t>(graph.lists.ids, writer);
   if (metadata.id == Element::i64) save_ids<std::int64_t>(graph.lists.ids, writer);
-  writer.add_section("distances", Element::f32, metadata.n, metadata.k, graph.lists.distances.data());
+  writer.add_section("distances", Element::f32, metadata.n, metadata.k,
+                     graph.lists.distances.data());
   writer.finish();
 }
 
 KnnGraph load_graph(const std::filesystem::path& path) {
   const Container container = Container::open(path);
-  require_at(container.schema() == schema, container.file(), 16, "holds '", container.schema(), "', expected '",
-             schema, "'");
+  require_at(container.schema() == schema, container.file(), 16, "holds '", container.schema(),
+             "', expected '", schema, "'");
   require(container.schema_version() == schema_version, Fault::unsupported, container.file().name,
-          ": byte 32: knng version ", container.schema_version(), " is not supported, expected ", schema_version);
+          ": byte 32: knng version ", container.schema_version(), " is not supported, expected ",
+          schema_version);
   container.verify();
   const Metadata metadata = decode_metadata(container);
   const Section& ids = matrix_section(container, "ids", metadata.id, metadata);
@@ -195,9 +203,12 @@ KnnGraph load_graph(const std::filesystem::path& path) {
   KnnGraph graph;
   graph.metric = metadata.metric;
   graph.exact = metadata.exact;
-  graph.lists = Neighbors(static_cast<std::int64_t>(metadata.n), static_cast<std::int64_t>(metadata.k));
-  if (metadata.id == Element::u32) load_ids<std::uint32_t>(container, ids, metadata, graph.lists.ids);
-  if (metadata.id == Element::i64) load_ids<std::int64_t>(container, ids, metadata, graph.lists.ids);
+  graph.lists =
+      Neighbors(static_cast<std::int64_t>(metadata.n), static_cast<std::int64_t>(metadata.k));
+  if (metadata.id == Element::u32)
+    load_ids<std::uint32_t>(container, ids, metadata, graph.lists.ids);
+  if (metadata.id == Element::i64)
+    load_ids<std::int64_t>(container, ids, metadata, graph.lists.ids);
   std::memcpy(graph.lists.distances.data(), container.bytes_of(distances).data(), distances.bytes);
   return graph;
 }
@@ -205,11 +216,13 @@ KnnGraph load_graph(const std::filesystem::path& path) {
 GraphFaults check_graph(const KnnGraph& graph) {
   const Run run;
   std::vector<GraphFaults> parts(static_cast<std::size_t>(threads_of(run)));
-  parallel_for(run, graph.lists.queries, 1024, [&](std::int64_t begin, std::int64_t end, int worker) {
-    std::vector<RowId> sorted;
-    GraphFaults& faults = parts[static_cast<std::size_t>(worker)];
-    for (std::int64_t row = begin; row < end; ++row) check_list(graph, row, sorted, faults);
-  });
+  parallel_for(run, graph.lists.queries, 1024,
+               [&](std::int64_t begin, std::int64_t end, int worker) {
+                 std::vector<RowId> sorted;
+                 GraphFaults& faults = parts[static_cast<std::size_t>(worker)];
+                 for (std::int64_t row = begin; row < end; ++row)
+                   check_list(graph, row, sorted, faults);
+               });
   GraphFaults all;
   for (const GraphFaults& part : parts) {
     all.unsorted += part.unsorted;

@@ -35,8 +35,9 @@ class Knng : public testing::Test {
     std::ofstream(path, std::ios::binary) << bytes;
   }
   // A schema-1 file whose parts a test can spoil one by one, all checksums right.
-  fs::path craft(const std::string& metadata, std::uint64_t n, std::uint64_t k, std::vector<std::uint32_t> ids,
-                 std::uint32_t version = 1, const char* schema = "knng") {
+  fs::path craft(const std::string& metadata, std::uint64_t n, std::uint64_t k,
+                 std::vector<std::uint32_t> ids, std::uint32_t version = 1,
+                 const char* schema = "knng") {
     const fs::path path = file("crafted.knng");
     ContainerWriter writer(path, schema, version);
     writer.add_section("metadata", Element::u8, 1, metadata.size(), metadata.data());
@@ -152,15 +153,22 @@ TEST_F(Knng, EachWrongFieldHasItsMessage) {
   EXPECT_EQ(load_graph(craft(metadata(2, 1), 2, 1, ids)).lists.queries, 2);
   expect_refused(craft(metadata(0, 1), 2, 1, ids), Fault::corrupt_file, "n is 0, expected 1 to");
   expect_refused(craft(metadata(2, 0), 2, 1, ids), Fault::corrupt_file, "k is 0, expected 1 to");
-  expect_refused(craft(metadata(2, 1, "manhattan"), 2, 1, ids), Fault::corrupt_file, "unknown metric 'manhattan'");
-  expect_refused(craft(metadata(2, 1, "l2", 7), 2, 1, ids), Fault::corrupt_file, "exact is 7, expected 0 or 1");
-  expect_refused(craft(metadata(2, 1, "l2", 1, 8), 2, 1, ids), Fault::corrupt_file, "ids of 8 bytes, expected 4");
-  expect_refused(craft(metadata(2, 1) + "x", 2, 1, ids), Fault::corrupt_file, "41 bytes, expected 40");
-  expect_refused(craft(metadata(2, 1), 1, 2, ids), Fault::corrupt_file, "'ids' is 1 x 2, expected 2 x 1");
+  expect_refused(craft(metadata(2, 1, "manhattan"), 2, 1, ids), Fault::corrupt_file,
+                 "unknown metric 'manhattan'");
+  expect_refused(craft(metadata(2, 1, "l2", 7), 2, 1, ids), Fault::corrupt_file,
+                 "exact is 7, expected 0 or 1");
+  expect_refused(craft(metadata(2, 1, "l2", 1, 8), 2, 1, ids), Fault::corrupt_file,
+                 "ids of 8 bytes, expected 4");
+  expect_refused(craft(metadata(2, 1) + "x", 2, 1, ids), Fault::corrupt_file,
+                 "41 bytes, expected 40");
+  expect_refused(craft(metadata(2, 1), 1, 2, ids), Fault::corrupt_file,
+                 "'ids' is 1 x 2, expected 2 x 1");
   expect_refused(craft(metadata(2, 1), 2, 1, {1, 2}), Fault::corrupt_file,
                  "row 1 has the neighbour 2, expected 0 to 1 or -1");
-  expect_refused(craft(metadata(2, 1), 2, 1, ids, 9), Fault::unsupported, "knng version 9 is not supported");
-  expect_refused(craft(metadata(2, 1), 2, 1, ids, 1, "flat"), Fault::corrupt_file, "holds 'flat', expected 'knng'");
+  expect_refused(craft(metadata(2, 1), 2, 1, ids, 9), Fault::unsupported,
+                 "knng version 9 is not supported");
+  expect_refused(craft(metadata(2, 1), 2, 1, ids, 1, "flat"), Fault::corrupt_file,
+                 "holds 'flat', expected 'knng'");
 }
 
 TEST_F(Knng, GraphsThatNoFileCanHoldAreRefusedBeforeAFileExists) {
@@ -174,7 +182,9 @@ TEST_F(Knng, GraphsThatNoFileCanHoldAreRefusedBeforeAFileExists) {
   EXPECT_FALSE(fs::exists(file("bad.knng")));
 }
 
-TEST(CheckGraph, ASoundGraphHasNoFault) { EXPECT_TRUE(check_graph(small_graph()).sound()); }
+TEST(CheckGraph, ASoundGraphHasNoFault) {
+  EXPECT_TRUE(check_graph(small_graph()).sound());
+}
 
 TEST(CheckGraph, EachFaultIsCounted) {
   KnnGraph graph = small_graph();

@@ -38,16 +38,23 @@ std::uint64_t blocks_of(std::uint64_t bytes) {
 
 std::string name_at(const FileBytes& file, std::uint64_t offset) {
   value_at<std::uint64_t>(file, offset + 8, "a name");
-  const std::string_view field(reinterpret_cast<const char*>(file.bytes.data() + offset), layout::name_bytes);
+  const std::string_view field(reinterpret_cast<const char*>(file.bytes.data() + offset),
+                               layout::name_bytes);
   return printable(field.substr(0, std::min(field.find('\0'), field.size())));
 }
 
 }  // namespace
 
-std::size_t size_of(Element element) { return find_type(static_cast<std::uint32_t>(element))->bytes; }
-std::string_view name_of(Element element) { return find_type(static_cast<std::uint32_t>(element))->name; }
+std::size_t size_of(Element element) {
+  return find_type(static_cast<std::uint32_t>(element))->bytes;
+}
+std::string_view name_of(Element element) {
+  return find_type(static_cast<std::uint32_t>(element))->name;
+}
 
-Container Container::open(const std::filesystem::path& path) { return open(map_file(path)); }
+Container Container::open(const std::filesystem::path& path) {
+  return open(map_file(path));
+}
 
 Container Container::open(FileBytes file) {
   Container container;
@@ -71,7 +78,8 @@ void Container::read_header() {
   require_at(bytes == file_.size(), file_, layout::file_bytes_at, "the header says ", bytes,
              " bytes, but the file has ", file_.size(), " bytes");
   require_at(table >= layout::header_bytes && table <= bytes, file_, layout::table_offset_at,
-             "the table is said to begin at byte ", table, ", expected ", layout::header_bytes, " to ", bytes);
+             "the table is said to begin at byte ", table, ", expected ", layout::header_bytes,
+             " to ", bytes);
   require_at(count <= (bytes - table) / layout::entry_bytes, file_, layout::section_count_at, count,
              " sections do not fit a table of ", bytes - table, " bytes");
 
@@ -96,17 +104,20 @@ void Container::read_table(std::uint64_t table_offset, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint64_t entry = table_offset + i * layout::entry_bytes;
     Section section = read_entry(entry, next);
-    require_at(section.bytes <= table_offset - next, file_, entry + layout::section_bytes_at, "section '",
-               section.name, "' has ", section.bytes, " bytes, expected at most ", table_offset - next);
+    require_at(section.bytes <= table_offset - next, file_, entry + layout::section_bytes_at,
+               "section '", section.name, "' has ", section.bytes, " bytes, expected at most ",
+               table_offset - next);
     next = layout::aligned(next + section.bytes);
-    require_at(next <= table_offset, file_, entry, "section '", section.name, "' runs into the table");
+    require_at(next <= table_offset, file_, entry, "section '", section.name,
+               "' runs into the table");
     blocks += blocks_of(section.bytes);
     sections_.push_back(std::move(section));
   }
-  require_at(next == table_offset, file_, layout::table_offset_at, "the table begins at byte ", table_offset,
-             ", expected ", next);
+  require_at(next == table_offset, file_, layout::table_offset_at, "the table begins at byte ",
+             table_offset, ", expected ", next);
   checksums_offset_ = table_offset + count * layout::entry_bytes;
-  require_at(blocks == (file_.size() - checksums_offset_) / 8 && (file_.size() - checksums_offset_) % 8 == 0,
+  require_at(blocks == (file_.size() - checksums_offset_) / 8 &&
+                 (file_.size() - checksums_offset_) % 8 == 0,
              file_, checksums_offset_, blocks, " block checksums expected, but ",
              file_.size() - checksums_offset_, " bytes are there");
 }
@@ -114,22 +125,29 @@ void Container::read_table(std::uint64_t table_offset, std::uint32_t count) {
 Section Container::read_entry(std::uint64_t entry, std::uint64_t section_offset) const {
   Section section;
   section.name = name_at(file_, entry + layout::section_name_at);
-  section.offset = value_at<std::uint64_t>(file_, entry + layout::section_offset_at, "a section offset");
-  section.bytes = value_at<std::uint64_t>(file_, entry + layout::section_bytes_at, "a section size");
-  section.rows = value_at<std::uint64_t>(file_, entry + layout::section_rows_at, "a section's rows");
-  section.cols = value_at<std::uint64_t>(file_, entry + layout::section_cols_at, "a section's columns");
+  section.offset =
+      value_at<std::uint64_t>(file_, entry + layout::section_offset_at, "a section offset");
+  section.bytes =
+      value_at<std::uint64_t>(file_, entry + layout::section_bytes_at, "a section size");
+  section.rows =
+      value_at<std::uint64_t>(file_, entry + layout::section_rows_at, "a section's rows");
+  section.cols =
+      value_at<std::uint64_t>(file_, entry + layout::section_cols_at, "a section's columns");
   const auto code = value_at<std::uint32_t>(file_, entry + layout::element_at, "an element type");
   const ElementType* type = find_type(code);
-  require_at(type != nullptr, file_, entry + layout::element_at, "element type ", code, " of section '",
-             section.name, "' is unknown, expected 1 to ", std::size(element_types));
+  require_at(type != nullptr, file_, entry + layout::element_at, "element type ", code,
+             " of section '", section.name, "' is unknown, expected 1 to ",
+             std::size(element_types));
   section.element = type->element;
-  require_at(section.offset == section_offset, file_, entry + layout::section_offset_at, "section '",
-             section.name, "' begins at byte ", section.offset, ", expected ", section_offset);
+  require_at(section.offset == section_offset, file_, entry + layout::section_offset_at,
+             "section '", section.name, "' begins at byte ", section.offset, ", expected ",
+             section_offset);
   const WideSize elements = WideSize{section.rows} * section.cols;
   require_at(elements <= std::numeric_limits<std::uint64_t>::max() / type->bytes &&
                  elements * type->bytes == section.bytes,
-             file_, entry + layout::section_bytes_at, "section '", section.name, "' of ", section.rows, " x ",
-             section.cols, " ", type->name, " cannot have ", section.bytes, " bytes");
+             file_, entry + layout::section_bytes_at, "section '", section.name, "' of ",
+             section.rows, " x ", section.cols, " ", type->name, " cannot have ", section.bytes,
+             " bytes");
   return section;
 }
 
@@ -142,7 +160,8 @@ const Section* Container::find_section(std::string_view name) const {
 
 const Section& Container::section(std::string_view name, Element element) const {
   const Section* section = find_section(name);
-  require_at(section != nullptr, file_, layout::section_count_at, "section '", name, "' is missing");
+  require_at(section != nullptr, file_, layout::section_count_at, "section '", name,
+             "' is missing");
   require_at(section->element == element, file_, section->offset, "section '", name, "' holds ",
              name_of(section->element), ", expected ", name_of(element));
   return *section;
@@ -158,15 +177,18 @@ std::optional<BadBlock> Container::find_bad_block(const Run& run) const {
     const std::span<const std::byte> bytes = bytes_of(section);
     const std::uint64_t blocks = blocks_of(section.bytes);
     std::atomic<std::uint64_t> bad{blocks};
-    parallel_for(run, static_cast<std::int64_t>(blocks), 1, [&](std::int64_t block, std::int64_t, int) {
-      const auto number = static_cast<std::uint64_t>(block);
-      const std::uint64_t begin = number * container_block_bytes;
-      const std::uint64_t size = std::min(container_block_bytes, section.bytes - begin);
-      const auto expected = value_at<std::uint64_t>(file_, first_checksum + number * 8, "a checksum");
-      if (XXH3_64bits(bytes.data() + begin, size) == expected) return;
-      for (std::uint64_t lowest = bad; number < lowest && !bad.compare_exchange_weak(lowest, number);) {
-      }
-    });
+    parallel_for(
+        run, static_cast<std::int64_t>(blocks), 1, [&](std::int64_t block, std::int64_t, int) {
+          const auto number = static_cast<std::uint64_t>(block);
+          const std::uint64_t begin = number * container_block_bytes;
+          const std::uint64_t size = std::min(container_block_bytes, section.bytes - begin);
+          const auto expected =
+              value_at<std::uint64_t>(file_, first_checksum + number * 8, "a checksum");
+          if (XXH3_64bits(bytes.data() + begin, size) == expected) return;
+          for (std::uint64_t lowest = bad;
+               number < lowest && !bad.compare_exchange_weak(lowest, number);) {
+          }
+        });
     if (bad < blocks) return BadBlock{section.name, section.offset + bad * container_block_bytes};
     const std::uint64_t end = section.offset + section.bytes;
     for (std::uint64_t i = end; i < layout::aligned(end); ++i) {

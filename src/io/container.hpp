@@ -3,10 +3,11 @@
 //        0  header, 64 bytes          magic, versions, schema name, where the table is, checksum
 //       64  section 0                 padded with zeros to a multiple of 64
 //        .  section 1 ...
-//    table  one 64-byte entry a section, then XXH3-64 of each 1 MiB block of section 0, section 1, ...
+//    table  one 64-byte entry a section, then XXH3-64 of each 1 MiB block of section 0, section 1,
+//    ...
 //
-// docs/formats.md draws it to the byte. Nothing in it depends on time, host or threads: same contents, same
-// bytes. Every byte of the file is under a checksum or must be zero.
+// docs/formats.md draws it to the byte. Nothing in it depends on time, host or threads: same
+// contents, same bytes. Every byte of the file is under a checksum or must be zero.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,17 @@
 namespace gigaknn {
 
 /// Element types of sections; the numbers are those in the file and never change.
-enum class Element : std::uint32_t { u8 = 1, i8 = 2, f16 = 3, f32 = 4, i32 = 5, u32 = 6, i64 = 7, u64 = 8, f64 = 9 };
+enum class Element : std::uint32_t {
+  u8 = 1,
+  i8 = 2,
+  f16 = 3,
+  f32 = 4,
+  i32 = 5,
+  u32 = 6,
+  i64 = 7,
+  u64 = 8,
+  f64 = 9
+};
 
 std::size_t size_of(Element element);
 std::string_view name_of(Element element);
@@ -37,7 +48,7 @@ struct Section {
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
   std::uint64_t offset = 0;  ///< in the file, a multiple of 64
-  std::uint64_t bytes = 0;   ///< rows * cols * size_of(element)
+  std::uint64_t bytes = 0;  ///< rows * cols * size_of(element)
 };
 
 inline constexpr std::uint64_t container_block_bytes = std::uint64_t{1} << 20;
@@ -46,11 +57,13 @@ inline constexpr std::uint64_t container_block_bytes = std::uint64_t{1} << 20;
 class ContainerWriter {
  public:
   /// `schema`: 1 to 16 letters, digits, '_' or '-'. Throws Error: io, invalid_argument.
-  ContainerWriter(const std::filesystem::path& path, std::string_view schema, std::uint32_t schema_version);
+  ContainerWriter(const std::filesystem::path& path, std::string_view schema,
+                  std::uint32_t schema_version);
   ~ContainerWriter();
 
   /// Begins a section, whose bytes `append` then brings in pieces of any size.
-  void begin_section(std::string_view name, Element element, std::uint64_t rows, std::uint64_t cols);
+  void begin_section(std::string_view name, Element element, std::uint64_t rows,
+                     std::uint64_t cols);
   void append(const void* data, std::size_t bytes);
   /// Both in one.
   void add_section(std::string_view name, Element element, std::uint64_t rows, std::uint64_t cols,
@@ -77,7 +90,8 @@ struct BadBlock {
   std::uint64_t offset = 0;  ///< in the file
 };
 
-/// A container opened for reading. Opening checks the header and the table, not the sections' contents.
+/// A container opened for reading. Opening checks the header and the table, not the sections'
+/// contents.
 class Container {
  public:
   /// Throws Error: io, corrupt_file, unsupported (a later version).

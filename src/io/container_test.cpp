@@ -22,7 +22,8 @@ class Containers : public FileTest {
     writer.finish();
     return file("a.gknn");
   }
-  // Changes fields and gives the header its right checksum again: what a damaged writer could leave.
+  // Changes fields and gives the header its right checksum again: what a damaged writer could
+  // leave.
   template <class T>
   static std::string with(std::string bytes, std::uint64_t offset, T value) {
     std::memcpy(bytes.data() + offset, &value, sizeof value);
@@ -36,7 +37,8 @@ class Containers : public FileTest {
   }
   void refused(const std::string& bytes, Fault fault, const std::string& part) const {
     const auto path = file("bad.gknn", bytes);
-    expect_error(fault, [&] { Container::open(path).verify(); }, path.string(), ": byte ", part);
+    expect_error(
+        fault, [&] { Container::open(path).verify(); }, path.string(), ": byte ", part);
   }
 };
 
@@ -60,8 +62,12 @@ TEST_F(Containers, SectionsComeBackAligned) {
 
 TEST_F(Containers, AMissingOrOtherSectionIsNamed) {
   const Container container = Container::open(write_small());
-  expect_error(Fault::corrupt_file, [&] { container.section("none", Element::u8); }, "section 'none' is missing");
-  expect_error(Fault::corrupt_file, [&] { container.section("rows", Element::i32); }, "section 'rows' holds f32, expected i32");
+  expect_error(
+      Fault::corrupt_file, [&] { container.section("none", Element::u8); },
+      "section 'none' is missing");
+  expect_error(
+      Fault::corrupt_file, [&] { container.section("rows", Element::i32); },
+      "section 'rows' holds f32, expected i32");
 }
 
 TEST_F(Containers, PiecesOfAnySizeGiveTheSameFile) {
@@ -71,7 +77,8 @@ TEST_F(Containers, PiecesOfAnySizeGiveTheSameFile) {
   for (const std::size_t piece : {data.size(), std::size_t{1} << 20, std::size_t{99991}}) {
     ContainerWriter writer(file("a.gknn"), "test", 1);
     writer.begin_section("data", Element::u8, 1, data.size());
-    for (std::size_t at = 0; at < data.size(); at += piece) writer.append(data.data() + at, std::min(piece, data.size() - at));
+    for (std::size_t at = 0; at < data.size(); at += piece)
+      writer.append(data.data() + at, std::min(piece, data.size() - at));
     writer.finish();
     if (first.empty()) first = bytes_of(file("a.gknn"));
     EXPECT_TRUE(bytes_of(file("a.gknn")) == first) << piece;
@@ -98,7 +105,8 @@ TEST_F(Containers, TheFirstBadBlockIsFound) {
   std::string bytes = whole;
   bytes[74] = 1;  // padding behind "small"
   EXPECT_EQ(Container::open(file("bad.gknn", bytes)).find_bad_block()->offset, 74u);
-  refused(bytes, Fault::corrupt_file, "byte 74: the block of section 'small' that begins here is damaged");
+  refused(bytes, Fault::corrupt_file,
+          "byte 74: the block of section 'small' that begins here is damaged");
 }
 
 TEST_F(Containers, EveryCutAndEveryFlippedBitIsFound) {
@@ -120,21 +128,33 @@ TEST_F(Containers, WrongFieldsUnderRightChecksumsAreRefused) {
   std::memcpy(&table, good.data() + layout::table_offset_at, sizeof table);
   const std::uint64_t huge = ~std::uint64_t{0};
   refused("GKNNnot a container at all", Fault::corrupt_file, "not a gigaknn container");
-  refused(with(good, layout::version_at, 2u), Fault::unsupported, "container version 2 is not supported, expected 1");
-  refused(with(good, layout::file_bytes_at, huge), Fault::corrupt_file, "the header says 18446744073709551615 bytes");
-  refused(with(good, layout::table_offset_at, huge), Fault::corrupt_file, "the table is said to begin at byte 18446744073709551615");
-  refused(with(good, layout::table_offset_at, std::uint64_t{8}), Fault::corrupt_file, "begin at byte 8, expected 64");
-  refused(with(good, layout::section_count_at, ~0u), Fault::corrupt_file, "4294967295 sections do not fit");
-  refused(with(good, layout::section_count_at, 2u), Fault::corrupt_file, "the table begins at byte 256, expected 128");
-  refused(with(good, table + layout::section_offset_at, std::uint64_t{128}), Fault::corrupt_file, "section 'rows' begins at byte 128, expected 64");
-  refused(with(good, table + layout::section_rows_at, huge), Fault::corrupt_file, "section 'rows' of 18446744073709551615 x 3 f32 cannot have 60 bytes");
-  refused(with(good, table + layout::section_bytes_at, huge), Fault::corrupt_file, "cannot have 18446744073709551615 bytes");
-  refused(with(good, table + layout::element_at, 77u), Fault::corrupt_file, "element type 77 of section 'rows' is unknown, expected 1 to 9");
+  refused(with(good, layout::version_at, 2u), Fault::unsupported,
+          "container version 2 is not supported, expected 1");
+  refused(with(good, layout::file_bytes_at, huge), Fault::corrupt_file,
+          "the header says 18446744073709551615 bytes");
+  refused(with(good, layout::table_offset_at, huge), Fault::corrupt_file,
+          "the table is said to begin at byte 18446744073709551615");
+  refused(with(good, layout::table_offset_at, std::uint64_t{8}), Fault::corrupt_file,
+          "begin at byte 8, expected 64");
+  refused(with(good, layout::section_count_at, ~0u), Fault::corrupt_file,
+          "4294967295 sections do not fit");
+  refused(with(good, layout::section_count_at, 2u), Fault::corrupt_file,
+          "the table begins at byte 256, expected 128");
+  refused(with(good, table + layout::section_offset_at, std::uint64_t{128}), Fault::corrupt_file,
+          "section 'rows' begins at byte 128, expected 64");
+  refused(with(good, table + layout::section_rows_at, huge), Fault::corrupt_file,
+          "section 'rows' of 18446744073709551615 x 3 f32 cannot have 60 bytes");
+  refused(with(good, table + layout::section_bytes_at, huge), Fault::corrupt_file,
+          "cannot have 18446744073709551615 bytes");
+  refused(with(good, table + layout::element_at, 77u), Fault::corrupt_file,
+          "element type 77 of section 'rows' is unknown, expected 1 to 9");
   // The whole section grows beyond the table, or up to it.
   std::string grown = with(good, table + layout::section_bytes_at, std::uint64_t{6000});
-  refused(with(grown, table + layout::section_rows_at, std::uint64_t{500}), Fault::corrupt_file, "section 'rows' has 6000 bytes, expected at most 192");
+  refused(with(grown, table + layout::section_rows_at, std::uint64_t{500}), Fault::corrupt_file,
+          "section 'rows' has 6000 bytes, expected at most 192");
   std::string longer = good + std::string(8, '\0');
-  refused(with(longer, layout::file_bytes_at, std::uint64_t{longer.size()}), Fault::corrupt_file, "2 block checksums expected, but 24 bytes are there");
+  refused(with(longer, layout::file_bytes_at, std::uint64_t{longer.size()}), Fault::corrupt_file,
+          "2 block checksums expected, but 24 bytes are there");
   std::string damaged = good;
   damaged[layout::schema_at] = 'X';
   refused(damaged, Fault::corrupt_file, "the checksum of header and table is wrong");
@@ -150,16 +170,28 @@ TEST_F(Containers, ThreadsDoNotChangeWhatIsFound) {
 }
 
 TEST_F(Containers, WritersRefuseMisuse) {
-  expect_error(Fault::invalid_argument, [&] { ContainerWriter(file("b"), "", 1); }, "'' cannot name a section or schema");
-  expect_error(Fault::invalid_argument, [&] { ContainerWriter(file("b"), "seventeen_letters", 1); }, "expected 1 to 16 letters");
+  expect_error(
+      Fault::invalid_argument, [&] { ContainerWriter(file("b"), "", 1); },
+      "'' cannot name a section or schema");
+  expect_error(
+      Fault::invalid_argument, [&] { ContainerWriter(file("b"), "seventeen_letters", 1); },
+      "expected 1 to 16 letters");
   ContainerWriter writer(file("b"), "test", 1);
-  expect_error(Fault::invalid_argument, [&] { writer.begin_section("a b", Element::u8, 1, 1); }, "'a b' cannot name");
-  expect_error(Fault::invalid_argument, [&] { writer.begin_section("x", Element::u8, ~0ull, ~0ull); }, "is too large");
+  expect_error(
+      Fault::invalid_argument, [&] { writer.begin_section("a b", Element::u8, 1, 1); },
+      "'a b' cannot name");
+  expect_error(
+      Fault::invalid_argument, [&] { writer.begin_section("x", Element::u8, ~0ull, ~0ull); },
+      "is too large");
   writer.begin_section("x", Element::u8, 1, 2);
-  expect_error(Fault::invalid_argument, [&] { writer.append("abc", 3); }, "3 bytes do not fit the 2");
+  expect_error(
+      Fault::invalid_argument, [&] { writer.append("abc", 3); }, "3 bytes do not fit the 2");
   writer.append("a", 1);
-  expect_error(Fault::invalid_argument, [&] { writer.begin_section("y", Element::u8, 1, 1); }, "a section lacks 1 bytes");
-  expect_error(Fault::invalid_argument, [&] { writer.finish(); }, "a section lacks 1 bytes");
+  expect_error(
+      Fault::invalid_argument, [&] { writer.begin_section("y", Element::u8, 1, 1); },
+      "a section lacks 1 bytes");
+  expect_error(
+      Fault::invalid_argument, [&] { writer.finish(); }, "a section lacks 1 bytes");
 }
 
 }  // namespace

@@ -14,9 +14,11 @@ namespace {
 std::string padded_name(const OutputFile& file, std::string_view name) {
   const bool fits = !name.empty() && name.size() <= layout::name_bytes;
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
   });
-  require(fits && plain, Fault::invalid_argument, printable(file.path().string()), ": '", printable(name),
+  require(fits && plain, Fault::invalid_argument, printable(file.path().string()), ": '",
+          printable(name),
           "' cannot name a section or schema, expected 1 to 16 letters, digits, '_' or '-'");
   std::string padded(name);
   padded.resize(layout::name_bytes, '\0');
@@ -44,7 +46,9 @@ struct ContainerWriter::BlockHash {
 
 ContainerWriter::ContainerWriter(const std::filesystem::path& path, std::string_view schema,
                                  std::uint32_t schema_version)
-    : file_(path), schema_(padded_name(file_, schema)), schema_version_(schema_version),
+    : file_(path),
+      schema_(padded_name(file_, schema)),
+      schema_version_(schema_version),
       hash_(std::make_unique<BlockHash>()) {
   const std::string place(layout::header_bytes, '\0');
   file_.write(place.data(), place.size());
@@ -58,7 +62,11 @@ void ContainerWriter::begin_section(std::string_view name, Element element, std:
   const WideSize bytes = WideSize{rows} * cols;
   require(bytes <= (WideSize{1} << 59), Fault::invalid_argument, printable(file_.path().string()),
           ": section '", printable(name), "' of ", rows, " x ", cols, " values is too large");
-  Section section{std::string(name), element, rows, cols, file_.size(),
+  Section section{std::string(name),
+                  element,
+                  rows,
+                  cols,
+                  file_.size(),
                   static_cast<std::uint64_t>(bytes) * size_of(element)};
   padded_name(file_, name);
   open_bytes_ = section.bytes;
@@ -66,8 +74,8 @@ void ContainerWriter::begin_section(std::string_view name, Element element, std:
 }
 
 void ContainerWriter::append(const void* data, std::size_t bytes) {
-  require(bytes <= open_bytes_, Fault::invalid_argument, printable(file_.path().string()), ": ", bytes,
-          " bytes do not fit the ", open_bytes_, " that the section still takes");
+  require(bytes <= open_bytes_, Fault::invalid_argument, printable(file_.path().string()), ": ",
+          bytes, " bytes do not fit the ", open_bytes_, " that the section still takes");
   file_.write(data, bytes);
   open_bytes_ -= bytes;
   const auto* source = static_cast<const std::byte*>(data);
@@ -88,8 +96,8 @@ void ContainerWriter::add_section(std::string_view name, Element element, std::u
 }
 
 void ContainerWriter::end_section() {
-  require(open_bytes_ == 0, Fault::invalid_argument, printable(file_.path().string()), ": a section lacks ",
-          open_bytes_, " bytes");
+  require(open_bytes_ == 0, Fault::invalid_argument, printable(file_.path().string()),
+          ": a section lacks ", open_bytes_, " bytes");
   if (hash_->bytes > 0) checksums_.push_back(hash_->take());
   const std::string zeros(layout::aligned(file_.size()) - file_.size(), '\0');
   file_.write(zeros.data(), zeros.size());

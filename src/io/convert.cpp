@@ -42,7 +42,8 @@ class Copier {
  public:
   Copier(MatrixWriter& writer, const Converted& shape, bool allow_rounding, const Run& run)
       : writer_(writer), shape_(shape), allow_rounding_(allow_rounding), run_(run) {
-    const auto row_bytes = shape.cols * static_cast<std::int64_t>(std::max(size_of(shape.from), size_of(shape.to)));
+    const auto row_bytes =
+        shape.cols * static_cast<std::int64_t>(std::max(size_of(shape.from), size_of(shape.to)));
     rows_at_once_ = std::clamp<std::int64_t>(block_bytes / row_bytes, 1, shape.rows);
     if (shape.from != shape.to) block_ = Matrix(rows_at_once_, shape.cols, shape.to);
   }
@@ -81,8 +82,9 @@ Converted convert_vectors(const std::filesystem::path& in, const std::filesystem
   const Survey source = survey(shards, run);
   const std::int64_t begin = params.row_begin;
   const std::int64_t end = params.row_end.value_or(source.rows);
-  require(begin >= 0 && begin < end && end <= source.rows, Fault::invalid_argument, "rows ", begin, ":", end,
-          " of ", printable(in.string()), ", expected a:b with 0 <= a < b <= ", source.rows);
+  require(begin >= 0 && begin < end && end <= source.rows, Fault::invalid_argument, "rows ", begin,
+          ":", end, " of ", printable(in.string()),
+          ", expected a:b with 0 <= a < b <= ", source.rows);
 
   const Converted shape{end - begin, source.first.cols, source.first.dtype,
                         dtype_of_output(out, params, source.first.dtype)};

@@ -12,10 +12,10 @@
 namespace gigaknn {
 
 struct ConvertParams {
-  std::int64_t row_begin = 0;           ///< first row to take
+  std::int64_t row_begin = 0;  ///< first row to take
   std::optional<std::int64_t> row_end;  ///< row behind the last one; absent: all
-  std::optional<DType> dtype;           ///< of the output; absent: what its format fixes, else the input's
-  bool allow_rounding = false;          ///< true: values may lose digits, never range or NaN
+  std::optional<DType> dtype;  ///< of the output; absent: what its format fixes, else the input's
+  bool allow_rounding = false;  ///< true: values may lose digits, never range or NaN
 };
 
 struct Converted {
@@ -25,9 +25,9 @@ struct Converted {
   DType to = DType::f32;
 };
 
-/// Copies rows of a file, directory or list of shards into one file. Memory: a block, and one unpacked
-/// shard where it is compressed. Nothing is written where anything fails.
-/// Throws Error: io, corrupt_file, unsupported, invalid_argument (rows out of range), invalid_data (a value that
+/// Copies rows of a file, directory or list of shards into one file. Memory: a block, and one
+/// unpacked shard where it is compressed. Nothing is written where anything fails. Throws Error:
+/// io, corrupt_file, unsupported, invalid_argument (rows out of range), invalid_data (a value that
 /// the output's type cannot hold, with row, column and range), cancelled.
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
                           const ConvertParams& params = {}, const Run& run = {});

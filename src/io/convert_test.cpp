@@ -25,8 +25,9 @@ class Convert : public FileTest {
   template <class T>
   void refuses(DType from, T value, const std::string& out, const std::string& part) const {
     write_matrix(matrix_of<T>(from, {T{}, value}), file("in.npy"));
-    expect_error(Fault::invalid_data, [&] { convert_vectors(file("in.npy"), file(out)); },
-                 file("in.npy").string() + ": row 0, column 1: value ", part);
+    expect_error(
+        Fault::invalid_data, [&] { convert_vectors(file("in.npy"), file(out)); },
+        file("in.npy").string() + ": row 0, column 1: value ", part);
     EXPECT_FALSE(std::filesystem::exists(file(out)));
   }
   template <class From, class To>
@@ -39,7 +40,8 @@ class Convert : public FileTest {
 };
 
 TEST_F(Convert, EveryFormatIntoEveryOtherKeepsSmallIntegers) {
-  const char* names[] = {".fvecs", ".bvecs", ".ivecs", ".fbin", ".hbin", ".u8bin", ".i8bin", ".ibin", ".npy"};
+  const char* names[] = {".fvecs", ".bvecs", ".ivecs", ".fbin", ".hbin",
+                         ".u8bin", ".i8bin", ".ibin",  ".npy"};
   Matrix matrix(5, 3, DType::u8);
   for (int i = 0; i < 15; ++i) matrix.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i * 9);
   write_matrix(matrix, file("first.u8bin"));
@@ -48,7 +50,8 @@ TEST_F(Convert, EveryFormatIntoEveryOtherKeepsSmallIntegers) {
       convert_vectors(file("first.u8bin"), file("a" + from));
       convert_vectors(file("a" + from), file("b" + to));
       convert_vectors(file("b" + to), file("last.u8bin"));
-      EXPECT_EQ(bytes_of(file("last.u8bin")), bytes_of(file("first.u8bin"))) << from << " to " << to;
+      EXPECT_EQ(bytes_of(file("last.u8bin")), bytes_of(file("first.u8bin")))
+          << from << " to " << to;
     }
   }
 }
@@ -77,7 +80,8 @@ TEST_F(Convert, RowRangesCrossShards) {
 TEST_F(Convert, LargeFilesGoInBlocks) {
   const std::int64_t rows = 9000, cols = 517;  // more than two blocks of 4 MiB, no multiple of one
   Matrix matrix(rows, cols, DType::u8);
-  for (std::int64_t i = 0; i < rows * cols; ++i) matrix.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i % 251);
+  for (std::int64_t i = 0; i < rows * cols; ++i)
+    matrix.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i % 251);
   write_matrix(matrix, file("in.u8bin"));
   std::int64_t reported = 0;
   Progress progress([&](std::string_view, std::int64_t done, std::int64_t) { reported = done; });
@@ -91,7 +95,9 @@ TEST_F(Convert, LargeFilesGoInBlocks) {
     ASSERT_EQ(back.matrix.row<float>(i / cols)[i % cols], static_cast<float>(i % 251));
   }
   progress.cancel();
-  expect_error(Fault::cancelled, [&] { convert_vectors(file("in.u8bin"), file("no.fvecs"), {}, run); }, "cancelled");
+  expect_error(
+      Fault::cancelled, [&] { convert_vectors(file("in.u8bin"), file("no.fvecs"), {}, run); },
+      "cancelled");
   EXPECT_FALSE(std::filesystem::exists(file("no.fvecs")));
 }
 
@@ -101,8 +107,10 @@ TEST_F(Convert, RowsOutOfRangeAreRefused) {
     ConvertParams params;
     params.row_begin = begin;
     params.row_end = end;
-    expect_error(Fault::invalid_argument, [&] { convert_vectors(file("in.u8bin"), file("out.npy"), params); },
-                 join_text("rows ", begin, ":", end, " of "), "expected a:b with 0 <= a < b <= 4");
+    expect_error(
+        Fault::invalid_argument,
+        [&] { convert_vectors(file("in.u8bin"), file("out.npy"), params); },
+        join_text("rows ", begin, ":", end, " of "), "expected a:b with 0 <= a < b <= 4");
   }
   EXPECT_EQ(files_in_folder(), 1u);
 }
@@ -110,17 +118,21 @@ TEST_F(Convert, RowsOutOfRangeAreRefused) {
 TEST_F(Convert, ValuesThatDoNotFitAreNamed) {
   refuses<float>(DType::f32, 256, "o.u8bin", "256 does not fit u8 (integers 0 to 255)");
   refuses<float>(DType::f32, -1, "o.u8bin", "-1 does not fit u8");
-  refuses<float>(DType::f32, 1.5f, "o.u8bin", "1.5 would be rounded as u8 (integers 0 to 255); allow rounding to do so");
+  refuses<float>(DType::f32, 1.5f, "o.u8bin",
+                 "1.5 would be rounded as u8 (integers 0 to 255); allow rounding to do so");
   refuses<float>(DType::f32, NAN, "o.u8bin", "nan does not fit u8");
   refuses<float>(DType::f32, INFINITY, "o.ibin", "inf does not fit i32");
   refuses<float>(DType::f32, 128, "o.i8bin", "128 does not fit i8 (integers -128 to 127)");
-  refuses<float>(DType::f32, 2147483648.0f, "o.ibin", "2.14748365e+09 does not fit i32 (integers -2147483648 to 2147483647)");
+  refuses<float>(DType::f32, 2147483648.0f, "o.ibin",
+                 "2.14748365e+09 does not fit i32 (integers -2147483648 to 2147483647)");
   refuses<float>(DType::f32, 70000, "o.hbin", "70000 does not fit f16 (-65504 to 65504");
   refuses<float>(DType::f32, 0.1f, "o.hbin", "0.100000001 would be rounded as f16");
-  refuses<std::int32_t>(DType::i32, 16777217, "o.fbin", "16777217 would be rounded as f32 (24 significant bits)");
+  refuses<std::int32_t>(DType::i32, 16777217, "o.fbin",
+                        "16777217 would be rounded as f32 (24 significant bits)");
   refuses<std::int32_t>(DType::i32, 2049, "o.hbin", "2049 would be rounded as f16");
   refuses<std::int64_t>(DType::i64, 2147483648, "o.ibin", "2147483648 does not fit i32");
-  refuses<std::int64_t>(DType::i64, std::numeric_limits<std::int64_t>::max(), "o.fbin", "9223372036854775807 would be rounded");
+  refuses<std::int64_t>(DType::i64, std::numeric_limits<std::int64_t>::max(), "o.fbin",
+                        "9223372036854775807 would be rounded");
   refuses<std::uint8_t>(DType::u8, 200, "o.i8bin", "200 does not fit i8");
   refuses<std::int8_t>(DType::i8, -3, "o.bvecs", "-3 does not fit u8");
   refuses<std::uint16_t>(DType::f16, half_of_float(0.5f), "o.u8bin", "0.5 would be rounded");
@@ -128,8 +140,10 @@ TEST_F(Convert, ValuesThatDoNotFitAreNamed) {
 
 TEST_F(Convert, ExactValuesPass) {
   gives<float, std::uint8_t>(DType::f32, 255.0f, DType::u8, 255);
-  gives<float, std::int32_t>(DType::f32, -2147483648.0f, DType::i32, std::numeric_limits<std::int32_t>::min());
-  gives<float, std::int64_t>(DType::f32, -9223372036854775808.0f, DType::i64, std::numeric_limits<std::int64_t>::min());
+  gives<float, std::int32_t>(DType::f32, -2147483648.0f, DType::i32,
+                             std::numeric_limits<std::int32_t>::min());
+  gives<float, std::int64_t>(DType::f32, -9223372036854775808.0f, DType::i64,
+                             std::numeric_limits<std::int64_t>::min());
   gives<float, std::uint16_t>(DType::f32, INFINITY, DType::f16, 0x7C00);
   gives<float, std::uint16_t>(DType::f32, 0x1p-24f, DType::f16, 1);
   gives<std::uint16_t, float>(DType::f16, 0x0001, DType::f32, 0x1p-24f);
@@ -146,8 +160,9 @@ TEST_F(Convert, RoundingIsToTheNearestEven) {
   write_matrix(matrix_of<float>(DType::f32, {255.5f}), file("in.fbin"));
   ConvertParams params;
   params.allow_rounding = true;
-  expect_error(Fault::invalid_data, [&] { convert_vectors(file("in.fbin"), file("o.u8bin"), params); },
-               "255.5 does not fit u8");
+  expect_error(
+      Fault::invalid_data, [&] { convert_vectors(file("in.fbin"), file("o.u8bin"), params); },
+      "255.5 does not fit u8");
 }
 
 TEST_F(Convert, NpyTakesTheTypeAskedFor) {
@@ -158,16 +173,23 @@ TEST_F(Convert, NpyTakesTheTypeAskedFor) {
   EXPECT_EQ(read_vectors(file("o.npy")).matrix.row<std::int64_t>(0)[2], 3);
   convert_vectors(file("in.u8bin"), file("o.npy"));
   EXPECT_EQ(read_vectors(file("o.npy")).matrix.dtype, DType::u8);
-  expect_error(Fault::unsupported, [&] { convert_vectors(file("in.u8bin"), file("o.fbin"), params); }, ".fbin files hold f32, not i64");
+  expect_error(
+      Fault::unsupported, [&] { convert_vectors(file("in.u8bin"), file("o.fbin"), params); },
+      ".fbin files hold f32, not i64");
 }
 
 TEST_F(Convert, NoNamesAndNoFilesAreRefused) {
   write_matrix(matrix_of<std::uint8_t>(DType::u8, {1}), file("in.u8bin"));
-  expect_error(Fault::unsupported, [&] { convert_vectors(file("in.u8bin"), file("o.csv")); }, "not the name of a vector file");
-  expect_error(Fault::io, [&] { convert_vectors(file("none.u8bin"), file("o.npy")); }, "cannot open");
+  expect_error(
+      Fault::unsupported, [&] { convert_vectors(file("in.u8bin"), file("o.csv")); },
+      "not the name of a vector file");
+  expect_error(
+      Fault::io, [&] { convert_vectors(file("none.u8bin"), file("o.npy")); }, "cannot open");
   Matrix small(1, 1, DType::u8);
-  expect_error(Fault::invalid_argument, [&] { convert_values(Matrix(2, 1, DType::u8), small, false, "x", 0); },
-               "cannot convert 2 x 1 values into 1 x 1");
+  expect_error(
+      Fault::invalid_argument,
+      [&] { convert_values(Matrix(2, 1, DType::u8), small, false, "x", 0); },
+      "cannot convert 2 x 1 values into 1 x 1");
 }
 
 TEST_F(Convert, AFileMayReplaceItself) {

@@ -16,10 +16,14 @@ struct Half {
 };
 
 // Reals widen to double, integers to int64, both exactly.
-inline double widen(float value) { return value; }
-inline double widen(Half value) { return float_of_half(value.bits); }
+inline double widen(float value) {
+  return value;
+}
+inline double widen(Half value) {
+  return float_of_half(value.bits);
+}
 template <class T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 inline std::int64_t widen(T value) {
   return value;
 }
@@ -45,15 +49,14 @@ Fit narrow(Wide value, Half& target) {
   return back == static_cast<double>(value) ? Fit::exact : Fit::rounded;
 }
 template <class T>
-  requires std::is_integral_v<T>
-Fit narrow(std::int64_t value, T& target) {
-  if (value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max()) return Fit::impossible;
+requires std::is_integral_v<T> Fit narrow(std::int64_t value, T& target) {
+  if (value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max())
+    return Fit::impossible;
   target = static_cast<T>(value);
   return Fit::exact;
 }
 template <class T>
-  requires std::is_integral_v<T>
-Fit narrow(double value, T& target) {
+requires std::is_integral_v<T> Fit narrow(double value, T& target) {
   const double rounded = std::nearbyint(value);
   // 2^63 is the first double beyond int64; for the others max() + 1 is exact as well.
   const double low = static_cast<double>(std::numeric_limits<T>::min());
@@ -70,23 +73,30 @@ struct Place {
 };
 
 template <class Wide>
-[[noreturn]] void refuse(const Place& place, Wide value, Fit fit, DType dtype, std::string_view range) {
+[[noreturn]] void refuse(const Place& place, Wide value, Fit fit, DType dtype,
+                         std::string_view range) {
   std::ostringstream digits;
   digits.precision(9);
   digits << value;
-  fail(Fault::invalid_data, place.name, ": row ", place.row, ", column ", place.col, ": value ", digits.str(),
-       fit == Fit::rounded ? " would be rounded as " : " does not fit ", name_of(dtype), " (", range, ")",
-       fit == Fit::rounded ? "; allow rounding to do so" : "");
+  fail(Fault::invalid_data, place.name, ": row ", place.row, ", column ", place.col, ": value ",
+       digits.str(), fit == Fit::rounded ? " would be rounded as " : " does not fit ",
+       name_of(dtype), " (", range, ")", fit == Fit::rounded ? "; allow rounding to do so" : "");
 }
 
 std::string_view range_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "24 significant bits";
-    case DType::f16: return "-65504 to 65504, 11 significant bits";
-    case DType::u8: return "integers 0 to 255";
-    case DType::i8: return "integers -128 to 127";
-    case DType::i32: return "integers -2147483648 to 2147483647";
-    case DType::i64: return "64-bit integers";
+    case DType::f32:
+      return "24 significant bits";
+    case DType::f16:
+      return "-65504 to 65504, 11 significant bits";
+    case DType::u8:
+      return "integers 0 to 255";
+    case DType::i8:
+      return "integers -128 to 127";
+    case DType::i32:
+      return "integers -2147483648 to 2147483647";
+    case DType::i64:
+      return "64-bit integers";
   }
   return "";
 }
@@ -100,7 +110,8 @@ void convert_block(MatrixRef source, Matrix& target, bool allow_rounding, const 
     for (std::int64_t j = 0; j < source.cols; ++j) {
       const Fit fit = narrow(widen(from[j]), to[j]);
       if (fit == Fit::exact || (fit == Fit::rounded && allow_rounding)) continue;
-      refuse(Place{name, first_row + i, j}, widen(from[j]), fit, target.dtype(), range_of(target.dtype()));
+      refuse(Place{name, first_row + i, j}, widen(from[j]), fit, target.dtype(),
+             range_of(target.dtype()));
     }
   }
 }
@@ -109,12 +120,18 @@ void convert_block(MatrixRef source, Matrix& target, bool allow_rounding, const 
 template <class Action>
 void with_type(DType dtype, const Action& action) {
   switch (dtype) {
-    case DType::f32: return action(float{});
-    case DType::f16: return action(Half{});
-    case DType::u8: return action(std::uint8_t{});
-    case DType::i8: return action(std::int8_t{});
-    case DType::i32: return action(std::int32_t{});
-    case DType::i64: return action(std::int64_t{});
+    case DType::f32:
+      return action(float{});
+    case DType::f16:
+      return action(Half{});
+    case DType::u8:
+      return action(std::uint8_t{});
+    case DType::i8:
+      return action(std::int8_t{});
+    case DType::i32:
+      return action(std::int32_t{});
+    case DType::i64:
+      return action(std::int64_t{});
   }
 }
 

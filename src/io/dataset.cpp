@@ -57,6 +57,8 @@ Dataset Dataset::open(const std::filesystem::path& path) {
   return DatasetReader::dataset_of(gather(std::move(shards)));
 }
 
-Dataset Dataset::from(Matrix matrix) { return DatasetReader::dataset_of(rows_of(std::move(matrix))); }
+Dataset Dataset::from(Matrix matrix) {
+  return DatasetReader::dataset_of(rows_of(std::move(matrix)));
+}
 
 }  // namespace gigaknn

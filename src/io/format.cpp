@@ -48,8 +48,8 @@ const VectorFormat& format_of(const std::filesystem::path& path) {
   if (const VectorFormat* format = find_format(path)) return *format;
   std::string known;
   for (const VectorFormat& format : formats) known.append(" ").append(format.suffix);
-  fail(Fault::unsupported, printable(path.string()), ": not the name of a vector file, expected one of",
-       known);
+  fail(Fault::unsupported, printable(path.string()),
+       ": not the name of a vector file, expected one of", known);
 }
 
 VectorRows read_vectors(const std::filesystem::path& path) {

@@ -15,8 +15,8 @@ namespace gigaknn {
 /// One way to keep a matrix in one file.
 struct VectorFormat {
   std::string_view suffix;  ///< how file names of this format end
-  DType dtype;              ///< of its values; no meaning where `any_dtype`
-  bool any_dtype;           ///< the file itself says its type
+  DType dtype;  ///< of its values; no meaning where `any_dtype`
+  bool any_dtype;  ///< the file itself says its type
   VectorRows (*read)(const FileBytes& file, DType dtype);
   Encoding (*encode)(const MatrixShape& shape);  ///< null: not written
   std::int64_t most_rows;  ///< that the header can say

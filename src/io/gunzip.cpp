@@ -17,7 +17,9 @@ Gunzip::Gunzip(const FileBytes& file) : file_(file), state_(std::make_unique<Sta
           ": no memory to unpack");
 }
 
-Gunzip::~Gunzip() { inflateEnd(&state_->stream); }
+Gunzip::~Gunzip() {
+  inflateEnd(&state_->stream);
+}
 
 std::size_t Gunzip::read(void* target, std::size_t bytes) {
   // zlib counts in 32 bits.

@@ -13,8 +13,9 @@ class Gunzip {
   explicit Gunzip(const FileBytes& file);  ///< `file` must outlive this
   ~Gunzip();
 
-  /// Unpacks the next `bytes` into `target`; returns fewer only at the end of the file, once its checksums
-  /// have been found right. Throws Error: corrupt_file (damaged, truncated, bytes after the end).
+  /// Unpacks the next `bytes` into `target`; returns fewer only at the end of the file, once its
+  /// checksums have been found right. Throws Error: corrupt_file (damaged, truncated, bytes after
+  /// the end).
   std::size_t read(void* target, std::size_t bytes);
 
  private:

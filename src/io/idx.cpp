@@ -25,7 +25,8 @@ std::uint64_t dimension_at(const FileBytes& file, std::uint64_t offset) {
   const auto raw = value_at<std::uint32_t>(file, offset, "a dimension of the IDX header");
   const std::uint32_t value = __builtin_bswap32(raw);
   require_at(value >= 1 && value <= std::numeric_limits<std::int32_t>::max(), file, offset,
-             "an IDX dimension is ", value, ", expected 1 to ", std::numeric_limits<std::int32_t>::max());
+             "an IDX dimension is ", value, ", expected 1 to ",
+             std::numeric_limits<std::int32_t>::max());
   return value;
 }
 
@@ -59,7 +60,8 @@ VectorRows with_image_shape(VectorRows rows, const IdxHeader& header) {
 
 VectorRows read_idx(const FileBytes& file, DType) {
   const IdxHeader header = read_header(file);
-  return with_image_shape(dense_rows(file, 4, header.bytes, header.rows, header.cols(), DType::u8), header);
+  return with_image_shape(dense_rows(file, 4, header.bytes, header.rows, header.cols(), DType::u8),
+                          header);
 }
 
 VectorRows read_idx_gz(const FileBytes& file, DType) {
@@ -79,14 +81,15 @@ VectorRows read_idx_gz(const FileBytes& file, DType) {
   const WideSize needed = WideSize{header.rows} * header.cols();
   require_at(needed <= WideSize{file.size()} * 1032, unpacked, 4, header.rows, " x ", header.cols(),
              " values cannot be packed in ", file.size(), " bytes");
-  Matrix matrix(static_cast<std::int64_t>(header.rows), static_cast<std::int64_t>(header.cols()), DType::u8);
+  Matrix matrix(static_cast<std::int64_t>(header.rows), static_cast<std::int64_t>(header.cols()),
+                DType::u8);
   const auto bytes = static_cast<std::uint64_t>(needed);
   const std::uint64_t present = stream.read(matrix.data(), bytes);
-  require_at(present == bytes, unpacked, 4, header.rows, " x ", header.cols(), " values need ", bytes,
-             " bytes, but ", present, " follow the header");
+  require_at(present == bytes, unpacked, 4, header.rows, " x ", header.cols(), " values need ",
+             bytes, " bytes, but ", present, " follow the header");
   std::byte more;
-  require_at(stream.read(&more, 1) == 0, unpacked, 4, header.rows, " x ", header.cols(), " values need ",
-             bytes, " bytes, but more follow the header");
+  require_at(stream.read(&more, 1) == 0, unpacked, 4, header.rows, " x ", header.cols(),
+             " values need ", bytes, " bytes, but more follow the header");
   return with_image_shape(rows_of(std::move(matrix)), header);
 }
 

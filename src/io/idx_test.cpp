@@ -37,8 +37,8 @@ class Idx : public FileTest {};
 
 TEST_F(Idx, ImagesAreRowsThatKnowTheirShape) {
   const std::string bytes = idx({2, 3, 4}, 24);
-  for (const auto& path : {file("a.idx", bytes), file("a-ubyte", bytes), file("a.idx.gz", pack(bytes)),
-                           file("a-ubyte.gz", pack(bytes))}) {
+  for (const auto& path : {file("a.idx", bytes), file("a-ubyte", bytes),
+                           file("a.idx.gz", pack(bytes)), file("a-ubyte.gz", pack(bytes))}) {
     const VectorRows rows = read_vectors(path);
     EXPECT_EQ(rows.matrix.rows, 2);
     EXPECT_EQ(rows.matrix.cols, 12);
@@ -57,7 +57,8 @@ TEST_F(Idx, LabelsAreOneColumnAndMatricesHaveNoImages) {
 
 TEST_F(Idx, ManyGzipMembersAreOneFile) {
   const std::string bytes = idx({2, 3, 4}, 24);
-  const auto path = file("a.idx.gz", pack(bytes.substr(0, 3)) + pack(bytes.substr(3, 20)) + pack(bytes.substr(23)));
+  const auto path = file(
+      "a.idx.gz", pack(bytes.substr(0, 3)) + pack(bytes.substr(3, 20)) + pack(bytes.substr(23)));
   EXPECT_EQ(read_vectors(path).matrix.row<std::uint8_t>(1)[11], 23 * 7);
 }
 
@@ -66,10 +67,12 @@ TEST_F(Idx, AFileCutAtAnyByteIsRefused) {
   for (const auto& [name, bytes] : {std::pair{"a.idx", plain}, {"a.idx.gz", pack(plain)}}) {
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const auto path = file(name, bytes.substr(0, size));
-      expect_error(Fault::corrupt_file, [&] { read_vectors(path); }, path.string(), ": byte ");
+      expect_error(
+          Fault::corrupt_file, [&] { read_vectors(path); }, path.string(), ": byte ");
     }
     const auto path = file(name, bytes + "x");
-    expect_error(Fault::corrupt_file, [&] { read_vectors(path); }, path.string(), ": byte ");
+    expect_error(
+        Fault::corrupt_file, [&] { read_vectors(path); }, path.string(), ": byte ");
   }
 }
 
@@ -94,14 +97,18 @@ TEST_F(Idx, AFlippedBitInAGzipFileNeverGivesOtherValues) {
 
 TEST_F(Idx, WrongHeadersAreNamed) {
   const auto refused = [&](Fault fault, const std::string& bytes, const std::string& part) {
-    expect_error(fault, [&] { read_vectors(file("a.idx", bytes)); }, "a.idx: byte ", part);
-    expect_error(fault, [&] { read_vectors(file("a.idx.gz", pack(bytes))); }, "a.idx.gz (unpacked): byte ", part);
+    expect_error(
+        fault, [&] { read_vectors(file("a.idx", bytes)); }, "a.idx: byte ", part);
+    expect_error(
+        fault, [&] { read_vectors(file("a.idx.gz", pack(bytes))); }, "a.idx.gz (unpacked): byte ",
+        part);
   };
   refused(Fault::corrupt_file, "xx" + idx({1}, 1), "not an IDX file");
   refused(Fault::unsupported, idx({1}, 1, 0x0D), "IDX type 13 is not supported, expected 8 (u8)");
   refused(Fault::unsupported, idx({}, 0), "IDX rank 0 is not supported, expected 1 to 3");
   refused(Fault::unsupported, idx({1, 1, 1, 1}, 1), "IDX rank 4");
-  refused(Fault::corrupt_file, idx({0, 4}, 0), "byte 4: an IDX dimension is 0, expected 1 to 2147483647");
+  refused(Fault::corrupt_file, idx({0, 4}, 0),
+          "byte 4: an IDX dimension is 0, expected 1 to 2147483647");
   refused(Fault::corrupt_file, idx({1, 0xFFFFFFFFu}, 0), "byte 8: an IDX dimension is 4294967295");
   refused(Fault::corrupt_file, idx({2, 3}, 5), "2 x 3 ");
   refused(Fault::corrupt_file, idx({2, 3}, 7), "2 x 3 ");
@@ -109,21 +116,28 @@ TEST_F(Idx, WrongHeadersAreNamed) {
 
 TEST_F(Idx, AHeaderThatNoPackingCouldServeReservesNothing) {
   const std::string bytes = pack(idx({0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF}, 1));
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes)); }, "values cannot be packed in");
+  expect_error(
+      Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes)); },
+      "values cannot be packed in");
 }
 
 TEST_F(Idx, WhatIsNoGzipFileIsNamed) {
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", idx({2}, 2))); }, "damaged gzip data");
+  expect_error(
+      Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", idx({2}, 2))); },
+      "damaged gzip data");
   const std::string bytes = pack(idx({2}, 2));
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes.substr(0, 12))); },
-               "the gzip data ends too early");
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes + "more")); },
-               "bytes after the end of the gzip data");
+  expect_error(
+      Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes.substr(0, 12))); },
+      "the gzip data ends too early");
+  expect_error(
+      Fault::corrupt_file, [&] { read_vectors(file("a.idx.gz", bytes + "more")); },
+      "bytes after the end of the gzip data");
 }
 
 TEST(FashionMnist, IsReadFromDebiansPackage) {
   const std::filesystem::path path = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "package dataset-fashion-mnist is not installed";
+  if (!std::filesystem::exists(path))
+    GTEST_SKIP() << "package dataset-fashion-mnist is not installed";
   const VectorRows rows = read_vectors(path);
   EXPECT_EQ(rows.matrix.rows, 10000);
   EXPECT_EQ(rows.matrix.cols, 784);

@@ -7,12 +7,13 @@
 
 namespace gigaknn {
 
-/// Maps a regular file; the map lives as long as a copy of the result. The file must not shrink meanwhile:
-/// the operating system would end the process (SIGBUS).
-/// Throws Error: io (missing, unreadable, not a regular file), corrupt_file (empty).
+/// Maps a regular file; the map lives as long as a copy of the result. The file must not shrink
+/// meanwhile: the operating system would end the process (SIGBUS). Throws Error: io (missing,
+/// unreadable, not a regular file), corrupt_file (empty).
 FileBytes map_file(const std::filesystem::path& path);
 
 /// `name: what: text of errno`, as Error: io.
-[[noreturn]] void fail_system(const std::filesystem::path& path, std::string_view what, int error_number);
+[[noreturn]] void fail_system(const std::filesystem::path& path, std::string_view what,
+                              int error_number);
 
 }  // namespace gigaknn

@@ -7,15 +7,16 @@ namespace {
 
 Encoding encoding_of(const std::filesystem::path& path, const MatrixShape& shape) {
   const VectorFormat& format = format_of(path);
-  require(format.encode != nullptr, Fault::unsupported, printable(path.string()), ": ", format.suffix,
-          " files are read, not written");
-  require(format.any_dtype || format.dtype == shape.dtype, Fault::unsupported, printable(path.string()),
-          ": ", format.suffix, " files hold ", name_of(format.dtype), ", not ", name_of(shape.dtype));
+  require(format.encode != nullptr, Fault::unsupported, printable(path.string()), ": ",
+          format.suffix, " files are read, not written");
+  require(format.any_dtype || format.dtype == shape.dtype, Fault::unsupported,
+          printable(path.string()), ": ", format.suffix, " files hold ", name_of(format.dtype),
+          ", not ", name_of(shape.dtype));
   require(shape.rows >= 1 && shape.cols >= 1, Fault::invalid_argument, printable(path.string()),
           ": cannot hold ", shape.rows, " x ", shape.cols, " values, expected at least 1 x 1");
   require(shape.rows <= format.most_rows && shape.cols <= format.most_cols, Fault::unsupported,
-          printable(path.string()), ": ", format.suffix, " files hold at most ", format.most_rows, " x ",
-          format.most_cols, " values, not ", shape.rows, " x ", shape.cols, "; use .npy");
+          printable(path.string()), ": ", format.suffix, " files hold at most ", format.most_rows,
+          " x ", format.most_cols, " values, not ", shape.rows, " x ", shape.cols, "; use .npy");
   return format.encode(shape);
 }
 

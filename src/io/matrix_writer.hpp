@@ -11,14 +11,15 @@
 
 namespace gigaknn {
 
-/// Writes one matrix in the format that the name of `path` stands for. Nothing appears under that name
-/// before `finish`; without it nothing is left behind.
+/// Writes one matrix in the format that the name of `path` stands for. Nothing appears under that
+/// name before `finish`; without it nothing is left behind.
 class MatrixWriter {
  public:
   /// Throws Error: io; unsupported (no such format, or it cannot hold the type or the shape).
   MatrixWriter(const std::filesystem::path& path, const MatrixShape& shape);
 
-  /// Appends rows of the shape's columns and type. Throws Error: invalid_argument (others, or too many), io.
+  /// Appends rows of the shape's columns and type. Throws Error: invalid_argument (others, or too
+  /// many), io.
   void append(MatrixRef rows);
   /// Throws Error: invalid_argument (rows are missing), io.
   void finish();

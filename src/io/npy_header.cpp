@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
 
-/// A reader of the subset of Python that NumPy writes: one dictionary of strings, booleans and a tuple.
+/// A reader of the subset of Python that NumPy writes: one dictionary of strings, booleans and a
+/// tuple.
 class DictionaryReader {
  public:
   DictionaryReader(const FileBytes& file, std::uint64_t begin, std::uint64_t end)
@@ -24,7 +25,8 @@ class DictionaryReader {
       const std::string key = read_string();
       bool& seen = key == "descr" ? descr : key == "fortran_order" ? order : shape;
       require_at(key == "descr" || key == "fortran_order" || key == "shape", file_, key_at,
-                 "unknown key '", printable(key), "' in the npy header, expected descr, fortran_order, shape");
+                 "unknown key '", printable(key),
+                 "' in the npy header, expected descr, fortran_order, shape");
       require_at(!seen, file_, key_at, "the npy header has '", key, "' twice");
       seen = true;
       expect(':');
@@ -34,8 +36,11 @@ class DictionaryReader {
       if (peek() != '}') expect(',');
     }
     expect('}');
-    require_at(descr && order && shape, file_, at_,
-               "the npy header lacks '", !descr ? "descr" : !order ? "fortran_order" : "shape", "'");
+    require_at(descr && order && shape, file_, at_, "the npy header lacks '",
+               !descr   ? "descr"
+               : !order ? "fortran_order"
+                        : "shape",
+               "'");
     require_at(peek() == '\0', file_, at_, "text after the dictionary of the npy header");
     header.data_offset = end_;
     return header;
@@ -58,7 +63,8 @@ class DictionaryReader {
 
   std::string read_string() {
     const char quote = peek();
-    require_at(quote == '\'' || quote == '"', file_, at_, "expected a quoted string in the npy header");
+    require_at(quote == '\'' || quote == '"', file_, at_,
+               "expected a quoted string in the npy header");
     std::string text;
     for (++at_; at_ < end_ && here() != quote; ++at_) text.push_back(here());
     require_at(at_ < end_, file_, at_, "a string in the npy header has no end");
@@ -77,8 +83,8 @@ class DictionaryReader {
     const std::uint64_t begin = at_;
     std::string word;
     for (; at_ < end_ && here() >= 'A' && here() <= 'z'; ++at_) word.push_back(here());
-    require_at(word == "True" || word == "False", file_, begin, "fortran_order is '", printable(word),
-               "', expected True or False");
+    require_at(word == "True" || word == "False", file_, begin, "fortran_order is '",
+               printable(word), "', expected True or False");
     return word == "True";
   }
 
@@ -99,7 +105,8 @@ class DictionaryReader {
     std::uint64_t value = 0;
     for (; at_ < end_ && here() >= '0' && here() <= '9'; ++at_) {
       const auto digit = static_cast<std::uint64_t>(here() - '0');
-      require_at(value <= (most - digit) / 10, file_, begin, "a dimension in the npy header exceeds ", most);
+      require_at(value <= (most - digit) / 10, file_, begin,
+                 "a dimension in the npy header exceeds ", most);
       value = value * 10 + digit;
     }
     require_at(at_ > begin, file_, at_, "expected a number in the shape of the npy header");
@@ -120,8 +127,8 @@ NpyHeader read_npy_header(const FileBytes& file) {
                "not an npy file: the first 6 bytes are not \\x93NUMPY");
   }
   const int version = value_at<std::uint8_t>(file, 6, "the npy version");
-  require(version >= 1 && version <= 3, Fault::unsupported, file.name, ": byte 6: npy version ", version,
-          " is not supported, expected 1 to 3");
+  require(version >= 1 && version <= 3, Fault::unsupported, file.name, ": byte 6: npy version ",
+          version, " is not supported, expected 1 to 3");
   value_at<std::uint8_t>(file, 7, "the minor npy version");
   const bool narrow = version == 1;
   const std::uint64_t begin = narrow ? 10 : 12;

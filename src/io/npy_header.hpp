@@ -16,7 +16,8 @@ struct NpyHeader {
   std::uint64_t data_offset = 0;
 };
 
-/// Reads magic, version and dictionary. Throws Error: corrupt_file, unsupported (version, structured type).
+/// Reads magic, version and dictionary. Throws Error: corrupt_file, unsupported (version,
+/// structured type).
 NpyHeader read_npy_header(const FileBytes& file);
 
 }  // namespace gigaknn

@@ -11,8 +11,8 @@ namespace {
 class Npy : public FileTest {
  protected:
   // A version-1 file with this dictionary and `data` behind it.
-  std::filesystem::path npy(const std::string& dictionary, const std::string& data = std::string(24, '\1'),
-                            char version = 1) {
+  std::filesystem::path npy(const std::string& dictionary,
+                            const std::string& data = std::string(24, '\1'), char version = 1) {
     std::string bytes = "\x93NUMPY";
     bytes.push_back(version);
     bytes.push_back('\0');
@@ -28,9 +28,13 @@ class Npy : public FileTest {
 
 TEST_F(Npy, AllVersionsOrdersOfKeysAndSpellingsAreRead) {
   for (const char version : {'\1', '\2', '\3'}) {
-    EXPECT_EQ(read_vectors(npy(dictionary("<f4", "(2, 3)"), std::string(24, '\1'), version)).matrix.cols, 3);
+    EXPECT_EQ(
+        read_vectors(npy(dictionary("<f4", "(2, 3)"), std::string(24, '\1'), version)).matrix.cols,
+        3);
   }
-  EXPECT_EQ(read_vectors(npy("{\"shape\":(3L,2L),\"fortran_order\":False,\"descr\":\"=i4\"}")).matrix.rows, 3);
+  EXPECT_EQ(read_vectors(npy("{\"shape\":(3L,2L),\"fortran_order\":False,\"descr\":\"=i4\"}"))
+                .matrix.rows,
+            3);
   EXPECT_EQ(read_vectors(npy(dictionary("|u1", "(24, 1)"))).matrix.rows, 24);
   EXPECT_EQ(read_vectors(npy(dictionary(">i1", "(1, 24)"))).matrix.dtype, DType::i8);
 }
@@ -55,24 +59,32 @@ TEST_F(Npy, ValuesAtAnOddOffsetAreCopied) {
 
 TEST_F(Npy, WhatIsNotSupportedIsNamed) {
   const auto refused = [&](const std::string& text, const std::string& part) {
-    expect_error(Fault::unsupported, [&] { read_vectors(npy(text)); }, file("a.npy").string(), part);
+    expect_error(
+        Fault::unsupported, [&] { read_vectors(npy(text)); }, file("a.npy").string(), part);
   };
-  refused(dictionary("<f4", "(2, 3)", "True"), "Fortran order is not supported, save numpy.ascontiguousarray");
-  refused(dictionary(">f4", "(2, 3)"), "big-endian values (>f4) are not supported, save them as '<f4'");
-  refused(dictionary("|O", "(2, 3)"), "npy type '|O' is not supported, expected one of f4 f2 u1 i1 i4 i8");
+  refused(dictionary("<f4", "(2, 3)", "True"),
+          "Fortran order is not supported, save numpy.ascontiguousarray");
+  refused(dictionary(">f4", "(2, 3)"),
+          "big-endian values (>f4) are not supported, save them as '<f4'");
+  refused(dictionary("|O", "(2, 3)"),
+          "npy type '|O' is not supported, expected one of f4 f2 u1 i1 i4 i8");
   refused(dictionary("<f8", "(3,)"), "npy type '<f8'");
   refused(dictionary("", "(3,)"), "npy type ''");
   refused(dictionary("?f4", "(3,)"), "npy type '?f4'");
   refused(dictionary("<f4", "()"), "0 dimensions, expected 1 or 2");
   refused(dictionary("<f4", "(1, 2, 3)"), "3 dimensions, expected 1 or 2");
-  refused("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,)}", "structured npy arrays");
-  expect_error(Fault::unsupported, [&] { read_vectors(npy(dictionary("<f4", "(2, 3)"), "", '\4')); },
-               "byte 6: npy version 4 is not supported, expected 1 to 3");
+  refused("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,)}",
+          "structured npy arrays");
+  expect_error(
+      Fault::unsupported, [&] { read_vectors(npy(dictionary("<f4", "(2, 3)"), "", '\4')); },
+      "byte 6: npy version 4 is not supported, expected 1 to 3");
 }
 
 TEST_F(Npy, DamagedHeadersAreNamed) {
   const auto refused = [&](const std::string& text, const std::string& part) {
-    expect_error(Fault::corrupt_file, [&] { read_vectors(npy(text)); }, file("a.npy").string(), ": byte ", part);
+    expect_error(
+        Fault::corrupt_file, [&] { read_vectors(npy(text)); }, file("a.npy").string(), ": byte ",
+        part);
   };
   refused("", "expected '{' in the npy header, found its end");
   refused("[]", "expected '{' in the npy header, found '['");
@@ -88,14 +100,20 @@ TEST_F(Npy, DamagedHeadersAreNamed) {
   refused("{'fortran_order': Maybe}", "fortran_order is 'Maybe', expected True or False");
   refused("{'shape': (2, x)}", "expected a number in the shape");
   refused("{'shape': (2; 3)}", "expected ','");
-  refused("{'shape': (99999999999999999999, 3)}", "a dimension in the npy header exceeds 9223372036854775807");
+  refused("{'shape': (99999999999999999999, 3)}",
+          "a dimension in the npy header exceeds 9223372036854775807");
   refused(dictionary("<f4", "(2, 3)") + "x", "text after the dictionary");
-  refused(dictionary("<f4", "(9223372036854775807, 9223372036854775807)"), "need 85070591730234615847396907784232501249 values");
+  refused(dictionary("<f4", "(9223372036854775807, 9223372036854775807)"),
+          "need 85070591730234615847396907784232501249 values");
   refused(dictionary("<f4", "(0, 3)"), "0 rows");
   refused(dictionary("<f4", "(3, 0)"), "0 columns");
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("b.npy", "\x93NUMPX..........")); }, "byte 5: not an npy file");
-  expect_error(Fault::corrupt_file, [&] { read_vectors(file("b.npy", std::string("\x93NUMPY\1\0\xff\xff{}", 12))); },
-               "byte 8: the npy header has 65535 bytes, but the file has only 2 after byte 10");
+  expect_error(
+      Fault::corrupt_file, [&] { read_vectors(file("b.npy", "\x93NUMPX..........")); },
+      "byte 5: not an npy file");
+  expect_error(
+      Fault::corrupt_file,
+      [&] { read_vectors(file("b.npy", std::string("\x93NUMPY\1\0\xff\xff{}", 12))); },
+      "byte 8: the npy header has 65535 bytes, but the file has only 2 after byte 10");
 }
 
 }  // namespace

@@ -8,8 +8,9 @@
 
 namespace gigaknn {
 
-/// A file under construction: `.NAME.tmp.PID` beside `path`. `finish` syncs it, renames it to `path` and
-/// syncs the folder. Destroyed before that, it leaves nothing behind and `path` as it was.
+/// A file under construction: `.NAME.tmp.PID` beside `path`. `finish` syncs it, renames it to
+/// `path` and syncs the folder. Destroyed before that, it leaves nothing behind and `path` as it
+/// was.
 class OutputFile {
  public:
   /// Throws Error: io (folder missing or not writable, `path` is no regular file).

@@ -81,16 +81,23 @@ TEST_F(Output, ReplacesAFileAndWritesThroughALink) {
 }
 
 TEST_F(Output, FoldersThatCannotBeWrittenAreNamed) {
-  expect_error(Fault::io, [&] { OutputFile output(file("none/a")); }, file("none/a").string(),
-               "cannot write: No such file or directory");
+  expect_error(
+      Fault::io, [&] { OutputFile output(file("none/a")); }, file("none/a").string(),
+      "cannot write: No such file or directory");
   file("file", "x");
-  expect_error(Fault::io, [&] { OutputFile output(file("file/a")); }, "cannot write: Not a directory");
-  expect_error(Fault::io, [&] { OutputFile output(folder()); }, "cannot be replaced: is not a regular file");
-  expect_error(Fault::io, [&] { OutputFile output("/dev/null"); }, "/dev/null: cannot be replaced");
-  expect_error(Fault::io, [&] { OutputFile output("/proc/gigaknn"); }, "/proc/gigaknn: cannot write");
+  expect_error(
+      Fault::io, [&] { OutputFile output(file("file/a")); }, "cannot write: Not a directory");
+  expect_error(
+      Fault::io, [&] { OutputFile output(folder()); }, "cannot be replaced: is not a regular file");
+  expect_error(
+      Fault::io, [&] { OutputFile output("/dev/null"); }, "/dev/null: cannot be replaced");
+  expect_error(
+      Fault::io, [&] { OutputFile output("/proc/gigaknn"); }, "/proc/gigaknn: cannot write");
   if (::geteuid() == 0) return;  // root may write anywhere
-  std::filesystem::permissions(folder(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  expect_error(Fault::io, [&] { OutputFile output(file("b")); }, "cannot write: Permission denied");
+  std::filesystem::permissions(
+      folder(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  expect_error(
+      Fault::io, [&] { OutputFile output(file("b")); }, "cannot write: Permission denied");
   std::filesystem::permissions(folder(), std::filesystem::perms::owner_all);
 }
 
@@ -98,8 +105,11 @@ TEST_F(Output, AFullDiskIsOneErrorAndNoFile) {
   const Matrix matrix(1000, 100, DType::f32);
   Neighbors result(1000, 100);
   const FullDisk full(100000);
-  const auto refused = [&](const std::string& name, const std::function<void(const std::filesystem::path&)>& write) {
-    expect_error(Fault::io, [&] { write(file(name)); }, file(name).string() + ": cannot write: File too large");
+  const auto refused = [&](const std::string& name,
+                           const std::function<void(const std::filesystem::path&)>& write) {
+    expect_error(
+        Fault::io, [&] { write(file(name)); },
+        file(name).string() + ": cannot write: File too large");
     EXPECT_EQ(files_in_folder(), 0u) << name;
   };
   for (const char* name : {"a.fbin", "a.fvecs", "a.npy"}) {
@@ -117,7 +127,9 @@ TEST_F(Output, AFullDiskIsOneErrorAndNoFile) {
 TEST_F(Output, OfTwoResultFilesNoneAppearsWhereOneFails) {
   Neighbors result(1000, 10);  // 40 KB of ids as .ibin, 80 KB as .npy
   const FullDisk full(60000);
-  expect_error(Fault::io, [&] { write_neighbors(result, file("ids.npy"), file("distances.fbin")); }, "ids.npy");
+  expect_error(
+      Fault::io, [&] { write_neighbors(result, file("ids.npy"), file("distances.fbin")); },
+      "ids.npy");
   EXPECT_EQ(files_in_folder(), 0u);
 }
 

@@ -21,8 +21,12 @@ TwoCounts counts_of(const FileBytes& file) {
           value_at<std::uint32_t>(file, 4, "the second number of the header")};
 }
 
-WideSize ids_bytes(TwoCounts counts) { return header_bytes + WideSize{counts.first} * counts.second * 4; }
-WideSize truth_bytes(TwoCounts counts) { return header_bytes + WideSize{counts.first} * counts.second * 8; }
+WideSize ids_bytes(TwoCounts counts) {
+  return header_bytes + WideSize{counts.first} * counts.second * 4;
+}
+WideSize truth_bytes(TwoCounts counts) {
+  return header_bytes + WideSize{counts.first} * counts.second * 8;
+}
 WideSize range_bytes(TwoCounts counts) {
   return header_bytes + WideSize{counts.first} * 4 + WideSize{counts.second} * 8;
 }
@@ -41,8 +45,8 @@ void take_ids(MatrixRef matrix, const std::string& name, std::vector<RowId>& ids
     const T* row = matrix.row<T>(i);
     for (std::int64_t j = 0; j < matrix.cols; ++j) {
       if (row[j] < -1) {
-        fail(Fault::corrupt_file, name, ": row ", i, ", column ", j, ": id ", row[j], ", expected -1 to ",
-             std::numeric_limits<T>::max());
+        fail(Fault::corrupt_file, name, ": row ", i, ", column ", j, ": id ", row[j],
+             ", expected -1 to ", std::numeric_limits<T>::max());
       }
       ids[static_cast<std::size_t>(i * matrix.cols + j)] = row_id_of(row[j]);
     }
@@ -51,8 +55,8 @@ void take_ids(MatrixRef matrix, const std::string& name, std::vector<RowId>& ids
 
 Neighbors neighbors_of_ids(const VectorRows& rows, const std::string& name) {
   const MatrixRef matrix = rows.matrix;
-  require(matrix.dtype == DType::i32 || matrix.dtype == DType::i64, Fault::unsupported, name, ": holds ",
-          name_of(matrix.dtype), ", expected ids (i32 or i64)");
+  require(matrix.dtype == DType::i32 || matrix.dtype == DType::i64, Fault::unsupported, name,
+          ": holds ", name_of(matrix.dtype), ", expected ids (i32 or i64)");
   Neighbors result(matrix.rows, matrix.cols);
   result.distances = {};
   if (matrix.dtype == DType::i32) take_ids<std::int32_t>(matrix, name, result.ids);
@@ -67,8 +71,8 @@ void add_distances(Neighbors& result, const std::filesystem::path& path) {
   require(matrix.dtype == DType::f32, Fault::unsupported, name, ": holds ", name_of(matrix.dtype),
           ", expected distances (f32)");
   require(matrix.rows == result.queries && matrix.cols == result.k, Fault::corrupt_file, name,
-          ": byte 0: ", matrix.rows, " x ", matrix.cols, " distances do not fit ", result.queries, " x ",
-          result.k, " ids");
+          ": byte 0: ", matrix.rows, " x ", matrix.cols, " distances do not fit ", result.queries,
+          " x ", result.k, " ids");
   result.distances.resize(result.ids.size());
   const std::size_t row_bytes = static_cast<std::size_t>(matrix.cols) * sizeof(float);
   for (std::int64_t i = 0; i < matrix.rows; ++i) {
@@ -76,7 +80,9 @@ void add_distances(Neighbors& result, const std::filesystem::path& path) {
   }
 }
 
-bool is_truth_name(const std::filesystem::path& path) { return path.extension() == ".gtbin"; }
+bool is_truth_name(const std::filesystem::path& path) {
+  return path.extension() == ".gtbin";
+}
 
 // The only tie among files of any size that is left under the name .gtbin: 2 queries with 1 entry.
 bool counts_add_up(const FileBytes& file, TwoCounts counts) {
@@ -93,8 +99,8 @@ ResultKind kind_by_size(const FileBytes& file, bool truth_name) {
   const bool ids = !truth_name && some && counts.second > 0 && ids_bytes(counts) == file.size();
   const bool truth = some && counts.second > 0 && truth_bytes(counts) == file.size();
   const bool range = some && range_bytes(counts) == file.size() && counts_add_up(file, counts);
-  require_at(ids || truth || range, file, 0, "not a results file: ", counts.first, " and ", counts.second,
-             " need ", truth_name ? "" : decimal(ids_bytes(counts)) + " (ids), ",
+  require_at(ids || truth || range, file, 0, "not a results file: ", counts.first, " and ",
+             counts.second, " need ", truth_name ? "" : decimal(ids_bytes(counts)) + " (ids), ",
              decimal(truth_bytes(counts)), " (k-NN truth) or ", decimal(range_bytes(counts)),
              " bytes (range truth), but the file has ", file.size());
   require(ids + truth + range == 1 || truth_name, Fault::unsupported, file.name,
@@ -106,12 +112,13 @@ ResultKind kind_by_size(const FileBytes& file, bool truth_name) {
 
 Neighbors parse_ground_truth(const FileBytes& file) {
   const TwoCounts counts = counts_of(file);
-  require_at(counts.first >= 1 && counts.second >= 1, file, 0, "truth of ", counts.first, " queries and ",
-             counts.second, " neighbours, expected at least 1 of each");
-  require_at(truth_bytes(counts) == file.size(), file, 0, counts.first, " queries with ", counts.second,
-             " neighbours need ", decimal(truth_bytes(counts)), " bytes, but the file has ", file.size(),
-             " bytes");
-  Neighbors truth(static_cast<std::int64_t>(counts.first), static_cast<std::int64_t>(counts.second));
+  require_at(counts.first >= 1 && counts.second >= 1, file, 0, "truth of ", counts.first,
+             " queries and ", counts.second, " neighbours, expected at least 1 of each");
+  require_at(truth_bytes(counts) == file.size(), file, 0, counts.first, " queries with ",
+             counts.second, " neighbours need ", decimal(truth_bytes(counts)),
+             " bytes, but the file has ", file.size(), " bytes");
+  Neighbors truth(static_cast<std::int64_t>(counts.first),
+                  static_cast<std::int64_t>(counts.second));
   const std::byte* ids = file.bytes.data() + header_bytes;
   for (std::size_t i = 0; i < truth.ids.size(); ++i) {
     std::uint32_t id;
@@ -122,30 +129,32 @@ Neighbors parse_ground_truth(const FileBytes& file) {
   return truth;
 }
 
-Neighbors read_ground_truth(const std::filesystem::path& path) { return parse_ground_truth(map_file(path)); }
+Neighbors read_ground_truth(const std::filesystem::path& path) {
+  return parse_ground_truth(map_file(path));
+}
 
 RadiusNeighbors parse_range_truth(const FileBytes& file) {
   const TwoCounts counts = counts_of(file);
   constexpr std::uint64_t most = std::numeric_limits<std::int32_t>::max();
   require_at(counts.first >= 1 && counts.first <= most, file, 0, "range truth of ", counts.first,
              " queries, expected 1 to ", most);
-  require_at(range_bytes(counts) == file.size(), file, 0, counts.first, " queries with ", counts.second,
-             " results need ", decimal(range_bytes(counts)), " bytes, but the file has ", file.size(),
-             " bytes");
-  require_at(counts.second <= most, file, 4, "range truth of ", counts.second, " results, expected 0 to ",
-             most);
+  require_at(range_bytes(counts) == file.size(), file, 0, counts.first, " queries with ",
+             counts.second, " results need ", decimal(range_bytes(counts)),
+             " bytes, but the file has ", file.size(), " bytes");
+  require_at(counts.second <= most, file, 4, "range truth of ", counts.second,
+             " results, expected 0 to ", most);
   RadiusNeighbors truth;
   truth.offsets.resize(counts.first + 1);
   for (std::uint64_t i = 0; i < counts.first; ++i) {
     const std::uint64_t at = header_bytes + 4 * i;
     const auto count = value_at<std::int32_t>(file, at, "a count");
     const auto left = static_cast<std::int64_t>(counts.second) - truth.offsets[i];
-    require_at(count >= 0 && count <= left, file, at, "query ", i, " has ", count, " results, expected 0 to ",
-               left);
+    require_at(count >= 0 && count <= left, file, at, "query ", i, " has ", count,
+               " results, expected 0 to ", left);
     truth.offsets[i + 1] = truth.offsets[i] + count;
   }
-  require_at(truth.offsets.back() == static_cast<std::int64_t>(counts.second), file, 4, "the counts add up to ",
-             truth.offsets.back(), ", expected ", counts.second);
+  require_at(truth.offsets.back() == static_cast<std::int64_t>(counts.second), file, 4,
+             "the counts add up to ", truth.offsets.back(), ", expected ", counts.second);
   truth.ids.resize(counts.second);
   truth.distances.resize(counts.second);
   const std::uint64_t first_id = header_bytes + 4 * counts.first;
@@ -158,13 +167,16 @@ RadiusNeighbors parse_range_truth(const FileBytes& file) {
   return truth;
 }
 
-RadiusNeighbors read_range_truth(const std::filesystem::path& path) { return parse_range_truth(map_file(path)); }
+RadiusNeighbors read_range_truth(const std::filesystem::path& path) {
+  return parse_range_truth(map_file(path));
+}
 
 ResultKind kind_of_results(const std::filesystem::path& path) {
   const VectorFormat* format = find_format(path);
   if (format == nullptr) return kind_by_size(map_file(path), is_truth_name(path));
-  require(format->any_dtype || format->dtype == DType::i32, Fault::unsupported, printable(path.string()),
-          ": ", format->suffix, " files hold vectors, expected ids (.ibin .ivecs .npy .gtbin)");
+  require(format->any_dtype || format->dtype == DType::i32, Fault::unsupported,
+          printable(path.string()), ": ", format->suffix,
+          " files hold vectors, expected ids (.ibin .ivecs .npy .gtbin)");
   return ResultKind::ids;
 }
 
@@ -172,9 +184,12 @@ Neighbors read_neighbors(const std::filesystem::path& ids,
                          const std::optional<std::filesystem::path>& distances) {
   Neighbors result;
   switch (kind_of_results(ids)) {
-    case ResultKind::neighbors: result = read_ground_truth(ids); break;
+    case ResultKind::neighbors:
+      result = read_ground_truth(ids);
+      break;
     case ResultKind::radius:
-      fail(Fault::unsupported, printable(ids.string()), ": holds range results, expected k neighbours a query");
+      fail(Fault::unsupported, printable(ids.string()),
+           ": holds range results, expected k neighbours a query");
     case ResultKind::ids: {
       const FileBytes file = map_file(ids);
       const VectorFormat& format = find_format(ids) ? *find_format(ids) : format_of("results.ibin");

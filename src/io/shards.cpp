@@ -39,8 +39,8 @@ std::vector<fs::path> files_listed_in(const fs::path& list) {
     std::string_view line = text.substr(begin, end - begin);
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
     if (!line.empty() && line.front() != '#') {
-      require_at(find_format(fs::path(line)) != nullptr, file, begin, "'", printable(line.substr(0, 200)),
-                 "' is not the name of a vector file");
+      require_at(find_format(fs::path(line)) != nullptr, file, begin, "'",
+                 printable(line.substr(0, 200)), "' is not the name of a vector file");
       files.push_back(list.parent_path() / fs::path(line));
     }
     begin = end + 1;
@@ -72,7 +72,8 @@ void require_same_kind(MatrixRef first, MatrixRef shard, const fs::path& path) {
   require(shard.cols == first.cols, Fault::corrupt_file, printable(path.string()),
           ": byte 0: this shard has ", shard.cols, " columns, the first one has ", first.cols);
   require(shard.dtype == first.dtype, Fault::corrupt_file, printable(path.string()),
-          ": byte 0: this shard holds ", name_of(shard.dtype), ", the first one ", name_of(first.dtype));
+          ": byte 0: this shard holds ", name_of(shard.dtype), ", the first one ",
+          name_of(first.dtype));
 }
 
 }  // namespace gigaknn

@@ -1,4 +1,5 @@
-// For the tests of this folder and for fuzz/: files in a folder of their own, and bytes without a file.
+// For the tests of this folder and for fuzz/: files in a folder of their own, and bytes without a
+// file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,8 +38,8 @@ class FileTest : public testing::Test {
     return file(name);
   }
   std::size_t files_in_folder() const {
-    return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator(folder_), std::filesystem::directory_iterator()));
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_),
+                                                  std::filesystem::directory_iterator()));
   }
 
  private:
@@ -61,7 +62,8 @@ void expect_error(Fault fault, const std::function<void()>& action, const Parts&
     EXPECT_EQ(error.fault(), fault) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
     for (const std::string& part : {std::string(parts)...}) {
-      EXPECT_NE(message.find(part), std::string::npos) << "expected '" << part << "' in: " << message;
+      EXPECT_NE(message.find(part), std::string::npos)
+          << "expected '" << part << "' in: " << message;
     }
   }
 }

@@ -12,8 +12,8 @@
 namespace gigaknn {
 namespace {
 
-// How the bits of an element type say sign, zero and infinity; all rows are scanned as unsigned integers, so
-// that the loop has no branches and the compiler makes SIMD of it.
+// How the bits of an element type say sign, zero and infinity; all rows are scanned as unsigned
+// integers, so that the loop has no branches and the compiler makes SIMD of it.
 struct Bits32 {
   using Word = std::uint32_t;
   static constexpr Word sign = 0x80000000u;
@@ -63,8 +63,8 @@ template <class Bits>
 void scan_row(MatrixRef matrix, std::int64_t row, Wanted wanted, ValueFaults& faults) {
   using Word = typename Bits::Word;
   const Word* values = matrix.row<Word>(row);
-  Word largest = 0;   // magnitude
-  Word any = 0;       // all bits or'ed
+  Word largest = 0;  // magnitude
+  Word any = 0;  // all bits or'ed
   unsigned negative = 0;
   for (std::int64_t j = 0; j < matrix.cols; ++j) {
     const auto magnitude = static_cast<Word>(values[j] & static_cast<Word>(~Bits::sign));
@@ -99,7 +99,8 @@ ValueFaults merge(const std::vector<ValueFaults>& parts) {
     merge_place(all.first_nonfinite, part.first_nonfinite);
     merge_place(all.first_negative, part.first_negative);
     if (part.first_zero_row) {
-      all.first_zero_row = std::min(*part.first_zero_row, all.first_zero_row.value_or(*part.first_zero_row));
+      all.first_zero_row =
+          std::min(*part.first_zero_row, all.first_zero_row.value_or(*part.first_zero_row));
     }
   }
   return all;
@@ -108,7 +109,8 @@ ValueFaults merge(const std::vector<ValueFaults>& parts) {
 template <class Bits>
 ValueFaults scan(MatrixRef matrix, Wanted wanted, const Run& run) {
   constexpr std::int64_t values_per_chunk = 1 << 20;
-  const std::int64_t grain = std::max<std::int64_t>(1, values_per_chunk / std::max<std::int64_t>(1, matrix.cols));
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, values_per_chunk / std::max<std::int64_t>(1, matrix.cols));
   std::vector<ValueFaults> parts(static_cast<std::size_t>(threads_of(run)));
   parallel_for(run, matrix.rows, grain, [&](std::int64_t begin, std::int64_t end, int worker) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -123,14 +125,21 @@ ValueFaults scan(MatrixRef matrix, Wanted wanted, const Run& run) {
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run) {
   const Wanted wanted{needs_nonnegative(metric), metric == Metric::cosine};
   switch (matrix.dtype) {
-    case DType::f32: return scan<Bits32>(matrix, wanted, run);
-    case DType::f16: return scan<Bits16>(matrix, wanted, run);
-    case DType::i8: return wanted.negative || wanted.zero_rows ? scan<Signed8>(matrix, wanted, run) : ValueFaults();
-    case DType::u8: return wanted.zero_rows ? scan<Unsigned8>(matrix, wanted, run) : ValueFaults();
+    case DType::f32:
+      return scan<Bits32>(matrix, wanted, run);
+    case DType::f16:
+      return scan<Bits16>(matrix, wanted, run);
+    case DType::i8:
+      return wanted.negative || wanted.zero_rows ? scan<Signed8>(matrix, wanted, run)
+                                                 : ValueFaults();
+    case DType::u8:
+      return wanted.zero_rows ? scan<Unsigned8>(matrix, wanted, run) : ValueFaults();
     case DType::i32:
-    case DType::i64: break;
+    case DType::i64:
+      break;
   }
-  fail(Fault::invalid_argument, "vectors cannot hold ", name_of(matrix.dtype), ", expected f32, f16, u8 or i8");
+  fail(Fault::invalid_argument, "vectors cannot hold ", name_of(matrix.dtype),
+       ", expected f32, f16, u8 or i8");
 }
 
 }  // namespace gigaknn

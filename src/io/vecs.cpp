@@ -26,7 +26,8 @@ VectorRows read_vecs(const FileBytes& file, DType dtype) {
 
   VectorRows result;
   result.owner = file.owner;
-  result.matrix = MatrixRef(file.bytes.data() + prefix_bytes, static_cast<std::int64_t>(rows), cols, dtype);
+  result.matrix =
+      MatrixRef(file.bytes.data() + prefix_bytes, static_cast<std::int64_t>(rows), cols, dtype);
   result.matrix.stride_bytes = static_cast<std::int64_t>(stride);
   return result;
 }

@@ -13,16 +13,16 @@ VectorRows rows_of(Matrix matrix) {
   return rows;
 }
 
-VectorRows dense_rows(const FileBytes& file, std::uint64_t header, std::uint64_t offset, std::uint64_t rows,
-                      std::uint64_t cols, DType dtype) {
+VectorRows dense_rows(const FileBytes& file, std::uint64_t header, std::uint64_t offset,
+                      std::uint64_t rows, std::uint64_t cols, DType dtype) {
   require_at(rows >= 1, file, header, "0 rows, expected at least 1");
   require_at(cols >= 1, file, header, "0 columns, expected at least 1");
   // rows and cols may be 64-bit: the product of two is compared by division first.
   const WideSize elements = WideSize{rows} * cols;
   const std::size_t width = size_of(dtype);
   const std::uint64_t present = file.size() - offset;
-  require_at(elements <= WideSize{present} / width && elements * width == present, file, header, rows, " x ",
-             cols, " ", name_of(dtype), " after ", offset, " bytes of header need ",
+  require_at(elements <= WideSize{present} / width && elements * width == present, file, header,
+             rows, " x ", cols, " ", name_of(dtype), " after ", offset, " bytes of header need ",
              decimal(elements), " values of ", width, " bytes, but the file has ", present,
              " bytes after its header");
 

@@ -20,10 +20,10 @@ struct VectorRows {
 /// Makes `matrix` the rows and their owner.
 VectorRows rows_of(Matrix matrix);
 
-/// The dense [rows, cols] that fills `file` from `offset` to its very end; `header` is the offset to blame
-/// where it does not. Views the file; copies where `offset` is not aligned to the element.
+/// The dense [rows, cols] that fills `file` from `offset` to its very end; `header` is the offset
+/// to blame where it does not. Views the file; copies where `offset` is not aligned to the element.
 /// Throws Error: corrupt_file.
-VectorRows dense_rows(const FileBytes& file, std::uint64_t header, std::uint64_t offset, std::uint64_t rows,
-                      std::uint64_t cols, DType dtype);
+VectorRows dense_rows(const FileBytes& file, std::uint64_t header, std::uint64_t offset,
+                      std::uint64_t rows, std::uint64_t cols, DType dtype);
 
 }  // namespace gigaknn

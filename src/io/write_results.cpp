@@ -17,11 +17,12 @@ constexpr std::int64_t rows_at_once = 4096;
 constexpr std::int64_t first_id_beyond_i32 = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t no_row_of_u32 = std::numeric_limits<std::uint32_t>::max();
 
-void require_ids_fit(const Neighbors& result, const std::filesystem::path& path, std::int64_t beyond) {
+void require_ids_fit(const Neighbors& result, const std::filesystem::path& path,
+                     std::int64_t beyond) {
   for (const RowId id : result.ids) {
     if (value_of(id) >= beyond) {
-      fail(Fault::unsupported, printable(path.string()), ": id ", value_of(id), " does not fit, expected at most ",
-           beyond - 1, "; use .npy");
+      fail(Fault::unsupported, printable(path.string()), ": id ", value_of(id),
+           " does not fit, expected at most ", beyond - 1, "; use .npy");
     }
   }
 }
@@ -38,7 +39,8 @@ void append_ids(const Neighbors& result, MatrixWriter& writer, DType dtype) {
   }
 }
 
-std::unique_ptr<MatrixWriter> start_ids(const Neighbors& result, const std::filesystem::path& path) {
+std::unique_ptr<MatrixWriter> start_ids(const Neighbors& result,
+                                        const std::filesystem::path& path) {
   const VectorFormat& format = format_of(path);
   const DType dtype = format.any_dtype ? DType::i64 : DType::i32;
   if (dtype == DType::i32) require_ids_fit(result, path, first_id_beyond_i32);
@@ -49,13 +51,15 @@ std::unique_ptr<MatrixWriter> start_ids(const Neighbors& result, const std::file
 }
 
 void require_distances(const Neighbors& result, const std::filesystem::path& path) {
-  require(result.distances.size() == result.ids.size(), Fault::invalid_argument, printable(path.string()),
-          ": the result has no distances to write");
+  require(result.distances.size() == result.ids.size(), Fault::invalid_argument,
+          printable(path.string()), ": the result has no distances to write");
 }
 
-std::unique_ptr<MatrixWriter> start_distances(const Neighbors& result, const std::filesystem::path& path) {
+std::unique_ptr<MatrixWriter> start_distances(const Neighbors& result,
+                                              const std::filesystem::path& path) {
   require_distances(result, path);
-  auto writer = std::make_unique<MatrixWriter>(path, MatrixShape{result.queries, result.k, DType::f32});
+  auto writer =
+      std::make_unique<MatrixWriter>(path, MatrixShape{result.queries, result.k, DType::f32});
   writer->append(MatrixRef(result.distances.data(), result.queries, result.k, DType::f32));
   return writer;
 }
@@ -65,11 +69,13 @@ void write_value(OutputFile& file, T value) {
   file.write(&value, sizeof value);
 }
 
-std::unique_ptr<OutputFile> start_ground_truth(const Neighbors& result, const std::filesystem::path& path) {
+std::unique_ptr<OutputFile> start_ground_truth(const Neighbors& result,
+                                               const std::filesystem::path& path) {
   require_distances(result, path);
-  require(result.queries >= 1 && result.k >= 1 && result.queries < no_row_of_u32 && result.k < no_row_of_u32,
-          Fault::unsupported, printable(path.string()), ": cannot hold ", result.queries, " x ", result.k,
-          " neighbours, expected 1 to ", no_row_of_u32 - 1, " of each");
+  require(result.queries >= 1 && result.k >= 1 && result.queries < no_row_of_u32 &&
+              result.k < no_row_of_u32,
+          Fault::unsupported, printable(path.string()), ": cannot hold ", result.queries, " x ",
+          result.k, " neighbours, expected 1 to ", no_row_of_u32 - 1, " of each");
   require_ids_fit(result, path, no_row_of_u32);
   auto file = std::make_unique<OutputFile>(path);
   write_value(*file, static_cast<std::uint32_t>(result.queries));
@@ -101,13 +107,13 @@ void write_radius_neighbors(const RadiusNeighbors& result, const std::filesystem
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const auto queries = static_cast<std::int64_t>(result.offsets.size()) - 1;
   const auto total = static_cast<std::int64_t>(result.ids.size());
-  require(queries >= 1 && queries <= most && total <= most, Fault::unsupported, printable(path.string()),
-          ": the range format cannot hold ", queries, " queries with ", total, " results, expected at most ",
-          most, " of each");
+  require(queries >= 1 && queries <= most && total <= most, Fault::unsupported,
+          printable(path.string()), ": the range format cannot hold ", queries, " queries with ",
+          total, " results, expected at most ", most, " of each");
   for (const RowId id : result.ids) {
     if (value_of(id) < 0 || value_of(id) >= first_id_beyond_i32) {
-      fail(Fault::unsupported, printable(path.string()), ": id ", value_of(id), " does not fit, expected 0 to ",
-           first_id_beyond_i32 - 1);
+      fail(Fault::unsupported, printable(path.string()), ": id ", value_of(id),
+           " does not fit, expected 0 to ", first_id_beyond_i32 - 1);
     }
   }
   OutputFile file(path);
