@@ -12,12 +12,13 @@ namespace {
 
 constexpr double bins_wanted = 32;
 
-// The drawing in its own units; the page scales it to its column, 440 wide on a desk, 330 on a phone.
+// The drawing in its own units; the page scales it to its column, 440 wide on a desk, 330 on a
+// phone.
 constexpr double chart_width = 440;
 constexpr double chart_height = 236;
-constexpr double left = 52;    // room for the numbers of the y axis
+constexpr double left = 52;  // room for the numbers of the y axis
 constexpr double right = 432;
-constexpr double top = 24;     // room for the name of the median
+constexpr double top = 24;  // room for the name of the median
 constexpr double bottom = 190;  // below it the numbers and the name of the x axis
 
 std::string number(double value) {
@@ -27,13 +28,14 @@ std::string number(double value) {
 }
 
 std::string line(double x1, double y1, double x2, double y2, const char* style) {
-  return join_text("<line class=\"", style, "\" x1=\"", number(x1), "\" y1=\"", number(y1), "\" x2=\"", number(x2),
-                   "\" y2=\"", number(y2), "\"/>");
+  return join_text("<line class=\"", style, "\" x1=\"", number(x1), "\" y1=\"", number(y1),
+                   "\" x2=\"", number(x2), "\" y2=\"", number(y2), "\"/>");
 }
 
-std::string label(double x, double y, const char* style, const char* anchor, const std::string& text) {
-  return join_text("<text class=\"", style, "\" x=\"", number(x), "\" y=\"", number(y), "\" text-anchor=\"", anchor,
-                   "\">", escape_html(text), "</text>");
+std::string label(double x, double y, const char* style, const char* anchor,
+                  const std::string& text) {
+  return join_text("<text class=\"", style, "\" x=\"", number(x), "\" y=\"", number(y),
+                   "\" text-anchor=\"", anchor, "\">", escape_html(text), "</text>");
 }
 
 // Where the values and the counts of one histogram lie in the drawing.
@@ -48,9 +50,11 @@ std::string bar(const Scale& scale, double from, double to, std::int64_t count, 
   if (count == 0) return "";
   const double x = scale.x(from);
   const double gap = std::min(1.0, 0.1 * (scale.x(to) - x));
-  const double height = std::max(0.8, bottom - scale.y(static_cast<double>(count)));  // one value stays visible
-  return join_text("<rect class=\"", style, "\" x=\"", number(x), "\" y=\"", number(bottom - height), "\" width=\"",
-                   number(scale.x(to) - x - gap), "\" height=\"", number(height), "\"/>");
+  const double height =
+      std::max(0.8, bottom - scale.y(static_cast<double>(count)));  // one value stays visible
+  return join_text("<rect class=\"", style, "\" x=\"", number(x), "\" y=\"",
+                   number(bottom - height), "\" width=\"", number(scale.x(to) - x - gap),
+                   "\" height=\"", number(height), "\"/>");
 }
 
 // `room` is where the last number of the x axis must end.
@@ -102,8 +106,8 @@ std::vector<double> round_ticks(double low, double high, int count) {
 
 Histogram count_values(std::vector<double> values, bool whole_numbers) {
   Histogram histogram;
-  const auto finite_end =
-      std::partition(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+  const auto finite_end = std::partition(values.begin(), values.end(),
+                                         [](double value) { return std::isfinite(value); });
   histogram.left_out = values.end() - finite_end;
   values.erase(finite_end, values.end());
   if (values.empty()) return histogram;
@@ -111,9 +115,11 @@ Histogram count_values(std::vector<double> values, bool whole_numbers) {
   histogram.smallest = values.front();
   histogram.median = values[(values.size() - 1) / 2];
   histogram.largest = values.back();
-  double high = values[static_cast<std::size_t>(std::ceil(0.995 * static_cast<double>(values.size() - 1)))];
+  double high =
+      values[static_cast<std::size_t>(std::ceil(0.995 * static_cast<double>(values.size() - 1)))];
   // A tail no longer than a few bins is shown as it is.
-  if (histogram.largest - histogram.smallest <= 1.2 * (high - histogram.smallest)) high = histogram.largest;
+  if (histogram.largest - histogram.smallest <= 1.2 * (high - histogram.smallest))
+    high = histogram.largest;
   const double bins = choose_bins(histogram, high, whole_numbers);
   histogram.counts.assign(static_cast<std::size_t>(bins), 0);
   for (const double value : values) {
@@ -133,9 +139,11 @@ std::string draw_histogram(const Histogram& histogram, const ChartText& text) {
   const std::int64_t most = *std::max_element(histogram.counts.begin(), histogram.counts.end());
   // The bar of what lies beyond stands one bin apart, two bins wide.
   const double high = histogram.beyond > 0 ? end + 3 * histogram.width : end;
-  const Scale scale{histogram.low, high, 1.05 * static_cast<double>(std::max(most, histogram.beyond))};
-  std::string svg = join_text("<svg class=\"chart\" viewBox=\"0 0 ", chart_width, " ", chart_height,
-                              "\" role=\"img\" aria-label=\"", escape_html(text.description), "\">");
+  const Scale scale{histogram.low, high,
+                    1.05 * static_cast<double>(std::max(most, histogram.beyond))};
+  std::string svg =
+      join_text("<svg class=\"chart\" viewBox=\"0 0 ", chart_width, " ", chart_height,
+                "\" role=\"img\" aria-label=\"", escape_html(text.description), "\">");
   const double beyond_label = (scale.x(end + histogram.width) + scale.x(high)) / 2;
   svg += draw_axes(scale, end, histogram.beyond > 0 ? beyond_label - 34 : right, text);
   for (std::size_t bin = 0; bin < histogram.counts.size(); ++bin) {

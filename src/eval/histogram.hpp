@@ -7,10 +7,10 @@
 
 namespace gigaknn {
 
-/// Counts of values in bins of one width. Long tails would squeeze the rest into one bar, so the bins end at the
-/// 99.5 % quantile and `beyond` has what is larger.
+/// Counts of values in bins of one width. Long tails would squeeze the rest into one bar, so the
+/// bins end at the 99.5 % quantile and `beyond` has what is larger.
 struct Histogram {
-  double low = 0;    ///< where the first bin begins
+  double low = 0;  ///< where the first bin begins
   double width = 1;  ///< of each bin
   std::vector<std::int64_t> counts;
   std::int64_t beyond = 0;
@@ -22,7 +22,8 @@ struct Histogram {
   bool is_empty() const { return counts.empty(); }
 };
 
-/// Some 30 bins. Where `whole_numbers`, bin edges are at halves, so that each bin holds the same number of them.
+/// Some 30 bins. Where `whole_numbers`, bin edges are at halves, so that each bin holds the same
+/// number of them.
 Histogram count_values(std::vector<double> values, bool whole_numbers);
 
 /// The words around a drawing.
@@ -35,7 +36,8 @@ struct ChartText {
 /// An <svg> with axes, ticks, a bar a bin, a pale one for `beyond`, and a mark at the median.
 std::string draw_histogram(const Histogram& histogram, const ChartText& text);
 
-/// Round numbers (1, 2 or 5 times a power of ten apart), about `count` of them, that cover no more than [low, high].
+/// Round numbers (1, 2 or 5 times a power of ten apart), about `count` of them, that cover no more
+/// than [low, high].
 std::vector<double> round_ticks(double low, double high, int count);
 
 }  // namespace gigaknn

@@ -20,7 +20,8 @@ TEST(CountValues, puts_every_value_somewhere) {
   EXPECT_EQ(counted(histogram), 1000);
   EXPECT_EQ(histogram.beyond, 0);
   EXPECT_EQ(histogram.counts.size(), 32u);
-  for (const std::int64_t count : histogram.counts) EXPECT_NEAR(static_cast<double>(count), 1000.0 / 32, 1.01);
+  for (const std::int64_t count : histogram.counts)
+    EXPECT_NEAR(static_cast<double>(count), 1000.0 / 32, 1.01);
   EXPECT_DOUBLE_EQ(histogram.smallest, 0);
   EXPECT_DOUBLE_EQ(histogram.median, 49.9);
   EXPECT_DOUBLE_EQ(histogram.largest, 99.9);
@@ -58,7 +59,8 @@ TEST(CountValues, of_equal_values_is_one_bin_around_them) {
 
 TEST(CountValues, leaves_out_what_is_not_finite) {
   const double inf = std::numeric_limits<double>::infinity();
-  const Histogram histogram = count_values({1, inf, 2, -inf, std::numeric_limits<double>::quiet_NaN()}, false);
+  const Histogram histogram =
+      count_values({1, inf, 2, -inf, std::numeric_limits<double>::quiet_NaN()}, false);
   EXPECT_EQ(histogram.left_out, 3);
   EXPECT_EQ(counted(histogram), 2);
   EXPECT_TRUE(count_values({inf}, false).is_empty());
@@ -73,9 +75,11 @@ TEST(RoundTicks, are_round_and_within) {
 }
 
 TEST(DrawHistogram, has_a_bar_a_bin_axes_and_the_median) {
-  const std::string svg = draw_histogram(count_values({1, 2, 3, 3}, true), {"x <name>", "rows", "what \"it\" shows"});
+  const std::string svg =
+      draw_histogram(count_values({1, 2, 3, 3}, true), {"x <name>", "rows", "what \"it\" shows"});
   std::size_t bars = 0;
-  for (std::size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1)) ++bars;
+  for (std::size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1))
+    ++bars;
   EXPECT_EQ(bars, 3u);
   EXPECT_NE(svg.find("x &lt;name&gt;"), std::string::npos);
   EXPECT_NE(svg.find("aria-label=\"what &quot;it&quot; shows\""), std::string::npos);

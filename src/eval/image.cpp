@@ -11,27 +11,32 @@
 namespace gigaknn {
 namespace {
 
-constexpr int largest_side = 128;        // pixels; a gallery of 100 pictures then stays below a few MB
+constexpr int largest_side = 128;  // pixels; a gallery of 100 pictures then stays below a few MB
 constexpr std::int64_t range_rows = 256;  // rows that are looked at for the range of values
 
 }  // namespace
 
 ImageMaker::ImageMaker(MatrixRef rows, const ImageLayout& layout) : rows_(rows), layout_(layout) {
-  require(layout.height >= 1 && layout.width >= 1, Fault::invalid_argument, "images of ", layout.height, "x",
-          layout.width, ": both sides must be at least 1");
+  require(layout.height >= 1 && layout.width >= 1, Fault::invalid_argument, "images of ",
+          layout.height, "x", layout.width, ": both sides must be at least 1");
   const std::int64_t area = std::int64_t{layout.height} * layout.width;
-  require(rows.cols == area || rows.cols == 3 * area, Fault::invalid_argument, "images of ", layout.height, "x",
-          layout.width, " have ", area, " columns, or ", 3 * area, " in colour; the data has ", rows.cols);
+  require(rows.cols == area || rows.cols == 3 * area, Fault::invalid_argument, "images of ",
+          layout.height, "x", layout.width, " have ", area, " columns, or ", 3 * area,
+          " in colour; the data has ", rows.cols);
   channels_ = rows.cols == area ? 1 : 3;
   find_range();
 }
 
 double ImageMaker::value_at(std::int64_t row, std::int64_t col) const {
   switch (rows_.dtype) {
-    case DType::u8: return rows_.row<std::uint8_t>(row)[col];
-    case DType::i8: return rows_.row<std::int8_t>(row)[col];
-    case DType::f16: return float_of_half(rows_.row<std::uint16_t>(row)[col]);
-    default: return rows_.row<float>(row)[col];
+    case DType::u8:
+      return rows_.row<std::uint8_t>(row)[col];
+    case DType::i8:
+      return rows_.row<std::int8_t>(row)[col];
+    case DType::f16:
+      return float_of_half(rows_.row<std::uint16_t>(row)[col]);
+    default:
+      return rows_.row<float>(row)[col];
   }
 }
 
@@ -54,7 +59,8 @@ void ImageMaker::find_range() {
   }
   low_ = least;
   high_ = most;
-  for (const auto& [low, high] : {std::pair{0.0, 1.0}, std::pair{-1.0, 1.0}, std::pair{0.0, 255.0}}) {
+  for (const auto& [low, high] :
+       {std::pair{0.0, 1.0}, std::pair{-1.0, 1.0}, std::pair{0.0, 255.0}}) {
     if (least < low || most > high) continue;
     low_ = low;
     high_ = high;
@@ -78,6 +84,8 @@ std::uint8_t ImageMaker::shade_of(std::int64_t row, int channel, const Box& box)
 }
 
 Pixels ImageMaker::pixels_of(std::int64_t row) const {
+  require(row >= 0 && row < rows_.rows, Fault::invalid_argument, "no picture of row ", row,
+          ": rows must be in [0, ", rows_.rows, ")");
   const int side = (std::max(layout_.height, layout_.width) + largest_side - 1) / largest_side;
   Pixels pixels;
   pixels.height = (layout_.height + side - 1) / side;
@@ -85,7 +93,8 @@ Pixels ImageMaker::pixels_of(std::int64_t row) const {
   pixels.channels = channels_;
   for (int top = 0; top < layout_.height; top += side) {
     for (int left = 0; left < layout_.width; left += side) {
-      const Box box{top, std::min(top + side, layout_.height), left, std::min(left + side, layout_.width)};
+      const Box box{top, std::min(top + side, layout_.height), left,
+                    std::min(left + side, layout_.width)};
       for (int channel = 0; channel < channels_; ++channel) {
         pixels.values.push_back(shade_of(row, channel, box));
       }

@@ -46,7 +46,9 @@ Pixels decode_png(const std::string& png) {
   const std::size_t row_bytes = static_cast<std::size_t>(pixels.width * pixels.channels);
   std::vector<Bytef> rows(static_cast<std::size_t>(pixels.height) * (row_bytes + 1));
   uLongf size = rows.size();
-  EXPECT_EQ(uncompress(rows.data(), &size, reinterpret_cast<const Bytef*>(packed.data()), packed.size()), Z_OK);
+  EXPECT_EQ(
+      uncompress(rows.data(), &size, reinterpret_cast<const Bytef*>(packed.data()), packed.size()),
+      Z_OK);
   EXPECT_EQ(size, rows.size());
   for (std::size_t row = 0; row < rows.size(); row += row_bytes + 1) {
     EXPECT_EQ(rows[row], 0);
@@ -59,7 +61,8 @@ Pixels decode_png(const std::string& png) {
 TEST(EncodePng, gives_back_the_pixels_it_was_given) {
   for (const int channels : {1, 3}) {
     Pixels pixels{3, 5, channels, {}};
-    for (int i = 0; i < 15 * channels; ++i) pixels.values.push_back(static_cast<std::uint8_t>(i * 17));
+    for (int i = 0; i < 15 * channels; ++i)
+      pixels.values.push_back(static_cast<std::uint8_t>(i * 17));
     const Pixels decoded = decode_png(encode_png(pixels));
     EXPECT_EQ(decoded.height, 3);
     EXPECT_EQ(decoded.width, 5);
@@ -69,8 +72,13 @@ TEST(EncodePng, gives_back_the_pixels_it_was_given) {
 }
 
 TEST(EncodeBase64, is_that_of_rfc_4648) {
-  const char* const pairs[][2] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"},
-                                  {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+  const char* const pairs[][2] = {{"", ""},
+                                  {"f", "Zg=="},
+                                  {"fo", "Zm8="},
+                                  {"foo", "Zm9v"},
+                                  {"foob", "Zm9vYg=="},
+                                  {"fooba", "Zm9vYmE="},
+                                  {"foobar", "Zm9vYmFy"}};
   for (const auto& [plain, encoded] : pairs) EXPECT_EQ(encode_base64(plain), encoded);
   EXPECT_EQ(encode_base64("\xFF\xFE\xFD"), "//79");
 }
@@ -121,7 +129,8 @@ TEST(ImageMaker, shows_colours_side_by_side_or_in_planes) {
 
 TEST(ImageMaker, shrinks_large_images_by_averaging) {
   Matrix row(1, 255 * 130, DType::u8);
-  for (std::int64_t i = 0; i < row.cols(); ++i) row.row<std::uint8_t>(0)[i] = i % 255 % 2 == 0 ? 0 : 200;
+  for (std::int64_t i = 0; i < row.cols(); ++i)
+    row.row<std::uint8_t>(0)[i] = i % 255 % 2 == 0 ? 0 : 200;
   const Pixels pixels = ImageMaker(row, {130, 255}).pixels_of(0);
   EXPECT_EQ(pixels.height, 65);
   EXPECT_EQ(pixels.width, 128);
@@ -151,6 +160,25 @@ TEST(ImageMaker, refuses_columns_that_make_no_such_image) {
     EXPECT_EQ(error.fault(), Fault::invalid_argument);
     EXPECT_STREQ(error.what(), "images of 0x5: both sides must be at least 1");
   }
+}
+
+TEST(ImageMaker, refuses_rows_that_are_not_there) {
+  const Matrix row = floats_of(1, {1});
+  for (const std::int64_t missing : {-1, 1}) {
+    try {
+      ImageMaker(row, {1, 1}).pixels_of(missing);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::invalid_argument);
+      EXPECT_EQ(error.what(),
+                "no picture of row " + std::to_string(missing) + ": rows must be in [0, 1)");
+    }
+  }
+}
+
+TEST(ImageMaker, calls_small_images_coarse) {
+  EXPECT_TRUE(ImageMaker(Matrix(1, 64 * 64, DType::u8), {64, 64}).is_coarse());
+  EXPECT_FALSE(ImageMaker(Matrix(1, 65, DType::u8), {1, 65}).is_coarse());
 }
 
 }  // namespace

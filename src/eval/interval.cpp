@@ -14,7 +14,8 @@ double independent_trials(const std::vector<RowHits>& rows, double recall, doubl
   double squares = 0;
   for (const RowHits& row : rows) {
     if (row.wanted == 0) continue;
-    const double deviation = static_cast<double>(row.found) / static_cast<double>(row.wanted) - recall;
+    const double deviation =
+        static_cast<double>(row.found) / static_cast<double>(row.wanted) - recall;
     squares += deviation * deviation;
   }
   const double variance_of_one_trial = recall * (1 - recall);
@@ -45,8 +46,9 @@ Recall recall_of_rows(const std::vector<RowHits>& rows, std::int64_t at, std::in
   const double trials = independent_trials(rows, recall.value, wanted, population);
   const double z2 = normal_quantile * normal_quantile;
   const double center = (recall.value + z2 / (2 * trials)) / (1 + z2 / trials);
-  const double half = normal_quantile / (1 + z2 / trials) *
-                      std::sqrt(recall.value * (1 - recall.value) / trials + z2 / (4 * trials * trials));
+  const double half =
+      normal_quantile / (1 + z2 / trials) *
+      std::sqrt(recall.value * (1 - recall.value) / trials + z2 / (4 * trials * trials));
   // At 0 and 1 the formula touches the value itself, but for rounding.
   recall.low = recall.value == 0 ? 0.0 : std::max(0.0, center - half);
   recall.high = recall.value == 1 ? 1.0 : std::min(1.0, center + half);

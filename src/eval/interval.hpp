@@ -14,12 +14,13 @@ struct RowHits {
   std::int64_t wanted = 0;
 };
 
-/// The recall of `rows`, drawn from `population` rows without replacement, with Wilson's score interval (1927).
+/// The recall of `rows`, drawn from `population` rows without replacement, with Wilson's score
+/// interval (1927).
 ///
-/// Wilson's formula wants independent trials, and the k neighbours of one row are not: a hard row loses many at
-/// once. So the number of trials is what a simple random sample of the same variance between rows would
-/// have (at least one a row, at most one a neighbour), and it grows as the sample nears the whole
-/// population, until `low == value == high`.
+/// Wilson's formula wants independent trials, and the k neighbours of one row are not: a hard row
+/// loses many at once. So the number of trials is what a simple random sample of the same variance
+/// between rows would have (at least one a row, at most one a neighbour), and it grows as the
+/// sample nears the whole population, until `low == value == high`.
 Recall recall_of_rows(const std::vector<RowHits>& rows, std::int64_t at, std::int64_t population);
 
 }  // namespace gigaknn

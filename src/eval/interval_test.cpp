@@ -68,14 +68,16 @@ TEST(RecallOfRows, narrows_as_the_sample_nears_the_population) {
   EXPECT_GE(of_few.high, of_few.value);
 }
 
-// Rows of very different difficulty, sampled again and again: the interval must hold the truth 95 times in 100.
+// Rows of very different difficulty, sampled again and again: the interval must hold the truth 95
+// times in 100.
 TEST(RecallOfRows, holds_the_truth_as_often_as_it_says) {
   const std::int64_t n = 5000;
   std::vector<RowHits> population;
   for (std::int64_t row = 0; row < n; ++row) {
     const double chance = random_unit(1, 0, row) < 0.1 ? 0.3 : 0.97;
     RowHits hits{0, 10};
-    for (std::int64_t i = 0; i < 10; ++i) hits.found += random_unit(1, 1, row * 10 + i) < chance ? 1 : 0;
+    for (std::int64_t i = 0; i < 10; ++i)
+      hits.found += random_unit(1, 1, row * 10 + i) < chance ? 1 : 0;
     population.push_back(hits);
   }
   const double truth = recall_of_rows(population, 10, n).value;

@@ -1,9 +1,9 @@
 // PNG (ISO/IEC 15948), the part that is needed:
 //
-//   signature | IHDR: width, height, 8 bits, grey or RGB | IDAT: zlib of (0, row 0) (0, row 1) ... | IEND
+//   signature | IHDR: width, height, 8 bits, grey or RGB | IDAT: zlib of (0, row 0) ... | IEND
 //
-// A chunk is u32 length, four letters, data, u32 CRC of letters and data; big-endian. The 0 before each row
-// says "not filtered": pictures of a report are small.
+// A chunk is u32 length, four letters, data, u32 CRC of letters and data; big-endian. The 0 before
+// each row says "not filtered": pictures of a report are small.
 #include "eval/png.hpp"
 
 #include <zlib.h>
@@ -23,14 +23,16 @@ void append_chunk(std::string& png, std::string_view letters, std::string_view d
   png += letters;
   png += data;
   const auto* checked = reinterpret_cast<const Bytef*>(png.data() + begin);
-  append_big_endian(png, static_cast<std::uint32_t>(crc32(0, checked, static_cast<uInt>(png.size() - begin))));
+  append_big_endian(
+      png, static_cast<std::uint32_t>(crc32(0, checked, static_cast<uInt>(png.size() - begin))));
 }
 
 std::string compressed(const std::string& bytes) {
   uLongf size = compressBound(bytes.size());
   std::string packed(size, '\0');
-  const int code = compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
-                             reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), Z_BEST_COMPRESSION);
+  const int code =
+      compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
+                reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), Z_BEST_COMPRESSION);
   if (code != Z_OK) throw std::bad_alloc();  // the one way in which zlib can fail with room enough
   packed.resize(size);
   return packed;
@@ -46,11 +48,13 @@ std::string encode_png(const Pixels& pixels) {
   header += pixels.channels == 3 ? '\x02' : '\x00';
   header.append(3, '\0');  // the only compression, the only filter family, not interlaced
 
-  const std::size_t row_bytes = static_cast<std::size_t>(pixels.width) * static_cast<std::size_t>(pixels.channels);
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(pixels.width) * static_cast<std::size_t>(pixels.channels);
   std::string rows;
   for (int row = 0; row < pixels.height; ++row) {
     rows += '\0';
-    rows.append(reinterpret_cast<const char*>(pixels.values.data()) + static_cast<std::size_t>(row) * row_bytes,
+    rows.append(reinterpret_cast<const char*>(pixels.values.data()) +
+                    static_cast<std::size_t>(row) * row_bytes,
                 row_bytes);
   }
 

@@ -12,7 +12,7 @@ namespace gigaknn {
 struct Pixels {
   int height = 0;
   int width = 0;
-  int channels = 1;                  ///< 1: grey, 3: red, green, blue
+  int channels = 1;  ///< 1: grey, 3: red, green, blue
   std::vector<std::uint8_t> values;  ///< [height, width, channels]
 };
 

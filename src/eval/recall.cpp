@@ -29,19 +29,20 @@ std::optional<TruthForm> form_of(const Neighbors& result, const Neighbors& truth
 }
 
 void require_depth(const char* name, const char* side, std::int64_t depth, std::int64_t k) {
-  require(depth >= 1 && depth <= k, Fault::invalid_argument, name, " is ", depth, ", must be in [1, ", k,
-          "], the neighbours a row of the ", side);
+  require(depth >= 1 && depth <= k, Fault::invalid_argument, name, " is ", depth,
+          ", must be in [1, ", k, "], the neighbours a row of the ", side);
 }
 
 void require_same_queries(const Neighbors& result, const Neighbors& truth) {
-  require(result.queries == truth.queries, Fault::invalid_argument, "the result has ", result.queries,
-          " rows, the truth ", truth.queries, ": they must be of the same queries");
+  require(result.queries == truth.queries, Fault::invalid_argument, "the result has ",
+          result.queries, " rows, the truth ", truth.queries, ": they must be of the same queries");
 }
 
-// How many of the first `wanted` of the truth's row stand among the first `found` of the result's, each id
-// counted once. An entry as near as the last one wanted counts too: which of equals is listed is chance.
-RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t row, std::int64_t found,
-                   std::int64_t wanted, const std::optional<TruthForm>& form) {
+// How many of the first `wanted` of the truth's row stand among the first `found` of the result's,
+// each id counted once. An entry as near as the last one wanted counts too: which of equals is
+// listed is chance.
+RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t row,
+                   std::int64_t found, std::int64_t wanted, const std::optional<TruthForm>& form) {
   const auto first_true = truth.ids.begin() + row * truth.k;
   std::vector<RowId> true_ids(first_true, first_true + wanted);
   while (!true_ids.empty() && true_ids.back() == no_row) true_ids.pop_back();
@@ -69,7 +70,8 @@ Matrix gather_rows(MatrixRef base, const std::vector<std::int64_t>& rows) {
   Matrix gathered(static_cast<std::int64_t>(rows.size()), base.cols, base.dtype);
   const auto bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(i)), base.row_bytes(rows[i]), bytes);
+    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(i)), base.row_bytes(rows[i]),
+                bytes);
   }
   return gathered;
 }
@@ -80,19 +82,21 @@ Neighbors gather_lists(const Neighbors& lists, const std::vector<std::int64_t>& 
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::int64_t from = rows[i] * lists.k;
     const auto to = static_cast<std::int64_t>(i) * lists.k;
-    std::replace_copy(lists.ids.begin() + from, lists.ids.begin() + from + lists.k, gathered.ids.begin() + to,
-                      RowId{rows[i]}, no_row);
+    std::replace_copy(lists.ids.begin() + from, lists.ids.begin() + from + lists.k,
+                      gathered.ids.begin() + to, RowId{rows[i]}, no_row);
     std::copy_n(lists.distances.begin() + from, lists.k, gathered.distances.begin() + to);
   }
   return gathered;
 }
 
-// Row i of `lists` without `rows[i]`; where that is not listed (k + 1 others are as near), without the last.
+// Row i of `lists` without `rows[i]`; where that is not listed (k + 1 others are as near), without
+// the last.
 Neighbors drop_self(const Neighbors& lists, const std::vector<std::int64_t>& rows) {
   Neighbors others(lists.queries, lists.k - 1);
   for (std::int64_t row = 0; row < lists.queries; ++row) {
     std::int64_t to = row * others.k;
-    for (std::int64_t i = row * lists.k; i < (row + 1) * lists.k && to < (row + 1) * others.k; ++i) {
+    for (std::int64_t i = row * lists.k; i < (row + 1) * lists.k && to < (row + 1) * others.k;
+         ++i) {
       if (lists.ids[i] == RowId{rows[row]}) continue;
       others.ids[to] = lists.ids[i];
       others.distances[to++] = lists.distances[i];
@@ -115,7 +119,8 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
   return recall_of_rows(rows, at, result.queries);
 }
 
-double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric) {
+double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r,
+                           Metric metric) {
   require_same_queries(result, truth);
   require_depth("r", "result", r, result.k);
   require_depth("the nearest", "truth", 1, truth.k);
@@ -127,12 +132,12 @@ double nearest_among_first(const Neighbors& result, const Neighbors& truth, std:
   return recall_of_rows(rows, 1, result.queries).value;
 }
 
-Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample, std::uint64_t seed,
-                      const Run& run) {
+Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample,
+                      std::uint64_t seed, const Run& run) {
   const std::int64_t n = graph.lists.queries;
   const std::int64_t k = graph.lists.k;
-  require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ", base.rows,
-          ": they must be of the same set");
+  require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ",
+          base.rows, ": they must be of the same set");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
   const std::vector<std::int64_t> rows = sample_rows(n, sample, seed);
   const Matrix queries = gather_rows(base, rows);

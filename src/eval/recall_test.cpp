@@ -60,7 +60,8 @@ TEST(RecallAt, counts_ties_as_hits_where_distances_are_there) {
 
 TEST(RecallAt, counts_a_repeated_id_once) {
   const Neighbors truth = lists_of(3, {1, 2, 3}, {1, 2, 3});
-  EXPECT_DOUBLE_EQ(recall_at(lists_of(3, {1, 1, 1}, {1, 1, 1}), truth, 3, Metric::l2).value, 1.0 / 3);
+  EXPECT_DOUBLE_EQ(recall_at(lists_of(3, {1, 1, 1}, {1, 1, 1}), truth, 3, Metric::l2).value,
+                   1.0 / 3);
 }
 
 TEST(RecallAt, wants_no_more_than_a_short_truth_has) {
@@ -77,8 +78,10 @@ TEST(RecallAt, reads_cosine_truth_given_as_similarity) {
 
 TEST(RecallAt, reads_inner_products_larger_first) {
   const Neighbors truth = lists_of(2, {1, 2}, {9, 7});
-  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, 8}, {9, 7}), truth, 2, Metric::inner_product).value, 1);
-  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, 8}, {9, 6}), truth, 2, Metric::inner_product).value, 0.5);
+  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, 8}, {9, 7}), truth, 2, Metric::inner_product).value,
+                   1);
+  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, 8}, {9, 6}), truth, 2, Metric::inner_product).value,
+                   0.5);
 }
 
 TEST(RecallAt, refuses_what_does_not_fit) {
@@ -88,8 +91,11 @@ TEST(RecallAt, refuses_what_does_not_fit) {
                "the result has 3 rows, the truth 1: they must be of the same queries");
   expect_error([&] { recall_at(three, three, 0, Metric::l2); },
                "recall at is 0, must be in [1, 2], the neighbours a row of the result");
-  expect_error([&] { recall_at(one, lists_of(2, {1, 2}), 3, Metric::l2); },
-               "recall at is 3, must be in [1, 2], the neighbours a row of the truth");
+  expect_error(
+      [&] {
+        recall_at(one, lists_of(2, {1, 2}), 3, Metric::l2);
+      },
+      "recall at is 3, must be in [1, 2], the neighbours a row of the truth");
 }
 
 TEST(NearestAmongFirst, finds_the_one_true_nearest) {

@@ -58,10 +58,10 @@ struct ReportMemory {
 /// Some queries with what was found. Borrows all three.
 struct ReportGallery {
   MatrixRef queries;
-  const Neighbors* lists = nullptr;        ///< [queries, k], rows of the base
-  std::vector<std::int64_t> shown;         ///< rows of `queries`
-  std::vector<std::string> query_labels;   ///< one a query, or empty
-  std::int64_t neighbours_shown = 10;      ///< of each list, at most
+  const Neighbors* lists = nullptr;  ///< [queries, k], rows of the base
+  std::vector<std::int64_t> shown;  ///< rows of `queries`
+  std::vector<std::string> query_labels;  ///< one a query, or empty
+  std::int64_t neighbours_shown = 10;  ///< of each list, at most
 };
 
 /// Everything is optional but the title: a section without its data is left out.
@@ -77,11 +77,11 @@ struct ReportData {
   std::optional<Verification> verification;
   std::optional<std::vector<float>> kth_distances;  ///< distance of the last neighbour of each list
   std::optional<GraphShape> shape;
-  std::optional<MatrixRef> base;                    ///< for pictures of rows
-  std::optional<ImageLayout> image;                 ///< rows are images
-  std::vector<std::string> base_labels;             ///< one a base row, or empty
+  std::optional<MatrixRef> base;  ///< for pictures of rows
+  std::optional<ImageLayout> image;  ///< rows are images
+  std::vector<std::string> base_labels;  ///< one a base row, or empty
   std::optional<ReportGallery> gallery;
-  std::vector<Path> paths;                          ///< rows of the base
+  std::vector<Path> paths;  ///< rows of the base
 };
 
 /// The page as text: UTF-8, self-contained, all text escaped.

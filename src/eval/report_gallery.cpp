@@ -14,14 +14,16 @@ std::string label_at(const std::vector<std::string>& labels, std::int64_t row) {
   return row >= 0 && row < static_cast<std::int64_t>(labels.size()) ? labels[row] : "";
 }
 
-std::optional<ImageMaker> image_maker(const ReportData& data, const std::optional<MatrixRef>& rows) {
+std::optional<ImageMaker> image_maker(const ReportData& data,
+                                      const std::optional<MatrixRef>& rows) {
   if (!data.image || !rows) return std::nullopt;
   return ImageMaker(*rows, *data.image);
 }
 
 std::string picture(const ImageMaker& maker, std::int64_t row, const std::string& words) {
-  return join_text("<img src=\"", maker.url_of(row), "\" alt=\"", escape_html(words), "\" title=\"", escape_html(words),
-                   "\">");
+  const char* style = maker.is_coarse() ? "<img class=\"coarse\" src=\"" : "<img src=\"";
+  return join_text(style, maker.url_of(row), "\" alt=\"", escape_html(words), "\" title=\"",
+                   escape_html(words), "\">");
 }
 
 // "row 17" or "row 17, Sneaker"
@@ -32,14 +34,19 @@ std::string words_for(const char* what, std::int64_t row, const std::string& lab
 class Gallery {
  public:
   explicit Gallery(const ReportData& data)
-      : data_(data), gallery_(*data.gallery), lists_(*data.gallery->lists),
-        base_images_(image_maker(data, data.base)), query_images_(image_maker(data, gallery_.queries)) {}
+      : data_(data),
+        gallery_(*data.gallery),
+        lists_(*data.gallery->lists),
+        base_images_(image_maker(data, data.base)),
+        query_images_(image_maker(data, gallery_.queries)) {}
 
   std::string html() const {
     const bool pictures = base_images_ && query_images_;
-    std::string html = join_text("<section><h2>Neighbours</h2><p class=\"note\">", escape_html(explanation(pictures)),
-                                 "</p><div class=\"", pictures ? "gallery" : "tables", "\">");
-    for (const std::int64_t query : gallery_.shown) html += pictures ? picture_row(query) : table(query);
+    std::string html = join_text("<section><h2>Neighbours</h2><p class=\"note\">",
+                                 escape_html(explanation(pictures)), "</p><div class=\"",
+                                 pictures ? "gallery" : "tables", "\">");
+    for (const std::int64_t query : gallery_.shown)
+      html += pictures ? picture_row(query) : table(query);
     return html + "</div></section>\n";
   }
 
@@ -47,11 +54,13 @@ class Gallery {
   std::string explanation(bool pictures) const {
     const bool labelled = !gallery_.query_labels.empty() && !data_.base_labels.empty();
     const bool cut = gallery_.neighbours_shown < lists_.k;
-    const char* nearer = data_.method && larger_is_nearer(data_.method->metric) ? "inner product" : "distance";
-    std::string text = join_text(format_count(static_cast<std::int64_t>(gallery_.shown.size())), " of ",
-                                 format_count(lists_.queries), " rows, each with its ", cut ? "first " : "",
-                                 format_count(std::min(gallery_.neighbours_shown, lists_.k)),
-                                 " neighbours, nearest first. ");
+    const char* nearer =
+        data_.method && larger_is_nearer(data_.method->metric) ? "inner product" : "distance";
+    std::string text =
+        join_text(format_count(static_cast<std::int64_t>(gallery_.shown.size())), " of ",
+                  format_count(lists_.queries), " rows, each with its ", cut ? "first " : "",
+                  format_count(std::min(gallery_.neighbours_shown, lists_.k)),
+                  " neighbours, nearest first. ");
     if (!pictures) return text + join_text("Beside each neighbour stands its ", nearer, ".");
     text += join_text("The number under a picture is its ", nearer, ".");
     if (labelled) text += " A name under a neighbour marks one whose label is not the query’s.";
@@ -69,14 +78,15 @@ class Gallery {
 
   std::string picture_row(std::int64_t query) const {
     const std::string label = label_at(gallery_.query_labels, query);
-    std::string html = join_text("<article class=\"query\"><figure class=\"asked\">",
-                                 picture(*query_images_, query, words_for("query", query, label)), "<figcaption>");
+    std::string html =
+        join_text("<article class=\"query\"><figure class=\"asked\">",
+                  picture(*query_images_, query, words_for("query", query, label)), "<figcaption>");
     if (!label.empty()) html += join_text("<b>", breakable_html(label), "</b><br>");
     html += join_text("row ", format_count(query), "</figcaption></figure><div class=\"found\">");
     visit_neighbours(query, [&](std::int64_t position, std::int64_t row) {
       const std::string other = label_at(data_.base_labels, row);
-      html += join_text("<figure>", picture(*base_images_, row, words_for("row", row, other)), "<figcaption>",
-                        format_value(lists_.distances[position]));
+      html += join_text("<figure>", picture(*base_images_, row, words_for("row", row, other)),
+                        "<figcaption>", format_value(lists_.distances[position]));
       if (!other.empty() && !label.empty() && other != label) {
         html += join_text("<br><i>", breakable_html(other), "</i>");
       }
@@ -88,7 +98,8 @@ class Gallery {
   std::string table(std::int64_t query) const {
     const std::string label = label_at(gallery_.query_labels, query);
     const bool labelled = !data_.base_labels.empty();
-    const char* value = data_.method && larger_is_nearer(data_.method->metric) ? "product" : "distance";
+    const char* value =
+        data_.method && larger_is_nearer(data_.method->metric) ? "product" : "distance";
     std::string html = join_text("<table><caption>", escape_html(words_for("Row", query, label)),
                                  "</caption><thead><tr><th>row</th>",
                                  labelled ? "<th class=\"words\">label</th>" : "", "<th>", value,
@@ -96,7 +107,8 @@ class Gallery {
     visit_neighbours(query, [&](std::int64_t position, std::int64_t row) {
       html += join_text("<tr><td>", format_count(row), "</td>");
       if (labelled) {
-        html += join_text("<td class=\"words\">", breakable_html(label_at(data_.base_labels, row)), "</td>");
+        html += join_text("<td class=\"words\">", breakable_html(label_at(data_.base_labels, row)),
+                          "</td>");
       }
       html += join_text("<td>", format_value(lists_.distances[position]), "</td></tr>");
     });
@@ -110,7 +122,8 @@ class Gallery {
   std::optional<ImageMaker> query_images_;
 };
 
-std::string figure_html(const ReportData& data, const std::optional<ImageMaker>& images, std::int64_t row) {
+std::string figure_html(const ReportData& data, const std::optional<ImageMaker>& images,
+                        std::int64_t row) {
   const std::string label = label_at(data.base_labels, row);
   std::string html = "<figure>";
   if (images) html += picture(*images, row, words_for("row", row, label));
@@ -119,8 +132,10 @@ std::string figure_html(const ReportData& data, const std::optional<ImageMaker>&
   return html + "</figcaption></figure>";
 }
 
-// Each row with the arrow to the next one. The first of equally large steps is the one that is marked.
-std::string strip(const ReportData& data, const std::optional<ImageMaker>& images, const Path& path) {
+// Each row with the arrow to the next one. The first of equally large steps is the one that is
+// marked.
+std::string strip(const ReportData& data, const std::optional<ImageMaker>& images,
+                  const Path& path) {
   const auto largest = std::max_element(path.steps.begin(), path.steps.end(), [](float a, float b) {
     return sortable_bits(a) < sortable_bits(b);
   });
@@ -129,7 +144,8 @@ std::string strip(const ReportData& data, const std::optional<ImageMaker>& image
     html += join_text("<div class=\"frame\">", figure_html(data, images, value_of(path.rows[i])));
     if (i < path.steps.size()) {
       const bool marked = path.steps.begin() + static_cast<std::ptrdiff_t>(i) == largest;
-      html += join_text("<span class=\"step", marked ? " largest" : "", "\">", format_value(path.steps[i]), "</span>");
+      html += join_text("<span class=\"step", marked ? " largest" : "", "\">",
+                        format_value(path.steps[i]), "</span>");
     }
     html += "</div>";
   }
@@ -147,19 +163,22 @@ std::string paths_html(const ReportData& data) {
   if (data.paths.empty()) return "";
   const std::optional<ImageMaker> images = image_maker(data, data.base);
   std::string html =
-      "<section><h2>Smooth paths</h2><p class=\"note\">From the first row to the last along the graph, so that "
-      "the largest step is as small as it can be. Numbers on the arrows are distances; the largest step is "
+      "<section><h2>Smooth paths</h2><p class=\"note\">From the first row to the last along the "
+      "graph, so that "
+      "the largest step is as small as it can be. Numbers on the arrows are distances; the largest "
+      "step is "
       "<span class=\"key\">marked</span>.</p>";
   for (const Path& path : data.paths) {
     if (path.rows.empty()) {
       html += "<p>No path: the two rows lie in different components of the graph.</p>";
       continue;
     }
-    html += join_text("<article class=\"path\"><h3>Row ", format_count(value_of(path.rows.front())), " to row ",
-                      format_count(value_of(path.rows.back())), "</h3><p class=\"note\">",
-                      format_count(static_cast<std::int64_t>(path.steps.size())),
-                      path.steps.size() == 1 ? " step" : " steps", ", the largest ",
-                      format_value(path.largest_step), ".</p>", strip(data, images, path), "</article>");
+    html += join_text(
+        "<article class=\"path\"><h3>Row ", format_count(value_of(path.rows.front())), " to row ",
+        format_count(value_of(path.rows.back())), "</h3><p class=\"note\">",
+        format_count(static_cast<std::int64_t>(path.steps.size())),
+        path.steps.size() == 1 ? " step" : " steps", ", the largest ",
+        format_value(path.largest_step), ".</p>", strip(data, images, path), "</article>");
   }
   return html + "</section>\n";
 }

@@ -1,4 +1,5 @@
-// The parts of a report's page, each one function from data to HTML; an empty text where there is no data.
+// The parts of a report's page, each one function from data to HTML; an empty text where there is
+// no data.
 #pragma once
 
 #include <string>

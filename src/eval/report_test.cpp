@@ -12,11 +12,14 @@
 namespace gigaknn {
 namespace {
 
-bool has(const std::string& html, const std::string& part) { return html.find(part) != std::string::npos; }
+bool has(const std::string& html, const std::string& part) {
+  return html.find(part) != std::string::npos;
+}
 
 std::size_t times(const std::string& html, const std::string& part) {
   std::size_t count = 0;
-  for (std::size_t at = html.find(part); at != std::string::npos; at = html.find(part, at + 1)) ++count;
+  for (std::size_t at = html.find(part); at != std::string::npos; at = html.find(part, at + 1))
+    ++count;
   return count;
 }
 
@@ -24,7 +27,8 @@ std::size_t times(const std::string& html, const std::string& part) {
 class Report : public testing::Test {
  protected:
   Report() : base_(6, 4, DType::u8), lists_(6, 2) {
-    for (std::int64_t i = 0; i < 24; ++i) base_.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i / 4 * 40);
+    for (std::int64_t i = 0; i < 24; ++i)
+      base_.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i / 4 * 40);
     for (std::int64_t row = 0; row < 6; ++row) {
       lists_.ids[row * 2] = RowId{row == 0 ? 2 : row - 1};
       lists_.ids[row * 2 + 1] = RowId{row == 5 ? 3 : row + 1};
@@ -73,7 +77,8 @@ TEST_F(Report, loads_nothing_and_runs_nothing) {
   add_path();
   data_.image = ImageLayout{2, 2};
   const std::string html = report_html(data_);
-  for (const char* part : {"<script", "<link", "http:", "https:", "@import", "url(", "onload", "src=\"/"}) {
+  for (const char* part :
+       {"<script", "<link", "http:", "https:", "@import", "url(", "onload", "src=\"/"}) {
     EXPECT_FALSE(has(html, part)) << part;
   }
 }
@@ -99,7 +104,7 @@ TEST_F(Report, shows_pictures_where_rows_are_images) {
   add_gallery();
   data_.image = ImageLayout{2, 2};
   const std::string html = report_html(data_);
-  EXPECT_EQ(times(html, "<img src=\"data:image/png;base64,"), 6u);
+  EXPECT_EQ(times(html, "<img class=\"coarse\" src=\"data:image/png;base64,"), 6u);
   EXPECT_EQ(times(html, "<article class=\"query\">"), 2u);
   EXPECT_TRUE(has(html, "alt=\"query 3\""));
   EXPECT_TRUE(has(html, "alt=\"row 2\""));
@@ -197,13 +202,15 @@ TEST_F(Report, draws_both_distributions_and_counts_components) {
 
 TEST_F(Report, shows_data_method_time_and_memory) {
   data_.input = ReportInput{"base.fbin", 60000, 784, DType::u8, "queries.fbin", 10000};
-  data_.method = ReportMethod{"10 nearest rows", Metric::l2, 10, "exact", true, "cpu", "avx2", "int8", 2, 7};
+  data_.method =
+      ReportMethod{"10 nearest rows", Metric::l2, 10, "exact", true, "cpu", "avx2", "int8", 2, 7};
   data_.seconds = ReportSeconds{0.5, 1.0, 4.0, {}, 5.6};
   data_.memory = ReportMemory{std::uint64_t{1} << 30, 512u << 20};
   const std::string html = report_html(data_);
-  for (const char* part : {"base.fbin", "60,000, each of 784 u8", "10,000 from queries.fbin", "10 nearest rows",
-                           "cpu, avx2, 2 threads", "int8", "5.00\u202Fs", "2000/s", "512\u202FMiB at its peak",
-                           "1.0\u202FGiB planned", "5.60\u202Fs", "width:100%"}) {
+  for (const char* part :
+       {"base.fbin", "60,000, each of 784 u8", "10,000 from queries.fbin", "10 nearest rows",
+        "cpu, avx2, 2 threads", "int8", "5.00\u202Fs", "2000/s", "512\u202FMiB at its peak",
+        "1.0\u202FGiB planned", "5.60\u202Fs", "width:100%"}) {
     EXPECT_TRUE(has(html, part)) << part;
   }
   EXPECT_FALSE(has(html, "Evaluate"));
@@ -228,7 +235,8 @@ TEST_F(Report, is_written_whole_or_not_at_all) {
   const std::string written{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(written, report_html(data_));
   std::filesystem::remove(path);
-  const auto nowhere = std::filesystem::path(testing::TempDir()) / "gigaknn_no_such_folder" / "report.html";
+  const auto nowhere =
+      std::filesystem::path(testing::TempDir()) / "gigaknn_no_such_folder" / "report.html";
   try {
     write_report(data_, nowhere);
     FAIL();

@@ -27,12 +27,23 @@ std::string escape_html(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
     switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      case '\'': escaped += "&#39;"; break;
-      default: escaped += c;
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      case '\'':
+        escaped += "&#39;";
+        break;
+      default:
+        escaped += c;
     }
   }
   return escaped;
@@ -63,7 +74,8 @@ std::string format_value(double value) {
   if (std::isinf(value)) return value > 0 ? "∞" : "−∞";
   const double size = std::fabs(value);
   if (size < 9999.5) {
-    const bool whole = value == std::floor(value) || size >= 999.95;  // %#.4g would leave a dot at the end
+    const bool whole =
+        value == std::floor(value) || size >= 999.95;  // %#.4g would leave a dot at the end
     return print(whole ? "%.0f" : "%#.4g", value);
   }
   constexpr std::string_view units[] = {"k", "M", "G", "T", "P"};
@@ -91,7 +103,8 @@ std::string format_seconds(double seconds) {
   if (whole < 3600) {
     return with_unit(print("%lld", whole / 60), "min ") + with_unit(print("%lld", whole % 60), "s");
   }
-  return with_unit(print("%lld", whole / 3600), "h ") + with_unit(print("%02lld", whole % 3600 / 60), "min");
+  return with_unit(print("%lld", whole / 3600), "h ") +
+         with_unit(print("%02lld", whole % 3600 / 60), "min");
 }
 
 std::string format_bytes(std::uint64_t bytes) {
@@ -106,7 +119,8 @@ std::string format_bytes(std::uint64_t bytes) {
 std::string format_percent(double fraction) {
   if (fraction <= 0) return with_unit("0", "%");
   if (fraction >= 1) return with_unit("100", "%");
-  // Cut, not rounded: 0.99999 is not 100 %. The 1e-6 is for fractions like 0.57, which are a hair too small.
+  // Cut, not rounded: 0.99999 is not 100 %. The 1e-6 is for fractions like 0.57, which are a hair
+  // too small.
   double percent = std::floor(fraction * 1e4 + 1e-6) / 100;
   if (percent >= 99.99) percent = std::min(99.9999, std::floor(fraction * 1e6 + 1e-6) / 1e4);
   if (percent < 0.01) return with_unit("< 0.01", "%");

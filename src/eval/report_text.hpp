@@ -14,8 +14,8 @@ std::string breakable_html(std::string_view text);
 
 /// 1234567 as "1,234,567".
 std::string format_count(std::int64_t count);
-/// Four significant digits, from 10,000 on with k, M, G, ... ("1.230 M"); tiny ones as "1.235e-07". Whole
-/// numbers below 10,000 as they are.
+/// Four significant digits, from 10,000 on with k, M, G, ... ("1.230 M"); tiny ones as "1.235e-07".
+/// Whole numbers below 10,000 as they are.
 std::string format_value(double value);
 /// As `format_value`, without zeros at the end: "1.5 M".
 std::string format_tick(double value);

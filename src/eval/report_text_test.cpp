@@ -9,7 +9,8 @@ namespace gigaknn {
 namespace {
 
 TEST(ReportText, escapes_what_html_would_read) {
-  EXPECT_EQ(escape_html("<a href=\"x\">R&D's</a>"), "&lt;a href=&quot;x&quot;&gt;R&amp;D&#39;s&lt;/a&gt;");
+  EXPECT_EQ(escape_html("<a href=\"x\">R&D's</a>"),
+            "&lt;a href=&quot;x&quot;&gt;R&amp;D&#39;s&lt;/a&gt;");
   EXPECT_EQ(breakable_html("a/b_c<d"), "a/<wbr>b_<wbr>c&lt;d");
   EXPECT_EQ(escape_html("größer ≥"), "größer ≥");
 }

@@ -8,9 +8,11 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::uint64_t sample_stream = 0x5A3D1E;  // no other use of the same seed draws from this stream
+constexpr std::uint64_t sample_stream =
+    0x5A3D1E;  // no other use of the same seed draws from this stream
 
-// Draws until `count` different rows came up; count <= n / 2, so two draws a row are the most to expect.
+// Draws until `count` different rows came up; count <= n / 2, so two draws a row are the most to
+// expect.
 std::unordered_set<std::int64_t> draw_rows(std::int64_t n, std::int64_t count, std::uint64_t seed) {
   std::unordered_set<std::int64_t> drawn;
   drawn.reserve(static_cast<std::size_t>(count));

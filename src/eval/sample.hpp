@@ -6,8 +6,9 @@
 
 namespace gigaknn {
 
-/// min(sample, n) different rows of [0, n), ascending; every set of them is as likely. Depends on nothing but the
-/// arguments. Costs time and memory of the order of the sample, not of n, unless the sample is most of n.
+/// min(sample, n) different rows of [0, n), ascending; every set of them is as likely. Depends on
+/// nothing but the arguments. Costs time and memory of the order of the sample, not of n, unless
+/// the sample is most of n.
 std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::uint64_t seed);
 
 }  // namespace gigaknn

@@ -10,10 +10,18 @@
 namespace gigaknn {
 namespace {
 
-double one_minus(double value) { return 1.0 - value; }
-double negated(double value) { return -value; }
-double squared(double value) { return value * value; }
-double root(double value) { return std::sqrt(value); }
+double one_minus(double value) {
+  return 1.0 - value;
+}
+double negated(double value) {
+  return -value;
+}
+double squared(double value) {
+  return value * value;
+}
+double root(double value) {
+  return std::sqrt(value);
+}
 
 enum class Trend { rising, falling, level };
 
@@ -55,7 +63,8 @@ std::int64_t TruthForm::count_agreements(const Neighbors& result, const Neighbor
     for (std::int64_t i = row * result.k; i < (row + 1) * result.k; ++i) {
       const auto found = true_values.find(value_of(result.ids[i]));
       if (result.ids[i] == no_row || found == true_values.end()) continue;
-      agreements += std::fabs(result.distances[i] - found->second) <= tolerance_at(found->second) ? 1 : 0;
+      agreements +=
+          std::fabs(result.distances[i] - found->second) <= tolerance_at(found->second) ? 1 : 0;
     }
   }
   return agreements;

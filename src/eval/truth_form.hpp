@@ -1,13 +1,13 @@
-// What the numbers of a truth mean: files of truth come from everywhere, and each has its own custom.
+// What the numbers of a truth mean. Truths come from everywhere, and each source has its custom:
 //
-//   metric         the truth holds                  recognised by
-//   inner_product  the product                      values fall along a row
-//                  -product or 1 - product          values rise; which: from ids that both sides list
-//   cosine         1 - cos                          values rise
-//                  cos                              values fall
-//   jaccard        1 - similarity, or similarity    as cosine
-//   l2             the square, or its root          from ids that both sides list (ann-benchmarks: the root)
-//   euclidean      the root, or its square          from ids that both sides list
+//   metric         the truth holds                 recognised by
+//   inner_product  the product                     values fall along a row
+//                  -product or 1 - product         values rise; which one: ids on both sides
+//   cosine         1 - cos                         values rise
+//                  cos                             values fall
+//   jaccard        1 - similarity, or similarity   as cosine
+//   l2             the square, or its root         ids on both sides (ann-benchmarks: the root)
+//   euclidean      the root, or its square         ids on both sides
 //   others         the metric's own value
 #pragma once
 
@@ -19,15 +19,15 @@ namespace gigaknn {
 /// Compares a result's values with a truth's, whatever form the truth's are in.
 class TruthForm {
  public:
-  /// Recognises the form; both sides have distances. Throws Error: invalid_data where the truth's values fall
-  /// along its rows and the metric's cannot.
+  /// Recognises the form; both sides have distances. Throws Error: invalid_data where the truth's
+  /// values fall along its rows and the metric's cannot.
   static TruthForm of(const Neighbors& result, const Neighbors& truth, Metric metric);
   /// For a truth that this library computed: the metric's own values, compared without tolerance.
   static TruthForm exact(Metric metric) { return TruthForm(metric, as_it_is, false); }
 
-  /// True where `found` is as near as `wanted` of the truth, or nearer. Truths are often computed in float32 and in
-  /// another order, so a value counts as equal within 1e-5 of itself; for cosine and jaccard, which subtract
-  /// from 1, within 1e-6 more.
+  /// True where `found` is as near as `wanted` of the truth, or nearer. Truths are often computed
+  /// in float32 and in another order, so a value counts as equal within 1e-5 of itself; for cosine
+  /// and jaccard, which subtract from 1, within 1e-6 more.
   bool is_as_near(float found, float wanted) const;
 
  private:

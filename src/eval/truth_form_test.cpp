@@ -11,14 +11,16 @@
 namespace gigaknn {
 namespace {
 
-Neighbors lists_of(std::int64_t k, const std::vector<std::int64_t>& ids, const std::vector<float>& distances) {
+Neighbors lists_of(std::int64_t k, const std::vector<std::int64_t>& ids,
+                   const std::vector<float>& distances) {
   Neighbors lists(static_cast<std::int64_t>(ids.size()) / k, k);
   for (std::size_t i = 0; i < ids.size(); ++i) lists.ids[i] = RowId{ids[i]};
   lists.distances = distances;
   return lists;
 }
 
-TruthForm form_of(Metric metric, const std::vector<float>& result, const std::vector<float>& truth) {
+TruthForm form_of(Metric metric, const std::vector<float>& result,
+                  const std::vector<float>& truth) {
   std::vector<std::int64_t> ids;
   for (std::size_t i = 0; i < result.size(); ++i) ids.push_back(static_cast<std::int64_t>(i));
   const auto k = static_cast<std::int64_t>(ids.size());
@@ -92,9 +94,10 @@ TEST(TruthForm, refuses_falling_distances_where_smaller_is_nearer) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::invalid_data);
-    EXPECT_STREQ(error.what(),
-                 "the distances of the truth fall along its rows, but metric l1 is smaller where nearer: "
-                 "is this the truth of another metric?");
+    EXPECT_STREQ(
+        error.what(),
+        "the distances of the truth fall along its rows, but metric l1 is smaller where nearer: "
+        "is this the truth of another metric?");
   }
 }
 

@@ -1,8 +1,9 @@
 // The engine's answers against a linear scan that shares no code with the engine.
 //
-// Everything is widened to float64 and written as metric.hpp defines it; additions run in the order that
-// metric.hpp promises (32 interleaved sums, then halves onto halves), so that not only the ids but the bits of the
-// distances must agree. Slow on purpose: a sample of rows is enough to find what is wrong everywhere.
+// Everything is widened to float64 and written as metric.hpp defines it; additions run in the order
+// that metric.hpp promises (32 interleaved sums, then halves onto halves), so that not only the ids
+// but the bits of the distances must agree. Slow on purpose: a sample of rows is enough to find
+// what is wrong everywhere.
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -36,7 +37,8 @@ double sum_in_order(std::int64_t d, const Term& term) {
   return sums[0];
 }
 
-// One row in float64. An unusable one (NaN, infinity, a zero row under cosine) is farthest from everything.
+// One row in float64. An unusable one (NaN, infinity, a zero row under cosine) is farthest from
+// everything.
 struct WideRow {
   std::vector<double> values;
   double squared_norm = 0;
@@ -46,20 +48,29 @@ struct WideRow {
     const std::int64_t d = matrix.cols;
     values.resize(static_cast<std::size_t>(d));
     switch (matrix.dtype) {
-      case DType::f32: std::copy_n(matrix.row<float>(row), d, values.begin()); break;
-      case DType::u8: std::copy_n(matrix.row<std::uint8_t>(row), d, values.begin()); break;
-      case DType::i8: std::copy_n(matrix.row<std::int8_t>(row), d, values.begin()); break;
-      default: std::transform(matrix.row<std::uint16_t>(row), matrix.row<std::uint16_t>(row) + d,
-                              values.begin(), float_of_half);
+      case DType::f32:
+        std::copy_n(matrix.row<float>(row), d, values.begin());
+        break;
+      case DType::u8:
+        std::copy_n(matrix.row<std::uint8_t>(row), d, values.begin());
+        break;
+      case DType::i8:
+        std::copy_n(matrix.row<std::int8_t>(row), d, values.begin());
+        break;
+      default:
+        std::transform(matrix.row<std::uint16_t>(row), matrix.row<std::uint16_t>(row) + d,
+                       values.begin(), float_of_half);
     }
-    usable = std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+    usable = std::all_of(values.begin(), values.end(),
+                         [](double value) { return std::isfinite(value); });
     if (metric != Metric::cosine) return;
     squared_norm = sum_in_order(d, [this](std::int64_t i) { return values[i] * values[i]; });
     usable = usable && squared_norm > 0;
   }
 };
 
-double hamming_or_jaccard(const std::vector<double>& x, const std::vector<double>& y, Metric metric) {
+double hamming_or_jaccard(const std::vector<double>& x, const std::vector<double>& y,
+                          Metric metric) {
   double different = 0;
   double common = 0;
   double in_either = 0;
@@ -83,12 +94,16 @@ double value_of_pair(const WideRow& left, const WideRow& right, Metric metric) {
   const auto product = [x, y](std::int64_t i) { return x[i] * y[i]; };
   const auto squared_difference = [&](std::int64_t i) { return squared(difference(i)); };
   switch (metric) {
-    case Metric::l2: return sum_in_order(d, squared_difference);
-    case Metric::euclidean: return std::sqrt(sum_in_order(d, squared_difference));
-    case Metric::inner_product: return sum_in_order(d, product);
+    case Metric::l2:
+      return sum_in_order(d, squared_difference);
+    case Metric::euclidean:
+      return std::sqrt(sum_in_order(d, squared_difference));
+    case Metric::inner_product:
+      return sum_in_order(d, product);
     case Metric::cosine:
       return 1.0 - sum_in_order(d, product) / std::sqrt(left.squared_norm * right.squared_norm);
-    case Metric::l1: return sum_in_order(d, [&](std::int64_t i) { return std::fabs(difference(i)); });
+    case Metric::l1:
+      return sum_in_order(d, [&](std::int64_t i) { return std::fabs(difference(i)); });
     case Metric::linf: {
       double largest = 0;
       for (std::int64_t i = 0; i < d; ++i) largest = std::max(largest, std::fabs(difference(i)));
@@ -99,11 +114,12 @@ double value_of_pair(const WideRow& left, const WideRow& right, Metric metric) {
         return x[i] + y[i] == 0 ? 0.0 : squared_difference(i) / (x[i] + y[i]);
       });
     case Metric::hellinger:
-      return std::sqrt(sum_in_order(d, [&](std::int64_t i) {
-               return squared(std::sqrt(x[i]) - std::sqrt(y[i]));
-             })) / std::sqrt(2.0);
+      return std::sqrt(sum_in_order(
+                 d, [&](std::int64_t i) { return squared(std::sqrt(x[i]) - std::sqrt(y[i])); })) /
+             std::sqrt(2.0);
     case Metric::hamming:
-    case Metric::jaccard: break;
+    case Metric::jaccard:
+      break;
   }
   return hamming_or_jaccard(left.values, right.values, metric);
 }
@@ -130,9 +146,10 @@ class NearestList {
     std::int64_t differences = 0;
     for (std::size_t i = 0; i < k_; ++i) {
       const auto [key, id] = i < heap_.size() ? heap_[i] : std::pair{infinity, value_of(no_row)};
-      const float value = (larger_is_nearer(metric_) ? -key : key) + 0.0f;  // -0 and 0 are one value
-      const bool same = value_of(ids[i]) == id &&
-                        std::bit_cast<std::uint32_t>(distances[i]) == std::bit_cast<std::uint32_t>(value);
+      const float value =
+          (larger_is_nearer(metric_) ? -key : key) + 0.0f;  // -0 and 0 are one value
+      const bool same = value_of(ids[i]) == id && std::bit_cast<std::uint32_t>(distances[i]) ==
+                                                      std::bit_cast<std::uint32_t>(value);
       differences += same ? 0 : 1;
     }
     return differences;
@@ -152,7 +169,8 @@ struct Scan {
   bool self_excluded;
 
   /// Differences in the lists of these query rows. Each base row is widened once for all of them.
-  std::int64_t count_differences(const std::int64_t* rows, std::int64_t count, const Run& run) const {
+  std::int64_t count_differences(const std::int64_t* rows, std::int64_t count,
+                                 const Run& run) const {
     std::vector<WideRow> wide(static_cast<std::size_t>(count));
     std::vector<NearestList> lists(static_cast<std::size_t>(count), NearestList(result.k, metric));
     for (std::int64_t i = 0; i < count; ++i) wide[i].read(queries, rows[i], metric);
@@ -165,7 +183,8 @@ struct Scan {
       for (std::int64_t i = 0; i < count; ++i) {
         if (self_excluded && rows[i] == id) continue;
         const bool usable = wide[i].usable && other.usable;
-        lists[i].offer(usable ? static_cast<float>(value_of_pair(wide[i], other, metric)) : farthest, id);
+        lists[i].offer(
+            usable ? static_cast<float>(value_of_pair(wide[i], other, metric)) : farthest, id);
       }
     }
     std::int64_t differences = 0;
@@ -179,8 +198,8 @@ struct Scan {
 
 void require_arguments(const Scan& scan, std::int64_t sample) {
   const auto& [result, queries, base, metric, self_excluded] = scan;
-  require(result.queries == queries.rows, Fault::invalid_argument, "the result has ", result.queries,
-          " rows, the queries ", queries.rows, ": they must be of the same set");
+  require(result.queries == queries.rows, Fault::invalid_argument, "the result has ",
+          result.queries, " rows, the queries ", queries.rows, ": they must be of the same set");
   require(result.distances.size() == result.ids.size(), Fault::invalid_argument, "the result has ",
           result.ids.size(), " ids and ", result.distances.size(),
           " distances: without distances there is nothing to verify");
@@ -189,8 +208,8 @@ void require_arguments(const Scan& scan, std::int64_t sample) {
           name_of(base.dtype), " with ", base.cols, ": they must agree");
   require(size_of(base.dtype) <= 2 || base.dtype == DType::f32, Fault::invalid_argument,
           "vectors must be f32, f16, u8 or i8, got ", name_of(base.dtype));
-  require(!on_bits(metric) || base.dtype == DType::u8, Fault::invalid_argument, "metric ", name_of(metric),
-          " takes packed bits, rows of u8, got ", name_of(base.dtype));
+  require(!on_bits(metric) || base.dtype == DType::u8, Fault::invalid_argument, "metric ",
+          name_of(metric), " takes packed bits, rows of u8, got ", name_of(base.dtype));
   require(!self_excluded || queries.rows <= base.rows, Fault::invalid_argument, "the queries have ",
           queries.rows, " rows, the base ", base.rows, ": row i cannot be row i of the base");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
@@ -198,8 +217,9 @@ void require_arguments(const Scan& scan, std::int64_t sample) {
 
 }  // namespace
 
-Verification verify_sample(const Neighbors& result, MatrixRef queries, MatrixRef base, Metric metric,
-                           bool self_excluded, std::int64_t sample, std::uint64_t seed, const Run& run) {
+Verification verify_sample(const Neighbors& result, MatrixRef queries, MatrixRef base,
+                           Metric metric, bool self_excluded, std::int64_t sample,
+                           std::uint64_t seed, const Run& run) {
   const Scan scan{result, queries, base, metric, self_excluded};
   require_arguments(scan, sample);
   const std::vector<std::int64_t> rows = sample_rows(queries.rows, sample, seed);

@@ -23,16 +23,22 @@ Matrix random_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64_t se
       const double unit = random_unit(seed, row, col);
       const auto byte = static_cast<std::uint8_t>(random_below(128, seed, row, col));
       switch (dtype) {
-        case DType::f32: matrix.row<float>(row)[col] = static_cast<float>(unit); break;
-        case DType::f16: matrix.row<std::uint16_t>(row)[col] = half_of_float(static_cast<float>(unit)); break;
-        default: matrix.row<std::uint8_t>(row)[col] = byte;
+        case DType::f32:
+          matrix.row<float>(row)[col] = static_cast<float>(unit);
+          break;
+        case DType::f16:
+          matrix.row<std::uint16_t>(row)[col] = half_of_float(static_cast<float>(unit));
+          break;
+        default:
+          matrix.row<std::uint8_t>(row)[col] = byte;
       }
     }
   }
   return matrix;
 }
 
-Neighbors search(MatrixRef queries, MatrixRef base, Metric metric, std::int64_t k, std::int64_t first_self = -1) {
+Neighbors search(MatrixRef queries, MatrixRef base, Metric metric, std::int64_t k,
+                 std::int64_t first_self = -1) {
   const Ops& ops = ops_of("cpu");
   Neighbors result(queries.rows, k);
   const auto prepared = ops.prepare(base, metric, {}, {});
@@ -94,7 +100,8 @@ TEST(VerifySample, computes_what_the_metrics_are_defined_as) {
     Neighbors lists(1, 2);
     lists.ids = {RowId{first}, RowId{1 - first}};
     lists.distances = {near, far};
-    EXPECT_EQ(verify_sample(lists, query, base, metric, false, 1, 0).different, 0) << name_of(metric);
+    EXPECT_EQ(verify_sample(lists, query, base, metric, false, 1, 0).different, 0)
+        << name_of(metric);
   };
   expect_values(Metric::l2, 0, 25, 281);
   expect_values(Metric::euclidean, 0, 5, static_cast<float>(std::sqrt(281.0)));
@@ -103,10 +110,11 @@ TEST(VerifySample, computes_what_the_metrics_are_defined_as) {
                 static_cast<float>(1 - 4 / std::sqrt(16.0 * 17)));
   expect_values(Metric::l1, 0, 7, 21);
   expect_values(Metric::linf, 0, 4, 16);
-  expect_values(Metric::chi2, 0, static_cast<float>(9.0 / 5 + 4), static_cast<float>(25.0 / 13 + 16));
+  expect_values(Metric::chi2, 0, static_cast<float>(9.0 / 5 + 4),
+                static_cast<float>(25.0 / 13 + 16));
   expect_values(Metric::hellinger, 0, static_cast<float>(std::sqrt(5.0) / std::sqrt(2.0)),
                 static_cast<float>(std::sqrt(17.0) / std::sqrt(2.0)));
-  expect_values(Metric::hamming, 0, 3, 4);       // 100, 0 against 1, 100 and 1001, 10000
+  expect_values(Metric::hamming, 0, 3, 4);  // 100, 0 against 1, 100 and 1001, 10000
   expect_values(Metric::jaccard, 0, 1, 1);
 }
 
@@ -140,14 +148,17 @@ void expect_error(const std::function<void()>& call, const std::string& message)
 TEST(VerifySample, refuses_what_does_not_fit) {
   const Matrix base = random_rows(5, 8, DType::f32, 4);
   const Matrix bytes = random_rows(6, 8, DType::u8, 4);
-  const auto verify = [](const Neighbors& result, MatrixRef queries, MatrixRef base_, Metric metric, bool self,
-                         std::int64_t sample) { verify_sample(result, queries, base_, metric, self, sample, 1); };
+  const auto verify = [](const Neighbors& result, MatrixRef queries, MatrixRef base_, Metric metric,
+                         bool self, std::int64_t sample) {
+    verify_sample(result, queries, base_, metric, self, sample, 1);
+  };
   expect_error([&] { verify(Neighbors(4, 2), base, base, Metric::l2, false, 1); },
                "the result has 4 rows, the queries 5: they must be of the same set");
   Neighbors ids_only(5, 2);
   ids_only.distances.clear();
-  expect_error([&] { verify(ids_only, base, base, Metric::l2, false, 1); },
-               "the result has 10 ids and 0 distances: without distances there is nothing to verify");
+  expect_error(
+      [&] { verify(ids_only, base, base, Metric::l2, false, 1); },
+      "the result has 10 ids and 0 distances: without distances there is nothing to verify");
   expect_error([&] { verify(Neighbors(6, 2), bytes, base, Metric::l2, false, 1); },
                "queries are u8 with 8 columns, the base is f32 with 8: they must agree");
   const Matrix ids(5, 8, DType::i32);
@@ -155,8 +166,9 @@ TEST(VerifySample, refuses_what_does_not_fit) {
                "vectors must be f32, f16, u8 or i8, got i32");
   expect_error([&] { verify(Neighbors(5, 2), base, base, Metric::hamming, false, 1); },
                "metric hamming takes packed bits, rows of u8, got f32");
-  expect_error([&] { verify(Neighbors(6, 2), bytes, bytes.ref().slice(0, 5), Metric::l2, true, 1); },
-               "the queries have 6 rows, the base 5: row i cannot be row i of the base");
+  expect_error(
+      [&] { verify(Neighbors(6, 2), bytes, bytes.ref().slice(0, 5), Metric::l2, true, 1); },
+      "the queries have 6 rows, the base 5: row i cannot be row i of the base");
   expect_error([&] { verify(Neighbors(5, 2), base, base, Metric::l2, false, 0); },
                "sample is 0, must be at least 1");
 }

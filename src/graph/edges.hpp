@@ -9,8 +9,9 @@
 
 namespace gigaknn {
 
-/// Calls `visit(row, neighbour, position)` for each entry of `lists`, row by row; `position` indexes `ids` and
-/// `distances`. Entries that are `no_row` are skipped. Throws Error: invalid_data at an id outside [0, n).
+/// Calls `visit(row, neighbour, position)` for each entry of `lists`, row by row; `position`
+/// indexes `ids` and `distances`. Entries that are `no_row` are skipped. Throws Error: invalid_data
+/// at an id outside [0, n).
 template <class Visit>
 void visit_edges(const Neighbors& lists, const Visit& visit) {
   const std::int64_t n = lists.queries;

@@ -1,10 +1,10 @@
 // The smooth path: its largest step is the smallest possible (Johnson et al. 2017, section 6.6).
 //
 //   lists [n, k] --EdgeIndex--> edges out of and into each row
-//     1. smallest_largest_step   grow a set of rows from `from`, always by the cheapest edge that leaves it,
-//                                until `to` is in; the dearest edge that it took is the limit
+//     1. smallest_largest_step   grows a set of rows from `from`, always by the cheapest edge that
+//                                leaves it, until `to` is in; the dearest one taken is the limit
 //     2. count_steps_to          breadth first from `to` backwards, along edges within the limit
-//     3. walk                    from `from`, always to the smallest row that is one step nearer to `to`
+//     3. walk                    from `from`, always to the smallest row one step nearer to `to`
 //
 // Costs are compared as the library orders distances: by value, NaN last.
 #include <algorithm>
@@ -31,7 +31,8 @@ class EdgeIndex {
  public:
   EdgeIndex(const KnnGraph& graph, bool directed)
       : lists_(graph.lists), directed_(directed), in_end_(static_cast<std::size_t>(rows()) + 1, 0) {
-    visit_edges(lists_, [&](std::int64_t, std::int64_t other, std::int64_t) { ++in_end_[other + 1]; });
+    visit_edges(lists_,
+                [&](std::int64_t, std::int64_t other, std::int64_t) { ++in_end_[other + 1]; });
     for (std::int64_t row = 0; row < rows(); ++row) in_end_[row + 1] += in_end_[row];
     // in_end_[row] is the next free place of `row` while filling, hence its end afterwards.
     in_positions_.resize(static_cast<std::size_t>(in_end_[rows()]));
@@ -74,17 +75,19 @@ class EdgeIndex {
 
   const Neighbors& lists_;
   bool directed_;
-  std::vector<std::int64_t> in_end_;        // [n + 1]
+  std::vector<std::int64_t> in_end_;  // [n + 1]
   std::vector<std::int64_t> in_positions_;  // [edges] positions in the lists, by target
 };
 
-// Prim's search, with a short cut: edges within the limit so far cannot raise it, so they go on a stack and
-// only dearer ones into the heap. Rows beyond the answer's limit are never looked at.
-std::optional<Cost> smallest_largest_step(const EdgeIndex& edges, std::int64_t from, std::int64_t to) {
+// Prim's search, with a short cut: edges within the limit so far cannot raise it, so they go on a
+// stack and only dearer ones into the heap. Rows beyond the answer's limit are never looked at.
+std::optional<Cost> smallest_largest_step(const EdgeIndex& edges, std::int64_t from,
+                                          std::int64_t to) {
   using Edge = std::pair<Cost, std::int64_t>;
   std::priority_queue<Edge, std::vector<Edge>, std::greater<>> dearer;
   std::vector<std::int64_t> within = {from};
-  std::vector<Cost> offered(static_cast<std::size_t>(edges.rows()), std::numeric_limits<Cost>::max());
+  std::vector<Cost> offered(static_cast<std::size_t>(edges.rows()),
+                            std::numeric_limits<Cost>::max());
   Cost limit = 0;
   offered[from] = 0;
   while (true) {
@@ -93,7 +96,8 @@ std::optional<Cost> smallest_largest_step(const EdgeIndex& edges, std::int64_t f
       within.pop_back();
       if (row == to) return limit;
       edges.visit_from(row, [&](std::int64_t other, Cost cost) {
-        if (offered[other] <= std::max(cost, limit)) return;  // reached already, or offered as cheaply
+        if (offered[other] <= std::max(cost, limit))
+          return;  // reached already, or offered as cheaply
         offered[other] = std::max(cost, limit);
         if (cost <= limit) {
           within.push_back(other);
@@ -102,7 +106,8 @@ std::optional<Cost> smallest_largest_step(const EdgeIndex& edges, std::int64_t f
         }
       });
     }
-    // An offer that a cheaper one has beaten is stale: its row is in the set, or waits under the other.
+    // An offer that a cheaper one has beaten is stale: its row is in the set, or waits under the
+    // other.
     while (!dearer.empty() && offered[dearer.top().second] != dearer.top().first) dearer.pop();
     if (dearer.empty()) return std::nullopt;
     limit = dearer.top().first;
@@ -130,7 +135,8 @@ std::vector<std::int64_t> count_steps_to(const EdgeIndex& edges, std::int64_t fr
   return steps;
 }
 
-Path walk(const EdgeIndex& edges, const std::vector<std::int64_t>& steps, std::int64_t from, Cost limit) {
+Path walk(const EdgeIndex& edges, const std::vector<std::int64_t>& steps, std::int64_t from,
+          Cost limit) {
   Path path;
   path.rows.push_back(RowId{from});
   Cost largest = 0;
@@ -149,22 +155,24 @@ Path walk(const EdgeIndex& edges, const std::vector<std::int64_t>& steps, std::i
 }
 
 void require_row(const char* name, RowId row, std::int64_t n) {
-  require(value_of(row) >= 0 && value_of(row) < n, Fault::invalid_argument, name, " is row ", value_of(row),
-          ", which must be in [0, ", n, ")");
+  require(value_of(row) >= 0 && value_of(row) < n, Fault::invalid_argument, name, " is row ",
+          value_of(row), ", which must be in [0, ", n, ")");
 }
 
 }  // namespace
 
 Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed) {
   const std::int64_t n = graph.lists.queries;
-  require(!larger_is_nearer(graph.metric), Fault::invalid_argument, "metric ", name_of(graph.metric),
+  require(!larger_is_nearer(graph.metric), Fault::invalid_argument, "metric ",
+          name_of(graph.metric),
           " has no smooth path: its larger values are nearer and cannot be steps");
   require_row("from", from, n);
   require_row("to", to, n);
   const EdgeIndex edges(graph, directed);
   const std::optional<Cost> limit = smallest_largest_step(edges, value_of(from), value_of(to));
   if (!limit) return {};
-  const std::vector<std::int64_t> steps = count_steps_to(edges, value_of(from), value_of(to), *limit);
+  const std::vector<std::int64_t> steps =
+      count_steps_to(edges, value_of(from), value_of(to), *limit);
   return walk(edges, steps, value_of(from), *limit);
 }
 

@@ -27,7 +27,8 @@ KnnGraph graph_of(std::int64_t n, const std::vector<Edge>& edges) {
   std::vector<std::int64_t> degree(n, 0);
   for (const Edge& edge : edges) ++degree[edge.from];
   KnnGraph graph;
-  graph.lists = Neighbors(n, std::max<std::int64_t>(1, *std::max_element(degree.begin(), degree.end())));
+  graph.lists =
+      Neighbors(n, std::max<std::int64_t>(1, *std::max_element(degree.begin(), degree.end())));
   std::fill(graph.lists.distances.begin(), graph.lists.distances.end(),
             std::numeric_limits<float>::infinity());
   std::vector<std::int64_t> filled(n, 0);
@@ -46,8 +47,8 @@ std::vector<std::int64_t> rows_of(const Path& path) {
 }
 
 // The specification itself: every simple path, and the least by (largest step, steps, rows).
-std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t from, std::int64_t to,
-                                            bool directed) {
+std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t from,
+                                            std::int64_t to, bool directed) {
   const std::int64_t n = graph.lists.queries;
   const std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   std::vector<std::vector<std::uint32_t>> cost(n, std::vector<std::uint32_t>(n, none));
@@ -92,7 +93,8 @@ TEST(SmoothPath, takes_fewest_steps_among_equal_largest_steps) {
 }
 
 TEST(SmoothPath, takes_the_smallest_rows_among_equal_step_counts) {
-  const KnnGraph graph = graph_of(6, {{0, 4, 1}, {0, 2, 1}, {0, 3, 1}, {2, 5, 1}, {3, 5, 1}, {4, 5, 1}});
+  const KnnGraph graph =
+      graph_of(6, {{0, 4, 1}, {0, 2, 1}, {0, 3, 1}, {2, 5, 1}, {3, 5, 1}, {4, 5, 1}});
   EXPECT_EQ(rows_of(smooth_path(graph, RowId{0}, RowId{5})), (std::vector<std::int64_t>{0, 2, 5}));
 }
 
@@ -102,7 +104,8 @@ TEST(SmoothPath, walks_edges_backwards_only_where_undirected) {
   EXPECT_EQ(rows_of(path), (std::vector<std::int64_t>{0, 1, 2}));
   EXPECT_EQ(path.steps, (std::vector<float>{4, 1}));
   EXPECT_TRUE(smooth_path(graph, RowId{0}, RowId{2}, true).rows.empty());
-  EXPECT_EQ(rows_of(smooth_path(graph, RowId{2}, RowId{0}, true)), (std::vector<std::int64_t>{2, 1, 0}));
+  EXPECT_EQ(rows_of(smooth_path(graph, RowId{2}, RowId{0}, true)),
+            (std::vector<std::int64_t>{2, 1, 0}));
 }
 
 TEST(SmoothPath, from_a_row_to_itself_is_that_row) {
@@ -156,13 +159,15 @@ TEST(SmoothPath, equals_the_best_of_all_paths_on_random_graphs) {
 TEST(SmoothPath, crosses_a_long_chain) {
   const std::int64_t n = 200000;
   std::vector<Edge> edges;
-  for (std::int64_t row = 0; row + 1 < n; ++row) edges.push_back({row, row + 1, static_cast<float>(row % 7)});
+  for (std::int64_t row = 0; row + 1 < n; ++row)
+    edges.push_back({row, row + 1, static_cast<float>(row % 7)});
   const Path path = smooth_path(graph_of(n, edges), RowId{n - 1}, RowId{0});
   EXPECT_EQ(path.rows.size(), static_cast<std::size_t>(n));
   EXPECT_EQ(path.largest_step, 6);
 }
 
-void expect_error(const KnnGraph& graph, RowId from, RowId to, Fault fault, const std::string& message) {
+void expect_error(const KnnGraph& graph, RowId from, RowId to, Fault fault,
+                  const std::string& message) {
   try {
     smooth_path(graph, from, to);
     FAIL() << "no error; expected: " << message;
@@ -183,8 +188,9 @@ TEST(SmoothPath, refuses_rows_out_of_range_by_name) {
 TEST(SmoothPath, refuses_inner_product) {
   KnnGraph graph = graph_of(2, {{0, 1, 1}});
   graph.metric = Metric::inner_product;
-  expect_error(graph, RowId{0}, RowId{1}, Fault::invalid_argument,
-               "metric inner_product has no smooth path: its larger values are nearer and cannot be steps");
+  expect_error(
+      graph, RowId{0}, RowId{1}, Fault::invalid_argument,
+      "metric inner_product has no smooth path: its larger values are nearer and cannot be steps");
 }
 
 TEST(SmoothPath, refuses_a_graph_that_lists_a_row_it_does_not_have) {

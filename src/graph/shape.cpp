@@ -11,8 +11,8 @@
 namespace gigaknn {
 namespace {
 
-// Sets of rows as trees: parent_[root] == root. Halving paths and hanging the smaller tree under the larger
-// keeps every path below log2(n), in practice at one or two steps.
+// Sets of rows as trees: parent_[root] == root. Halving paths and hanging the smaller tree under
+// the larger keeps every path below log2(n), in practice at one or two steps.
 class RowSets {
  public:
   explicit RowSets(std::int64_t n)
