@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <vector>
 
 #include "core/half.hpp"
@@ -12,41 +11,37 @@
 namespace gigaknn {
 namespace {
 
-// How the bits of an element type say sign, zero and infinity; all rows are scanned as unsigned
-// integers, so that the loop has no branches and the compiler makes SIMD of it.
+// How the bits of an element type say sign, zero and infinity. Rows are scanned as signed integers:
+// their comparisons are what even SSE2 has, so that the loop below becomes SIMD on every machine.
 struct Bits32 {
-  using Word = std::uint32_t;
-  static constexpr Word sign = 0x80000000u;
-  static constexpr Word infinity = 0x7F800000u;
+  using Word = std::int32_t;
+  static constexpr Word magnitude = 0x7FFFFFFF;
+  static constexpr Word infinity = 0x7F800000;
   static double value(Word bits) { return std::bit_cast<float>(bits); }
 };
 struct Bits16 {
-  using Word = std::uint16_t;
-  static constexpr Word sign = 0x8000u;
-  static constexpr Word infinity = 0x7C00u;
-  static double value(Word bits) { return float_of_half(bits); }
+  using Word = std::int16_t;
+  static constexpr Word magnitude = 0x7FFF;
+  static constexpr Word infinity = 0x7C00;
+  static double value(Word bits) { return float_of_half(static_cast<std::uint16_t>(bits)); }
 };
-struct Signed8 {
-  using Word = std::uint8_t;
-  static constexpr Word sign = 0x80u;
-  static constexpr Word infinity = 0xFFu;  // above every magnitude
-  static double value(Word bits) { return static_cast<std::int8_t>(bits); }
-};
-struct Unsigned8 {
-  using Word = std::uint8_t;
-  static constexpr Word sign = 0;
-  static constexpr Word infinity = 0xFFu;
+// i8, and u8 where only zeros are looked for. There is no -0: every bit counts as magnitude.
+struct Bits8 {
+  using Word = std::int8_t;
+  static constexpr Word magnitude = -1;
   static double value(Word bits) { return bits; }
 };
 
 template <class Bits>
 bool is_nonfinite(typename Bits::Word bits) {
-  return sizeof(bits) > 1 && (bits & ~Bits::sign) >= Bits::infinity;
+  if constexpr (sizeof(bits) == 1)
+    return false;
+  else
+    return (bits & Bits::magnitude) >= Bits::infinity;
 }
 template <class Bits>
 bool is_negative(typename Bits::Word bits) {
-  // i8 has no -0: -128 is the sign bit alone.
-  return (bits & Bits::sign) != 0 && (sizeof(bits) == 1 || (bits & ~Bits::sign) != 0);
+  return bits < 0 && (bits & Bits::magnitude) != 0;
 }
 
 struct Wanted {
@@ -63,20 +58,20 @@ template <class Bits>
 void scan_row(MatrixRef matrix, std::int64_t row, Wanted wanted, ValueFaults& faults) {
   using Word = typename Bits::Word;
   const Word* values = matrix.row<Word>(row);
-  Word largest = 0;  // magnitude
-  Word any = 0;  // all bits or'ed
-  unsigned negative = 0;
+  Word nonfinite = 0;
+  Word any = 0;
+  Word negative = 0;
   for (std::int64_t j = 0; j < matrix.cols; ++j) {
-    const auto magnitude = static_cast<Word>(values[j] & static_cast<Word>(~Bits::sign));
-    largest = std::max(largest, magnitude);
-    any = static_cast<Word>(any | magnitude | (sizeof(Word) == 1 ? values[j] : Word{0}));
-    negative |= static_cast<unsigned>(is_negative<Bits>(values[j]));
+    const auto magnitude = static_cast<Word>(values[j] & Bits::magnitude);
+    nonfinite = static_cast<Word>(nonfinite | is_nonfinite<Bits>(values[j]));
+    any = static_cast<Word>(any | magnitude);
+    negative = static_cast<Word>(negative | (magnitude != 0 ? values[j] : Word{0}));
   }
-  if (sizeof(Word) > 1 && largest >= Bits::infinity) {
+  if (nonfinite != 0) {
     const auto* at = std::find_if(values, values + matrix.cols, is_nonfinite<Bits>);
     keep_first(faults.first_nonfinite, {row, at - values, Bits::value(*at)}, faults.nonfinite_rows);
   }
-  if (wanted.negative && negative != 0) {
+  if (wanted.negative && negative < 0) {
     const auto* at = std::find_if(values, values + matrix.cols, is_negative<Bits>);
     keep_first(faults.first_negative, {row, at - values, Bits::value(*at)}, faults.negative_rows);
   }
@@ -130,10 +125,9 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run) {
     case DType::f16:
       return scan<Bits16>(matrix, wanted, run);
     case DType::i8:
-      return wanted.negative || wanted.zero_rows ? scan<Signed8>(matrix, wanted, run)
-                                                 : ValueFaults();
+      return wanted.negative || wanted.zero_rows ? scan<Bits8>(matrix, wanted, run) : ValueFaults();
     case DType::u8:
-      return wanted.zero_rows ? scan<Unsigned8>(matrix, wanted, run) : ValueFaults();
+      return wanted.zero_rows ? scan<Bits8>(matrix, wanted, run) : ValueFaults();
     case DType::i32:
     case DType::i64:
       break;
