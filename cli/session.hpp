@@ -25,6 +25,7 @@ class Session {
   Run run();
   /// Memory that loaded inputs hold, to be taken off the budget.
   void hold(std::size_t bytes) { held_bytes_ += bytes; }
+  std::size_t held_bytes() const { return held_bytes_; }
 
   /// Calls `work` as stage `stage`, adds its time to `seconds`, and ends early after a signal.
   template <class Work>

@@ -61,7 +61,7 @@ class Interrupt(CliTest):
 
     def test_a_log_gets_lines_and_no_control_characters(self):
         run = self.start()
-        time.sleep(7)
+        time.sleep(12)
         run.send_signal(signal.SIGINT)
         _, stderr = run.communicate(timeout=30)
         self.assertNotIn("\r", stderr)
