@@ -23,6 +23,7 @@ constexpr std::int64_t most_block_queries = 768;  // their codes and thresholds 
 constexpr std::int64_t tile_pairs = 4096;
 #endif
 constexpr std::int64_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
+constexpr std::int64_t survivors_at_once = 64;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::int32_t always = std::numeric_limits<std::int32_t>::min();
 
@@ -53,6 +54,8 @@ struct CodeFilter::Block {
   std::vector<float> scratch;           // [d]
   std::vector<std::int32_t> thresholds; // [groups of a tile, count]
   std::vector<std::uint64_t> masks;     // [groups of a tile, count]
+  std::int64_t first_self = -1;
+  std::shared_ptr<std::vector<PackedNeighbor>> bounds;  // [count] exclusive; copies share and lower them
   struct Survivor {
     std::uint32_t query;
     LocalRow row;
@@ -206,27 +209,31 @@ void CodeFilter::fill_thresholds(Block& block, std::int64_t group, std::int64_t 
 }
 
 template <class Sink>
-void CodeFilter::score_survivors(Block& block, std::int64_t group, std::int64_t groups,
-                                 Sink& sink) const {
+void CodeFilter::take_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const {
   const std::int64_t rows = kernels_->group_rows;
+  const auto take_all = [&] {
+    const auto count = static_cast<std::int64_t>(block.survivors.size());
+    for (std::int64_t s = 0; s < count; ++s) {
+      if (s + prefetch_distance < count) scorer_.prefetch(block.survivors[at(s + prefetch_distance)].row);
+      sink.take(block, block.survivors[at(s)]);
+    }
+    block.survivors.clear();
+  };
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t first = (group + g) * rows;
     const std::uint64_t valid = live() - first >= 64 ? ~std::uint64_t{0}
                                                      : (std::uint64_t{1} << (live() - first)) - 1;
     const std::uint64_t* masks = block.masks.data() + g * block.count;
-    block.survivors.clear();
     for (std::int64_t i = 0; i < block.count; ++i) {
       for (std::uint64_t mask = masks[i] & valid; mask != 0; mask &= mask - 1) {
         const std::int64_t position = first + std::countr_zero(mask);
         block.survivors.push_back({static_cast<std::uint32_t>(i), order_[at(position)], position});
       }
     }
-    const auto count = static_cast<std::int64_t>(block.survivors.size());
-    for (std::int64_t s = 0; s < count; ++s) {
-      if (s + prefetch_distance < count) scorer_.prefetch(block.survivors[at(s + prefetch_distance)].row);
-      sink.take(block, block.survivors[at(s)]);
-    }
+    // Enough for the prefetches to run ahead, few enough for the bounds to follow.
+    if (static_cast<std::int64_t>(block.survivors.size()) >= survivors_at_once) take_all();
   }
+  take_all();
 }
 
 template <class Sink>
@@ -251,7 +258,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
     work.masks = block.masks.data();
     sink.limit_rows(block, work, group * rows);
     kernels_->scan(work);
-    score_survivors(block, group, groups, sink);
+    take_survivors(block, group, groups, sink);
   };
   for (std::int64_t g = start_group; g < end_group; g += tile) run_tile(g, std::min(tile, end_group - g));
   for (std::int64_t g = first_group; g < start_group; g += tile) {
@@ -310,46 +317,56 @@ void CodeFilter::set_offsets(Block& block) const {
   }
 }
 
-// Scores rows that stand around `centre`, to know early how near the k-th neighbour is at most.
-void CodeFilter::warm_up(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self, TopK& lists,
-                         std::int64_t list) const {
-  const std::int64_t k = lists.k();
+// Scores rows that stand around `centre`: the k-th of them is a bound that k rows keep. Exclusive.
+PackedNeighbor CodeFilter::first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
+                                       std::int64_t k) const {
   const std::int64_t count = std::min(live(), std::clamp<std::int64_t>(2 * k, 96, 4096));
-  if (count <= k) return;
+  // Where that is much of the base, the search itself finds the bound as soon.
+  if (count <= k || count > live() / 4) return no_neighbor;
   const std::int64_t begin = std::clamp<std::int64_t>(centre - count / 2, 0, live() - count);
-  std::vector<PackedNeighbor> found;
-  found.reserve(at(count));
+  TopK nearest(1, k);
+  std::int64_t scored = 0;
   for (std::int64_t p = begin; p < begin + count; ++p) {
     if (static_cast<std::int64_t>(order_[at(p)]) == self) continue;
-    found.push_back(scorer_.score(block.scored[at(i)], order_[at(p)], no_neighbor, block.scratch.data()));
+    nearest.push(0, scorer_.score(block.scored[at(i)], order_[at(p)], nearest.bound(0), block.scratch.data()));
+    ++scored;
   }
-  if (static_cast<std::int64_t>(found.size()) < k) return;
-  std::nth_element(found.begin(), found.begin() + k - 1, found.end());
-  lists.lower_bound(list, found[at(k - 1)]);
+  if (scored < k) return no_neighbor;
+  std::int64_t found = 0;
+  const PackedNeighbor* list = nearest.finish(0, found);
+  return list[k - 1] == no_neighbor ? no_neighbor : list[k - 1] + 1;
 }
 
 // Where the survivors of a search go: each into its query's list.
 struct CodeFilter::SearchSink {
   const CodeFilter& filter;
   TopK& lists;
-  std::int64_t first_self;
-  std::vector<std::uint8_t> fell;  // [count] the bound fell since the last tile
+  std::vector<PackedNeighbor> seen;  // [count] bounds that the block's terms stand for
 
   void refresh(Block& block) {
     for (std::int64_t i = 0; i < block.count; ++i) {
-      if (!fell[at(i)]) continue;
-      filter.set_bound(block, i, lists.bound(block.list[at(i)]));
-      fell[at(i)] = 0;
+      const std::int64_t list = block.list[at(i)];
+      std::atomic_ref shared((*block.bounds)[at(i)]);
+      PackedNeighbor best = shared.load(std::memory_order_relaxed);
+      const PackedNeighbor mine = lists.bound(list);
+      while (mine < best && !shared.compare_exchange_weak(best, mine, std::memory_order_relaxed)) {
+      }
+      best = std::min(best, mine);
+      lists.lower_bound(list, best);
+      if (best == seen[at(i)]) continue;
+      seen[at(i)] = best;
+      filter.set_bound(block, i, best);
     }
   }
   void limit_rows(Block&, CodeTile&, std::int64_t) {}
   void take(Block& block, const Block::Survivor& survivor) {
-    if (first_self >= 0 && first_self + block.query[survivor.query] == std::int64_t{survivor.row}) return;
+    const std::int64_t self = block.first_self < 0 ? -1 : block.first_self + block.query[survivor.query];
+    if (self == std::int64_t{survivor.row}) return;
     const std::int64_t list = block.list[survivor.query];
     const PackedNeighbor bound = lists.bound(list);
     const PackedNeighbor found =
         filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
-    if (found < bound && lists.push(list, found)) fell[survivor.query] = 1;
+    if (found < bound) lists.push(list, found);
   }
 };
 
@@ -368,25 +385,33 @@ struct CodeFilter::RadiusSink {
   }
 };
 
-void CodeFilter::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
-                         std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
-                         TopK& lists, const Run& run) const {
-  Block block;
-  encode_block(queries, query_facts, begin, end, block);
-  if (block.count == 0 || live() == 0) return;
-  for (std::int64_t i = 0; i < block.count; ++i) {
-    const std::int64_t region = block.coded.regions[at(i)];
+std::shared_ptr<CodeFilter::Block> CodeFilter::start(MatrixRef queries, const RowFacts& query_facts,
+                                                     std::int64_t first_self, std::int64_t begin,
+                                                     std::int64_t end, std::int64_t k) const {
+  auto block = std::make_shared<Block>();
+  encode_block(queries, query_facts, begin, end, *block);
+  block->first_self = first_self;
+  block->bounds = std::make_shared<std::vector<PackedNeighbor>>();
+  for (std::int64_t i = 0; i < block->count; ++i) {
+    const std::int64_t region = block->coded.regions[at(i)];
     const std::int64_t centre = (region_begin_[at(region)] + region_begin_[at(region + 1)]) / 2;
-    const std::int64_t self = first_self < 0 ? -1 : first_self + block.query[at(i)];
-    warm_up(block, i, centre, self, lists, block.list[at(i)]);
+    const std::int64_t self = first_self < 0 ? -1 : first_self + block->query[at(i)];
+    block->bounds->push_back(first_bound(*block, i, centre, self, k));
   }
+  return block;
+}
+
+void CodeFilter::nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+                         const Run& run) const {
+  if (start.count == 0 || live() == 0) return;
+  Block block = start;
   const std::int64_t first_group = groups() * slice / slices;
   const std::int64_t end_group = groups() * (slice + 1) / slices;
   const std::int64_t middle_region = block.coded.regions[at(block.count / 2)];
-  const std::int64_t start =
+  const std::int64_t start_group =
       std::clamp(region_begin_[at(middle_region)] / kernels_->group_rows, first_group, end_group);
-  SearchSink sink{*this, lists, first_self, std::vector<std::uint8_t>(at(block.count), 1)};
-  scan(block, first_group, end_group, start, run, sink);
+  SearchSink sink{*this, lists, std::vector<PackedNeighbor>(at(block.count), 0)};
+  scan(block, first_group, end_group, start_group, run, sink);
 }
 
 void CodeFilter::within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin,
@@ -513,7 +538,7 @@ void CodeFilter::self_nearest(TopK& lists, const Run& run) const {
     load_block(b * block_rows, std::min(live(), (b + 1) * block_rows), block);
     for (std::int64_t i = 0; i < block.count; ++i) {
       const std::int64_t p = block.query[at(i)];
-      warm_up(block, i, p, order_[at(p)], lists, p);
+      lists.lower_bound(p, first_bound(block, i, p, order_[at(p)], lists.k()));
     }
   });
   std::vector<std::atomic_flag> locks(at(live() / 64 + 1));

@@ -29,10 +29,14 @@ class CodeFilter {
   std::string description() const;
   std::size_t bytes() const;
 
-  /// Lists of the k nearest rows that are not far; `lists` has a row a query.
-  void nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
-               std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
-               TopK& lists, const Run& run) const;
+  struct Block;
+  /// Queries [begin, end) coded, each with a first bound from the rows of its own region.
+  std::shared_ptr<Block> start(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
+                               std::int64_t begin, std::int64_t end, std::int64_t k) const;
+  /// Lists of the k nearest rows of one slice that are not far; `lists` has a row a query of the block.
+  /// Slices of one block may run at the same time and then share their bounds.
+  void nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+               const Run& run) const;
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
   void self_nearest(TopK& lists, const Run& run) const;
   const std::vector<LocalRow>& order() const { return order_; }
@@ -41,7 +45,6 @@ class CodeFilter {
               PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
 
  private:
-  struct Block;
   struct SearchSink;
   struct RadiusSink;
   struct SelfSink;
@@ -50,13 +53,13 @@ class CodeFilter {
   void scan(Block& block, std::int64_t first_group, std::int64_t end_group, std::int64_t start_group,
             const Run& run, Sink& sink) const;
   template <class Sink>
-  void score_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
+  void take_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
   void encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin, std::int64_t end,
                     Block& block) const;
   void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;
   void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
-  void warm_up(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self, TopK& lists,
-               std::int64_t list) const;
+  PackedNeighbor first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
+                             std::int64_t k) const;
   void load_block(std::int64_t begin, std::int64_t end, Block& block) const;
   void set_offsets(Block& block) const;
   double radius_of(PackedNeighbor bound) const;

@@ -1,7 +1,5 @@
 // How many dimensions a filter keeps, decided on a sample: few dimensions multiply less and let more
 // survive. The costs are cycles a pair as measured on Zen 3 and Zen 4; no result depends on them.
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -60,9 +58,18 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
   const std::int64_t found = found_;
   std::vector<float> y(at(std::max<std::int64_t>(1, found) * (queries + rows)));
   if (found > 0) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, static_cast<int>(queries + rows),
-                static_cast<int>(found), static_cast<int>(d_), 1.0f, sample.x.data(), static_cast<int>(d_),
-                directions_.data(), static_cast<int>(d_), 0.0f, y.data(), static_cast<int>(found));
+    const std::int64_t width = (found + 63) / 64 * 64;
+    std::vector<float> across(at(d_ * width), 0.0f);
+    for (std::int64_t h = 0; h < found; ++h) {
+      for (std::int64_t j = 0; j < d_; ++j) across[at(j * width + h)] = directions_[at(h * d_ + j)];
+    }
+    parallel_for(run, queries + rows, 128, [&](std::int64_t begin, std::int64_t end, int) {
+      std::vector<float> products(at((end - begin) * width));
+      floats_->multiply({sample.row(begin, d_), end - begin, d_, across.data(), width, products.data()});
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(products.data() + (i - begin) * width, found, y.data() + i * found);
+      }
+    });
   }
   std::vector<double> norms(at(queries + rows));
   double mean_square = 0;

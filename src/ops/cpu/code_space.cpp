@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <numbers>
 #include <numeric>
 
@@ -16,12 +17,16 @@ namespace {
 
 constexpr double unit_roundoff = 0x1p-24;     // of float32
 constexpr double safety = 1 + 1e-6;           // for the roundings of the bounds themselves
-constexpr std::int64_t sum_chunk = 128;       // products that sgemm adds before we do: keeps its error small
 constexpr std::int64_t chunk_rows = 128;      // rows encoded at a time, in L2
 constexpr float least_step = 1e-15f;          // its square is a normal float32
 constexpr std::uint64_t sample_stream = 0x5A;
 
+// Debian's serial OpenBLAS shares a work buffer without a lock: two callers at once corrupt each other's
+// products (measured: 3 % of small sgemm wrong). All our calls are in fitting, and take turns here.
+std::mutex blas_mutex;
+
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::int64_t padded(std::int64_t cols) { return (cols + 63) / 64 * 64; }
 int blas_int(std::int64_t i) { return static_cast<int>(i); }
 
 // Bound of the relative error of a float32 sum of n products in any order (Higham 2002, section 3.1).
@@ -71,10 +76,11 @@ void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
 }
 
 CodeSpace::CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-                     const CodeKernels& kernels, std::int64_t k, const Run& run)
-    : pair_(pair), kernels_(&kernels), d_(pair.d()), product_(pair.metric() == Metric::inner_product) {
+                     const CodeKernels& kernels, const FloatKernels& floats, std::int64_t k,
+                     const Run& run)
+    : pair_(pair), kernels_(&kernels), floats_(&floats), d_(pair.d()), product_(pair.metric() == Metric::inner_product) {
   const Sample sample = draw_sample(base, facts, run);
-  fit_directions(sample, run);
+  fit_directions(sample);
   choose_dims(sample, base.rows, k, run);
   if (estimate_.dims == 0) return;
   dims_ = estimate_.dims;
@@ -153,24 +159,14 @@ CodeSpace::Sample CodeSpace::draw_sample(MatrixRef base, const RowFacts& facts, 
   return sample;
 }
 
-void CodeSpace::fit_directions(const Sample& sample, const Run& run) {
+void CodeSpace::fit_directions(const Sample& sample) {
   // Below 16 dimensions nothing is won by dropping some; above 2048 the eigenproblem costs too much.
   if (d_ < 16 || d_ > 2048 || sample.rows < 64) return;
+  const std::lock_guard lock(blas_mutex);
   const int d = blas_int(d_);
-  const int parts = threads_of(run);
-  std::vector<std::vector<float>> partial(at(parts));
-  parallel_for(run, parts, 1, [&](std::int64_t part, std::int64_t, int) {
-    auto& sums = partial[at(part)];
-    sums.assign(at(d_ * d_), 0.0f);
-    const std::int64_t begin = sample.rows * part / parts;
-    const std::int64_t end = sample.rows * (part + 1) / parts;
-    cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, d, blas_int(end - begin), 1.0f, sample.row(begin, d_), d,
-                0.0f, sums.data(), d);
-  });
-  auto& covariance = partial[0];
-  for (int part = 1; part < parts; ++part) {
-    for (std::size_t i = 0; i < covariance.size(); ++i) covariance[i] += partial[at(part)][i];
-  }
+  std::vector<float> covariance(at(d_ * d_));
+  cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, d, blas_int(sample.rows), 1.0f, sample.x.data(), d, 0.0f,
+              covariance.data(), d);
   for (float c : covariance) {
     if (!std::isfinite(c)) return;
   }
@@ -211,6 +207,7 @@ void CodeSpace::build_projection() {
     kept_ = 0;
     return;
   }
+  const std::lock_guard lock(blas_mutex);
   const int h = blas_int(kept_);
   const int d = blas_int(d_);
   const std::vector<double> mixing = mixing_matrix(kept_);
@@ -218,9 +215,15 @@ void CodeSpace::build_projection() {
   std::vector<double> mixed(at(kept_ * d_));
   cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, h, d, h, 1, mixing.data(), h, wide.data(), d, 0,
               mixed.data(), d);
-  projection_.assign(mixed.begin(), mixed.end());
+  projection_.assign(at(d_ * padded(kept_)), 0.0f);
+  for (std::int64_t i = 0; i < kept_; ++i) {
+    for (std::int64_t j = 0; j < d_; ++j) {
+      const auto rounded = static_cast<float>(mixed[at(i * d_ + j)]);
+      projection_[at(j * padded(kept_) + i)] = rounded;
+      wide[at(i * d_ + j)] = rounded;
+    }
+  }
   // How far the rows, as float32, are from orthonormal: what the proof needs, measured, not assumed.
-  wide.assign(projection_.begin(), projection_.end());
   std::vector<double> gram(at(kept_ * kept_));
   cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, h, h, d, 1, wide.data(), d, wide.data(), d, 0,
               gram.data(), h);
@@ -242,14 +245,13 @@ void CodeSpace::project(const float* x, std::int64_t count, float* y, double* er
     }
     return;
   }
-  for (std::int64_t from = 0; from < d_; from += sum_chunk) {
-    const std::int64_t length = std::min(sum_chunk, d_ - from);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(count), blas_int(kept_), blas_int(length),
-                1.0f, x + from, blas_int(d_), projection_.data() + from, blas_int(d_), from == 0 ? 0.0f : 1.0f,
-                y, blas_int(dims_));
+  std::vector<float> products(at(count * padded(kept_)));
+  floats_->multiply({x, count, d_, projection_.data(), padded(kept_), products.data()});
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::copy_n(products.data() + i * padded(kept_), kept_, y + i * dims_);
   }
   // By Cauchy's inequality coordinate j is wrong by at most sum_error * |p_j| |x|, and |p_j| <= 1 + off.
-  const double rounding = sum_error(sum_chunk + d_ / sum_chunk + 2) *
+  const double rounding = sum_error(product_chunk + d_ / product_chunk + 2) *
                           std::sqrt(static_cast<double>(kept_)) * (1 + orthogonality_);
   for (std::int64_t i = 0; i < count; ++i) {
     const double squared = pair_.kernels().dot_f32(x + i * d_, x + i * d_, d_);
@@ -334,16 +336,16 @@ void CodeSpace::fit_step(const Sample& sample) {
   }
 }
 
-void CodeSpace::find_regions(const float* y, std::int64_t count, std::uint16_t* regions,
-                             float* scores) const {
+void CodeSpace::find_regions(const float* y, std::int64_t count, std::uint16_t* regions) const {
   if (region_count_ == 1) {
     std::fill_n(regions, count, std::uint16_t{0});
     return;
   }
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(count), region_count_, blas_int(dims_), 1.0f, y,
-              blas_int(dims_), centres_.data(), blas_int(dims_), 0.0f, scores, region_count_);
+  const std::int64_t width = padded(region_count_);
+  std::vector<float> scores(at(count * width));
+  floats_->multiply({y, count, dims_, centres_.data(), width, scores.data()});
   for (std::int64_t i = 0; i < count; ++i) {
-    const float* row = scores + i * region_count_;
+    const float* row = scores.data() + i * width;
     int best = 0;
     float best_score = row[0] - centre_terms_[0];
     for (int r = 1; r < region_count_; ++r) {
@@ -374,15 +376,15 @@ void CodeSpace::fit_regions(const Sample& sample, std::int64_t n, const Run& run
   std::vector<std::uint16_t> regions(at(sample.rows));
   for (int iteration = 0; iteration < 4; ++iteration) {
     region_count_ = static_cast<int>(wanted);
-    centres_ = centres;
+    centres_.assign(at(dims_ * padded(wanted)), 0.0f);
     centre_terms_.resize(at(wanted));
     for (std::int64_t r = 0; r < wanted; ++r) {
-      const float* centre = centres_.data() + r * dims_;
+      const float* centre = centres.data() + r * dims_;
       centre_terms_[at(r)] = static_cast<float>(pair_.kernels().dot_f32(centre, centre, dims_) / 2);
+      for (std::int64_t j = 0; j < dims_; ++j) centres_[at(j * padded(wanted) + r)] = centre[j];
     }
     parallel_for(run, sample.rows, chunk_rows, [&](std::int64_t begin, std::int64_t end, int) {
-      std::vector<float> scores(at((end - begin) * wanted));
-      find_regions(y.data() + begin * dims_, end - begin, regions.data() + begin, scores.data());
+      find_regions(y.data() + begin * dims_, end - begin, regions.data() + begin);
     });
     std::vector<double> sums(at(wanted * dims_), 0.0);
     std::vector<std::int64_t> counts(at(wanted), 0);
@@ -403,9 +405,9 @@ void CodeSpace::fit_regions(const Sample& sample, std::int64_t n, const Run& run
 
 void CodeSpace::encode(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end,
                        bool queries, CodedRows& out, std::int64_t out_begin) const {
-  std::vector<float> scratch(at(d_)), x(at(chunk_rows * d_)), y(at(chunk_rows * dims_)),
-      scores(at(chunk_rows * region_count_));
-  std::vector<double> errors(at(chunk_rows));
+  const std::int64_t most = std::min(chunk_rows, end - begin);
+  std::vector<float> scratch(at(d_)), x(at(most * d_)), y(at(most * dims_));
+  std::vector<double> errors(at(most));
   for (std::int64_t from = begin; from < end; from += chunk_rows) {
     const std::int64_t count = std::min(chunk_rows, end - from);
     float* coordinates = estimate_.bytes ? x.data() : y.data();
@@ -459,7 +461,7 @@ void CodeSpace::encode(MatrixRef rows, const RowFacts& facts, std::int64_t begin
       out.norms[at(to)] =
           round_up(std::sqrt(static_cast<double>(out.squares[at(to)])) * step * safety);
     }
-    find_regions(coordinates, count, out.regions.data() + (out_begin + from - begin), scores.data());
+    find_regions(coordinates, count, out.regions.data() + (out_begin + from - begin));
   }
 }
 

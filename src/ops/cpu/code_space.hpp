@@ -13,6 +13,7 @@
 #include <gigaknn/matrix.hpp>
 
 #include "ops/cpu/code_kernels.hpp"
+#include "ops/cpu/float_tiles.hpp"
 #include "ops/cpu/pair_distance.hpp"
 
 namespace gigaknn::cpu {
@@ -43,7 +44,7 @@ class CodeSpace {
  public:
   /// Fits to a sample of `base`, for lists of k; `kernels` decide the width of a code.
   CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& pair, const CodeKernels& kernels,
-            std::int64_t k, const Run& run);
+            const FloatKernels& floats, std::int64_t k, const Run& run);
 
   const FilterEstimate& estimate() const { return estimate_; }
   std::int64_t stride() const { return (dims_ + 3) / 4 * 4; }
@@ -66,7 +67,7 @@ class CodeSpace {
     const float* row(std::int64_t i, std::int64_t d) const { return x.data() + i * d; }
   };
   Sample draw_sample(MatrixRef base, const RowFacts& facts, const Run& run);
-  void fit_directions(const Sample& sample, const Run& run);
+  void fit_directions(const Sample& sample);
   void choose_dims(const Sample& sample, std::int64_t n, std::int64_t k, const Run& run);
   void build_projection();
   void fit_step(const Sample& sample);
@@ -77,10 +78,11 @@ class CodeSpace {
   // Rounds y / step to codes and adds what that loses to `error`.
   void quantize(const float* y, double step, double& error, std::int8_t* codes, std::int32_t& squares,
                 std::int32_t& sum) const;
-  void find_regions(const float* y, std::int64_t count, std::uint16_t* regions, float* scores) const;
+  void find_regions(const float* y, std::int64_t count, std::uint16_t* regions) const;
 
   PairDistance pair_;
   const CodeKernels* kernels_;
+  const FloatKernels* floats_;
   std::int64_t d_;
   std::int64_t dims_ = 0;
   double step_ = 1;
@@ -90,12 +92,12 @@ class CodeSpace {
   std::vector<float> mean_;        // [d]
   std::vector<float> directions_;  // [found, d] principal directions, largest variance first
   std::int64_t found_ = 0;
-  std::vector<float> projection_;  // [kept, d]; empty: y = x
+  std::vector<float> projection_;  // [d, kept padded to 64]; empty: y = x
   std::int64_t kept_ = 0;          // dims_ == kept_ + 1 where the norm of the rest is a coordinate
   double orthogonality_ = 0;       // bound of |P P^T - I|
   double rest_centre_ = 0;
   int region_count_ = 1;
-  std::vector<float> centres_;       // [regions, dims]
+  std::vector<float> centres_;       // [dims, regions padded to 64]
   std::vector<float> centre_terms_;  // [regions] |centre|^2 / 2
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 class CpuOps : public Ops {
  public:
-  CpuOps(Isa isa, const char* isa_name) : isa_name_(isa_name), kernels_(row_kernels(isa)) {
+  CpuOps(Isa isa, const char* isa_name) : isa_name_(isa_name), kernels_(row_kernels(isa)), float_kernels_(float_kernels(isa)) {
 #if defined(__x86_64__)
     if (isa == Isa::avx2) code_kernels_ = code_kernels_avx2();
     if (isa == Isa::avx512vnni) code_kernels_ = code_kernels_avx512vnni();
@@ -31,7 +31,7 @@ class CpuOps : public Ops {
     require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a base of ", base.rows,
             " rows must be searched in blocks of fewer than 4294967295");
     require_metric(base, metric);
-    return std::make_unique<CpuRows>(base, pair_for(base, metric), code_kernels_, hints, run);
+    return std::make_unique<CpuRows>(base, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
   }
 
   std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -96,6 +96,7 @@ class CpuOps : public Ops {
 
   const char* isa_name_;
   const RowKernels* kernels_;
+  const FloatKernels* float_kernels_;
   const CodeKernels* code_kernels_ = nullptr;
 };
 

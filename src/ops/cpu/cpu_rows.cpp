@@ -50,21 +50,21 @@ struct Deal {
 
 }  // namespace
 
-CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* kernels,
-                 const PrepareHints& hints, const Run& run)
+CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* codes,
+                 const FloatKernels& floats, const PrepareHints& hints, const Run& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)) {
   for (std::int64_t i = 0; i < base.rows && facts_.far_count > 0; ++i) {
     if (facts_.far[at(i)]) far_rows_.push_back(static_cast<LocalRow>(i));
   }
-  if (kernels && has_product_form(pair.metric()) && base.rows - facts_.far_count >= least_filter_rows &&
+  if (codes && has_product_form(pair.metric()) && base.rows - facts_.far_count >= least_filter_rows &&
       hints.queries > 1) {
-    CodeSpace space(base, facts_, pair, *kernels, hints.k, run);
+    CodeSpace space(base, facts_, pair, *codes, floats, hints.k, run);
     if (space.estimate().dims > 0) {
-      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, run);
+      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *codes, run);
       return;
     }
   }
-  exhaustive_ = std::make_unique<Exhaustive>(base_, facts_, pair_);
+  exhaustive_ = std::make_unique<Exhaustive>(base_, facts_, pair_, floats);
 }
 
 std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -82,7 +82,7 @@ std::size_t CpuRows::bytes() const {
 }
 
 std::string CpuRows::description() const {
-  return filter_ ? filter_->description() : "every pair in full";
+  return filter_ ? filter_->description() : exhaustive_->description();
 }
 
 void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
@@ -120,6 +120,13 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   const std::int64_t kept = std::min(k, base_.rows);
   const Deal deal(queries.rows, threads_of(run));
   const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
+  // Where several slices of the base share a block of queries, its start is made once, before them.
+  std::vector<std::shared_ptr<CodeFilter::Block>> started(at(filter_ && deal.slices > 1 ? deal.blocks : 0));
+  const auto start = [&](std::int64_t block) {
+    return filter_->start(queries, facts, first_self, deal.begin(block), deal.begin(block + 1), kept);
+  };
+  parallel_for(run, static_cast<std::int64_t>(started.size()), 1,
+               [&](std::int64_t block, std::int64_t, int) { started[at(block)] = start(block); });
   std::vector<PackedNeighbor> partial(
       deal.slices > 1 ? at(deal.slices * queries.rows * kept) : 0, no_neighbor);
   std::atomic<std::int64_t> done{0};
@@ -130,7 +137,8 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     const std::int64_t end = deal.begin(block + 1);
     TopK lists(end - begin, kept);
     if (filter_) {
-      filter_->nearest(queries, facts, first_self, begin, end, slice, deal.slices, lists, run);
+      const auto block_start = started.empty() ? start(block) : started[at(block)];
+      filter_->nearest(*block_start, slice, deal.slices, lists, run);
     } else {
       exhaustive_->nearest(queries, facts, first_self, begin, end, slice, deal.slices, lists, run);
     }

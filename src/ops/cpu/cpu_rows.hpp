@@ -12,8 +12,9 @@ namespace gigaknn::cpu {
 
 class CpuRows : public PreparedRows {
  public:
-  CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* kernels, const PrepareHints& hints,
-          const Run& run);
+  /// `codes` may be null: no filter on codes.
+  CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* codes, const FloatKernels& floats,
+          const PrepareHints& hints, const Run& run);
 
   /// As Ops::bytes_needed.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,

@@ -1,8 +1,12 @@
-// Every pair in full: what no filter serves (bits, few rows, short searches), and what the filters must equal.
+// Search without a filter on codes. Rows of floats are estimated 64 at a time in float32 and compared in registers;
+// what the estimate's bound does not rule out is scored in full. Bits, bytes and single queries are scored
+// in full at once: they wait for memory, not for arithmetic.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "ops/cpu/float_tiles.hpp"
 #include "ops/cpu/scorer.hpp"
 #include "ops/cpu/top_k.hpp"
 
@@ -11,8 +15,9 @@ namespace gigaknn::cpu {
 class Exhaustive {
  public:
   /// Borrows `base` and `facts`.
-  Exhaustive(MatrixRef base, const RowFacts& facts, const PairDistance& pair)
-      : base_(base), facts_(&facts), pair_(pair), scorer_(base, facts, pair) {}
+  Exhaustive(MatrixRef base, const RowFacts& facts, const PairDistance& pair, const FloatKernels& kernels);
+
+  std::string description() const;
 
   /// Lists of the k nearest rows that are not far, for queries [begin, end), among the rows of one slice.
   void nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
@@ -23,15 +28,22 @@ class Exhaustive {
               PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
 
  private:
-  // Calls visit(query, row, score(bound)) tile by tile, so that rows and queries stay in cache.
-  template <class Visit>
+  struct Block;
+  struct RowTile;
+  // Calls bound_of(query) and visit(query, row, packed neighbour) tile by tile.
+  template <class BoundOf, class Visit>
   void scan(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
-            std::int64_t first_row, std::int64_t end_row, const Run& run, Visit&& visit) const;
+            std::int64_t first_row, std::int64_t end_row, const Run& run, BoundOf&& bound_of,
+            Visit&& visit) const;
+  void load_tile(std::int64_t first, std::int64_t end, RowTile& tile) const;
+  float limit_of(const Block& block, std::int64_t i, PackedNeighbor bound, const RowTile& tile) const;
 
   MatrixRef base_;
   const RowFacts* facts_;
   PairDistance pair_;
   Scorer scorer_;
+  void (*estimate_)(const FloatTile&) = nullptr;  // null: every pair in full
+  bool by_product_ = false;                       // the estimate is <x,y>, less |y|^2 / 2 for l2
 };
 
 }  // namespace gigaknn::cpu

@@ -39,17 +39,16 @@ void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* 
 RowFacts PairDistance::facts_of(MatrixRef rows, const Run& run) const {
   RowFacts facts;
   const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
-  const bool cosine = metric_ == Metric::cosine;
   facts.far.assign(static_cast<std::size_t>(rows.rows), 0);
-  if (!floats && !cosine) return facts;
-  if (cosine) facts.squared_norms.resize(static_cast<std::size_t>(rows.rows));
+  if (!floats && !needs_norms()) return facts;
+  if (needs_norms()) facts.squared_norms.resize(static_cast<std::size_t>(rows.rows));
   std::atomic<std::int64_t> far_count{0};
   parallel_for(run, rows.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> scratch(static_cast<std::size_t>(d_));
     for (std::int64_t i = begin; i < end; ++i) {
       double squared = 0;
       const bool far = is_far(readable(rows.row_bytes(i), scratch.data()), squared);
-      if (cosine) facts.squared_norms[static_cast<std::size_t>(i)] = squared;
+      if (needs_norms()) facts.squared_norms[static_cast<std::size_t>(i)] = squared;
       facts.far[static_cast<std::size_t>(i)] = far;
       if (far) far_count.fetch_add(1, std::memory_order_relaxed);
     }
@@ -61,9 +60,9 @@ RowFacts PairDistance::facts_of(MatrixRef rows, const Run& run) const {
 bool PairDistance::is_far(const void* x, double& squared) const {
   const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
   if (floats && !all_finite(static_cast<const float*>(x), d_)) return true;
-  if (metric_ != Metric::cosine) return false;
+  if (!needs_norms()) return false;
   squared = squared_norm(x);
-  return squared == 0;
+  return metric_ == Metric::cosine && squared == 0;
 }
 
 float PairDistance::key_of_rows(const std::byte* x, const std::byte* y, float* x_scratch,
@@ -118,11 +117,12 @@ float PairDistance::float_key(const float* x, const float* y, double x_squared, 
 namespace {
 
 // The integer sums of a byte type, finished as the metric says.
-template <class L2, class Dot, class L1>
-float integer_key(Metric metric, L2&& l2, Dot&& dot, L1&& l1, double x_squared, double y_squared) {
+template <class Dot, class L1>
+float integer_key(Metric metric, Dot&& dot, L1&& l1, double x_squared, double y_squared) {
+  const auto l2 = [&] { return x_squared + y_squared - 2 * static_cast<double>(dot()); };
   switch (metric) {
     case Metric::l2: return static_cast<float>(l2());
-    case Metric::euclidean: return static_cast<float>(std::sqrt(static_cast<double>(l2())));
+    case Metric::euclidean: return static_cast<float>(std::sqrt(l2()));
     case Metric::inner_product: return -static_cast<float>(dot());
     case Metric::cosine: return finish_cosine(static_cast<double>(dot()), x_squared, y_squared);
     default: return static_cast<float>(l1());
@@ -140,8 +140,7 @@ float PairDistance::key(const void* x, const void* y, double x_squared, double y
     const auto* a = static_cast<const std::int8_t*>(x);
     const auto* b = static_cast<const std::int8_t*>(y);
     return integer_key(
-        metric_, [&] { return k.l2_i8(a, b, d_); }, [&] { return k.dot_i8(a, b, d_); },
-        [&] { return k.l1_i8(a, b, d_); }, x_squared, y_squared);
+        metric_, [&] { return k.dot_i8(a, b, d_); }, [&] { return k.l1_i8(a, b, d_); }, x_squared, y_squared);
   }
   const auto* a = static_cast<const std::uint8_t*>(x);
   const auto* b = static_cast<const std::uint8_t*>(y);
@@ -151,8 +150,7 @@ float PairDistance::key(const void* x, const void* y, double x_squared, double y
     return finish_jaccard(static_cast<double>(counts.both), static_cast<double>(counts.either));
   }
   return integer_key(
-      metric_, [&] { return k.l2_u8(a, b, d_); }, [&] { return k.dot_u8(a, b, d_); },
-      [&] { return k.l1_u8(a, b, d_); }, x_squared, y_squared);
+      metric_, [&] { return k.dot_u8(a, b, d_); }, [&] { return k.l1_u8(a, b, d_); }, x_squared, y_squared);
 }
 
 }  // namespace gigaknn::cpu

@@ -15,7 +15,7 @@ namespace gigaknn::cpu {
 
 /// What is known of the rows of one matrix before any pair is looked at.
 struct RowFacts {
-  std::vector<double> squared_norms;  ///< [n], cosine alone
+  std::vector<double> squared_norms;  ///< [n], where `needs_norms`
   std::vector<std::uint8_t> far;      ///< [n] 1: farthest from everything (NaN, infinity; zero under cosine)
   std::int64_t far_count = 0;
 };
@@ -33,9 +33,14 @@ class PairDistance {
     return dtype_ == DType::f16 || (dtype_ != DType::f32 && (metric_ == Metric::chi2 ||
            metric_ == Metric::hellinger || metric_ == Metric::linf));
   }
+  /// Cosine needs norms; l2 of bytes is |x|^2 + |y|^2 - 2 <x,y>, all integers and so exact.
+  bool needs_norms() const {
+    return metric_ == Metric::cosine || ((dtype_ == DType::u8 || dtype_ == DType::i8) &&
+           (metric_ == Metric::l2 || metric_ == Metric::euclidean));
+  }
   /// `row` itself, or its widened copy in `scratch` [d].
   const void* readable(const std::byte* row, float* scratch) const;
-  /// Key of two readable rows; norms are read under cosine alone.
+  /// Key of two readable rows; norms are read where `needs_norms`.
   float key(const void* x, const void* y, double x_squared = 0, double y_squared = 0) const;
 
   /// Key of two rows as they stand, far ones too; `x_scratch`, `y_scratch` [d].
@@ -47,7 +52,7 @@ class PairDistance {
   const RowKernels& kernels() const { return *kernels_; }
 
  private:
-  // True for a readable row that is farthest from everything; cosine: sets its squared norm.
+  // True for a readable row that is farthest from everything; sets the squared norm where it is needed.
   bool is_far(const void* x, double& squared_norm) const;
   double squared_norm(const void* x) const;
   float float_key(const float* x, const float* y, double x_squared, double y_squared) const;

@@ -4,7 +4,6 @@
 // lanes a register r holds the accumulators [r N, r N + N), and the order of canonical.hpp comes for free.
 #include "ops/cpu/row_kernels.hpp"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -21,6 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace gigaknn::cpu {
 namespace HWY_NAMESPACE {
+namespace {  // both Highway files have a HWY_NAMESPACE, and it is the same
+
 namespace hn = hwy::HWY_NAMESPACE;
 
 using F64 = hn::CappedTag<double, 8>;
@@ -187,13 +188,6 @@ HWY_ATTR std::int64_t sum_integers(const T* x, const T* y, std::int64_t d, const
   return total;
 }
 
-struct SquareStep {
-  template <class V, class A>
-  HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
-    const V difference = hn::Sub(x, y);
-    even = hn::ReorderWidenMulAccumulate(I32(), difference, difference, even, odd);
-  }
-};
 struct DotStep {
   template <class V, class A>
   HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
@@ -207,10 +201,6 @@ struct L1Step {
   }
 };
 
-template <class T>
-HWY_ATTR std::int64_t l2_bytes(const T* x, const T* y, std::int64_t d) {
-  return sum_integers(x, y, d, SquareStep(), [](int a, int b) { return (a - b) * (a - b); });
-}
 template <class T>
 HWY_ATTR std::int64_t dot_bytes(const T* x, const T* y, std::int64_t d) {
   return sum_integers(x, y, d, DotStep(), [](int a, int b) { return a * b; });
@@ -293,11 +283,12 @@ HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
   for (; i < d; ++i) to[i] = float_of_half(from[i]);
 }
 
-const RowKernels* table() {
+}  // namespace
+
+const RowKernels* row_table() {
   static constexpr RowKernels kernels{
       l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32,
-      l2_bytes<std::uint8_t>, dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, l2_bytes<std::int8_t>,
-      dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32,
+      dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32,
       widen_f16};
   return &kernels;
 }
@@ -312,12 +303,21 @@ namespace gigaknn::cpu {
 const RowKernels* row_kernels(Isa isa) {
   [[maybe_unused]] const auto supported = hwy::SupportedTargets();
   switch (isa) {
-    case Isa::generic: return HWY_STATIC_DISPATCH(table)();
+    case Isa::generic: return HWY_STATIC_DISPATCH(row_table)();
 #if HWY_TARGETS & HWY_AVX2
-    case Isa::avx2: return supported & HWY_AVX2 ? N_AVX2::table() : nullptr;
+    case Isa::avx2: return supported & HWY_AVX2 ? N_AVX2::row_table() : nullptr;
 #endif
-#if HWY_TARGETS & HWY_AVX3_DL
-    case Isa::avx512vnni: return supported & HWY_AVX3_DL ? N_AVX3_DL::table() : nullptr;
+#if (HWY_TARGETS & HWY_AVX3_DL) && defined(__x86_64__)
+    case Isa::avx512vnni: {
+      if (!(supported & HWY_AVX3_DL)) return nullptr;
+      static const RowKernels kernels = [] {  // Highway 1.0.3 does not know VNNI
+        RowKernels with_vnni = *N_AVX3_DL::row_table();
+        with_vnni.dot_u8 = dot_u8_avx512vnni;
+        with_vnni.dot_i8 = dot_i8_avx512vnni;
+        return with_vnni;
+      }();
+      return &kernels;
+    }
 #endif
     default: return nullptr;
   }

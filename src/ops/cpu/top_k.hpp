@@ -37,30 +37,25 @@ class TopK {
         .load(std::memory_order_relaxed);
   }
 
-  /// Promises that at least k candidates at most `bound` will be pushed, so that others need not be.
+  /// Promises that k candidates below `bound` exist, here or in another list, so that others need not enter.
   void lower_bound(std::int64_t row, PackedNeighbor bound) {
-    if (bound != no_neighbor) lower(bounds_[static_cast<std::size_t>(row)], bound + 1);
+    lower(bounds_[static_cast<std::size_t>(row)], bound);
   }
 
-  /// True where the bound fell.
-  bool push(std::int64_t row, PackedNeighbor candidate) {
+  void push(std::int64_t row, PackedNeighbor candidate) {
     auto& bound = bounds_[static_cast<std::size_t>(row)];
-    if (candidate >= bound) return false;
+    if (candidate >= bound) return;
     PackedNeighbor* slots = slots_.data() + row * capacity_;
     auto& count = counts_[static_cast<std::size_t>(row)];
     if (k_ <= sorted_k) {
       std::int64_t i = count < k_ ? count++ : k_ - 1;
       for (; i > 0 && slots[i - 1] > candidate; --i) slots[i] = slots[i - 1];
       slots[i] = candidate;
-      if (count < k_) return false;
-      const bool fell = slots[k_ - 1] < bound;
-      lower(bound, slots[k_ - 1]);
-      return fell;
+      if (count == k_) lower(bound, slots[k_ - 1]);
+      return;
     }
     slots[count++] = candidate;
-    if (count < capacity_) return false;
-    select(slots, count, bound);
-    return true;
+    if (count == capacity_) select(slots, count, bound);
   }
 
   /// Sorts list `row` and returns it; `count` gets its length, at most k.
