@@ -1,4 +1,5 @@
-// gigaknn check: FILE -> every byte under its checksum, every list of a graph sound, every value finite
+// gigaknn check: FILE -> every byte under its checksum, every list of a graph sound, every value
+// finite
 #include <cstdio>
 #include <memory>
 
@@ -23,9 +24,10 @@ struct CheckOptions {
 void check_graph_file(const std::filesystem::path& path) {
   const KnnGraph graph = load_graph(path);
   const GraphFaults faults = check_graph(graph);
-  require(faults.sound(), Fault::corrupt_file, path.string(), ": not a sound graph: ", faults.unsorted,
-          " lists out of order, ", faults.duplicates, " ids twice in a list, ", faults.self,
-          " rows that name themselves, ", faults.out_of_range, " ids out of range");
+  require(faults.sound(), Fault::corrupt_file, path.string(),
+          ": not a sound graph: ", faults.unsorted, " lists out of order, ", faults.duplicates,
+          " ids twice in a list, ", faults.self, " rows that name themselves, ",
+          faults.out_of_range, " ids out of range");
 }
 
 /// The graph's own faults are only looked for once its bytes are what was written.
@@ -41,8 +43,8 @@ void check_vectors(const CheckOptions& options, Session& session) {
   if (matrix.dtype == DType::i32 || matrix.dtype == DType::i64) return;
   const ValueFaults faults = find_value_faults(matrix, Metric::l2, session.run());
   if (const auto& place = faults.first_nonfinite) {
-    fail(Fault::invalid_data, options.path.string(), ": row ", place->row, ", column ", place->col, " is ",
-         place->value, "; ", faults.nonfinite_rows, " rows have NaN or infinity");
+    fail(Fault::invalid_data, options.path.string(), ": row ", place->row, ", column ", place->col,
+         " is ", place->value, "; ", faults.nonfinite_rows, " rows have NaN or infinity");
   }
 }
 
@@ -70,12 +72,16 @@ int run_check(const CheckOptions& options, const std::string& command_line) {
 void add_check_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<CheckOptions>();
   CLI::App* command = app.add_subcommand("check", "check a file from end to end");
-  command->add_option("FILE", options->path,
-                      "container: checksums; graph: sorted, unique, no self, in range; vectors: sizes, finite values")
+  command
+      ->add_option("FILE", options->path,
+                   "container: checksums; graph: sorted, unique, no self, in range; vectors: "
+                   "sizes, finite values")
       ->required();
-  command->add_option("--threads", options->common.threads, "threads (default: what affinity and cgroup allow)");
+  command->add_option("--threads", options->common.threads,
+                      "threads (default: what affinity and cgroup allow)");
   command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
-  add_examples(*command, "  gigaknn check base.knng\nExit code 3 and one line where something is wrong.");
+  add_examples(*command,
+               "  gigaknn check base.knng\nExit code 3 and one line where something is wrong.");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_check(*options, request.command_line); };
   });

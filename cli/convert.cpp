@@ -1,4 +1,5 @@
-// gigaknn convert: IN -> OUT: vectors block by block; of a graph its ids, or with --distances its distances
+// gigaknn convert: IN -> OUT: vectors block by block; of a graph its ids, or with --distances its
+// distances
 #include <cstring>
 #include <memory>
 
@@ -51,14 +52,16 @@ ConvertParams params_of(const ConvertOptions& options) {
 }
 
 /// Rows [begin, end) of the lists.
-Neighbors slice_lists(const Neighbors& lists, const ConvertParams& params, const std::string& rows) {
+Neighbors slice_lists(const Neighbors& lists, const ConvertParams& params,
+                      const std::string& rows) {
   const std::int64_t end = params.row_end.value_or(lists.queries);
   require(params.row_begin <= end && end <= lists.queries, Fault::invalid_argument, "--rows ", rows,
           " reaches outside the file; allowed: 0 to ", lists.queries);
   Neighbors part;
   part.queries = end - params.row_begin;
   part.k = lists.k;
-  part.ids.assign(lists.ids.begin() + params.row_begin * lists.k, lists.ids.begin() + end * lists.k);
+  part.ids.assign(lists.ids.begin() + params.row_begin * lists.k,
+                  lists.ids.begin() + end * lists.k);
   if (lists.distances.empty()) return part;
   part.distances.assign(lists.distances.begin() + params.row_begin * lists.k,
                         lists.distances.begin() + end * lists.k);
@@ -76,7 +79,8 @@ Converted convert_lists(const ConvertOptions& options, const ConvertParams& para
   const ResultFiles files{options.output, {}};
   check_result_names(files, false);
   write_results(files, part);
-  return {part.queries, part.k, DType::i64, options.output.extension() == ".npy" ? DType::i64 : DType::i32};
+  return {part.queries, part.k, DType::i64,
+          options.output.extension() == ".npy" ? DType::i64 : DType::i32};
 }
 
 /// From a data set of HDF5, which is read as a whole.
@@ -97,7 +101,8 @@ Converted convert_hdf5(const ConvertOptions& options, const ConvertParams& param
 Converted convert_any(const ConvertOptions& options, Session& session) {
   const ConvertParams params = params_of(options);
   const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) ||
-                     (is_hdf5(options.input) && options.dataset == "neighbors") || options.distances;
+                     (is_hdf5(options.input) && options.dataset == "neighbors") ||
+                     options.distances;
   if (lists) return convert_lists(options, params);
   if (is_hdf5(options.input)) return convert_hdf5(options, params);
   return convert_vectors(options.input, options.output, params, session.run());
@@ -108,10 +113,13 @@ int run_convert(const ConvertOptions& options, const std::string& command_line) 
   check_output(options.output, 0);
   Session session(options.common, command_line);
   double seconds = 0;
-  const Converted done = session.timed("convert", seconds, [&] { return convert_any(options, session); });
-  session.say("wrote " + options.output.string() + ": " + format_count(done.rows) + " x " + std::to_string(done.cols) +
-              ", " + std::string(name_of(done.from)) + " to " + std::string(name_of(done.to)) + ", " +
-              format_bytes(std::filesystem::file_size(options.output)) + " in " + format_seconds(seconds));
+  const Converted done =
+      session.timed("convert", seconds, [&] { return convert_any(options, session); });
+  session.say("wrote " + options.output.string() + ": " + format_count(done.rows) + " x " +
+              std::to_string(done.cols) + ", " + std::string(name_of(done.from)) + " to " +
+              std::string(name_of(done.to)) + ", " +
+              format_bytes(std::filesystem::file_size(options.output)) + " in " +
+              format_seconds(seconds));
   return 0;
 }
 
@@ -119,17 +127,28 @@ int run_convert(const ConvertOptions& options, const std::string& command_line) 
 
 void add_convert_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command = app.add_subcommand("convert", "convert vectors, ids or a graph to another format");
-  command->add_option("IN", options->input, "vectors, ids, a .knng graph, HDF5, or a folder of shards")->required();
-  command->add_option("OUT", options->output,
-                      "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .u8bin .i8bin .ibin .npy, of ids .h5")
+  CLI::App* command =
+      app.add_subcommand("convert", "convert vectors, ids or a graph to another format");
+  command
+      ->add_option("IN", options->input, "vectors, ids, a .knng graph, HDF5, or a folder of shards")
+      ->required();
+  command
+      ->add_option("OUT", options->output,
+                   "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .u8bin .i8bin "
+                   ".ibin .npy, of ids .h5")
       ->required();
   command->add_option("--rows", options->rows, "only rows a:b, half open");
   command->add_option("--dtype", options->dtype, "type of a .npy output (default: the input's)");
-  command->add_option("--dataset", options->dataset, "which data set of a HDF5 input: train, test, neighbors or distances")->capture_default_str();
-  command->add_flag("--distances", options->distances, "of a graph or result the distances, not the ids");
-  command->add_flag("--allow-rounding", options->allow_rounding, "let values lose digits, never range");
-  command->add_option("--threads", options->common.threads, "threads (default: what affinity and cgroup allow)");
+  command
+      ->add_option("--dataset", options->dataset,
+                   "which data set of a HDF5 input: train, test, neighbors or distances")
+      ->capture_default_str();
+  command->add_flag("--distances", options->distances,
+                    "of a graph or result the distances, not the ids");
+  command->add_flag("--allow-rounding", options->allow_rounding,
+                    "let values lose digits, never range");
+  command->add_option("--threads", options->common.threads,
+                      "threads (default: what affinity and cgroup allow)");
   command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
   add_examples(*command,
                "  gigaknn convert base.fvecs base.fbin --rows 0:100000\n"

@@ -34,8 +34,10 @@ void check_arguments(const EvalOptions& options) {
   require(options.base.empty() || options.result.extension() == ".knng", Fault::invalid_argument,
           "--base goes with a .knng graph; a result is compared with --truth");
   require(options.at >= 0, Fault::invalid_argument, "-k must be at least 1, got ", options.at);
-  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample);
-  require(options.floor <= 1, Fault::invalid_argument, "--recall must be from 0 to 1, got ", options.floor);
+  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ",
+          options.sample);
+  require(options.floor <= 1, Fault::invalid_argument, "--recall must be from 0 to 1, got ",
+          options.floor);
   check_output(options.common.json, 0);
 }
 
@@ -53,13 +55,16 @@ void print_recall(const Session& session, const Recall& recall) {
   const std::string at = std::to_string(recall.at);
   std::string value = fraction_text(recall.value);
   if (recall.low < recall.high) {
-    value += "  (95 % interval " + fraction_text(recall.low) + " to " + fraction_text(recall.high) + ")";
+    value +=
+        "  (95 % interval " + fraction_text(recall.low) + " to " + fraction_text(recall.high) + ")";
   }
-  print_line(session, at + "-recall@" + at, value + "  of " + format_count(recall.sampled) + " rows");
+  print_line(session, at + "-recall@" + at,
+             value + "  of " + format_count(recall.sampled) + " rows");
 }
 
 /// Where the true nearest neighbour stands: R@1, R@10, R@100, as far as the result reaches.
-void evaluate_ranks(const Neighbors& result, const Neighbors& truth, Metric metric, Session& session) {
+void evaluate_ranks(const Neighbors& result, const Neighbors& truth, Metric metric,
+                    Session& session) {
   nlohmann::ordered_json& ranks = session.record.more["nearest_among_first"];
   ranks = nlohmann::ordered_json::object();
   for (const std::int64_t r : {1, 10, 100}) {
@@ -87,12 +92,15 @@ void evaluate_result(const EvalOptions& options, Session& session) {
   evaluate_ranks(result, truth, metric, session);
   const bool ties = !result.distances.empty() && !truth.distances.empty();
   record.more["ties_count"] = ties;
-  if (!ties) session.note("no distances on both sides: equally near neighbours of another id count as misses");
+  if (!ties)
+    session.note(
+        "no distances on both sides: equally near neighbours of another id count as misses");
 }
 
 void evaluate_graph(const EvalOptions& options, Session& session) {
   RunRecord& record = session.record;
-  const KnnGraph graph = session.timed("load", record.seconds.load, [&] { return load_graph(options.result); });
+  const KnnGraph graph =
+      session.timed("load", record.seconds.load, [&] { return load_graph(options.result); });
   const Vectors base = session.timed("load", record.seconds.load,
                                      [&] { return open_vectors(options.base, "train"); });
   session.hold(base.held_bytes + graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
@@ -113,8 +121,8 @@ int run_eval(const EvalOptions& options, const std::string& command_line) {
   options.base.empty() ? evaluate_result(options, session) : evaluate_graph(options, session);
   write_record(session.record, options.common.json);
   if (session.record.recall->value >= options.floor) return 0;
-  std::fprintf(stderr, "gigaknn: recall %.6f is below the %.6g asked for\n", session.record.recall->value,
-               options.floor);
+  std::fprintf(stderr, "gigaknn: recall %.6f is below the %.6g asked for\n",
+               session.record.recall->value, options.floor);
   return exit_recall;
 }
 
@@ -122,23 +130,33 @@ int run_eval(const EvalOptions& options, const std::string& command_line) {
 
 void add_eval_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* command = app.add_subcommand("eval", "measure the recall of a result, or of a graph on a sample");
-  command->add_option("RESULT", options->result, "ids (.ibin .npy .ivecs .h5), or a graph (.knng)")->required();
-  command->add_option("--distances", options->distances, "distances of the result: ties then count as hits");
-  command->add_option("--truth", options->truth, "true neighbours: as RESULT, big-ann ground truth, or HDF5 (neighbors)");
-  command->add_option("--truth-distances", options->truth_distances, "distances of the truth, where its file has none");
-  command->add_option("--base", options->base, "vectors of a graph: compares a sample of its rows with an exact search");
-  command->add_option("--sample", options->sample, "rows looked at with --base")->capture_default_str();
+  CLI::App* command =
+      app.add_subcommand("eval", "measure the recall of a result, or of a graph on a sample");
+  command->add_option("RESULT", options->result, "ids (.ibin .npy .ivecs .h5), or a graph (.knng)")
+      ->required();
+  command->add_option("--distances", options->distances,
+                      "distances of the result: ties then count as hits");
+  command->add_option("--truth", options->truth,
+                      "true neighbours: as RESULT, big-ann ground truth, or HDF5 (neighbors)");
+  command->add_option("--truth-distances", options->truth_distances,
+                      "distances of the truth, where its file has none");
+  command->add_option("--base", options->base,
+                      "vectors of a graph: compares a sample of its rows with an exact search");
+  command->add_option("--sample", options->sample, "rows looked at with --base")
+      ->capture_default_str();
   command->add_option("-k", options->at, "compare the first k (default: all that both sides have)");
-  command->add_option("--recall", options->floor, "the recall asked for, 0 to 1: exit code 4 if it is missed");
+  command->add_option("--recall", options->floor,
+                      "the recall asked for, 0 to 1: exit code 4 if it is missed");
   add_metric_option(*command, options->common);
   add_run_options(*command, options->common);
-  add_examples(*command,
-               "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
-               "  gigaknn eval ids.ibin --truth glove-100-angular.hdf5 --metric cosine --recall 0.95\n"
-               "  gigaknn eval base.knng --base base.fbin --sample 10000 --seed 7\n"
-               "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries whose true\n"
-               "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
+  add_examples(
+      *command,
+      "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
+      "  gigaknn eval ids.ibin --truth glove-100-angular.hdf5 --metric cosine --recall 0.95\n"
+      "  gigaknn eval base.knng --base base.fbin --sample 10000 --seed 7\n"
+      "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries "
+      "whose true\n"
+      "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_eval(*options, request.command_line); };
   });

@@ -1,4 +1,5 @@
-// gigaknn graph: BASE [n, d] -> check values -> plan -> build_graph -> verify a sample -> OUT.knng, JSON, report
+// gigaknn graph: BASE [n, d] -> check values -> plan -> build_graph -> verify a sample -> OUT.knng,
+// JSON, report
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -26,9 +27,10 @@ struct GraphOptions {
 
 void check_arguments(const GraphOptions& options) {
   require(options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", options.k);
-  require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ", options.verify);
-  require(options.output.extension() == ".knng", Fault::invalid_argument, "a graph is written to a .knng file, not to ",
-          options.output.string());
+  require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
+          options.verify);
+  require(options.output.extension() == ".knng", Fault::invalid_argument,
+          "a graph is written to a .knng file, not to ", options.output.string());
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   check_output(options.report, 0);
@@ -43,16 +45,18 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.self = true;
   plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
   plan.files = {{options.output, plan.result_bytes + 4096}};
-  plan.title = "exact " + std::to_string(record.k) + "-NN graph of " + base.name + ": " + format_count(record.n) +
-               " x " + std::to_string(record.d) + ", " + record.dtype + ", metric " + record.metric;
+  plan.title = "exact " + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
+               format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
+               ", metric " + record.metric;
   return plan;
 }
 
-void verify_graph(const KnnGraph& graph, const GraphOptions& options, MatrixRef base, Session& session) {
+void verify_graph(const KnnGraph& graph, const GraphOptions& options, MatrixRef base,
+                  Session& session) {
   if (options.verify == 0) return;
   session.record.verification = session.timed("verify", session.record.seconds.evaluate, [&] {
-    return verify_sample(graph.lists, base, base, graph.metric, true, options.verify, options.common.seed,
-                         session.run());
+    return verify_sample(graph.lists, base, base, graph.metric, true, options.verify,
+                         options.common.seed, session.run());
   });
   report_verification(session);
 }
@@ -81,8 +85,9 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   record.k = options.k;
-  require(options.k <= record.n - 1, Fault::invalid_argument, "k must be from 1 to n - 1 = ", record.n - 1,
-          " in a graph of ", base.name, ", got ", options.k);
+  require(options.k <= record.n - 1, Fault::invalid_argument,
+          "k must be from 1 to n - 1 = ", record.n - 1, " in a graph of ", base.name, ", got ",
+          options.k);
   const ImageSize image = image_size(options.image, base);
   const Metric metric = metric_of(options.common.metric);
   check_metric(base, metric);
@@ -101,7 +106,8 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
     page.base = base.matrix();
     page.base_name = base.name;
     page.image = image;
-    session.timed("report", record.seconds.evaluate, [&] { write_page(page, session.options.seed, options.report); });
+    session.timed("report", record.seconds.evaluate,
+                  [&] { write_page(page, session.options.seed, options.report); });
   }
   write_record(record, options.common.json);
   say_summary(session, options.output);
@@ -113,20 +119,28 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
 void add_graph_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<GraphOptions>();
   CLI::App* command = app.add_subcommand("graph", "build the exact k-NN graph of a set of vectors");
-  command->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+  command
+      ->add_option("BASE", options->base,
+                   "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
+                   "folder of shards")
       ->required();
-  command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1")->required();
+  command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1")
+      ->required();
   command->add_option("-o,--output", options->output, "the graph, OUT.knng")->required();
   add_metric_option(*command, options->common);
   add_engine_options(*command, options->common);
   add_run_options(*command, options->common);
-  command->add_option("--verify", options->verify, "compare this many rows with an independent float64 scan");
-  command->add_option("--report", options->report, "write a report for a browser to this HTML file");
-  command->add_option("--image", options->image, "rows are images, HEIGHTxWIDTH: shown in the report");
-  add_examples(*command,
-               "  gigaknn graph base.fbin -k 10 -o base.knng\n"
-               "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
-               "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html");
+  command->add_option("--verify", options->verify,
+                      "compare this many rows with an independent float64 scan");
+  command->add_option("--report", options->report,
+                      "write a report for a browser to this HTML file");
+  command->add_option("--image", options->image,
+                      "rows are images, HEIGHTxWIDTH: shown in the report");
+  add_examples(
+      *command,
+      "  gigaknn graph base.fbin -k 10 -o base.knng\n"
+      "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
+      "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_graph(*options, request.command_line); };
   });

@@ -34,11 +34,13 @@ void print_container(const std::filesystem::path& path) {
   for (const Section& section : container.sections()) {
     print_line("section", section.name + ": " + std::string(name_of(section.element)) + " " +
                               format_count(static_cast<std::int64_t>(section.rows)) + " x " +
-                              std::to_string(section.cols) + " at " + std::to_string(section.offset));
+                              std::to_string(section.cols) + " at " +
+                              std::to_string(section.offset));
   }
   if (path.extension() != ".knng") return;
   const KnnGraph graph = load_graph(path);
-  print_line("graph", format_count(graph.lists.queries) + " rows, " + std::to_string(graph.lists.k) + " neighbours each");
+  print_line("graph", format_count(graph.lists.queries) + " rows, " +
+                          std::to_string(graph.lists.k) + " neighbours each");
   print_line("metric", std::string(name_of(graph.metric)));
   print_line("exact", graph.exact ? "yes" : "no");
 }
@@ -69,15 +71,16 @@ void print_vectors(const std::filesystem::path& path) {
   print_line("columns", std::to_string(matrix.cols));
   print_line("type", std::string(name_of(matrix.dtype)));
   if (data.image_height() == 0) return;
-  print_line("images", std::to_string(data.image_height()) + "x" + std::to_string(data.image_width()));
+  print_line("images",
+             std::to_string(data.image_height()) + "x" + std::to_string(data.image_width()));
 }
 
 void print_hdf5(const std::filesystem::path& path) {
   print_line("format", "HDF5");
   print_size(path);
   for (const Hdf5Part& part : list_hdf5(path)) {
-    print_line("data set", part.name + ": " + format_count(part.rows) + " x " + std::to_string(part.cols) + " " +
-                               part.type);
+    print_line("data set", part.name + ": " + format_count(part.rows) + " x " +
+                               std::to_string(part.cols) + " " + part.type);
   }
 }
 
@@ -100,7 +103,10 @@ int run_info(const std::filesystem::path& path) {
 void add_info_command(CLI::App& app, Request& request) {
   const auto path = std::make_shared<std::filesystem::path>();
   CLI::App* command = app.add_subcommand("info", "say what a file holds");
-  command->add_option("FILE", *path, "vectors, ids, a graph, ground truth, HDF5, or a folder of shards")->required();
+  command
+      ->add_option("FILE", *path,
+                   "vectors, ids, a graph, ground truth, HDF5, or a folder of shards")
+      ->required();
   add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng");
   command->callback([path, &request] { request.run = [path] { return run_info(*path); }; });
 }

@@ -14,7 +14,9 @@ Dataset open_dataset(const std::filesystem::path& path, const std::string& part)
   return is_hdf5(path) ? Dataset::from(read_hdf5_matrix(path, part)) : Dataset::open(path);
 }
 
-bool holds_vectors(DType dtype) { return dtype != DType::i32 && dtype != DType::i64; }
+bool holds_vectors(DType dtype) {
+  return dtype != DType::i32 && dtype != DType::i64;
+}
 
 }  // namespace
 
@@ -29,14 +31,16 @@ Vectors open_vectors(const std::filesystem::path& path, const std::string& part)
   vectors.held_bytes = anonymous_bytes() > before + size / 2 ? size : 0;  // else mapped
   require(holds_vectors(vectors.matrix().dtype), Fault::unsupported, vectors.name, ": holds ",
           name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 u8 i8");
-  require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file, vectors.name,
-          ": is empty: ", vectors.matrix().rows, " rows of ", vectors.matrix().cols, " values");
+  require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file,
+          vectors.name, ": is empty: ", vectors.matrix().rows, " rows of ", vectors.matrix().cols,
+          " values");
   return vectors;
 }
 
 void check_metric(const Vectors& vectors, Metric metric) {
-  require(!on_bits(metric) || vectors.matrix().dtype == DType::u8, Fault::unsupported, vectors.name, ": metric ",
-          name_of(metric), " needs packed bits in u8, the rows are ", name_of(vectors.matrix().dtype));
+  require(!on_bits(metric) || vectors.matrix().dtype == DType::u8, Fault::unsupported, vectors.name,
+          ": metric ", name_of(metric), " needs packed bits in u8, the rows are ",
+          name_of(vectors.matrix().dtype));
 }
 
 void check_same_rows(const Vectors& base, const Vectors& queries) {
@@ -50,21 +54,22 @@ void check_same_rows(const Vectors& base, const Vectors& queries) {
 void check_values(const Vectors& vectors, Metric metric, Session& session) {
   const ValueFaults faults = find_value_faults(vectors.matrix(), metric, session.run());
   if (const auto& place = faults.first_nonfinite) {
-    require(session.options.allow_nonfinite, Fault::invalid_data, vectors.name, ": row ", place->row, ", column ",
-            place->col, " is ", place->value, "; allowed: finite values (", faults.nonfinite_rows,
-            faults.nonfinite_rows == 1 ? " row has" : " rows have",
+    require(session.options.allow_nonfinite, Fault::invalid_data, vectors.name, ": row ",
+            place->row, ", column ", place->col, " is ", place->value, "; allowed: finite values (",
+            faults.nonfinite_rows, faults.nonfinite_rows == 1 ? " row has" : " rows have",
             " others; --allow-nonfinite takes them as farthest)");
     session.note(vectors.name + ": " + format_count(faults.nonfinite_rows) +
                  " rows with NaN or infinity count as farthest");
   }
   session.record.more["nonfinite_rows"][vectors.name] = faults.nonfinite_rows;
   if (const auto& place = faults.first_negative) {
-    fail(Fault::invalid_data, vectors.name, ": row ", place->row, ", column ", place->col, " is ", place->value,
-         "; allowed under ", name_of(metric), ": values >= 0");
+    fail(Fault::invalid_data, vectors.name, ": row ", place->row, ", column ", place->col, " is ",
+         place->value, "; allowed under ", name_of(metric), ": values >= 0");
   }
   if (const auto& row = faults.first_zero_row) {
-    session.note(vectors.name + ": " + format_count(faults.zero_rows) + " zero rows, the first is row " +
-                 std::to_string(*row) + ": under cosine they count as farthest");
+    session.note(vectors.name + ": " + format_count(faults.zero_rows) +
+                 " zero rows, the first is row " + std::to_string(*row) +
+                 ": under cosine they count as farthest");
     session.record.more["zero_rows"][vectors.name] = faults.zero_rows;
   }
 }
@@ -73,9 +78,10 @@ ImageSize image_size(const std::string& option, const Vectors& vectors) {
   ImageSize image{vectors.data.image_height(), vectors.data.image_width()};
   if (option.empty()) return image;
   std::tie(image.height, image.width) = parse_image_size(option);
-  require(std::int64_t{image.height} * image.width == vectors.matrix().cols, Fault::invalid_argument, "--image ",
-          option, " needs rows of ", std::int64_t{image.height} * image.width, " values, those of ", vectors.name,
-          " have ", vectors.matrix().cols);
+  require(std::int64_t{image.height} * image.width == vectors.matrix().cols,
+          Fault::invalid_argument, "--image ", option, " needs rows of ",
+          std::int64_t{image.height} * image.width, " values, those of ", vectors.name, " have ",
+          vectors.matrix().cols);
   return image;
 }
 

@@ -34,12 +34,13 @@ void check_metric(const Vectors& vectors, Metric metric);
 /// Throws Error: invalid_argument unless dimensions and element types agree.
 void check_same_rows(const Vectors& base, const Vectors& queries);
 
-/// Refuses NaN, infinity and (chi2, hellinger) negative values, by row and column; or counts rows with NaN or
-/// infinity with --allow-nonfinite. Names zero rows under cosine. Throws Error: invalid_data.
+/// Refuses NaN, infinity and (chi2, hellinger) negative values, by row and column; or counts rows
+/// with NaN or infinity with --allow-nonfinite. Names zero rows under cosine. Throws Error:
+/// invalid_data.
 void check_values(const Vectors& vectors, Metric metric, Session& session);
 
-/// --image, or what the file says of its images, or 0, 0. Throws Error: invalid_argument if it does not
-/// multiply to the dimension of a row.
+/// --image, or what the file says of its images, or 0, 0. Throws Error: invalid_argument if it does
+/// not multiply to the dimension of a row.
 struct ImageSize {
   int height = 0;
   int width = 0;

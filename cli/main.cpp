@@ -40,8 +40,11 @@ std::string quote_arguments(int argc, char** argv) {
   std::string line = "gigaknn";
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    const bool plain = !argument.empty() && argument.find_first_not_of(
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") == std::string::npos;
+    const bool plain =
+        !argument.empty() &&
+        argument.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") ==
+            std::string::npos;
     line += ' ';
     if (plain) {
       line += argument;
@@ -66,14 +69,17 @@ void add_commands(CLI::App& app, Request& request) {
   add_info_command(app, request);
   add_check_command(app, request);
   add_report_command(app, request);
-  app.footer("Exit codes: 0 done; 2 usage or budget; 3 data, disk or device; 4 recall asked and missed; 130 Ctrl-C.\n"
-             "gigaknn COMMAND --help explains a command, with examples.");
+  app.footer(
+      "Exit codes: 0 done; 2 usage or budget; 3 data, disk or device; 4 recall asked and missed; "
+      "130 Ctrl-C.\n"
+      "gigaknn COMMAND --help explains a command, with examples.");
 }
 
 /// The command whose arguments were wrong, for the hint: "gigaknn graph --help".
 std::string help_hint(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
-  return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") + "--help";
+  return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") +
+         "--help";
 }
 
 int run_command(int argc, char** argv) {
@@ -95,7 +101,7 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace gigaknn::cli;
-  now_s();                      // time counts from here
+  now_s();  // time counts from here
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
   try {
     return run_command(argc, argv);

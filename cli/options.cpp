@@ -23,21 +23,26 @@ std::string metric_names() {
 
 void CommonOptions::check() const {
   metric_of(metric);
-  require(method == "auto" || method == "exact", Fault::invalid_argument, "unknown method '", method,
-          "'; allowed: auto exact");
+  require(method == "auto" || method == "exact", Fault::invalid_argument, "unknown method '",
+          method, "'; allowed: auto exact");
   const std::vector<std::string> known = devices();
   std::string names;
   for (const std::string& name : known) names += ' ' + name;
-  require(std::find(known.begin(), known.end(), device) != known.end(), Fault::device, "no device '",
-          device, "' in this build; allowed:", names);
-  require(threads >= 0, Fault::invalid_argument, "--threads must be >= 0 (0: all allowed), got ", threads);
+  require(std::find(known.begin(), known.end(), device) != known.end(), Fault::device,
+          "no device '", device, "' in this build; allowed:", names);
+  require(threads >= 0, Fault::invalid_argument, "--threads must be >= 0 (0: all allowed), got ",
+          threads);
   memory_bytes();
   if (!device_memory.empty()) parse_size(device_memory);
 }
 
-std::size_t CommonOptions::memory_bytes() const { return memory.empty() ? 0 : parse_size(memory); }
+std::size_t CommonOptions::memory_bytes() const {
+  return memory.empty() ? 0 : parse_size(memory);
+}
 
-int CommonOptions::thread_count() const { return threads > 0 ? threads : available_threads(); }
+int CommonOptions::thread_count() const {
+  return threads > 0 ? threads : available_threads();
+}
 
 void add_metric_option(CLI::App& app, CommonOptions& options) {
   app.add_option("--metric", options.metric, "one of: " + metric_names())->capture_default_str();
@@ -54,11 +59,14 @@ void add_run_options(CLI::App& app, CommonOptions& options) {
 void add_engine_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--method", options.method, "auto or exact")->capture_default_str();
   app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
-  app.add_option("--device-memory", options.device_memory, "memory budget of each device other than the host");
+  app.add_option("--device-memory", options.device_memory,
+                 "memory budget of each device other than the host");
   app.add_flag("--allow-nonfinite", options.allow_nonfinite,
                "rows with NaN or infinity count as farthest instead of being refused");
 }
 
-void add_examples(CLI::App& app, const std::string& examples) { app.footer("Examples:\n" + examples); }
+void add_examples(CLI::App& app, const std::string& examples) {
+  app.footer("Examples:\n" + examples);
+}
 
 }  // namespace gigaknn::cli

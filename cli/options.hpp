@@ -14,13 +14,13 @@
 namespace gigaknn::cli {
 
 /// Exit codes, the same for every command.
-inline constexpr int exit_usage = 2;      ///< usage or budget
-inline constexpr int exit_data = 3;       ///< data, disk or device
-inline constexpr int exit_recall = 4;     ///< recall asked and missed
+inline constexpr int exit_usage = 2;  ///< usage or budget
+inline constexpr int exit_data = 3;  ///< data, disk or device
+inline constexpr int exit_recall = 4;  ///< recall asked and missed
 inline constexpr int exit_cancelled = 130;  ///< Ctrl-C
 
-/// What the arguments asked for. `run` is set by the parser and called by main once all is parsed; it
-/// returns the exit code and throws Error.
+/// What the arguments asked for. `run` is set by the parser and called by main once all is parsed;
+/// it returns the exit code and throws Error.
 struct Request {
   std::string command_line;
   std::function<int()> run;

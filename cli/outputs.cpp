@@ -16,9 +16,8 @@ std::size_t check_output(const std::filesystem::path& path, std::size_t bytes) {
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return 0;
   const std::size_t free_bytes = std::size_t{disk.f_bavail} * disk.f_frsize;
-  require(bytes <= free_bytes, Fault::io, path.string(), ": disk full: needs ",
-          format_bytes(bytes), ", the folder ", folder.string(), " has ",
-          format_bytes(free_bytes), " free");
+  require(bytes <= free_bytes, Fault::io, path.string(), ": disk full: needs ", format_bytes(bytes),
+          ", the folder ", folder.string(), " has ", format_bytes(free_bytes), " free");
   return free_bytes;
 }
 

@@ -19,7 +19,8 @@ std::string task_of(const Json& record) {
   const std::string k = std::to_string(record.value("k", std::int64_t{0}));
   if (record.contains("radius")) return "all rows within a radius";
   if (record.contains("queries")) {
-    return k + " nearest rows of " + format_count(record["queries"].get<std::int64_t>()) + " queries";
+    return k + " nearest rows of " + format_count(record["queries"].get<std::int64_t>()) +
+           " queries";
   }
   return k + "-NN graph";
 }
@@ -90,7 +91,8 @@ void describe_recall(const std::vector<Json>& records, ReportData& data) {
 std::string summary_of(const std::vector<Json>& records) {
   std::string summary;
   for (const Json& record : records) {
-    const double seconds = seconds_of(record, "prepare").value_or(0) + seconds_of(record, "compute").value_or(0);
+    const double seconds =
+        seconds_of(record, "prepare").value_or(0) + seconds_of(record, "compute").value_or(0);
     if (seconds <= 0) continue;
     summary += (summary.empty() ? "" : "; ") + task_of(record) + " in " + format_seconds(seconds);
   }
@@ -129,7 +131,8 @@ void add_gallery(const Page& page, std::uint64_t seed, ReportData& data) {
 ReportData data_of(const Page& page, std::uint64_t seed) {
   ReportData data;
   const Neighbors* main = page.graph ? &page.graph->lists : page.results;
-  const std::string what = page.graph ? std::to_string(main->k) + "-NN graph" : "Nearest neighbours";
+  const std::string what =
+      page.graph ? std::to_string(main->k) + "-NN graph" : "Nearest neighbours";
   data.title = what + " of " + std::filesystem::path(page.base_name).filename().string();
   ReportInput input{page.base_name, page.base.rows, page.base.cols, page.base.dtype, {}, {}};
   if (page.results && !page.graph) {
@@ -169,18 +172,20 @@ nlohmann::ordered_json finished_record(Session& session) {
 
 void report_verification(Session& session) {
   const Verification& found = *session.record.verification;
-  require(found.different == 0, Fault::device, "verification failed: ", found.different, " of ", found.entries,
+  require(found.different == 0, Fault::device, "verification failed: ", found.different, " of ",
+          found.entries,
           " entries differ from an independent float64 scan; please report this as a bug");
-  session.say("  verified " + format_count(found.rows) + " rows against an independent float64 scan: all " +
-              format_count(found.entries) + " entries agree");
+  session.say("  verified " + format_count(found.rows) +
+              " rows against an independent float64 scan: all " + format_count(found.entries) +
+              " entries agree");
 }
 
 void say_summary(Session& session, const std::filesystem::path& output) {
   const Seconds& seconds = session.record.seconds;
-  session.say("wrote " + output.string() + " (" + format_bytes(std::filesystem::file_size(output)) + ") in " +
-              format_seconds(now_s()) + ": load " + format_seconds(seconds.load) + ", prepare " +
-              format_seconds(seconds.prepare) + ", compute " + format_seconds(seconds.compute) + "; peak memory " +
-              format_bytes(peak_bytes()));
+  session.say("wrote " + output.string() + " (" + format_bytes(std::filesystem::file_size(output)) +
+              ") in " + format_seconds(now_s()) + ": load " + format_seconds(seconds.load) +
+              ", prepare " + format_seconds(seconds.prepare) + ", compute " +
+              format_seconds(seconds.compute) + "; peak memory " + format_bytes(peak_bytes()));
 }
 
 }  // namespace gigaknn::cli

@@ -26,7 +26,8 @@ struct Page {
   const Neighbors* results = nullptr;  ///< of the queries
   std::vector<Path> paths;
   ImageSize image;
-  std::vector<nlohmann::ordered_json> records;  ///< what commands said of themselves, the main one first
+  std::vector<nlohmann::ordered_json>
+      records;  ///< what commands said of themselves, the main one first
 };
 
 /// Throws Error: corrupt_file, with `name`, unless a page can show this record.

@@ -26,7 +26,8 @@ void print_path(const PathOptions& options, const Path& path) {
                 static_cast<long long>(options.to), options.directed ? " along the lists" : "");
     return;
   }
-  std::printf("%zu steps, the largest %.9g\n", path.steps.size(), static_cast<double>(path.largest_step));
+  std::printf("%zu steps, the largest %.9g\n", path.steps.size(),
+              static_cast<double>(path.largest_step));
   for (std::size_t i = 0; i < path.rows.size(); ++i) {
     std::printf("%lld", static_cast<long long>(value_of(path.rows[i])));
     if (i > 0) std::printf("\t%.9g", static_cast<double>(path.steps[i - 1]));
@@ -50,8 +51,8 @@ int run_path(const PathOptions& options, const std::string& command_line) {
   check_output(options.json, 0);
   const KnnGraph graph = load_graph(options.graph);
   for (const std::int64_t row : {options.from, options.to}) {
-    require(row >= 0 && row < graph.lists.queries, Fault::invalid_argument, options.graph.string(), ": no row ",
-            row, "; allowed: 0 to ", graph.lists.queries - 1);
+    require(row >= 0 && row < graph.lists.queries, Fault::invalid_argument, options.graph.string(),
+            ": no row ", row, "; allowed: 0 to ", graph.lists.queries - 1);
   }
   const Path path = smooth_path(graph, RowId{options.from}, RowId{options.to}, options.directed);
   print_path(options, path);
@@ -75,16 +76,19 @@ int run_path(const PathOptions& options, const std::string& command_line) {
 
 void add_path_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<PathOptions>();
-  CLI::App* command = app.add_subcommand("path", "find the path in a graph whose largest step is smallest");
+  CLI::App* command =
+      app.add_subcommand("path", "find the path in a graph whose largest step is smallest");
   command->add_option("GRAPH", options->graph, "a .knng file")->required();
   command->add_option("--from", options->from, "the row it starts at")->required();
   command->add_option("--to", options->to, "the row it ends at")->required();
-  command->add_flag("--directed", options->directed, "follow lists only; else edges count both ways");
+  command->add_flag("--directed", options->directed,
+                    "follow lists only; else edges count both ways");
   command->add_option("--json", options->json, "write the path to this JSON file too");
   add_examples(*command,
                "  gigaknn path base.knng --from 12 --to 3456\n"
                "  gigaknn path base.knng --from 12 --to 3456 --directed --json path.json\n"
-               "Printed: a row a line, and the distance of the step to it. Equal largest steps: fewest steps.");
+               "Printed: a row a line, and the distance of the step to it. Equal largest steps: "
+               "fewest steps.");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_path(*options, request.command_line); };
   });

@@ -24,14 +24,15 @@ std::size_t bytes_needed(const Plan& plan, Session& session) {
          plan.result_bytes;
 }
 
-/// Rows of the base and of the queries that one timing looks at: an eighth at the most, so that it costs
-/// little beside the work, and no more than what takes a fraction of a second.
+/// Rows of the base and of the queries that one timing looks at: an eighth at the most, so that it
+/// costs little beside the work, and no more than what takes a fraction of a second.
 constexpr std::int64_t smallest_slice = 512;
 constexpr std::int64_t largest_slice = 16384;
 constexpr std::int64_t timed_queries = 128;
 
-/// Seconds the work will take, from a timing of a slice; 0 where it is too short to be worth one. Rather too
-/// many: in a slice the k nearest are a larger share of the rows, so a filter lets more of them through.
+/// Seconds the work will take, from a timing of a slice; 0 where it is too short to be worth one.
+/// Rather too many: in a slice the k nearest are a larger share of the rows, so a filter lets more
+/// of them through.
 double estimate_seconds(const Plan& plan, Session& session) {
   const std::int64_t slice = std::min(plan.base.rows / 8, largest_slice);
   if (slice < smallest_slice) return 0;
@@ -51,7 +52,8 @@ double estimate_seconds(const Plan& plan, Session& session) {
   index->search(plan.queries.slice(0, queries), std::min(plan.k, slice), run);
   const double searched_s = now_s();
   const double times_rows = static_cast<double>(plan.base.rows) / static_cast<double>(slice);
-  const double times_queries = static_cast<double>(plan.queries.rows) / static_cast<double>(queries);
+  const double times_queries =
+      static_cast<double>(plan.queries.rows) / static_cast<double>(queries);
   const double share = plan.self ? 0.5 : 1;  // each pair of a graph is looked at once
   // A preparation of a slice is mostly what does not grow with the rows: it is not scaled.
   return prepared_s - start_s + (searched_s - prepared_s) * times_rows * times_queries * share;
@@ -64,7 +66,8 @@ void require_room_for_answer(const Plan& plan, Session& session) {
   const std::size_t budget = session.options.memory_bytes();
   const std::size_t least = session.held_bytes() + plan.result_bytes + smallest_work_bytes;
   require(budget == 0 || budget >= least, Fault::out_of_memory, "--memory ", session.options.memory,
-          " is too small; the smallest that would do is ", least, " bytes (", format_bytes(least), ")");
+          " is too small; the smallest that would do is ", least, " bytes (", format_bytes(least),
+          ")");
 }
 
 std::string memory_line(const Plan& plan, Session& session) {
@@ -82,8 +85,8 @@ void check_and_print_plan(const Plan& plan, Session& session) {
   for (const PlannedFile& file : plan.files) {
     if (file.path.empty()) continue;
     const std::size_t free_bytes = check_output(file.path, file.bytes);
-    disk_lines.push_back("  disk     " + format_bytes(file.bytes) + " for " +
-                         file.path.string() + ", " + format_bytes(free_bytes) + " free");
+    disk_lines.push_back("  disk     " + format_bytes(file.bytes) + " for " + file.path.string() +
+                         ", " + format_bytes(free_bytes) + " free");
   }
   require_room_for_answer(plan, session);
   const std::size_t needed = bytes_needed(plan, session);
@@ -99,7 +102,8 @@ void check_and_print_plan(const Plan& plan, Session& session) {
   for (const std::string& line : disk_lines) session.say(line);
   const double estimate_s = estimate_seconds(plan, session);
   session.watch.check();
-  session.say("  time     " + (estimate_s < 1 ? "about a second" : "up to about " + format_seconds(estimate_s)));
+  session.say("  time     " +
+              (estimate_s < 1 ? "about a second" : "up to about " + format_seconds(estimate_s)));
 }
 
 }  // namespace gigaknn::cli

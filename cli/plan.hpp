@@ -21,9 +21,9 @@ struct PlannedFile {
 
 /// An exact search of `queries` rows (a graph: of the base with itself).
 struct Plan {
-  std::string title;           ///< "exact 15-NN graph of 60,000 x 784 u8 rows, metric l2"
+  std::string title;  ///< "exact 15-NN graph of 60,000 x 784 u8 rows, metric l2"
   MatrixRef base;
-  MatrixRef queries;           ///< the base again for a graph
+  MatrixRef queries;  ///< the base again for a graph
   Metric metric = Metric::l2;
   std::int64_t k = 10;
   bool self = false;
@@ -31,8 +31,9 @@ struct Plan {
   std::vector<PlannedFile> files;
 };
 
-/// Checks that the files can be written, fills `record.planned_bytes`, and prints the plan unless --quiet.
-/// Throws Error: io (folder, disk). The estimate of time comes from a short search of a slice.
+/// Checks that the files can be written, fills `record.planned_bytes`, and prints the plan unless
+/// --quiet. Throws Error: io (folder, disk). The estimate of time comes from a short search of a
+/// slice.
 void check_and_print_plan(const Plan& plan, Session& session);
 
 }  // namespace gigaknn::cli

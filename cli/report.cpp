@@ -49,25 +49,28 @@ std::vector<Path> find_paths(const KnnGraph& graph, const ReportOptions& options
   return paths;
 }
 
-void require_same_rows(const Neighbors& lists, const Vectors& vectors, const std::filesystem::path& path) {
-  require(lists.queries == vectors.matrix().rows, Fault::invalid_argument, path.string(), ": lists of ",
-          lists.queries, " rows, but ", vectors.name, " has ", vectors.matrix().rows);
+void require_same_rows(const Neighbors& lists, const Vectors& vectors,
+                       const std::filesystem::path& path) {
+  require(lists.queries == vectors.matrix().rows, Fault::invalid_argument, path.string(),
+          ": lists of ", lists.queries, " rows, but ", vectors.name, " has ",
+          vectors.matrix().rows);
 }
 
 /// Ids of a results file come from anywhere: the page looks rows up by them.
 void require_ids_below(const Neighbors& lists, std::int64_t n, const std::filesystem::path& path) {
   for (const RowId id : lists.ids) {
-    require(id == no_row || (value_of(id) >= 0 && value_of(id) < n), Fault::corrupt_file, path.string(), ": id ",
-            value_of(id), " is no row of the base; allowed: 0 to ", n - 1);
+    require(id == no_row || (value_of(id) >= 0 && value_of(id) < n), Fault::corrupt_file,
+            path.string(), ": id ", value_of(id), " is no row of the base; allowed: 0 to ", n - 1);
   }
 }
 
 void check_arguments(const ReportOptions& options) {
   require(!options.graph.empty() || !options.results.empty(), Fault::invalid_argument,
           "report needs --graph or --results");
-  require(options.results.empty() || !options.queries.empty() || is_hdf5(options.base), Fault::invalid_argument,
-          "--results needs the --queries they answer");
-  require(options.paths.empty() || !options.graph.empty(), Fault::invalid_argument, "--path needs --graph");
+  require(options.results.empty() || !options.queries.empty() || is_hdf5(options.base),
+          Fault::invalid_argument, "--results needs the --queries they answer");
+  require(options.paths.empty() || !options.graph.empty(), Fault::invalid_argument,
+          "--path needs --graph");
   check_output(options.output, 0);
 }
 
@@ -113,17 +116,22 @@ void add_report_command(CLI::App& app, Request& request) {
   command->add_option("--queries", options->queries, "what was searched for");
   command->add_option("--results", options->results, "ids found for the queries");
   command->add_option("--distances", options->distances, "distances of the results");
-  command->add_option("--path", options->paths, "A:B, show the path from row A to row B; may be repeated");
+  command->add_option("--path", options->paths,
+                      "A:B, show the path from row A to row B; may be repeated");
   command->add_option("--image", options->image, "rows are images, HEIGHTxWIDTH");
-  command->add_option("--json-in", options->records, "what --json of a command wrote: times, memory; the first is the main one");
+  command->add_option("--json-in", options->records,
+                      "what --json of a command wrote: times, memory; the first is the main one");
   command->add_option("--seed", options->seed, "which rows are shown")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "print nothing but errors");
   command->add_option("-o,--output", options->output, "the page, OUT.html")->required();
   add_examples(*command,
                "  gigaknn report --graph base.knng --base base.fbin -o base.html\n"
-               "  gigaknn report --graph f.knng --base f.u8bin --queries q.u8bin --results ids.ibin --distances d.fbin \\\n"
-               "      --path 12:0 --path 1:16 --image 28x28 --json-in graph.json --json-in search.json -o report.html");
-  command->callback([options, &request] { request.run = [options] { return run_report(*options); }; });
+               "  gigaknn report --graph f.knng --base f.u8bin --queries q.u8bin --results "
+               "ids.ibin --distances d.fbin \\\n"
+               "      --path 12:0 --path 1:16 --image 28x28 --json-in graph.json --json-in "
+               "search.json -o report.html");
+  command->callback(
+      [options, &request] { request.run = [options] { return run_report(*options); }; });
 }
 
 }  // namespace gigaknn::cli

@@ -17,17 +17,18 @@
 namespace gigaknn::cli {
 namespace {
 
-constexpr std::array<std::string_view, 6> id_suffixes = {".ibin", ".npy", ".ivecs", ".gtbin", ".h5", ".hdf5"};
+constexpr std::array<std::string_view, 6> id_suffixes = {".ibin",  ".npy", ".ivecs",
+                                                         ".gtbin", ".h5",  ".hdf5"};
 constexpr std::array<std::string_view, 3> distance_suffixes = {".fbin", ".npy", ".fvecs"};
 
 template <std::size_t count>
-void require_suffix(const std::filesystem::path& path, const std::array<std::string_view, count>& allowed,
-                    std::string_view what) {
+void require_suffix(const std::filesystem::path& path,
+                    const std::array<std::string_view, count>& allowed, std::string_view what) {
   const std::string suffix = path.extension().string();
   std::string list;
   for (const std::string_view name : allowed) list += ' ' + std::string(name);
-  require(std::find(allowed.begin(), allowed.end(), suffix) != allowed.end(), Fault::invalid_argument,
-          path.string(), ": no format for ", what, "; allowed:", list);
+  require(std::find(allowed.begin(), allowed.end(), suffix) != allowed.end(),
+          Fault::invalid_argument, path.string(), ": no format for ", what, "; allowed:", list);
 }
 
 std::optional<std::filesystem::path> given(const std::filesystem::path& path) {
@@ -58,7 +59,8 @@ void check_ids_fit(const ResultFiles& files, std::int64_t n) {
 
 std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {
   constexpr std::size_t header_bytes = 4096;  // of any format
-  const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids) || files.ids.extension() == ".gtbin";
+  const bool wide =
+      files.ids.extension() == ".npy" || is_hdf5(files.ids) || files.ids.extension() == ".gtbin";
   return static_cast<std::size_t>(queries * k) * (wide ? 8 : 4) + header_bytes +
          (is_hdf5(files.ids) ? static_cast<std::size_t>(queries * k) * sizeof(float) : 0);
 }
@@ -76,8 +78,8 @@ void write_results(const ResultFiles& files, const Neighbors& results) {
 }
 
 bool is_truth(const std::filesystem::path& path) {
-  return std::filesystem::is_regular_file(path) && !find_format(path) && path.extension() != ".txt" &&
-         path.extension() != ".list";
+  return std::filesystem::is_regular_file(path) && !find_format(path) &&
+         path.extension() != ".txt" && path.extension() != ".list";
 }
 
 Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances) {

@@ -29,8 +29,9 @@ void write_results(const ResultFiles& files, const Neighbors& results);
 /// True for a file whose name is no vector format's: big-ann's ground truths, told by their size.
 bool is_truth(const std::filesystem::path& path);
 
-/// Ids, and distances where the file or `distances` (may be empty) has them, else that vector is empty: from what
-/// search writes, .ivecs, big-ann ground truth, a graph, or HDF5. Throws Error: io, corrupt_file, unsupported.
+/// Ids, and distances where the file or `distances` (may be empty) has them, else that vector is
+/// empty: from what search writes, .ivecs, big-ann ground truth, a graph, or HDF5. Throws Error:
+/// io, corrupt_file, unsupported.
 Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances);
 
 }  // namespace gigaknn::cli

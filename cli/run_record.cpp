@@ -33,11 +33,21 @@ Recall exact_recall(std::int64_t k, const std::optional<Verification>& verificat
 nlohmann::ordered_json json_of(const RunRecord& record) {
   const Seconds& seconds = record.seconds;
   nlohmann::ordered_json json = {
-      {"version", version()},       {"commit", commit()},         {"command", record.command},
-      {"n", record.n},              {"d", record.d},              {"k", record.k},
-      {"dtype", record.dtype},      {"metric", record.metric},    {"method", record.method},
-      {"device", record.device},    {"isa", record.isa},          {"threads", record.threads},
-      {"seed", record.seed},        {"exact", record.exact},      {"filter", record.filter},
+      {"version", version()},
+      {"commit", commit()},
+      {"command", record.command},
+      {"n", record.n},
+      {"d", record.d},
+      {"k", record.k},
+      {"dtype", record.dtype},
+      {"metric", record.metric},
+      {"method", record.method},
+      {"device", record.device},
+      {"isa", record.isa},
+      {"threads", record.threads},
+      {"seed", record.seed},
+      {"exact", record.exact},
+      {"filter", record.filter},
       {"seconds",
        {{"load", seconds.load},
         {"prepare", seconds.prepare},
@@ -70,7 +80,8 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
   RunRecord finished = record;
   finished.seconds.total = now_s();
   // A command line may hold bytes that are no UTF-8 (file names): they are replaced, not refused.
-  write_text_file(path, json_of(finished).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_text_file(
+      path, json_of(finished).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace gigaknn::cli

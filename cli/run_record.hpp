@@ -1,6 +1,7 @@
 // What one command did, on what, how fast: the JSON that --json writes and the report reads.
 //
-//   {"version", "commit", "command", "n", "d", "k", "dtype", "metric", "method", "device", "isa", "threads",
+//   {"version", "commit", "command", "n", "d", "k", "dtype", "metric", "method", "device", "isa",
+//   "threads",
 //    "seed", "exact", "filter",
 //    "seconds": {"load", "prepare", "compute", "evaluate", "write", "total"},
 //    "recall": {"at", "value", "low", "high", "sampled"},

@@ -1,5 +1,5 @@
-// gigaknn search: BASE [n, d] + queries [q, d] -> check values -> plan -> prepare -> search -> verify a sample ->
-// ids [q, k], distances [q, k] (or all rows within a radius), JSON, report
+// gigaknn search: BASE [n, d] + queries [q, d] -> check values -> plan -> prepare -> search ->
+// verify a sample -> ids [q, k], distances [q, k] (or all rows within a radius), JSON, report
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -31,16 +31,19 @@ struct SearchOptions {
 
 void check_arguments(const SearchOptions& options) {
   require(options.radius || options.k, Fault::invalid_argument, "search needs -k or --radius");
-  require(!options.k || *options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", *options.k);
+  require(!options.k || *options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ",
+          *options.k);
   require(!options.radius || std::isfinite(*options.radius), Fault::invalid_argument,
           "--radius must be a finite number");
-  require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ", options.verify);
-  require(!options.radius || (options.verify == 0 && options.report.empty()), Fault::invalid_argument,
-          "--verify and --report need -k, not --radius");
+  require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
+          options.verify);
+  require(!options.radius || (options.verify == 0 && options.report.empty()),
+          Fault::invalid_argument, "--verify and --report need -k, not --radius");
   require(!options.queries.empty() || is_hdf5(options.base), Fault::invalid_argument,
           "--queries is needed unless BASE is a HDF5 file with a data set 'test'");
   check_result_names(options.output, options.radius.has_value());
-  for (const auto& path : {options.output.ids, options.output.distances, options.common.json, options.report}) {
+  for (const auto& path :
+       {options.output.ids, options.output.distances, options.common.json, options.report}) {
     check_output(path, 0);
   }
 }
@@ -49,9 +52,9 @@ std::string title_of(const SearchOptions& options, const Vectors& base, const Ve
                      const RunRecord& record) {
   const std::string what = options.radius ? "all rows within " + join_text(*options.radius)
                                           : std::to_string(record.k) + " nearest rows, exact,";
-  return what + " of " + format_count(queries.matrix().rows) + " queries of " + queries.name + " in " + base.name +
-         ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype + ", metric " +
-         record.metric;
+  return what + " of " + format_count(queries.matrix().rows) + " queries of " + queries.name +
+         " in " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) +
+         ", " + record.dtype + ", metric " + record.metric;
 }
 
 Plan plan_search(const SearchOptions& options, const Vectors& base, const Vectors& queries,
@@ -69,8 +72,8 @@ Plan plan_search(const SearchOptions& options, const Vectors& base, const Vector
   return plan;
 }
 
-std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base, const Vectors& queries,
-                               Session& session) {
+std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base,
+                               const Vectors& queries, Session& session) {
   FlatParams params;
   params.metric = metric_of(options.common.metric);
   params.device = options.common.device;
@@ -82,7 +85,8 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
 }
 
 /// The k nearest rows, verified, written and shown.
-void search_nearest(const SearchOptions& options, const Vectors& base, const Vectors& queries, Session& session) {
+void search_nearest(const SearchOptions& options, const Vectors& base, const Vectors& queries,
+                    Session& session) {
   RunRecord& record = session.record;
   const auto index = prepare(options, base, queries, session);
   const Neighbors results = session.timed("search", record.seconds.compute, [&] {
@@ -90,8 +94,8 @@ void search_nearest(const SearchOptions& options, const Vectors& base, const Vec
   });
   if (options.verify > 0) {
     record.verification = session.timed("verify", record.seconds.evaluate, [&] {
-      return verify_sample(results, queries.matrix(), base.matrix(), index->metric(), false, options.verify,
-                           options.common.seed, session.run());
+      return verify_sample(results, queries.matrix(), base.matrix(), index->metric(), false,
+                           options.verify, options.common.seed, session.run());
     });
     report_verification(session);
   }
@@ -106,10 +110,12 @@ void search_nearest(const SearchOptions& options, const Vectors& base, const Vec
   page.queries = queries.matrix();
   page.results = &results;
   page.image = image_size(options.image, base);
-  session.timed("report", record.seconds.evaluate, [&] { write_page(page, session.options.seed, options.report); });
+  session.timed("report", record.seconds.evaluate,
+                [&] { write_page(page, session.options.seed, options.report); });
 }
 
-void search_within(const SearchOptions& options, const Vectors& base, const Vectors& queries, Session& session) {
+void search_within(const SearchOptions& options, const Vectors& base, const Vectors& queries,
+                   Session& session) {
   RunRecord& record = session.record;
   const auto index = prepare(options, base, queries, session);
   const RadiusNeighbors results = session.timed("search", record.seconds.compute, [&] {
@@ -118,8 +124,10 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
   record.recall = exact_recall(0, std::nullopt);
   record.more["radius"] = *options.radius;
   record.more["found"] = results.ids.size();
-  session.say("  found    " + format_count(static_cast<std::int64_t>(results.ids.size())) + " rows within the radius");
-  session.timed("write", record.seconds.write, [&] { write_radius_neighbors(results, options.output.ids); });
+  session.say("  found    " + format_count(static_cast<std::int64_t>(results.ids.size())) +
+              " rows within the radius");
+  session.timed("write", record.seconds.write,
+                [&] { write_radius_neighbors(results, options.output.ids); });
 }
 
 int run_search(const SearchOptions& options, const std::string& command_line) {
@@ -135,8 +143,8 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   describe_base(record, base.matrix());
   record.k = options.k.value_or(0);
   record.more["queries"] = queries.matrix().rows;
-  require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n, " in ", base.name,
-          ", got ", record.k);
+  require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n,
+          " in ", base.name, ", got ", record.k);
   check_same_rows(base, queries);
   check_ids_fit(options.output, record.n);
   const Metric metric = metric_of(options.common.metric);
@@ -159,22 +167,36 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
 
 void add_search_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<SearchOptions>();
-  CLI::App* command = app.add_subcommand("search", "find the nearest rows of a base for each query, exactly");
-  command->add_option("BASE", options->base, "vectors searched in: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz), .h5 (train), or a folder of shards")
+  CLI::App* command =
+      app.add_subcommand("search", "find the nearest rows of a base for each query, exactly");
+  command
+      ->add_option("BASE", options->base,
+                   "vectors searched in: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz), "
+                   ".h5 (train), or a folder of shards")
       ->required();
-  command->add_option("--queries", options->queries, "vectors searched for, same type and dimension (default: 'test' of a HDF5 base)");
+  command->add_option(
+      "--queries", options->queries,
+      "vectors searched for, same type and dimension (default: 'test' of a HDF5 base)");
   CLI::Option* k = command->add_option("-k", options->k, "neighbours of each query, from 1 to n");
-  CLI::Option* radius = command->add_option("--radius", options->radius, "instead of -k: all rows at most this far (inner_product: of at least this product)");
+  CLI::Option* radius = command->add_option(
+      "--radius", options->radius,
+      "instead of -k: all rows at most this far (inner_product: of at least this product)");
   k->excludes(radius);
-  command->add_option("-o,--output", options->output.ids, "ids: .ibin (i32), .npy (i64), .ivecs; .h5 with distances; any name for --radius (big-ann range format)")
+  command
+      ->add_option("-o,--output", options->output.ids,
+                   "ids: .ibin (i32), .npy (i64), .ivecs; .h5 with distances; any name for "
+                   "--radius (big-ann range format)")
       ->required();
   command->add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");
   add_metric_option(*command, options->common);
   add_engine_options(*command, options->common);
   add_run_options(*command, options->common);
-  command->add_option("--verify", options->verify, "compare this many queries with an independent float64 scan");
-  command->add_option("--report", options->report, "write a report for a browser to this HTML file");
-  command->add_option("--image", options->image, "rows are images, HEIGHTxWIDTH: shown in the report");
+  command->add_option("--verify", options->verify,
+                      "compare this many queries with an independent float64 scan");
+  command->add_option("--report", options->report,
+                      "write a report for a browser to this HTML file");
+  command->add_option("--image", options->image,
+                      "rows are images, HEIGHTxWIDTH: shown in the report");
   add_examples(*command,
                "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
                "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"

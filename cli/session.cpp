@@ -10,7 +10,8 @@ Run Session::run() {
   Run run;
   run.threads = options.thread_count();
   run.progress = &watch.progress();
-  // A budget below what the inputs hold leaves one byte, which the call refuses; 0 would mean no budget.
+  // A budget below what the inputs hold leaves one byte, which the call refuses; 0 would mean no
+  // budget.
   if (const std::size_t budget = options.memory_bytes(); budget > 0) {
     run.memory_bytes = budget > held_bytes_ ? budget - held_bytes_ : 1;
   }

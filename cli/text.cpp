@@ -45,15 +45,17 @@ std::size_t parse_size(std::string_view text) {
   std::string unit(end, text.data() + text.size());
   while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
   const double bytes = error == std::errc{} ? number * bytes_of_unit(unit) : 0;
-  require(std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62, Fault::invalid_argument, "'", text,
-          "' is no size; allowed: a number of bytes from 1 to 2^62, or with a unit: 8GiB, 500MB, 1e9");
+  require(
+      std::isfinite(bytes) && bytes >= 1 && bytes < 0x1p62, Fault::invalid_argument, "'", text,
+      "' is no size; allowed: a number of bytes from 1 to 2^62, or with a unit: 8GiB, 500MB, 1e9");
   return static_cast<std::size_t>(bytes);
 }
 
 std::pair<int, int> parse_image_size(std::string_view text) {
   const std::size_t cross = text.find('x');
   std::int64_t height = 0, width = 0;
-  const bool sound = cross != std::string_view::npos && parse_whole(text.substr(0, cross), height) &&
+  const bool sound = cross != std::string_view::npos &&
+                     parse_whole(text.substr(0, cross), height) &&
                      parse_whole(text.substr(cross + 1), width) && height >= 1 && width >= 1 &&
                      height <= 65536 && width <= 65536;
   require(sound, Fault::invalid_argument, "'", text,
@@ -79,7 +81,8 @@ std::pair<std::int64_t, std::int64_t> parse_pair(std::string_view text) {
   std::int64_t first = -1, second = -1;
   const bool sound = colon != std::string_view::npos && parse_whole(text.substr(0, colon), first) &&
                      parse_whole(text.substr(colon + 1), second) && first >= 0 && second >= 0;
-  require(sound, Fault::invalid_argument, "'", text, "' is no pair of rows; allowed: A:B, as in 12:3456");
+  require(sound, Fault::invalid_argument, "'", text,
+          "' is no pair of rows; allowed: A:B, as in 12:3456");
   return {first, second};
 }
 
@@ -90,8 +93,9 @@ std::string rate_text(double per_second) {
     per_second /= 1000;
     ++prefix;
   }
-  return format(per_second >= 99.95 || (prefix == 0 && per_second >= 9.95) ? "%.0f%s/s" : "%.1f%s/s",
-                per_second, prefixes[prefix]);
+  return format(
+      per_second >= 99.95 || (prefix == 0 && per_second >= 9.95) ? "%.0f%s/s" : "%.1f%s/s",
+      per_second, prefixes[prefix]);
 }
 
 std::string one_line(std::string_view text) {

@@ -16,9 +16,9 @@
 namespace gigaknn::cli {
 namespace {
 
-constexpr double redraw_s = 0.1;         // fast enough to look alive
-constexpr double log_every_s = 5;        // slow enough for a log
-constexpr double end_deadline_s = 0.8;   // a second is promised
+constexpr double redraw_s = 0.1;  // fast enough to look alive
+constexpr double log_every_s = 5;  // slow enough for a log
+constexpr double end_deadline_s = 0.8;  // a second is promised
 
 std::atomic<Progress*> interruptible{nullptr};
 
@@ -53,7 +53,8 @@ double now_s() {
 }
 
 Watch::Watch(bool quiet)
-    : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1),
+    : quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1),
       progress_([this](std::string_view stage, std::int64_t done, std::int64_t total) {
         take_report(stage, done, total);
       }) {
@@ -74,7 +75,9 @@ Watch::~Watch() {
   erase_line();
 }
 
-void Watch::begin(std::string_view stage) { take_report(stage, 0, 0); }
+void Watch::begin(std::string_view stage) {
+  take_report(stage, 0, 0);
+}
 
 void Watch::end() {
   const std::lock_guard lock(mutex_);
@@ -83,7 +86,9 @@ void Watch::end() {
   erase_line();
 }
 
-void Watch::check() const { require(!progress_.cancelled(), Fault::cancelled, "interrupted"); }
+void Watch::check() const {
+  require(!progress_.cancelled(), Fault::cancelled, "interrupted");
+}
 
 double Watch::seconds_in(std::string_view prefix) const {
   const std::lock_guard lock(mutex_);
@@ -110,7 +115,8 @@ void Watch::take_report(std::string_view stage, std::int64_t done, std::int64_t 
 
 void Watch::tick() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, std::chrono::duration<double>(redraw_s), [this] { return stopping_; })) {
+  while (!stopped_.wait_for(lock, std::chrono::duration<double>(redraw_s),
+                            [this] { return stopping_; })) {
     end_if_stuck();
     const double every_s = terminal_ ? redraw_s : log_every_s;
     if (quiet_ || !active_ || now_s() - last_drawn_s_ < every_s) continue;
@@ -137,7 +143,8 @@ std::string Watch::line() const {
   const double elapsed_s = now_s() - stage.started_s;
   std::string text = "  " + stage.name;
   if (total_ <= 0) return text + "  " + format_seconds(elapsed_s);
-  const double fraction = std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0);
+  const double fraction =
+      std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0);
   if (terminal_) {
     constexpr int width = 24;
     const int filled = static_cast<int>(fraction * width);

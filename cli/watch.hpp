@@ -1,12 +1,13 @@
 // Watches one long command: progress on stderr, and a clean end on Ctrl-C.
 //
-//   terminal   one line, redrawn ten times a second:  compare [######....]  57 %  12.3k/s  8.1 s left
-//   log        a line every five seconds
+//   terminal   one line, redrawn ten times a second:  compare [######....]  57 %  12.3k/s  8.1 s
+//   left log        a line every five seconds
 //   --quiet    nothing
 //
-// SIGINT, SIGTERM and SIGHUP cancel the running library call, which then throws Error: cancelled. Should it
-// not end within 0.8 s (it is writing a large file, say), the process ends by itself: results only ever
-// appear under their final name by a rename, so nothing half-written is left there.
+// SIGINT, SIGTERM and SIGHUP cancel the running library call, which then throws Error: cancelled.
+// Should it not end within 0.8 s (it is writing a large file, say), the process ends by itself:
+// results only ever appear under their final name by a rename, so nothing half-written is left
+// there.
 #pragma once
 
 #include <chrono>
@@ -52,7 +53,7 @@ class Watch {
 
   void take_report(std::string_view stage, std::int64_t done, std::int64_t total);
   void tick();
-  void draw_line();    // holds mutex_
+  void draw_line();  // holds mutex_
   std::string line() const;
   void erase_line();
   void end_if_stuck();
