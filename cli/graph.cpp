@@ -74,6 +74,7 @@ void build(const GraphOptions& options, const Vectors& base, Session& session, K
   record.seconds.prepare = session.watch.seconds_in("prepare");
   record.seconds.compute -= record.seconds.prepare;
   record.exact = graph.exact;
+  record.filter = graph.method;
 }
 
 int run_graph(const GraphOptions& options, const std::string& command_line) {

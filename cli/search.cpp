@@ -89,6 +89,7 @@ void search_nearest(const SearchOptions& options, const Vectors& base, const Vec
                     Session& session) {
   RunRecord& record = session.record;
   const auto index = prepare(options, base, queries, session);
+  record.filter = index->description();
   const Neighbors results = session.timed("search", record.seconds.compute, [&] {
     return index->search(queries.matrix(), record.k, session.run());
   });
@@ -118,6 +119,7 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
                    Session& session) {
   RunRecord& record = session.record;
   const auto index = prepare(options, base, queries, session);
+  record.filter = index->description();
   const RadiusNeighbors results = session.timed("search", record.seconds.compute, [&] {
     return index->search_radius(queries.matrix(), *options.radius, session.run());
   });

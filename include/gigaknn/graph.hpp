@@ -17,6 +17,7 @@ namespace gigaknn {
 struct KnnGraph {
   Metric metric = Metric::l2;
   bool exact = false;  ///< true: proven exact
+  std::string method;  ///< one line for people: how it was built; not part of the file
   Neighbors lists;     ///< [n, k]
 };
 

@@ -28,6 +28,8 @@ class Index {
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t cols() const = 0;
   virtual Metric metric() const = 0;
+  /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
+  virtual std::string description() const = 0;
 
   /// The k nearest rows of each query.
   ///

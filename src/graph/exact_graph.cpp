@@ -1,7 +1,8 @@
-#include "core/require.hpp"
-#include "ops/ops.hpp"
-
 #include <gigaknn/graph.hpp>
+
+#include "core/require.hpp"
+#include "io/validate.hpp"
+#include "ops/blocks.hpp"
 
 namespace gigaknn {
 
@@ -10,14 +11,19 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const Run& run) 
           params.method, "': must be one of auto, exact");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
-  const Ops& ops = ops_of(params.device);
-  const auto rows = ops.prepare(base, params.metric,
-                                {.k = params.k, .queries = base.rows, .batch = base.rows, .self = true}, run);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  if (run.progress) run.progress->report("prepare", 0, 1);
+  const PrepareHints hints{.k = params.k, .queries = base.rows, .batch = base.rows, .self = true};
+  const BlockedBase rows(ops_of(params.device), base, params.metric, hints, list_bytes(base.rows, params.k),
+                         run);
+  if (run.progress) run.progress->report("prepare", 1, 1);
   KnnGraph graph;
   graph.metric = params.metric;
   graph.exact = true;
+  graph.method = rows.whole() ? rows.whole()->description()
+                              : join_text("in blocks of ", rows.block_rows(), " rows");
   graph.lists = Neighbors(base.rows, params.k);
-  ops.self_nearest(*rows, params.k, NeighborsOut(graph.lists), run);
+  rows.self_nearest(params.k, NeighborsOut(graph.lists), run);
   return graph;
 }
 

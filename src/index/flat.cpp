@@ -1,44 +1,54 @@
 #include <gigaknn/index.hpp>
 
 #include "core/require.hpp"
-#include "ops/ops.hpp"
+#include "io/validate.hpp"
+#include "ops/blocks.hpp"
 
 namespace gigaknn {
 namespace {
 
-/// The exact index: what `prepare` made, and the searches over it.
+/// The exact index: a base in the form its device searches fastest, in blocks where memory is short.
 class FlatIndex : public Index {
  public:
   FlatIndex(MatrixRef base, const FlatParams& params, const Run& run)
-      : ops_(ops_of(params.device)),
-        rows_(ops_.prepare(base, params.metric,
-                           {.k = params.expected_k, .queries = params.expected_queries,
-                            .batch = params.expected_queries, .self = false},
-                           run)) {}
+      : params_(params), ops_(ops_of(params.device)), base_(base),
+        rows_(ops_, base, params.metric,
+              {.k = params.expected_k, .queries = params.expected_queries,
+               .batch = params.expected_queries, .self = false},
+              list_bytes(params.expected_queries, params.expected_k), run) {}
 
-  std::int64_t rows() const override { return rows_->rows(); }
-  std::int64_t cols() const override { return rows_->cols(); }
-  Metric metric() const override { return rows_->metric(); }
+  std::int64_t rows() const override { return base_.rows; }
+  std::int64_t cols() const override { return base_.cols; }
+  Metric metric() const override { return params_.metric; }
+  std::string description() const override {
+    if (rows_.whole()) return rows_.whole()->description();
+    return join_text("in blocks of ", rows_.block_rows(), " rows");
+  }
 
   Neighbors search(MatrixRef queries, std::int64_t k, const Run& run) const override {
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+    require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
-    ops_.nearest_rows(*rows_, queries, k, NeighborsOut(result), run);
+    rows_.nearest(queries, k, NeighborsOut(result), run);
     return result;
   }
 
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const Run& run) const override {
-    return ops_.within_radius(*rows_, queries, radius, run);
+    require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
+    return rows_.within(queries, radius, run);
   }
 
  private:
+  FlatParams params_;
   const Ops& ops_;
-  std::unique_ptr<PreparedRows> rows_;
+  MatrixRef base_;
+  BlockedBase rows_;
 };
 
 }  // namespace
 
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const Run& run) {
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   return std::make_unique<FlatIndex>(base, params, run);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
@@ -30,5 +31,10 @@ struct ValueFaults {
 /// all threads; the result does not depend on them. Throws Error: cancelled, invalid_argument (i32,
 /// i64).
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run = {});
+
+/// Throws Error: invalid_data, with row, column and value, where `matrix` (called `what` in the message) holds
+/// NaN or infinity, unless allowed, or values below zero under a metric that has no meaning for them.
+void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
+                           const Run& run = {});
 
 }  // namespace gigaknn

@@ -145,12 +145,10 @@ std::size_t CodeFilter::bytes() const {
 }
 
 std::size_t CodeFilter::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
-  // Codes twice while they are packed, at most a byte a dimension and 12 more; 40 bytes a row of what is
-  // known of them; the sample and its covariance; a block of queries a thread.
-  const std::int64_t code = std::min<std::int64_t>((d + 3) / 4 * 4, std::max<std::int64_t>(d, 260));
-  const std::int64_t fitting = d <= 2048 ? (threads + 3) * d * d * 4 : 0;
-  return static_cast<std::size_t>(n * (2 * code + 40) + (std::int64_t{96} << 20) + fitting +
-                                  threads * most_block_queries * (code + 128));
+  // Codes twice while they are packed, 40 bytes a row of what is known of them, and a block of queries a thread.
+  const std::int64_t code = (d + 3) / 4 * 4;
+  return CodeSpace::bytes_needed(n, d, threads) +
+         static_cast<std::size_t>(n * (2 * code + 40) + threads * most_block_queries * (code + 256));
 }
 
 // The distance (or product) that a bound stands for, as a real number no pair inside the bound exceeds.

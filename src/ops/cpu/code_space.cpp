@@ -18,6 +18,8 @@ namespace {
 constexpr double unit_roundoff = 0x1p-24;     // of float32
 constexpr double safety = 1 + 1e-6;           // for the roundings of the bounds themselves
 constexpr std::int64_t chunk_rows = 128;      // rows encoded at a time, in L2
+constexpr std::int64_t most_directions = 256;     // that a projection may keep
+constexpr std::int64_t most_fitted_dims = 2048;   // beyond, the eigenproblem costs too much
 constexpr float least_step = 1e-15f;          // its square is a normal float32
 constexpr std::uint64_t sample_stream = 0x5A;
 
@@ -62,7 +64,19 @@ std::vector<double> mixing_matrix(std::int64_t h) {
   return twice;
 }
 
+std::int64_t sample_rows(std::int64_t d) {
+  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  return std::clamp<std::int64_t>(most_bytes / (4 * d), 256, 8192);
+}
+
 }  // namespace
+
+std::size_t CodeSpace::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
+  const std::int64_t dims = std::max<std::int64_t>(d, most_directions + 1);
+  const std::int64_t sample = std::min(n, sample_rows(d)) * (2 * dims + 16) * 4;
+  const std::int64_t eigen = d <= most_fitted_dims ? d * d * 4 + 6 * d * padded(most_directions) * 8 : 0;
+  return static_cast<std::size_t>(sample + eigen + threads * chunk_rows * (2 * dims + 320) * 4);
+}
 
 void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
   stride = stride_;
@@ -119,8 +133,7 @@ void CodeSpace::load_row(MatrixRef rows, const RowFacts& facts, std::int64_t i, 
 
 CodeSpace::Sample CodeSpace::draw_sample(MatrixRef base, const RowFacts& facts, const Run& run) {
   mean_.assign(at(d_), 0.0f);
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  const std::int64_t wanted = std::clamp<std::int64_t>(most_bytes / (4 * d_), 256, 8192);
+  const std::int64_t wanted = sample_rows(d_);
   std::vector<std::int64_t> chosen;
   if (base.rows <= wanted) {
     chosen.resize(at(base.rows));
@@ -160,8 +173,8 @@ CodeSpace::Sample CodeSpace::draw_sample(MatrixRef base, const RowFacts& facts, 
 }
 
 void CodeSpace::fit_directions(const Sample& sample) {
-  // Below 16 dimensions nothing is won by dropping some; above 2048 the eigenproblem costs too much.
-  if (d_ < 16 || d_ > 2048 || sample.rows < 64) return;
+  // Below 16 dimensions nothing is won by dropping some.
+  if (d_ < 16 || d_ > most_fitted_dims || sample.rows < 64) return;
   const std::lock_guard lock(blas_mutex);
   const int d = blas_int(d_);
   std::vector<float> covariance(at(d_ * d_));
@@ -171,7 +184,7 @@ void CodeSpace::fit_directions(const Sample& sample) {
     if (!std::isfinite(c)) return;
   }
   // LAPACK reads columns, so our upper triangle is its lower one. Eigenvalues ascend.
-  const std::int64_t wanted = std::min<std::int64_t>(d_, 256);
+  const std::int64_t wanted = std::min(d_, most_directions);
   std::vector<float> values(at(d_)), vectors(at(d_ * wanted));
   std::vector<int> support(at(2 * d_));
   const int first = blas_int(d_ - wanted + 1);

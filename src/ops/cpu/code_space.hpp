@@ -46,6 +46,9 @@ class CodeSpace {
   CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& pair, const CodeKernels& kernels,
             const FloatKernels& floats, std::int64_t k, const Run& run);
 
+  /// The most that fitting to n rows allocates.
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
+
   const FilterEstimate& estimate() const { return estimate_; }
   std::int64_t stride() const { return (dims_ + 3) / 4 * 4; }
   double step() const { return step_; }

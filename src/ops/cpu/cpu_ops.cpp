@@ -31,6 +31,9 @@ class CpuOps : public Ops {
     require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a base of ", base.rows,
             " rows must be searched in blocks of fewer than 4294967295");
     require_metric(base, metric);
+    const std::size_t needed = bytes_needed(base.rows, base.cols, base.dtype, metric, hints, threads_of(run));
+    require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ",
+            run.memory_bytes, " bytes is too small: preparing ", base.rows, " rows needs ", needed);
     return std::make_unique<CpuRows>(base, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
   }
 

@@ -1,0 +1,47 @@
+// Exact search under a memory budget: a base whose prepared form would not fit is prepared and searched block
+// by block, and the lists of the blocks are merged in the total order. The bytes of the result are the same.
+#pragma once
+
+#include <memory>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// A base to be searched with `ops`, in as many blocks as `run.memory_bytes` asks for.
+class BlockedBase {
+ public:
+  /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's. One block is prepared at once.
+  /// Throws Error: out_of_memory where not even the smallest block fits (with the budget that would do).
+  BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
+              std::size_t result_bytes, const Run& run);
+
+  const PreparedRows* whole() const { return whole_.get(); }  ///< null where there are several blocks
+  std::int64_t block_rows() const { return block_rows_; }
+
+  /// As Ops::nearest_rows.
+  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const Run& run,
+               std::int64_t first_self = -1) const;
+  /// As Ops::self_nearest; with several blocks each pair is looked at from both sides.
+  void self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const;
+  /// As Ops::within_radius.
+  RadiusNeighbors within(MatrixRef queries, float radius, const Run& run) const;
+
+ private:
+  template <class Visit>
+  void for_each_block(const Run& run, Visit&& visit) const;
+
+  const Ops& ops_;
+  MatrixRef base_;
+  Metric metric_;
+  PrepareHints hints_;
+  std::int64_t block_rows_ = 0;
+  std::unique_ptr<PreparedRows> whole_;
+};
+
+/// Bytes that lists of k neighbours take.
+inline std::size_t list_bytes(std::int64_t rows, std::int64_t k) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) * (sizeof(RowId) + sizeof(float));
+}
+
+}  // namespace gigaknn

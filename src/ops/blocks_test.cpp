@@ -1,0 +1,129 @@
+#include "ops/blocks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <gigaknn/error.hpp>
+
+#include "core/random.hpp"
+
+namespace gigaknn {
+namespace {
+
+Matrix random_rows(std::int64_t n, std::int64_t d, std::uint64_t seed) {
+  Matrix rows(n, d, DType::f32);
+  for (std::int64_t i = 0; i < n * d; ++i) {
+    // Few values: many ties, also across blocks.
+    rows.row<float>(0)[i] = static_cast<float>(random_below(4, seed, 0, static_cast<std::uint64_t>(i)));
+  }
+  return rows;
+}
+
+/// Says that it needs `per_row` bytes a row, so that a budget makes blocks of a known size.
+class CountingOps : public Ops {
+ public:
+  std::string name() const override { return "counting"; }
+  std::string isa() const override { return real_.isa(); }
+  std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
+                                        const gigaknn::Run& run) const override {
+    ++blocks;
+    return real_.prepare(base, metric, hints, run);
+  }
+  std::size_t bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints&,
+                           int) const override {
+    return static_cast<std::size_t>(n) * per_row;
+  }
+  void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
+                    const gigaknn::Run& run, std::int64_t first_self) const override {
+    real_.nearest_rows(base, queries, k, out, run, first_self);
+  }
+  void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
+                    const gigaknn::Run& run) const override {
+    real_.self_nearest(base, k, out, run);
+  }
+  RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,
+                                const gigaknn::Run& run) const override {
+    return real_.within_radius(base, queries, radius, run);
+  }
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+                      const gigaknn::Run& run) const override {
+    real_.pair_distances(queries, base, metric, ids, out, run);
+  }
+
+  static constexpr std::size_t per_row = 10000;
+  mutable int blocks = 0;
+
+ private:
+  const Ops& real_ = ops_of("cpu");
+};
+
+struct Blocks : testing::TestWithParam<Metric> {
+  Matrix base = random_rows(5000, 6, 1);
+  Matrix queries = random_rows(40, 6, 2);
+  CountingOps ops;
+  gigaknn::Run small;
+
+  Blocks() { small.memory_bytes = CountingOps::per_row * 1300 + (std::size_t{8} << 20); }
+};
+
+TEST_P(Blocks, search_gives_the_bytes_of_a_search_in_one_piece) {
+  for (std::int64_t k : {1, 7, 3000, 5003}) {
+    const BlockedBase blocked(ops, base, GetParam(), {.k = k}, 0, small);
+    EXPECT_EQ(blocked.whole(), nullptr);
+    EXPECT_EQ(blocked.block_rows(), 1250);
+    Neighbors got(40, k), want(40, k);
+    blocked.nearest(queries, k, NeighborsOut(got), small);
+    const BlockedBase whole(ops, base, GetParam(), {.k = k}, 0, {});
+    ASSERT_NE(whole.whole(), nullptr);
+    whole.nearest(queries, k, NeighborsOut(want), {});
+    EXPECT_EQ(got.ids, want.ids) << k;
+    EXPECT_EQ(got.distances, want.distances) << k;
+  }
+}
+
+TEST_P(Blocks, graph_gives_the_bytes_of_a_graph_in_one_piece) {
+  const BlockedBase blocked(ops, base, GetParam(), {.k = 5, .self = true}, 0, small);
+  Neighbors got(5000, 5), want(5000, 5);
+  blocked.self_nearest(5, NeighborsOut(got), small);
+  const BlockedBase whole(ops, base, GetParam(), {.k = 5, .self = true}, 0, {});
+  whole.self_nearest(5, NeighborsOut(want), {});
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_EQ(got.distances, want.distances);
+}
+
+TEST_P(Blocks, radius_gives_the_lists_of_one_piece) {
+  const BlockedBase blocked(ops, base, GetParam(), {}, 0, small);
+  const BlockedBase whole(ops, base, GetParam(), {}, 0, {});
+  const float radius = GetParam() == Metric::inner_product ? 30.0f : GetParam() == Metric::cosine ? 0.1f : 3.0f;
+  const RadiusNeighbors got = blocked.within(queries, radius, small);
+  const RadiusNeighbors want = whole.within(queries, radius, {});
+  EXPECT_GT(want.ids.size(), 100u);
+  EXPECT_EQ(got.offsets, want.offsets);
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_EQ(got.distances, want.distances);
+}
+
+INSTANTIATE_TEST_SUITE_P(Metrics, Blocks,
+                         testing::Values(Metric::l2, Metric::inner_product, Metric::cosine, Metric::l1),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(BlocksError, a_budget_below_the_smallest_block_names_what_would_do) {
+  const Matrix base = random_rows(5000, 6, 1);
+  const CountingOps ops;
+  gigaknn::Run run;
+  run.memory_bytes = 1000;
+  try {
+    const BlockedBase blocked(ops, base, Metric::l2, {}, 77, run);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::out_of_memory);
+    const std::string least = std::to_string(1024 * CountingOps::per_row + (std::size_t{8} << 20) + 77);
+    EXPECT_NE(std::string(error.what()).find("at least " + least), std::string::npos) << error.what();
+    run.memory_bytes = std::stoull(least);
+    EXPECT_NO_THROW(BlockedBase(ops, base, Metric::l2, {}, 77, run));
+  }
+}
+
+}  // namespace
+}  // namespace gigaknn
