@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t most_block_rows = std::int64_t{0xFFFFFFFF} - 1;  // rows are 32 bits inside a block
 constexpr std::int64_t least_block_rows = 1024;                         // below, preparing outweighs searching
-constexpr std::size_t part_bytes = std::size_t{8} << 20;                // lists of one block, before the merge
+constexpr std::size_t part_bytes = std::size_t{1} << 20;                // lists of one block, before the merge
 
 // The total order of values that ops return; NaN does not occur among them.
 bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
@@ -50,9 +50,11 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     : ops_(ops), base_(base), metric_(metric), hints_(hints) {
   const std::size_t budget = run.memory_bytes > 0 ? run.memory_bytes : std::numeric_limits<std::size_t>::max();
   const auto needed = [&](std::int64_t rows) {
+    PrepareHints asked = hints;
+    if (rows < base.rows) asked.self = false;
     const std::size_t parts = rows < base.rows ? part_bytes : 0;
     return result_bytes + parts +
-           ops.bytes_needed(rows, base.cols, base.dtype, metric, hints, threads_of(run));
+           ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };
   block_rows_ = std::min(base.rows, most_block_rows);
   if (needed(block_rows_) > budget) {

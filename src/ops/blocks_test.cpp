@@ -64,7 +64,7 @@ struct Blocks : testing::TestWithParam<Metric> {
   CountingOps ops;
   gigaknn::Run small;
 
-  Blocks() { small.memory_bytes = CountingOps::per_row * 1300 + (std::size_t{8} << 20); }
+  Blocks() { small.memory_bytes = CountingOps::per_row * 1300 + (std::size_t{1} << 20); }
 };
 
 TEST_P(Blocks, search_gives_the_bytes_of_a_search_in_one_piece) {
@@ -118,7 +118,7 @@ TEST(BlocksError, a_budget_below_the_smallest_block_names_what_would_do) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::out_of_memory);
-    const std::string least = std::to_string(1024 * CountingOps::per_row + (std::size_t{8} << 20) + 77);
+    const std::string least = std::to_string(1024 * CountingOps::per_row + (std::size_t{1} << 20) + 77);
     EXPECT_NE(std::string(error.what()).find("at least " + least), std::string::npos) << error.what();
     run.memory_bytes = std::stoull(least);
     EXPECT_NO_THROW(BlockedBase(ops, base, Metric::l2, {}, 77, run));

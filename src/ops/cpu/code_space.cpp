@@ -1,11 +1,7 @@
 #include "ops/cpu/code_space.hpp"
 
-#include <cblas.h>
-#include <lapack.h>
-
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numbers>
 #include <numeric>
 
@@ -23,13 +19,8 @@ constexpr std::int64_t most_fitted_dims = 2048;   // beyond, the eigenproblem co
 constexpr float least_step = 1e-15f;          // its square is a normal float32
 constexpr std::uint64_t sample_stream = 0x5A;
 
-// Debian's serial OpenBLAS shares a work buffer without a lock: two callers at once corrupt each other's
-// products (measured: 3 % of small sgemm wrong). All our calls are in fitting, and take turns here.
-std::mutex blas_mutex;
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t padded(std::int64_t cols) { return (cols + 63) / 64 * 64; }
-int blas_int(std::int64_t i) { return static_cast<int>(i); }
 
 // Bound of the relative error of a float32 sum of n products in any order (Higham 2002, section 3.1).
 double sum_error(std::int64_t n) {
@@ -42,30 +33,53 @@ float round_up(double value) {
   return rounded < value ? std::nextafter(rounded, INFINITY) : rounded;
 }
 
-// DCT-IV, orthogonal and symmetric; with random signs twice it spreads any vector over all coordinates.
-std::vector<double> mixing_matrix(std::int64_t h) {
-  std::vector<double> dct(at(h * h)), once(at(h * h)), twice(at(h * h));
-  for (std::int64_t i = 0; i < h; ++i) {
-    for (std::int64_t j = 0; j < h; ++j) {
-      dct[at(i * h + j)] = std::sqrt(2.0 / static_cast<double>(h)) *
-                           std::cos(std::numbers::pi / static_cast<double>(h) *
-                                    (static_cast<double>(i) + 0.5) * (static_cast<double>(j) + 0.5));
+// out = a * b for [rows, depth] and [depth, cols].
+std::vector<double> product_of(const std::vector<double>& a, const std::vector<double>& b, std::int64_t rows,
+                               std::int64_t depth, std::int64_t cols) {
+  std::vector<double> out(at(rows * cols), 0.0);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const double factor = a[at(i * depth + k)];
+      for (std::int64_t j = 0; j < cols; ++j) out[at(i * cols + j)] += factor * b[at(k * cols + j)];
     }
   }
+  return out;
+}
+
+// DCT-IV, orthogonal and symmetric; with random signs twice it spreads any vector over all coordinates.
+std::vector<double> mixing_matrix(std::int64_t h) {
   const auto sign = [](std::uint64_t stream, std::int64_t i) {
     return random_bits(1, stream, static_cast<std::uint64_t>(i)) & 1 ? 1.0 : -1.0;
   };
+  std::vector<double> dct(at(h * h)), signed_dct(at(h * h));
   for (std::int64_t i = 0; i < h; ++i) {
-    for (std::int64_t j = 0; j < h; ++j) once[at(i * h + j)] = sign(1, i) * dct[at(i * h + j)] * sign(2, j);
+    for (std::int64_t j = 0; j < h; ++j) {
+      const double angle = std::numbers::pi / static_cast<double>(h) * (static_cast<double>(i) + 0.5) *
+                           (static_cast<double>(j) + 0.5);
+      dct[at(i * h + j)] = std::sqrt(2.0 / static_cast<double>(h)) * std::cos(angle);
+      signed_dct[at(i * h + j)] = sign(1, i) * dct[at(i * h + j)] * sign(2, j);
+    }
   }
-  const int n = blas_int(h);
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, dct.data(), n, once.data(), n, 0,
-              twice.data(), n);
-  return twice;
+  return product_of(dct, signed_dct, h, h, h);
+}
+
+// Makes the rows of q [count, d] orthonormal, each against those before it (modified Gram-Schmidt).
+void orthonormalize(const RowKernels& kernels, float* q, std::int64_t count, std::int64_t d) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* row = q + i * d;
+    for (std::int64_t j = 0; j < i; ++j) {
+      const float* before = q + j * d;
+      const float along = kernels.fast_dot_f32(row, before, d);
+      for (std::int64_t c = 0; c < d; ++c) row[c] -= along * before[c];
+    }
+    const double norm = std::sqrt(kernels.dot_f32(row, row, d));
+    const double inverse = norm > 1e-30 ? 1 / norm : 0;
+    for (std::int64_t c = 0; c < d; ++c) row[c] = static_cast<float>(row[c] * inverse);
+  }
 }
 
 std::int64_t sample_rows(std::int64_t d) {
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  constexpr std::int64_t most_bytes = std::int64_t{16} << 20;
   return std::clamp<std::int64_t>(most_bytes / (4 * d), 256, 8192);
 }
 
@@ -73,8 +87,8 @@ std::int64_t sample_rows(std::int64_t d) {
 
 std::size_t CodeSpace::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t dims = std::max<std::int64_t>(d, most_directions + 1);
-  const std::int64_t sample = std::min(n, sample_rows(d)) * (2 * dims + 16) * 4;
-  const std::int64_t eigen = d <= most_fitted_dims ? d * d * 4 + 6 * d * padded(most_directions) * 8 : 0;
+  const std::int64_t sample = std::min(n, sample_rows(d)) * (3 * dims + 80) * 4;
+  const std::int64_t eigen = d <= most_fitted_dims ? d * padded(d) * 4 + 2 * padded(most_directions) * d * 8 : 0;
   return static_cast<std::size_t>(sample + eigen + threads * chunk_rows * (2 * dims + 320) * 4);
 }
 
@@ -94,7 +108,7 @@ CodeSpace::CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& 
                      const Run& run)
     : pair_(pair), kernels_(&kernels), floats_(&floats), d_(pair.d()), product_(pair.metric() == Metric::inner_product) {
   const Sample sample = draw_sample(base, facts, run);
-  fit_directions(sample);
+  fit_directions(sample, run);
   choose_dims(sample, base.rows, k, run);
   if (estimate_.dims == 0) return;
   dims_ = estimate_.dims;
@@ -172,46 +186,53 @@ CodeSpace::Sample CodeSpace::draw_sample(MatrixRef base, const RowFacts& facts, 
   return sample;
 }
 
-void CodeSpace::fit_directions(const Sample& sample) {
+// The leading eigenvectors of the covariance, by orthogonal iteration: the first h rows approach the space of
+// the h largest eigenvalues for every h at once. Near enough is enough: the proof measures what is used.
+void CodeSpace::fit_directions(const Sample& sample, const Run& run) {
   // Below 16 dimensions nothing is won by dropping some.
   if (d_ < 16 || d_ > most_fitted_dims || sample.rows < 64) return;
-  const std::lock_guard lock(blas_mutex);
-  const int d = blas_int(d_);
-  std::vector<float> covariance(at(d_ * d_));
-  cblas_ssyrk(CblasRowMajor, CblasUpper, CblasTrans, d, blas_int(sample.rows), 1.0f, sample.x.data(), d, 0.0f,
-              covariance.data(), d);
-  for (float c : covariance) {
-    if (!std::isfinite(c)) return;
+  const std::int64_t width = padded(d_);
+  std::vector<float> rows(at(sample.rows * width), 0.0f), columns(at(d_ * sample.rows));
+  for (std::int64_t i = 0; i < sample.rows; ++i) {
+    for (std::int64_t j = 0; j < d_; ++j) {
+      rows[at(i * width + j)] = columns[at(j * sample.rows + i)] = sample.x[at(i * d_ + j)];
+    }
   }
-  // LAPACK reads columns, so our upper triangle is its lower one. Eigenvalues ascend.
+  std::vector<float> covariance(at(d_ * width));
+  parallel_for(run, d_, 16, [&](std::int64_t begin, std::int64_t end, int) {
+    floats_->multiply({columns.data() + begin * sample.rows, end - begin, sample.rows, rows.data(), width,
+                       covariance.data() + begin * width});
+  });
+  rows = {};
+  columns = {};
+  double trace = 0;
+  for (std::int64_t j = 0; j < d_; ++j) trace += covariance[at(j * width + j)];
+  if (!std::isfinite(trace) || !(trace > 1e-30)) return;
+  for (float& c : covariance) c = static_cast<float>(c / trace);
+
   const std::int64_t wanted = std::min(d_, most_directions);
-  std::vector<float> values(at(d_)), vectors(at(d_ * wanted));
-  std::vector<int> support(at(2 * d_));
-  const int first = blas_int(d_ - wanted + 1);
-  const float zero = 0;
-  int found = 0;
-  int info = 0;
-  int work_size = -1;
-  int integer_size = -1;
-  float best_work = 0;
-  int best_integers = 0;
-  const auto solve = [&](float* work, int* integers) {
-    LAPACK_ssyevr("V", "I", "L", &d, covariance.data(), &d, &zero, &zero, &first, &d, &zero, &found,
-                  values.data(), vectors.data(), &d, support.data(), work, &work_size, integers,
-                  &integer_size, &info);
-  };
-  solve(&best_work, &best_integers);
-  work_size = static_cast<int>(best_work);
-  integer_size = best_integers;
-  std::vector<float> work(at(work_size));
-  std::vector<int> integers(at(integer_size));
-  solve(work.data(), integers.data());
-  if (info != 0 || found != wanted) return;
-  found_ = found;
-  directions_.resize(at(found_ * d_));
-  for (std::int64_t i = 0; i < found_; ++i) {
-    std::copy_n(vectors.data() + (found_ - 1 - i) * d_, d_, directions_.data() + i * d_);
+  std::vector<float> directions(at(wanted * d_)), products(at(wanted * width));
+  for (std::int64_t i = 0; i < wanted * d_; ++i) {
+    directions[at(i)] = static_cast<float>(random_unit(1, 3, static_cast<std::uint64_t>(i)) - 0.5);
   }
+  constexpr int iterations = 8;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    parallel_for(run, wanted, 16, [&](std::int64_t begin, std::int64_t end, int) {
+      floats_->multiply({directions.data() + begin * d_, end - begin, d_, covariance.data(), width,
+                         products.data() + begin * width});
+    });
+    for (std::int64_t i = 0; i < wanted; ++i) {
+      std::copy_n(products.data() + i * width, d_, directions.data() + i * d_);
+    }
+    orthonormalize(pair_.kernels(), directions.data(), wanted, d_);
+  }
+  // Once more, for the rounding of the first time where rows were nearly parallel.
+  orthonormalize(pair_.kernels(), directions.data(), wanted, d_);
+  for (float x : directions) {
+    if (!std::isfinite(x)) return;
+  }
+  directions_ = std::move(directions);
+  found_ = wanted;
 }
 
 void CodeSpace::build_projection() {
@@ -220,31 +241,20 @@ void CodeSpace::build_projection() {
     kept_ = 0;
     return;
   }
-  const std::lock_guard lock(blas_mutex);
-  const int h = blas_int(kept_);
-  const int d = blas_int(d_);
-  const std::vector<double> mixing = mixing_matrix(kept_);
-  std::vector<double> wide(directions_.begin(), directions_.begin() + kept_ * d_);
-  std::vector<double> mixed(at(kept_ * d_));
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, h, d, h, 1, mixing.data(), h, wide.data(), d, 0,
-              mixed.data(), d);
+  const std::vector<double> kept(directions_.begin(), directions_.begin() + kept_ * d_);
+  const std::vector<double> mixed = product_of(mixing_matrix(kept_), kept, kept_, kept_, d_);
+  const std::vector<float> rounded(mixed.begin(), mixed.end());
   projection_.assign(at(d_ * padded(kept_)), 0.0f);
   for (std::int64_t i = 0; i < kept_; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) {
-      const auto rounded = static_cast<float>(mixed[at(i * d_ + j)]);
-      projection_[at(j * padded(kept_) + i)] = rounded;
-      wide[at(i * d_ + j)] = rounded;
-    }
+    for (std::int64_t j = 0; j < d_; ++j) projection_[at(j * padded(kept_) + i)] = rounded[at(i * d_ + j)];
   }
   // How far the rows, as float32, are from orthonormal: what the proof needs, measured, not assumed.
-  std::vector<double> gram(at(kept_ * kept_));
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, h, h, d, 1, wide.data(), d, wide.data(), d, 0,
-              gram.data(), h);
   double sum = 0;
   for (std::int64_t i = 0; i < kept_; ++i) {
-    for (std::int64_t j = 0; j < kept_; ++j) {
-      const double off = gram[at(i * kept_ + j)] - (i == j);
-      sum += off * off;
+    for (std::int64_t j = 0; j <= i; ++j) {
+      const double off =
+          pair_.kernels().dot_f32(rounded.data() + i * d_, rounded.data() + j * d_, d_) - (i == j);
+      sum += (i == j ? 1 : 2) * off * off;
     }
   }
   orthogonality_ = std::sqrt(sum) * safety + 1e-12 * static_cast<double>(kept_);

@@ -70,7 +70,7 @@ class CodeSpace {
     const float* row(std::int64_t i, std::int64_t d) const { return x.data() + i * d; }
   };
   Sample draw_sample(MatrixRef base, const RowFacts& facts, const Run& run);
-  void fit_directions(const Sample& sample);
+  void fit_directions(const Sample& sample, const Run& run);
   void choose_dims(const Sample& sample, std::int64_t n, std::int64_t k, const Run& run);
   void build_projection();
   void fit_step(const Sample& sample);

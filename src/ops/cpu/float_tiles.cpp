@@ -126,44 +126,46 @@ HWY_ATTR void run(const FloatTile& tile) {
   }
 }
 
-// Rows [r, r + count) of a with columns [first, first + 4 lanes) of b.
+// Rows [r, r + count) of a with columns [first, first + 4 lanes) of b, products [from, end) of the sum.
 template <int count>
-HWY_ATTR void multiply_rows(const MatrixProduct& product, std::int64_t r, std::int64_t first) {
-  for (std::int64_t from = 0; from < product.depth; from += product_chunk) {
-    const std::int64_t end = from + product_chunk < product.depth ? from + product_chunk : product.depth;
-    constexpr float zeros[4 * lanes] = {};
-    Sums<Dot> a, b, c, d;
-    a.start(zeros);
-    if constexpr (count > 1) b = a;
-    if constexpr (count > 2) c = a;
-    if constexpr (count > 3) d = a;
-    const float* rows = product.a + r * product.depth;
-    for (std::int64_t i = from; i < end; ++i) {
-      const float* cols = product.b + i * product.cols + first;
-      const V r0 = hn::LoadU(F32(), cols);
-      const V r1 = hn::LoadU(F32(), cols + lanes);
-      const V r2 = hn::LoadU(F32(), cols + 2 * lanes);
-      const V r3 = hn::LoadU(F32(), cols + 3 * lanes);
-      a.add(r0, r1, r2, r3, rows[i]);
-      if constexpr (count > 1) b.add(r0, r1, r2, r3, rows[product.depth + i]);
-      if constexpr (count > 2) c.add(r0, r1, r2, r3, rows[2 * product.depth + i]);
-      if constexpr (count > 3) d.add(r0, r1, r2, r3, rows[3 * product.depth + i]);
-    }
-    float* out = product.out + r * product.cols + first;
-    a.store(out, from > 0);
-    if constexpr (count > 1) b.store(out + product.cols, from > 0);
-    if constexpr (count > 2) c.store(out + 2 * product.cols, from > 0);
-    if constexpr (count > 3) d.store(out + 3 * product.cols, from > 0);
+HWY_ATTR void multiply_rows(const MatrixProduct& product, std::int64_t r, std::int64_t first, std::int64_t from,
+                            std::int64_t end) {
+  constexpr float zeros[4 * lanes] = {};
+  Sums<Dot> a, b, c, d;
+  a.start(zeros);
+  if constexpr (count > 1) b = a;
+  if constexpr (count > 2) c = a;
+  if constexpr (count > 3) d = a;
+  const float* rows = product.a + r * product.depth;
+  for (std::int64_t i = from; i < end; ++i) {
+    const float* cols = product.b + i * product.cols + first;
+    const V r0 = hn::LoadU(F32(), cols);
+    const V r1 = hn::LoadU(F32(), cols + lanes);
+    const V r2 = hn::LoadU(F32(), cols + 2 * lanes);
+    const V r3 = hn::LoadU(F32(), cols + 3 * lanes);
+    a.add(r0, r1, r2, r3, rows[i]);
+    if constexpr (count > 1) b.add(r0, r1, r2, r3, rows[product.depth + i]);
+    if constexpr (count > 2) c.add(r0, r1, r2, r3, rows[2 * product.depth + i]);
+    if constexpr (count > 3) d.add(r0, r1, r2, r3, rows[3 * product.depth + i]);
   }
+  float* out = product.out + r * product.cols + first;
+  a.store(out, from > 0);
+  if constexpr (count > 1) b.store(out + product.cols, from > 0);
+  if constexpr (count > 2) c.store(out + 2 * product.cols, from > 0);
+  if constexpr (count > 3) d.store(out + 3 * product.cols, from > 0);
 }
 
 HWY_ATTR void multiply(const MatrixProduct& product) {
   for (std::int64_t first = 0; first < product.cols; first += 4 * lanes) {
-    std::int64_t r = 0;
-    for (; r + queries_a_pass <= product.rows; r += queries_a_pass) {
-      multiply_rows<queries_a_pass>(product, r, first);
+    // A chunk of b, 4 registers wide, stays in L1 while all rows of a pass.
+    for (std::int64_t from = 0; from < product.depth; from += product_chunk) {
+      const std::int64_t end = from + product_chunk < product.depth ? from + product_chunk : product.depth;
+      std::int64_t r = 0;
+      for (; r + queries_a_pass <= product.rows; r += queries_a_pass) {
+        multiply_rows<queries_a_pass>(product, r, first, from, end);
+      }
+      for (; r < product.rows; ++r) multiply_rows<1>(product, r, first, from, end);
     }
-    for (; r < product.rows; ++r) multiply_rows<1>(product, r, first);
   }
 }
 
