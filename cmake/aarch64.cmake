@@ -18,7 +18,7 @@ set(ENV{PKG_CONFIG_SYSROOT_DIR} ${sysroot})
 
 # What is found as a plain -lname, and the libraries that libraries need.
 set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${sysroot}/usr/include ${sysroot}/usr/include/aarch64-linux-gnu)
-set(library_folders ${libraries} ${libraries}/openblas-serial ${libraries}/blas ${libraries}/lapack)
+set(library_folders ${libraries})
 set(link_flags)
 foreach(folder ${library_folders})
   string(APPEND link_flags " -L${folder} -Wl,-rpath-link,${folder}")

@@ -8,6 +8,7 @@
 #include <numbers>
 #include <numeric>
 #include <sstream>
+#include <thread>
 #include <tuple>
 
 #include "core/threads.hpp"
@@ -469,7 +470,7 @@ struct CodeFilter::SelfSink {
   void push(std::int64_t position, PackedNeighbor neighbor) {
     std::atomic_flag& lock = locks[at(position / 64)];
     while (lock.test_and_set(std::memory_order_acquire)) {
-      while (lock.test(std::memory_order_relaxed)) __builtin_ia32_pause();
+      std::this_thread::yield();
     }
     lists.push(position, neighbor);
     lock.clear(std::memory_order_release);
