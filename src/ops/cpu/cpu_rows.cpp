@@ -39,10 +39,12 @@ struct Deal {
   std::int64_t blocks;
   std::int64_t slices;
 
-  Deal(std::int64_t queries_, int threads) : queries(queries_) {
+  Deal(std::int64_t queries_, std::int64_t k, std::int64_t n, int threads) : queries(queries_) {
     blocks = (queries + block_queries - 1) / block_queries;
-    // All threads finish together where the blocks are a multiple of them; few queries share the base instead.
-    if (blocks >= threads) blocks = (blocks + threads - 1) / threads * threads;
+    // All threads finish together where the blocks are a multiple of them; few queries share the base instead,
+    // so that it is read once, unless the lists of each slice would be much of the work.
+    const bool long_lists = k * threads > n / 64;
+    if (blocks >= threads || (long_lists && queries >= threads)) blocks = (blocks + threads - 1) / threads * threads;
     slices = blocks >= threads ? 1 : (threads + blocks - 1) / std::max<std::int64_t>(1, blocks);
   }
   std::int64_t begin(std::int64_t block) const { return queries * block / blocks; }
@@ -118,7 +120,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   if (queries.rows == 0) return;
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
-  const Deal deal(queries.rows, threads_of(run));
+  const Deal deal(queries.rows, kept, base_.rows, threads_of(run));
   const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
   // Where several slices of the base share a block of queries, its start is made once, before them.
   std::vector<std::shared_ptr<CodeFilter::Block>> started(at(filter_ && deal.slices > 1 ? deal.blocks : 0));
@@ -188,7 +190,7 @@ RadiusNeighbors CpuRows::within(MatrixRef queries, float radius, const Run& run)
   // Exclusive: everything whose key is at most `limit`, whatever its row.
   const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
   std::vector<std::vector<PackedNeighbor>> found(at(queries.rows));
-  const Deal deal(queries.rows, threads_of(run));
+  const Deal deal(queries.rows, base_.rows, base_.rows, threads_of(run));
   parallel_for(run, queries.rows == 0 ? 0 : deal.blocks, 1, [&](std::int64_t block, std::int64_t, int) {
     const std::int64_t begin = deal.begin(block);
     const std::int64_t end = deal.begin(block + 1);

@@ -29,14 +29,14 @@ using F32Half = hn::Rebind<float, F64>;
 
 constexpr std::int64_t lanes = canonical_lanes;
 
-HWY_ATTR double sum_lanes(double* sums) {
-  for (int s = canonical_lanes / 2; s > 0; s /= 2) {
+HWY_ATTR double sum_lanes(double* sums, int count) {
+  for (int s = count / 2; s > 0; s /= 2) {
     for (int j = 0; j < s; ++j) sums[j] += sums[j + s];
   }
   return sums[0];
 }
 
-// Adds term(x, y) of every element to its accumulator. Term has one body for vectors, one for scalars.
+// Adds term(x, y) of every element to its accumulator.
 template <class Term>
 HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const Term& term) {
   constexpr F64 f64;
@@ -44,40 +44,48 @@ HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const 
   constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f64));
   constexpr int registers = static_cast<int>(lanes / n);
   alignas(64) double sums[lanes];
-  auto full = d / lanes * lanes;
+  const std::int64_t full = d / lanes * lanes;
+  // The elements past the last full round, with zeros behind: their terms are 0, which change no sum.
+  alignas(64) float x_tail[lanes] = {};
+  alignas(64) float y_tail[lanes] = {};
+  const bool has_tail = full < d;
+  if (has_tail) {
+    std::memcpy(x_tail, x + full, static_cast<std::size_t>(d - full) * sizeof(float));
+    std::memcpy(y_tail, y + full, static_cast<std::size_t>(d - full) * sizeof(float));
+  }
+  const auto step = [&](auto& sum, const float* u, const float* v) HWY_ATTR {
+    sum = hn::Add(sum, term(hn::PromoteTo(f64, hn::LoadU(f32, u)), hn::PromoteTo(f64, hn::LoadU(f32, v))));
+  };
   if constexpr (registers == 4) {
     auto a0 = hn::Zero(f64), a1 = a0, a2 = a0, a3 = a0;
-    const auto step = [&](auto& a, std::int64_t i) HWY_ATTR {
-      a = hn::Add(a, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i)), hn::PromoteTo(f64, hn::LoadU(f32, y + i))));
+    const auto round = [&](const float* u, const float* v) HWY_ATTR {
+      step(a0, u, v);
+      step(a1, u + n, v + n);
+      step(a2, u + 2 * n, v + 2 * n);
+      step(a3, u + 3 * n, v + 3 * n);
     };
-    for (std::int64_t i = 0; i < full; i += lanes) {
-      step(a0, i);
-      step(a1, i + n);
-      step(a2, i + 2 * n);
-      step(a3, i + 3 * n);
-    }
-    hn::Store(a0, f64, sums);
-    hn::Store(a1, f64, sums + n);
-    hn::Store(a2, f64, sums + 2 * n);
-    hn::Store(a3, f64, sums + 3 * n);
+    for (std::int64_t i = 0; i < full; i += lanes) round(x + i, y + i);
+    if (has_tail) round(x_tail, y_tail);
+    // The first two rounds of the tree are whole registers: j + 16 is two further, j + 8 one.
+    hn::Store(hn::Add(hn::Add(a0, a2), hn::Add(a1, a3)), f64, sums);
+    return sum_lanes(sums, static_cast<int>(n));
   } else {
     // Fewer lanes: the same accumulators, a few at a time, over the rows again (rows are in L1).
     for (std::int64_t j = 0; j < lanes; j += 2 * n) {
       auto a0 = hn::Zero(f64), a1 = a0;
       for (std::int64_t i = j; i < full; i += lanes) {
-        a0 = hn::Add(a0, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i)),
-                              hn::PromoteTo(f64, hn::LoadU(f32, y + i))));
-        a1 = hn::Add(a1, term(hn::PromoteTo(f64, hn::LoadU(f32, x + i + n)),
-                              hn::PromoteTo(f64, hn::LoadU(f32, y + i + n))));
+        step(a0, x + i, y + i);
+        step(a1, x + i + n, y + i + n);
+      }
+      if (has_tail) {
+        step(a0, x_tail + j, y_tail + j);
+        step(a1, x_tail + j + n, y_tail + j + n);
       }
       hn::Store(a0, f64, sums + j);
       hn::Store(a1, f64, sums + j + n);
     }
+    return sum_lanes(sums, canonical_lanes);
   }
-  for (std::int64_t i = full; i < d; ++i) {
-    sums[i - full] += term(static_cast<double>(x[i]), static_cast<double>(y[i]));
-  }
-  return sum_lanes(sums);
 }
 
 struct SquaredDifference {
@@ -86,17 +94,14 @@ struct SquaredDifference {
     const V difference = hn::Sub(x, y);
     return hn::Mul(difference, difference);
   }
-  double operator()(double x, double y) const { return (x - y) * (x - y); }
 };
 struct Product {
   template <class V>
   HWY_ATTR V operator()(V x, V y) const { return hn::Mul(x, y); }
-  double operator()(double x, double y) const { return x * y; }
 };
 struct AbsoluteDifference {
   template <class V>
   HWY_ATTR V operator()(V x, V y) const { return hn::Abs(hn::Sub(x, y)); }
-  double operator()(double x, double y) const { return std::abs(x - y); }
 };
 struct ChiSquared {
   template <class V>
@@ -106,19 +111,12 @@ struct ChiSquared {
     const auto both_zero = hn::Eq(total, hn::Zero(F64()));
     return hn::IfThenZeroElse(both_zero, hn::Div(hn::Mul(difference, difference), total));
   }
-  double operator()(double x, double y) const {
-    return x + y == 0 ? 0.0 : (x - y) * (x - y) / (x + y);
-  }
 };
 struct RootDifference {
   template <class V>
   HWY_ATTR V operator()(V x, V y) const {
     const V difference = hn::Sub(hn::Sqrt(x), hn::Sqrt(y));
     return hn::Mul(difference, difference);
-  }
-  double operator()(double x, double y) const {
-    const double difference = std::sqrt(x) - std::sqrt(y);
-    return difference * difference;
   }
 };
 
