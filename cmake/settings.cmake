@@ -15,6 +15,11 @@ target_compile_options(gigaknn_settings INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wn
 if(GIGAKNN_WERROR)
   target_compile_options(gigaknn_settings INTERFACE -Werror)
 endif()
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  # What Highway's NEON target is compiled with. Else g++ cannot inline its vectors into the members that the
+  # compiler writes itself (constructors of structs of vectors).
+  target_compile_options(gigaknn_settings INTERFACE -march=armv8-a+crypto)
+endif()
 if(GIGAKNN_TINY_TILES)
   target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_TINY_TILES=1)
 endif()
