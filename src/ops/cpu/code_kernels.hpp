@@ -35,6 +35,10 @@ struct CodeKernels {
   int group_rows;  ///< rows whose sums one call of the inner kernel keeps in registers
   int most_level;  ///< codes lie in [-most_level, most_level] ...
   int zero;        ///< ... and are stored as code + zero
+  /// Most dimensions of a code, so that every integer fits: a squared distance halved, which a threshold may have
+  /// to reach, stays below 2^30 ((2 most_level)^2 / 2 a dimension; bytes 255^2 / 2), and a sum of
+  /// (zero + most_level) * most_level a dimension below 2^31.
+  std::int64_t most_dims;
   bool takes_bytes;  ///< true: codes may also be -128, so that u8 - 128 and i8 are codes as they are
   double macs_per_cycle;  ///< for the cost model, as measured: 8-bit products a cycle and core,
   double pair_cycles;     ///< and what a pair costs beside them

@@ -95,7 +95,9 @@ void scan(const CodeTile& tile) { tile.row_limits ? scan_tile<true>(tile) : scan
 }  // namespace
 
 const CodeKernels* code_kernels_avx2() {
-  static const CodeKernels kernels{"7-bit", group_rows, 63, 64, false, 34.0, 0.4, scan};
+  static_assert(std::int64_t{131072} * 126 * 126 / 2 < (std::int64_t{1} << 30));
+  static_assert(std::int64_t{131072} * 127 * 63 < (std::int64_t{1} << 31));
+  static const CodeKernels kernels{"7-bit", group_rows, 63, 64, 131072, false, 34.0, 0.4, scan};
   return &kernels;
 }
 

@@ -109,7 +109,9 @@ void scan(const CodeTile& tile) { tile.row_limits ? scan_tile<true>(tile) : scan
 }  // namespace
 
 const CodeKernels* code_kernels_avx512vnni() {
-  static const CodeKernels kernels{"8-bit", group_rows, 127, 128, true, 56.0, 0.25, scan};
+  static_assert(std::int64_t{32768} * 255 * 255 / 2 < (std::int64_t{1} << 30));
+  static_assert(std::int64_t{32768} * 255 * 128 < (std::int64_t{1} << 31));
+  static const CodeKernels kernels{"8-bit", group_rows, 127, 128, 32768, true, 56.0, 0.25, scan};
   return &kernels;
 }
 

@@ -41,7 +41,7 @@ double radius_of(std::vector<double>& distances, double k, double n) {
 void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k, const Run& run) {
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
   const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
-  const bool whole_bytes = kernels_->takes_bytes && d_ < 32768 &&
+  const bool whole_bytes = kernels_->takes_bytes && d_ <= kernels_->most_dims &&
       (pair_.dtype() == DType::u8 || pair_.dtype() == DType::i8) &&
       (pair_.metric() == Metric::l2 || pair_.metric() == Metric::euclidean || product_);
   const double per_pair = kernels_->pair_cycles;
@@ -101,8 +101,9 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
     std::vector<double> distances(at(sample.rows - queries));
     for (std::int64_t i = queries; i < sample.rows; ++i) {
       const float* row = sample.row(i, d_);
-      distances[at(i - queries)] = product_ ? -pair_.kernels().fast_dot_f32(query, row, d_)
-                                            : std::sqrt(pair_.kernels().fast_l2_f32(query, row, d_));
+      const double distance = product_ ? -pair_.kernels().fast_dot_f32(query, row, d_)
+                                       : std::sqrt(pair_.kernels().fast_l2_f32(query, row, d_));
+      distances[at(i - queries)] = std::isnan(distance) ? INFINITY : distance;  // sums may have overflowed
     }
     std::vector<double> sorted = distances;
     double radius;
@@ -150,7 +151,7 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
     if (estimate_.dims == 0 || cycles < estimate_.cycles) estimate_ = {dims, bytes, fraction, cycles};
   };
   for (std::size_t o = 0; o < options.size(); ++o) consider(options[o] + 1, false, survived[o]);
-  consider(d_, whole_bytes, survived.back());
+  if (d_ <= kernels_->most_dims) consider(d_, whole_bytes, survived.back());
 }
 
 }  // namespace gigaknn::cpu

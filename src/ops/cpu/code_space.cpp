@@ -107,14 +107,17 @@ CodeSpace::CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& 
                      const CodeKernels& kernels, const FloatKernels& floats, std::int64_t k,
                      const Run& run)
     : pair_(pair), kernels_(&kernels), floats_(&floats), d_(pair.d()), product_(pair.metric() == Metric::inner_product) {
-  const Sample sample = draw_sample(base, facts, run);
+  Sample sample = draw_sample(base, facts, run);
   fit_directions(sample, run);
   choose_dims(sample, base.rows, k, run);
   if (estimate_.dims == 0) return;
   dims_ = estimate_.dims;
   if (estimate_.bytes) {
-    std::fill(mean_.begin(), mean_.end(), 0.0f);
     byte_zero_ = pair.dtype() == DType::u8 ? 128 : 0;
+    for (std::int64_t i = 0; i < sample.rows * d_; ++i) {  // regions are of codes
+      sample.x[at(i)] += mean_[at(i % d_)] - static_cast<float>(byte_zero_);
+    }
+    std::fill(mean_.begin(), mean_.end(), 0.0f);
   } else {
     build_projection();
     fit_step(sample);
@@ -228,11 +231,19 @@ void CodeSpace::fit_directions(const Sample& sample, const Run& run) {
   }
   // Once more, for the rounding of the first time where rows were nearly parallel.
   orthonormalize(pair_.kernels(), directions.data(), wanted, d_);
-  for (float x : directions) {
-    if (!std::isfinite(x)) return;
+  // Where the sample spans fewer dimensions, what follows is noise: keep the rows before it.
+  std::int64_t sound = 0;
+  for (; sound < wanted; ++sound) {
+    const float* row = directions.data() + sound * d_;
+    double defect = std::abs(pair_.kernels().dot_f32(row, row, d_) - 1);
+    for (std::int64_t j = 0; j < sound; ++j) {
+      defect = std::max(defect, std::abs(pair_.kernels().dot_f32(row, directions.data() + j * d_, d_)));
+    }
+    if (!(defect < 1e-4)) break;
   }
+  directions.resize(at(sound * d_));
   directions_ = std::move(directions);
-  found_ = wanted;
+  found_ = sound;
 }
 
 void CodeSpace::build_projection() {

@@ -43,10 +43,12 @@ bool Scorer::surely_farther(const ScoredQuery& query, const float* row, LocalRow
   const RowKernels& kernels = pair_.kernels();
   switch (pair_.metric()) {
     case Metric::l2:
-      return kernels.fast_l2_f32(x, row, pair_.d()) * (1 - relative_error_) > limit + absolute_error_;
-    case Metric::euclidean:
-      return kernels.fast_l2_f32(x, row, pair_.d()) * (1 - relative_error_) >
-             limit * limit * 1.000001f + absolute_error_;
+    case Metric::euclidean: {
+      const float square = pair_.metric() == Metric::l2 ? limit : limit * limit * 1.000001f;
+      // A sum that overflowed proves nothing against a limit that is nearly as large.
+      return square <= 0x1p127f &&
+             kernels.fast_l2_f32(x, row, pair_.d()) * (1 - relative_error_) > square + absolute_error_;
+    }
     case Metric::cosine: {
       const float cosine = kernels.fast_dot_f32(x, row, pair_.d()) * query.inverse_norm * inverse_norms_[id];
       return 1 - cosine - (relative_error_ + 0x1p-20f) > limit;
