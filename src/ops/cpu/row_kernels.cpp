@@ -12,7 +12,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/row_kernels.cpp"
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #define HWY_WANT_AVX3_DL
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -233,37 +233,59 @@ HWY_ATTR BitCounts count_bits(const std::uint8_t* x, const std::uint8_t* y, std:
 
 using F32 = hn::CappedTag<float, 16>;
 
+struct FastSquare {
+  template <class V>
+  HWY_ATTR V operator()(V sum, V x, V y) const {
+    const V difference = hn::Sub(x, y);
+    return hn::MulAdd(difference, difference, sum);
+  }
+};
+struct FastProduct {
+  template <class V>
+  HWY_ATTR V operator()(V sum, V x, V y) const { return hn::MulAdd(x, y, sum); }
+};
+struct FastAbsolute {
+  template <class V>
+  HWY_ATTR V operator()(V sum, V x, V y) const { return hn::Add(sum, hn::Abs(hn::Sub(x, y))); }
+};
+
 // 4 accumulators: FMA latency 4, one or two ports.
-template <bool squared_difference>
-HWY_ATTR float fast_sum(const float* x, const float* y, std::int64_t d) {
+template <class Add>
+HWY_ATTR float fast_sum(const float* x, const float* y, std::int64_t d, const Add& add) {
   constexpr F32 f32;
   constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));
   auto a0 = hn::Zero(f32), a1 = a0, a2 = a0, a3 = a0;
-  const auto step = [&](auto& a, std::int64_t i) HWY_ATTR {
-    const auto u = hn::LoadU(f32, x + i);
-    const auto v = hn::LoadU(f32, y + i);
-    if constexpr (squared_difference) {
-      const auto difference = hn::Sub(u, v);
-      a = hn::MulAdd(difference, difference, a);
-    } else {
-      a = hn::MulAdd(u, v, a);
-    }
-  };
   std::int64_t i = 0;
   for (; i + 4 * n <= d; i += 4 * n) {
-    step(a0, i);
-    step(a1, i + n);
-    step(a2, i + 2 * n);
-    step(a3, i + 3 * n);
+    a0 = add(a0, hn::LoadU(f32, x + i), hn::LoadU(f32, y + i));
+    a1 = add(a1, hn::LoadU(f32, x + i + n), hn::LoadU(f32, y + i + n));
+    a2 = add(a2, hn::LoadU(f32, x + i + 2 * n), hn::LoadU(f32, y + i + 2 * n));
+    a3 = add(a3, hn::LoadU(f32, x + i + 3 * n), hn::LoadU(f32, y + i + 3 * n));
   }
-  for (; i + n <= d; i += n) step(a0, i);
-  float sum = hn::GetLane(hn::SumOfLanes(f32, hn::Add(hn::Add(a0, a1), hn::Add(a2, a3))));
-  for (; i < d; ++i) sum += squared_difference ? (x[i] - y[i]) * (x[i] - y[i]) : x[i] * y[i];
-  return sum;
+  for (; i + n <= d; i += n) a0 = add(a0, hn::LoadU(f32, x + i), hn::LoadU(f32, y + i));
+  if (i < d) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3_DL
+    // Masked lanes are not read; a copy would wait for its own stores.
+    const auto rest = hn::FirstN(f32, static_cast<std::size_t>(d - i));
+    a1 = add(a1, hn::MaskedLoad(rest, f32, x + i), hn::MaskedLoad(rest, f32, y + i));
+#else
+    alignas(64) float x_tail[n] = {};
+    alignas(64) float y_tail[n] = {};
+    std::memcpy(x_tail, x + i, static_cast<std::size_t>(d - i) * sizeof(float));
+    std::memcpy(y_tail, y + i, static_cast<std::size_t>(d - i) * sizeof(float));
+    a1 = add(a1, hn::Load(f32, x_tail), hn::Load(f32, y_tail));
+#endif
+  }
+  return hn::GetLane(hn::SumOfLanes(f32, hn::Add(hn::Add(a0, a1), hn::Add(a2, a3))));
 }
-HWY_ATTR float fast_l2_f32(const float* x, const float* y, std::int64_t d) { return fast_sum<true>(x, y, d); }
+HWY_ATTR float fast_l2_f32(const float* x, const float* y, std::int64_t d) {
+  return fast_sum(x, y, d, FastSquare());
+}
 HWY_ATTR float fast_dot_f32(const float* x, const float* y, std::int64_t d) {
-  return fast_sum<false>(x, y, d);
+  return fast_sum(x, y, d, FastProduct());
+}
+HWY_ATTR float fast_l1_f32(const float* x, const float* y, std::int64_t d) {
+  return fast_sum(x, y, d, FastAbsolute());
 }
 
 HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
@@ -286,7 +308,7 @@ HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
 const RowKernels* row_table() {
   static constexpr RowKernels kernels{
       l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32,
-      dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32,
+      dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32, fast_l1_f32,
       widen_f16};
   return &kernels;
 }

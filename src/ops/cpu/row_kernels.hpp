@@ -25,9 +25,10 @@ struct RowKernels {
   std::int64_t (*l1_i8)(const std::int8_t*, const std::int8_t*, std::int64_t d);
   std::int64_t (*hamming)(const std::uint8_t*, const std::uint8_t*, std::int64_t bytes);
   BitCounts (*count_bits)(const std::uint8_t*, const std::uint8_t*, std::int64_t bytes);
-  /// l2 in float32 with many accumulators; relative error at most (d / 8 + 16) * 2^-24.
+  /// In float32 with many accumulators: chains of at most d / 4 + 16 additions (one lane; fewer on more).
   float (*fast_l2_f32)(const float*, const float*, std::int64_t d);
   float (*fast_dot_f32)(const float*, const float*, std::int64_t d);
+  float (*fast_l1_f32)(const float*, const float*, std::int64_t d);
   void (*widen_f16)(const std::uint16_t* from, float* to, std::int64_t d);
 };
 

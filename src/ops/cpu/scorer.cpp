@@ -17,8 +17,9 @@ Scorer::Scorer(MatrixRef base, const RowFacts& facts, const PairDistance& pair)
     : base_(base), facts_(&facts), pair_(pair) {
   const bool floats = base.dtype == DType::f32 || base.dtype == DType::f16;
   const Metric metric = pair.metric();
-  screens_ = floats && (metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine);
-  // fast_l2_f32 and fast_dot_f32: sums of at most d / 4 + 16 terms in a chain (Higham 2002, section 3.1).
+  screens_ = floats && (metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine ||
+                        metric == Metric::l1);
+  // The fast kernels: at most d / 4 + 16 terms in a chain (Higham 2002, section 3.1).
   relative_error_ = static_cast<float>((static_cast<double>(pair.d()) / 4 + 24) * 0x1p-24);
   // Each product and sum may lose half the smallest subnormal as well.
   absolute_error_ = static_cast<float>(static_cast<double>(pair.d() + 16) * 0x1p-147);
@@ -49,6 +50,9 @@ bool Scorer::surely_farther(const ScoredQuery& query, const float* row, LocalRow
       return square <= 0x1p127f &&
              kernels.fast_l2_f32(x, row, pair_.d()) * (1 - relative_error_) > square + absolute_error_;
     }
+    case Metric::l1:
+      return limit <= 0x1p127f &&
+             kernels.fast_l1_f32(x, row, pair_.d()) * (1 - relative_error_) > limit + absolute_error_;
     case Metric::cosine: {
       const float cosine = kernels.fast_dot_f32(x, row, pair_.d()) * query.inverse_norm * inverse_norms_[id];
       return 1 - cosine - (relative_error_ + 0x1p-20f) > limit;
