@@ -315,8 +315,11 @@ void CodeSpace::quantize(const float* y, double step, double& error, std::int8_t
     // Lost in float32, 64 at a time: the differences are exact up to 2^-24 of y, which the caller adds.
     float part = 0;
     for (std::int64_t j = from; j < std::min(dims_, from + 64); ++j) {
-      // Adding and taking away 1.5 * 2^23 rounds to an integer, in SSE2 too.
-      const float level = (std::clamp(y[j] * inverse, -most, most) + 0x1.8p23f) - 0x1.8p23f;
+      // NaN becomes -most, so that the cast is defined; `lost` keeps it. Adding and taking away 1.5 * 2^23
+      // rounds to an integer, in SSE2 too.
+      const float scaled = y[j] * inverse;
+      const float above = scaled > -most ? scaled : -most;
+      const float level = ((above < most ? above : most) + 0x1.8p23f) - 0x1.8p23f;
       const float difference = y[j] - level * step_float;
       part += difference * difference;
       const auto code = static_cast<std::int32_t>(level);
@@ -346,7 +349,7 @@ void CodeSpace::fit_step(const Sample& sample) {
     for (std::int64_t i = 0; i < rows; ++i) y[at(i * dims_ + kept_)] -= static_cast<float>(rest_centre_);
   }
   std::vector<float> sizes(y.size());
-  std::transform(y.begin(), y.end(), sizes.begin(), [](float v) { return std::abs(v); });
+  std::transform(y.begin(), y.end(), sizes.begin(), [](float v) { return std::isfinite(v) ? std::abs(v) : 0.0f; });
   std::sort(sizes.begin(), sizes.end());
   // A smaller range rounds finer and cuts more off: take the one that loses least on the sample.
   const double most = kernels_->most_level;
