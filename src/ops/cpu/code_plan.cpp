@@ -1,5 +1,5 @@
 // How many dimensions a filter keeps, decided on a sample: few dimensions multiply less and let more
-// survive. The costs are cycles a pair as measured on Zen 3 and Zen 4; no result depends on them.
+// survive. The costs are cycles a pair as measured on Zen 4; no result depends on them.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
