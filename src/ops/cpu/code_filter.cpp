@@ -47,9 +47,9 @@ struct CodeFilter::Block {
   std::vector<std::int64_t> query;      // [count] row of the query matrix, or position in the base (self)
   std::vector<std::int64_t> list;       // [count] its list
   std::vector<std::int32_t> offsets;    // [count] what every threshold of the query has in common
-  std::vector<float> level;             // [count] threshold = level - (reach + group error)^2, or
-  std::vector<float> reach;             // [count]   level - reach * group norm - error_factor * group error
-  std::vector<float> error_factor;      // [count] inner_product alone
+  std::vector<float> level;             // [count] threshold = level - (reach + group error)^2; product:
+  std::vector<float> reach;             // [count]   level - reach * group norm - error_factor * group error;
+  std::vector<float> error_factor;      // [count]   absolute: level - group error
   std::vector<ScoredQuery> scored;
   std::vector<float> widened;           // [count, d] where rows are widened
   std::vector<float> scratch;           // [d]
@@ -65,17 +65,17 @@ struct CodeFilter::Block {
   std::vector<Survivor> survivors;
 };
 
-CodeFilter::CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
                        const CodeKernels& kernels, const Run& run)
     : space_(std::move(space)), base_(base), facts_(&facts), pair_(pair), kernels_(&kernels),
-      scorer_(base, facts, pair), steps_(space_.stride() / 4),
-      product_(pair.metric() == Metric::inner_product) {
-  const double step = space_.step();
-  scale_ = product_ ? 1 / step : 1 / (step * std::numbers::sqrt2);
+      scorer_(base, facts, pair), steps_(space_->stride() / kernels.step_dims),
+      form_(form_of(pair.metric())) {
+  const double step = space_->step();
+  scale_ = form_ == CodeForm::distance ? 1 / (step * std::numbers::sqrt2) : 1 / step;
   CodedRows coded;
-  coded.resize(base.rows, space_.stride());
+  coded.resize(base.rows, space_->stride());
   parallel_for(run, base.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-    space_.encode(base, facts, begin, end, false, coded, begin);
+    space_->encode(base, facts, begin, end, false, coded, begin);
   });
 
   check_cancelled(run);
@@ -93,18 +93,18 @@ CodeFilter::CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, c
     large = 1.5f * errors[errors.size() / 2];
   }
   const auto region = [&](LocalRow row) {
-    return coded.errors[row] > large ? space_.regions() : coded.regions[row];
+    return coded.errors[row] > large ? space_->regions() : coded.regions[row];
   };
   std::sort(order_.begin(), order_.end(), [&](LocalRow a, LocalRow b) {
     return std::tuple(region(a), coded.errors[a], a) < std::tuple(region(b), coded.errors[b], b);
   });
-  region_begin_.assign(at(space_.regions() + 2), 0);
+  region_begin_.assign(at(space_->regions() + 2), 0);
   for (LocalRow row : order_) ++region_begin_[at(region(row) + 1)];
   std::partial_sum(region_begin_.begin(), region_begin_.end(), region_begin_.begin());
 
   const std::int64_t rows = kernels.group_rows;
   const std::int64_t group_count = (live() + rows - 1) / rows;
-  codes_.assign(at(group_count * rows * space_.stride()), static_cast<std::uint8_t>(kernels.zero));
+  codes_.assign(at(group_count * rows * space_->stride()), static_cast<std::uint8_t>(kernels.zero));
   row_terms_.assign(at(group_count * rows), 0);
   row_errors_.assign(at(group_count * rows), 0.0f);
   row_norms_.assign(at(group_count * rows), 0.0f);
@@ -114,12 +114,12 @@ CodeFilter::CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, c
     for (std::int64_t p = begin * rows; p < std::min(end * rows, live()); ++p) {
       const LocalRow row = order_[at(p)];
       const std::int64_t group = p / rows;
-      std::uint8_t* to = codes_.data() + group * rows * space_.stride() + p % rows * 4;
       const std::int8_t* from = coded.codes.data() + row * coded.stride;
       for (std::int64_t j = 0; j < coded.stride; ++j) {
-        to[j / 4 * rows * 4 + j % 4] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+        codes_[at(code_at(p, j))] = static_cast<std::uint8_t>(from[j] + kernels.zero);
       }
-      row_terms_[at(p)] = product_ ? space_.byte_zero() * coded.sums[row] : -(coded.squares[row] / 2);
+      row_terms_[at(p)] =
+          form_ == CodeForm::product ? space_->byte_zero() * coded.sums[row] : -(coded.squares[row] / 2);
       row_errors_[at(p)] = coded.errors[row];
       row_norms_[at(p)] = coded.norms[row];
       group_errors_[at(group)] = std::max(group_errors_[at(group)], coded.errors[row]);
@@ -131,7 +131,7 @@ CodeFilter::CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, c
 }
 
 std::string CodeFilter::description() const {
-  const FilterEstimate& plan = space_.estimate();
+  const FilterEstimate& plan = space_->estimate();
   std::ostringstream text;
   text << kernels_->name << " codes of " << plan.dims << " for " << pair_.d() << " dims"
        << (plan.bytes ? " (the bytes themselves)" : "") << ", " << std::defaultfloat;
@@ -142,13 +142,13 @@ std::string CodeFilter::description() const {
 
 std::size_t CodeFilter::bytes() const {
   return codes_.size() + 12 * row_terms_.size() + 8 * group_errors_.size() + 4 * order_.size() +
-         space_.bytes();
+         space_->bytes();
 }
 
-std::size_t CodeFilter::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
+std::size_t CodeFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads) {
   // Codes twice while they are packed, 40 bytes a row of what is known of them, and a block of queries a thread.
-  const std::int64_t code = (d + 3) / 4 * 4;
-  return CodeSpace::bytes_needed(n, d, threads) +
+  const std::int64_t code = most_code_bytes(metric, d);
+  return fit_bytes_needed(metric, n, d, threads) +
          static_cast<std::size_t>(n * (2 * code + 40) + threads * most_block_queries * (code + 256));
 }
 
@@ -170,9 +170,12 @@ double CodeFilter::radius_of(PackedNeighbor bound) const {
 void CodeFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const {
   const double radius = radius_of(bound);
   const CodedRows& coded = block.coded;
-  if (product_) {
+  if (form_ == CodeForm::absolute) {
+    const double level = -(radius + coded.errors[at(i)]) * scale_;
+    block.level[at(i)] = static_cast<float>(level * 1.000001);
+  } else if (form_ == CodeForm::product) {
     // <x,y> <= <x',y'> + |x'| e_y + (|y'| + e_y) e_x, all in units of step * query step.
-    const double unit = 1 / (space_.step() * coded.steps[at(i)]);
+    const double unit = 1 / (space_->step() * coded.steps[at(i)]);
     const double level = -radius * unit;
     block.level[at(i)] = static_cast<float>(level - std::abs(level) * 1e-6 + block.offsets[at(i)]);
     block.level[at(i)] -= std::abs(block.level[at(i)]) * 1e-6f;
@@ -193,7 +196,9 @@ void CodeFilter::fill_thresholds(Block& block, std::int64_t group, std::int64_t 
     std::int32_t* out = block.thresholds.data() + g * block.count;
     const float* level = block.level.data();
     const float* reach = block.reach.data();
-    if (product_) {
+    if (form_ == CodeForm::absolute) {
+      for (std::int64_t i = 0; i < block.count; ++i) out[i] = threshold_below((level[i] - error) * 1.000001f);
+    } else if (form_ == CodeForm::product) {
       const float* factor = block.error_factor.data();
       for (std::int64_t i = 0; i < block.count; ++i) {
         out[i] = threshold_below(level[i] - (reach[i] * norm + factor[i] * error) * 1.000001f);
@@ -247,7 +252,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
     sink.refresh(block);
     fill_thresholds(block, group, groups);
     CodeTile work{};
-    work.codes = codes_.data() + group * rows * space_.stride();
+    work.codes = codes_.data() + group * rows * space_->stride();
     work.row_terms = row_terms_.data() + group * rows;
     work.groups = groups;
     work.steps = steps_;
@@ -273,13 +278,13 @@ void CodeFilter::encode_block(MatrixRef queries, const RowFacts& facts, std::int
   }
   block.count = static_cast<std::int64_t>(block.query.size());
   CodedRows given;
-  given.resize(end - begin, space_.stride());
-  space_.encode(queries, facts, begin, end, true, given, 0);
+  given.resize(end - begin, space_->stride());
+  space_->encode(queries, facts, begin, end, true, given, 0);
   // Queries of one region side by side: their survivors are rows that stand together.
   std::stable_sort(block.query.begin(), block.query.end(), [&](std::int64_t a, std::int64_t b) {
     return given.regions[at(a - begin)] < given.regions[at(b - begin)];
   });
-  block.coded.resize(block.count, space_.stride());
+  block.coded.resize(block.count, space_->stride());
   block.scratch.resize(at(pair_.d()));
   if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
   for (std::int64_t i = 0; i < block.count; ++i) {
@@ -309,9 +314,9 @@ void CodeFilter::set_offsets(Block& block) const {
   block.offsets.resize(at(block.count));
   for (std::int64_t i = 0; i < block.count; ++i) {
     const std::int32_t sum = block.coded.sums[at(i)];
-    const int zero = space_.byte_zero();
+    const int zero = space_->byte_zero();
     block.offsets[at(i)] = kernels_->zero * sum +
-        (product_ ? -zero * sum - static_cast<std::int32_t>(pair_.d()) * zero * zero
+        (form_ == CodeForm::product ? -zero * sum - static_cast<std::int32_t>(pair_.d()) * zero * zero
                   : block.coded.squares[at(i)] / 2);
   }
 }
@@ -481,7 +486,9 @@ struct CodeFilter::SelfSink {
 std::int32_t CodeFilter::row_limit(std::int64_t p, PackedNeighbor bound, float error, float norm) const {
   const double radius = radius_of(bound);
   float limit;
-  if (product_) {
+  if (form_ == CodeForm::absolute) {
+    limit = static_cast<float>(-((radius + row_errors_[at(p)]) * scale_ + error) * 1.00001);
+  } else if (form_ == CodeForm::product) {
     const double level = -radius * scale_ * scale_;
     const double mine = static_cast<double>(row_errors_[at(p)]) * scale_;
     const double my_norm = static_cast<double>(row_norms_[at(p)]) * scale_;
@@ -496,20 +503,19 @@ std::int32_t CodeFilter::row_limit(std::int64_t p, PackedNeighbor bound, float e
 
 void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) const {
   block.count = end - begin;
-  block.coded.resize(block.count, space_.stride());
+  block.coded.resize(block.count, space_->stride());
   block.scratch.resize(at(pair_.d()));
   if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
-  const std::int64_t rows = kernels_->group_rows;
   for (std::int64_t i = 0; i < block.count; ++i) {
     const std::int64_t p = begin + i;
     const LocalRow row = order_[at(p)];
-    const std::uint8_t* from = codes_.data() + p / rows * rows * space_.stride() + p % rows * 4;
-    std::int8_t* to = block.coded.codes.data() + i * space_.stride();
+    std::int8_t* to = block.coded.codes.data() + i * space_->stride();
     std::int32_t sum = 0;
     std::int32_t squares = 0;
-    for (std::int64_t j = 0; j < space_.stride(); ++j) {
-      const int code = from[j / 4 * rows * 4 + j % 4] - kernels_->zero;
+    for (std::int64_t j = 0; j < space_->stride(); ++j) {
+      const int code = codes_[at(code_at(p, j))] - kernels_->zero;
       to[j] = static_cast<std::int8_t>(code);
+      if (form_ == CodeForm::absolute) continue;  // whose codes have neither, and might be too many for 32 bits
       sum += code;
       squares += code * code;
     }
@@ -517,7 +523,7 @@ void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) 
     block.coded.squares[at(i)] = squares;
     block.coded.errors[at(i)] = row_errors_[at(p)];
     block.coded.norms[at(i)] = row_norms_[at(p)];
-    block.coded.steps[at(i)] = static_cast<float>(space_.step());
+    block.coded.steps[at(i)] = static_cast<float>(space_->step());
     block.query.push_back(p);
     block.list.push_back(p);
     const void* readable = pair_.readable(

@@ -1,7 +1,7 @@
 // Exact search behind a filter on codes: a tile of codes is compared in registers with each query's bound, and
 // what survives is scored in full.
 //
-//   base rows --CodeSpace--> codes, ordered by region, packed in groups [groups][steps][group_rows][4]
+//   base rows --CodeSpace--> codes, ordered by region, packed in groups
 //   for a block of queries, for a tile of groups:
 //     bounds -> integer thresholds [groups][queries] -> kernel -> masks [groups][queries] -> Scorer -> lists
 #pragma once
@@ -20,11 +20,11 @@ namespace gigaknn::cpu {
 class CodeFilter {
  public:
   /// Borrows `base` and `facts`.
-  CodeFilter(CodeSpace space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+  CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
              const CodeKernels& kernels, const Run& run);
 
   /// The most that making and using a filter of [n, d] rows allocates.
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
+  static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads);
 
   std::string description() const;
   std::size_t bytes() const;
@@ -67,17 +67,23 @@ class CodeFilter {
   std::int64_t groups() const { return static_cast<std::int64_t>(group_errors_.size()); }
   std::int64_t live() const { return static_cast<std::int64_t>(order_.size()); }
 
-  CodeSpace space_;
+  // Where byte j of the row at position p stands in `codes_`.
+  std::int64_t code_at(std::int64_t p, std::int64_t j) const {
+    const std::int64_t rows = kernels_->group_rows, dims = kernels_->step_dims;
+    return p / rows * rows * space_->stride() + j / dims * rows * dims + p % rows * dims + j % dims;
+  }
+
+  std::unique_ptr<CodeSpace> space_;
   MatrixRef base_;
   const RowFacts* facts_;
   PairDistance pair_;
   const CodeKernels* kernels_;
   Scorer scorer_;
   std::int64_t steps_ = 0;
-  bool product_;
-  double scale_;                          // of errors in thresholds: 1 / (step sqrt 2), or 1 / step^2
+  CodeForm form_;
+  double scale_;                          // of errors in thresholds: 1 / step; distance: 1 / (step sqrt 2)
   std::vector<LocalRow> order_;           // [live] row at each position
-  std::vector<std::uint8_t> codes_;       // [groups][steps][group_rows][4]
+  std::vector<std::uint8_t> codes_;       // [groups][steps][group_rows][step_dims]
   std::vector<std::int32_t> row_terms_;   // [groups * group_rows]
   std::vector<float> row_errors_;         // [groups * group_rows]
   std::vector<float> row_norms_;          // [groups * group_rows] inner_product alone

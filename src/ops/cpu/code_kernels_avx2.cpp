@@ -1,18 +1,21 @@
-// AVX2: vpmaddubsw multiplies unsigned by signed bytes and adds neighbours to 16 bits. With 7-bit codes
+// AVX2.
+//
+// Products: vpmaddubsw multiplies unsigned by signed bytes and adds neighbours to 16 bits. With 7-bit codes
 // (unsigned up to 127, signed up to 63) two products are at most 127 * 63 * 2 = 16,002, so two steps fit into
 // 16 bits (32,004) and then vpmaddwd by ones widens to 32. 4 queries x 24 rows: 12 accumulators, 3 registers
-// of rows, 1 of the query. Compiled with -mavx2; includes nothing whose inline code could leak elsewhere.
+// of rows, 1 of the query.
+//
+// Differences: vpsadbw adds the absolute differences of 8 bytes into 64 bits. 2 queries x 16 rows: 8 accumulators,
+// 4 registers of rows, 1 of the query, the rest for what is not yet added.
+//
+// Compiled with -mavx2; includes nothing whose inline code could leak elsewhere.
 #include <immintrin.h>
 
-#include "ops/cpu/code_kernels.hpp"
+#include "ops/cpu/code_scan.hpp"
 #include "ops/cpu/unroll.hpp"
 
 namespace gigaknn::cpu {
 namespace {
-
-constexpr int vectors = 3;
-constexpr int lanes = 8;
-constexpr int group_rows = vectors * lanes;
 
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 __m256i four_bytes(const std::int8_t* p) {
@@ -21,84 +24,127 @@ __m256i four_bytes(const std::int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-template <int count, bool both_sides>
-inline void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
-  const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * 4;
-  const std::int64_t stride = tile.steps * 4;
-  const std::int8_t* queries = tile.queries + q * stride;
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sums[count * vectors];
-  unroll<vectors>([&](auto v) {
-    const __m256i start = load(tile.row_terms + g * group_rows + v * lanes);
-    unroll<count>([&](auto c) { sums[c * vectors + v] = start; });
-  });
-  std::int64_t s = 0;
-  for (; s + 2 <= tile.steps; s += 2) {
-    const std::uint8_t* at = codes + s * group_rows * 4;
-    unroll<count>([&](auto c) {
-      const __m256i first = four_bytes(queries + c * stride + s * 4);
-      const __m256i second = four_bytes(queries + c * stride + s * 4 + 4);
-      unroll<vectors>([&](auto v) {
-        const __m256i pair = _mm256_add_epi16(
-            _mm256_maddubs_epi16(load(at + v * 32), first),
-            _mm256_maddubs_epi16(load(at + group_rows * 4 + v * 32), second));
-        sums[c * vectors + v] = _mm256_add_epi32(sums[c * vectors + v], _mm256_madd_epi16(pair, ones));
-      });
-    });
-  }
-  if (s < tile.steps) {
-    const std::uint8_t* at = codes + s * group_rows * 4;
-    unroll<count>([&](auto c) {
-      const __m256i query = four_bytes(queries + c * stride + s * 4);
-      unroll<vectors>([&](auto v) {
-        const __m256i products = _mm256_maddubs_epi16(load(at + v * 32), query);
-        sums[c * vectors + v] =
-            _mm256_add_epi32(sums[c * vectors + v], _mm256_madd_epi16(products, ones));
-      });
-    });
-  }
-  unroll<count>([&](auto c) {
-    const std::int64_t at = g * tile.query_count + q + c;
-    const __m256i threshold = _mm256_set1_epi32(tile.thresholds[at]);
-    std::uint64_t mask = 0;
+struct ProductKernel {
+  static constexpr int queries = 4;
+  static constexpr int vectors = 3;
+  static constexpr int lanes = 8;
+  static constexpr int group_rows = vectors * lanes;
+  static constexpr int step_dims = 4;
+
+  template <int count, bool both_sides>
+  static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
+    const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * 4;
+    const std::int64_t stride = tile.steps * 4;
+    const std::int8_t* queries = tile.queries + q * stride;
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i sums[count * vectors];
     unroll<vectors>([&](auto v) {
-      __m256i limit = threshold;
-      if constexpr (both_sides) {
-        const __m256i row_limit = load(tile.row_limits + g * group_rows + v * lanes);
-        limit = _mm256_min_epi32(
-            limit, _mm256_add_epi32(row_limit, _mm256_set1_epi32(tile.query_limits[q + c])));
-      }
-      const __m256i fails = _mm256_cmpgt_epi32(limit, sums[c * vectors + v]);
-      const int survives = ~_mm256_movemask_ps(_mm256_castsi256_ps(fails)) & 0xFF;
-      mask |= static_cast<std::uint64_t>(survives) << (v * lanes);
+      const __m256i start = load(tile.row_terms + g * group_rows + v * lanes);
+      unroll<count>([&](auto c) { sums[c * vectors + v] = start; });
     });
-    tile.masks[at] = mask;
-  });
-}
-
-template <bool both_sides>
-void scan_tile(const CodeTile& tile) {
-  for (std::int64_t g = 0; g < tile.groups; ++g) {
-    std::int64_t q = 0;
-    for (; q + 4 <= tile.query_count; q += 4) scan_queries<4, both_sides>(tile, g, q);
-    switch (tile.query_count - q) {
-      case 3: scan_queries<3, both_sides>(tile, g, q); break;
-      case 2: scan_queries<2, both_sides>(tile, g, q); break;
-      case 1: scan_queries<1, both_sides>(tile, g, q); break;
-      default: break;
+    std::int64_t s = 0;
+    for (; s + 2 <= tile.steps; s += 2) {
+      const std::uint8_t* at = codes + s * group_rows * 4;
+      unroll<count>([&](auto c) {
+        const __m256i first = four_bytes(queries + c * stride + s * 4);
+        const __m256i second = four_bytes(queries + c * stride + s * 4 + 4);
+        unroll<vectors>([&](auto v) {
+          const __m256i pair = _mm256_add_epi16(
+              _mm256_maddubs_epi16(load(at + v * 32), first),
+              _mm256_maddubs_epi16(load(at + group_rows * 4 + v * 32), second));
+          sums[c * vectors + v] = _mm256_add_epi32(sums[c * vectors + v], _mm256_madd_epi16(pair, ones));
+        });
+      });
     }
+    if (s < tile.steps) {
+      const std::uint8_t* at = codes + s * group_rows * 4;
+      unroll<count>([&](auto c) {
+        const __m256i query = four_bytes(queries + c * stride + s * 4);
+        unroll<vectors>([&](auto v) {
+          const __m256i products = _mm256_maddubs_epi16(load(at + v * 32), query);
+          sums[c * vectors + v] =
+              _mm256_add_epi32(sums[c * vectors + v], _mm256_madd_epi16(products, ones));
+        });
+      });
+    }
+    unroll<count>([&](auto c) {
+      const std::int64_t at = g * tile.query_count + q + c;
+      const __m256i threshold = _mm256_set1_epi32(tile.thresholds[at]);
+      std::uint64_t mask = 0;
+      unroll<vectors>([&](auto v) {
+        __m256i limit = threshold;
+        if constexpr (both_sides) {
+          const __m256i row_limit = load(tile.row_limits + g * group_rows + v * lanes);
+          limit = _mm256_min_epi32(
+              limit, _mm256_add_epi32(row_limit, _mm256_set1_epi32(tile.query_limits[q + c])));
+        }
+        const __m256i fails = _mm256_cmpgt_epi32(limit, sums[c * vectors + v]);
+        const int survives = ~_mm256_movemask_ps(_mm256_castsi256_ps(fails)) & 0xFF;
+        mask |= static_cast<std::uint64_t>(survives) << (v * lanes);
+      });
+      tile.masks[at] = mask;
+    });
   }
-}
+};
 
-void scan(const CodeTile& tile) { tile.row_limits ? scan_tile<true>(tile) : scan_tile<false>(tile); }
+struct DifferenceKernel {
+  static constexpr int queries = 2;
+  static constexpr int vectors = 4;
+  static constexpr int lanes = 4;
+  static constexpr int group_rows = vectors * lanes;
+  static constexpr int step_dims = 8;
+
+  template <int count, bool both_sides>
+  static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
+    const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * step_dims;
+    const std::int64_t stride = tile.steps * step_dims;
+    const std::int8_t* queries_at = tile.queries + q * stride;
+    __m256i sums[count * vectors];
+    unroll<count * vectors>([&](auto i) { sums[i] = _mm256_setzero_si256(); });
+    for (std::int64_t s = 0; s < tile.steps; ++s, codes += group_rows * step_dims) {
+      unroll<count>([&](auto c) {
+        long long eight;
+        __builtin_memcpy(&eight, queries_at + c * stride + s * step_dims, 8);
+        const __m256i query = _mm256_set1_epi64x(eight);
+        unroll<vectors>([&](auto v) {
+          __m256i& sum = sums[c * vectors + v];
+          sum = _mm256_add_epi64(sum, _mm256_sad_epu8(load(codes + v * 32), query));
+        });
+      });
+    }
+    unroll<count>([&](auto c) {
+      const std::int64_t at = g * tile.query_count + q + c;
+      const __m256i threshold = _mm256_set1_epi64x(tile.thresholds[at]);
+      std::uint64_t mask = 0;
+      unroll<vectors>([&](auto v) {
+        __m256i limit = threshold;
+        if constexpr (both_sides) {
+          const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
+          const __m256i row_limits = _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(of_rows)));
+          const __m256i least = _mm256_add_epi64(row_limits, _mm256_set1_epi64x(tile.query_limits[q + c]));
+          limit = _mm256_blendv_epi8(limit, least, _mm256_cmpgt_epi64(limit, least));
+        }
+        // -sum < limit, as limit + sum > 0.
+        const __m256i fails = _mm256_cmpgt_epi64(_mm256_add_epi64(limit, sums[c * vectors + v]), _mm256_setzero_si256());
+        const int survives = ~_mm256_movemask_pd(_mm256_castsi256_pd(fails)) & 0xF;
+        mask |= static_cast<std::uint64_t>(survives) << (v * lanes);
+      });
+      tile.masks[at] = mask;
+    });
+  }
+};
 
 }  // namespace
 
-const CodeKernels* code_kernels_avx2() {
+CodeKernelSet code_kernels_avx2() {
   static_assert(std::int64_t{131072} * 126 * 126 / 2 < (std::int64_t{1} << 30));
   static_assert(std::int64_t{131072} * 127 * 63 < (std::int64_t{1} << 31));
-  static const CodeKernels kernels{"7-bit", group_rows, 63, 64, 131072, false, 34.0, 0.4, scan};
-  return &kernels;
+  static_assert((std::int64_t{1} << 22) * 255 < (std::int64_t{1} << 30));
+  static const CodeKernels products{"7-bit", ProductKernel::group_rows, ProductKernel::step_dims, 63, 64, 131072,
+                                    false, 34.0, 0.4, scan_tile<ProductKernel>};
+  static const CodeKernels differences{"8-bit", DifferenceKernel::group_rows, DifferenceKernel::step_dims, 255, 0,
+                                       1 << 22, true, 40.0, 0.7, scan_tile<DifferenceKernel>};
+  return {&products, &differences};
 }
 
 }  // namespace gigaknn::cpu

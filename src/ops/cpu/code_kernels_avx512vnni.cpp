@@ -1,17 +1,21 @@
-// AVX-512 VNNI: vpdpbusd multiplies 4 unsigned by 4 signed bytes and adds the 4 products to 32 bits, exactly.
+// AVX-512 VNNI.
+//
+// Products: vpdpbusd multiplies 4 unsigned by 4 signed bytes and adds the 4 products to 32 bits, exactly.
 // 6 queries x 64 rows: 24 accumulators, 4 registers of rows, 1 of the query. Each step of 4 dimensions loads
 // 4 + 6 registers for 24 multiplications, so the multiplier is the limit (one 512-bit vpdpbusd a cycle on
-// Zen 4). Compiled with -mavx512vnni; includes nothing whose inline code could leak to other files.
+// Zen 4).
+//
+// Differences: vpsadbw adds the absolute differences of 8 bytes into 64 bits. 6 queries x 32 rows, likewise.
+//
+// Compiled with -mavx512vnni; includes nothing whose inline code could leak to other files.
 #include <immintrin.h>
 
-#include "ops/cpu/code_kernels.hpp"
+#include "ops/cpu/code_scan.hpp"
 
 namespace gigaknn::cpu {
 namespace {
 
 constexpr int vectors = 4;
-constexpr int lanes = 16;
-constexpr int group_rows = vectors * lanes;
 
 // The intrinsic makes GCC 12 copy accumulators and spill half of them, which halves the speed.
 [[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i rows, __m512i query) {
@@ -19,7 +23,10 @@ constexpr int group_rows = vectors * lanes;
 }
 
 /// The sums of one query with the four registers of rows; members, since GCC 12 spills arrays.
-struct Sums {
+struct ProductSums {
+  static constexpr int lanes = 16;
+  static constexpr int group_rows = vectors * lanes;
+  static constexpr int step_dims = 4;
   __m512i v0, v1, v2, v3;
 
   [[gnu::always_inline]] void start(const std::int32_t* row_terms) {
@@ -55,64 +62,102 @@ struct Sums {
   }
 };
 
-template <int count, bool both_sides>
-void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
-  const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * 4;
-  const std::int64_t stride = tile.steps * 4;
-  const std::int8_t* query = tile.queries + q * stride;
-  const std::int32_t* row_terms = tile.row_terms + g * group_rows;
-  Sums a, b, c, d, e, f;
-  a.start(row_terms);
-  if constexpr (count > 1) b = a;
-  if constexpr (count > 2) c = a;
-  if constexpr (count > 3) d = a;
-  if constexpr (count > 4) e = a;
-  if constexpr (count > 5) f = a;
-  for (std::int64_t s = 0; s < tile.steps; ++s, codes += group_rows * 4, query += 4) {
-    const __m512i r0 = _mm512_loadu_si512(codes);
-    const __m512i r1 = _mm512_loadu_si512(codes + 64);
-    const __m512i r2 = _mm512_loadu_si512(codes + 128);
-    const __m512i r3 = _mm512_loadu_si512(codes + 192);
-    a.add(r0, r1, r2, r3, query);
-    if constexpr (count > 1) b.add(r0, r1, r2, r3, query + stride);
-    if constexpr (count > 2) c.add(r0, r1, r2, r3, query + 2 * stride);
-    if constexpr (count > 3) d.add(r0, r1, r2, r3, query + 3 * stride);
-    if constexpr (count > 4) e.add(r0, r1, r2, r3, query + 4 * stride);
-    if constexpr (count > 5) f.add(r0, r1, r2, r3, query + 5 * stride);
-  }
-  a.finish<both_sides>(tile, g, q);
-  if constexpr (count > 1) b.finish<both_sides>(tile, g, q + 1);
-  if constexpr (count > 2) c.finish<both_sides>(tile, g, q + 2);
-  if constexpr (count > 3) d.finish<both_sides>(tile, g, q + 3);
-  if constexpr (count > 4) e.finish<both_sides>(tile, g, q + 4);
-  if constexpr (count > 5) f.finish<both_sides>(tile, g, q + 5);
-}
+/// The same for differences.
+struct DifferenceSums {
+  static constexpr int lanes = 8;
+  static constexpr int group_rows = vectors * lanes;
+  static constexpr int step_dims = 8;
+  __m512i v0, v1, v2, v3;
 
-template <bool both_sides>
-void scan_tile(const CodeTile& tile) {
-  for (std::int64_t g = 0; g < tile.groups; ++g) {
-    std::int64_t q = 0;
-    for (; q + 6 <= tile.query_count; q += 6) scan_queries<6, both_sides>(tile, g, q);
-    switch (tile.query_count - q) {
-      case 5: scan_queries<5, both_sides>(tile, g, q); break;
-      case 4: scan_queries<4, both_sides>(tile, g, q); break;
-      case 3: scan_queries<3, both_sides>(tile, g, q); break;
-      case 2: scan_queries<2, both_sides>(tile, g, q); break;
-      case 1: scan_queries<1, both_sides>(tile, g, q); break;
-      default: break;
+  [[gnu::always_inline]] void start(const std::int32_t*) { v0 = v1 = v2 = v3 = _mm512_setzero_si512(); }
+  [[gnu::always_inline]] void add(__m512i r0, __m512i r1, __m512i r2, __m512i r3, const std::int8_t* eight) {
+    long long bytes;
+    __builtin_memcpy(&bytes, eight, 8);
+    const __m512i query = _mm512_set1_epi64(bytes);
+    v0 = _mm512_add_epi64(v0, _mm512_sad_epu8(r0, query));
+    v1 = _mm512_add_epi64(v1, _mm512_sad_epu8(r1, query));
+    v2 = _mm512_add_epi64(v2, _mm512_sad_epu8(r2, query));
+    v3 = _mm512_add_epi64(v3, _mm512_sad_epu8(r3, query));
+  }
+  template <bool both_sides>
+  [[gnu::always_inline]] void finish(const CodeTile& tile, std::int64_t g, std::int64_t q) const {
+    const std::int64_t at = g * tile.query_count + q;
+    const __m512i limit = _mm512_set1_epi64(largest_sum(tile.thresholds[at]));
+    const auto survivors = [&](const __m512i& sum, int v) {
+      std::uint64_t mask = _mm512_cmple_epi64_mask(sum, limit);
+      if constexpr (both_sides) {
+        const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
+        const __m512i row_limits =
+            _mm512_maskz_cvtepi32_epi64(all, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(of_rows)));
+        const __m512i least = _mm512_add_epi64(row_limits, _mm512_set1_epi64(tile.query_limits[q]));
+        mask |= _mm512_cmple_epi64_mask(sum, _mm512_sub_epi64(_mm512_setzero_si512(), least));
+      }
+      return mask << (v * lanes);
+    };
+    if constexpr (!both_sides) {
+      // Most queries keep none of 32 rows, which one compare of the least sums tells.
+      const __m512i least = smaller(smaller(v0, v1), smaller(v2, v3));
+      if (_mm512_cmple_epi64_mask(least, limit) == 0) {
+        tile.masks[at] = 0;
+        return;
+      }
     }
+    tile.masks[at] = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
   }
-}
+  // The plain intrinsics warn of their own undefined registers under GCC 12.
+  static constexpr __mmask8 all = 0xFF;
+  static __m512i smaller(__m512i a, __m512i b) { return _mm512_maskz_min_epi64(all, a, b); }
+  static long long largest_sum(std::int32_t threshold) { return -static_cast<long long>(threshold); }
+};
 
-void scan(const CodeTile& tile) { tile.row_limits ? scan_tile<true>(tile) : scan_tile<false>(tile); }
+template <class Sums>
+struct Kernel {
+  static constexpr int queries = 6;
+
+  template <int count, bool both_sides>
+  static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
+    const std::uint8_t* codes = tile.codes + g * tile.steps * 256;
+    const std::int64_t stride = tile.steps * Sums::step_dims;
+    const std::int8_t* query = tile.queries + q * stride;
+    Sums a, b, c, d, e, f;
+    a.start(tile.row_terms + g * Sums::group_rows);
+    if constexpr (count > 1) b = a;
+    if constexpr (count > 2) c = a;
+    if constexpr (count > 3) d = a;
+    if constexpr (count > 4) e = a;
+    if constexpr (count > 5) f = a;
+    for (std::int64_t s = 0; s < tile.steps; ++s, codes += 256, query += Sums::step_dims) {
+      const __m512i r0 = _mm512_loadu_si512(codes);
+      const __m512i r1 = _mm512_loadu_si512(codes + 64);
+      const __m512i r2 = _mm512_loadu_si512(codes + 128);
+      const __m512i r3 = _mm512_loadu_si512(codes + 192);
+      a.add(r0, r1, r2, r3, query);
+      if constexpr (count > 1) b.add(r0, r1, r2, r3, query + stride);
+      if constexpr (count > 2) c.add(r0, r1, r2, r3, query + 2 * stride);
+      if constexpr (count > 3) d.add(r0, r1, r2, r3, query + 3 * stride);
+      if constexpr (count > 4) e.add(r0, r1, r2, r3, query + 4 * stride);
+      if constexpr (count > 5) f.add(r0, r1, r2, r3, query + 5 * stride);
+    }
+    a.template finish<both_sides>(tile, g, q);
+    if constexpr (count > 1) b.template finish<both_sides>(tile, g, q + 1);
+    if constexpr (count > 2) c.template finish<both_sides>(tile, g, q + 2);
+    if constexpr (count > 3) d.template finish<both_sides>(tile, g, q + 3);
+    if constexpr (count > 4) e.template finish<both_sides>(tile, g, q + 4);
+    if constexpr (count > 5) f.template finish<both_sides>(tile, g, q + 5);
+  }
+};
 
 }  // namespace
 
-const CodeKernels* code_kernels_avx512vnni() {
+CodeKernelSet code_kernels_avx512vnni() {
   static_assert(std::int64_t{32768} * 255 * 255 / 2 < (std::int64_t{1} << 30));
   static_assert(std::int64_t{32768} * 255 * 128 < (std::int64_t{1} << 31));
-  static const CodeKernels kernels{"8-bit", group_rows, 127, 128, 32768, true, 56.0, 0.25, scan};
-  return &kernels;
+  static_assert((std::int64_t{1} << 22) * 255 < (std::int64_t{1} << 30));
+  static const CodeKernels products{"8-bit", ProductSums::group_rows, ProductSums::step_dims, 127, 128, 32768,
+                                    true, 56.0, 0.25, scan_tile<Kernel<ProductSums>>};
+  static const CodeKernels differences{"8-bit", DifferenceSums::group_rows, DifferenceSums::step_dims, 255, 0,
+                                       1 << 22, true, 56.0, 0.5, scan_tile<Kernel<DifferenceSums>>};
+  return {&products, &differences};
 }
 
 }  // namespace gigaknn::cpu

@@ -1,505 +1,60 @@
 #include "ops/cpu/code_space.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <numeric>
-
-#include "core/random.hpp"
-#include "core/threads.hpp"
+#include "ops/cpu/euclidean_codes.hpp"
+#include "ops/cpu/manhattan_codes.hpp"
 
 namespace gigaknn::cpu {
-namespace {
 
-constexpr double unit_roundoff = 0x1p-24;     // of float32
-constexpr double safety = 1 + 1e-6;           // for the roundings of the bounds themselves
-constexpr std::int64_t chunk_rows = 128;      // rows encoded at a time, in L2
-constexpr std::int64_t most_directions = 256;     // that a projection may keep
-constexpr std::int64_t most_fitted_dims = 2048;   // beyond, the eigenproblem costs too much
-constexpr float least_step = 1e-15f;          // its square is a normal float32
-constexpr std::uint64_t sample_stream = 0x5A;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t padded(std::int64_t cols) { return (cols + 63) / 64 * 64; }
-
-// Bound of the relative error of a float32 sum of n products in any order (Higham 2002, section 3.1).
-double sum_error(std::int64_t n) {
-  const double nu = static_cast<double>(n) * unit_roundoff;
-  return nu / (1 - nu);
-}
-
-float round_up(double value) {
-  const float rounded = static_cast<float>(value);
-  return rounded < value ? std::nextafter(rounded, INFINITY) : rounded;
-}
-
-// out = a * b for [rows, depth] and [depth, cols].
-std::vector<double> product_of(const std::vector<double>& a, const std::vector<double>& b, std::int64_t rows,
-                               std::int64_t depth, std::int64_t cols) {
-  std::vector<double> out(at(rows * cols), 0.0);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t k = 0; k < depth; ++k) {
-      const double factor = a[at(i * depth + k)];
-      for (std::int64_t j = 0; j < cols; ++j) out[at(i * cols + j)] += factor * b[at(k * cols + j)];
-    }
-  }
-  return out;
-}
-
-// DCT-IV, orthogonal and symmetric; with random signs twice it spreads any vector over all coordinates.
-std::vector<double> mixing_matrix(std::int64_t h) {
-  const auto sign = [](std::uint64_t stream, std::int64_t i) {
-    return random_bits(1, stream, static_cast<std::uint64_t>(i)) & 1 ? 1.0 : -1.0;
-  };
-  std::vector<double> dct(at(h * h)), signed_dct(at(h * h));
-  for (std::int64_t i = 0; i < h; ++i) {
-    for (std::int64_t j = 0; j < h; ++j) {
-      const double angle = std::numbers::pi / static_cast<double>(h) * (static_cast<double>(i) + 0.5) *
-                           (static_cast<double>(j) + 0.5);
-      dct[at(i * h + j)] = std::sqrt(2.0 / static_cast<double>(h)) * std::cos(angle);
-      signed_dct[at(i * h + j)] = sign(1, i) * dct[at(i * h + j)] * sign(2, j);
-    }
-  }
-  return product_of(dct, signed_dct, h, h, h);
-}
-
-// Makes the rows of q [count, d] orthonormal, each against those before it (modified Gram-Schmidt).
-void orthonormalize(const RowKernels& kernels, float* q, std::int64_t count, std::int64_t d) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    float* row = q + i * d;
-    for (std::int64_t j = 0; j < i; ++j) {
-      const float* before = q + j * d;
-      const float along = kernels.fast_dot_f32(row, before, d);
-      for (std::int64_t c = 0; c < d; ++c) row[c] -= along * before[c];
-    }
-    const double norm = std::sqrt(kernels.dot_f32(row, row, d));
-    const double inverse = norm > 1e-30 ? 1 / norm : 0;
-    for (std::int64_t c = 0; c < d; ++c) row[c] = static_cast<float>(row[c] * inverse);
+bool has_code_form(Metric metric) {
+  switch (metric) {
+    case Metric::l2:
+    case Metric::euclidean:
+    case Metric::inner_product:
+    case Metric::cosine:
+    case Metric::hellinger:
+    case Metric::l1: return true;
+    default: return false;
   }
 }
 
-std::int64_t sample_rows(std::int64_t d) {
-  constexpr std::int64_t most_bytes = std::int64_t{16} << 20;
-  return std::clamp<std::int64_t>(most_bytes / (4 * d), 256, 8192);
-}
-
-}  // namespace
-
-std::size_t CodeSpace::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
-  const std::int64_t dims = std::max<std::int64_t>(d, most_directions + 1);
-  const std::int64_t sample = std::min(n, sample_rows(d)) * (3 * dims + 80) * 4;
-  const std::int64_t eigen = d <= most_fitted_dims ? d * padded(d) * 4 + 2 * padded(most_directions) * d * 8 : 0;
-  return static_cast<std::size_t>(sample + eigen + threads * chunk_rows * (2 * dims + 320) * 4);
+CodeForm form_of(Metric metric) {
+  switch (metric) {
+    case Metric::l1: return CodeForm::absolute;
+    case Metric::inner_product: return CodeForm::product;
+    default: return CodeForm::distance;
+  }
 }
 
 void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
+  const auto count = static_cast<std::size_t>(rows);
   stride = stride_;
-  codes.assign(at(rows * stride), 0);
-  squares.resize(at(rows));
-  sums.resize(at(rows));
-  errors.resize(at(rows));
-  norms.resize(at(rows));
-  steps.resize(at(rows));
-  regions.resize(at(rows));
+  codes.assign(count * static_cast<std::size_t>(stride), 0);
+  squares.assign(count, 0);
+  sums.assign(count, 0);
+  errors.assign(count, 0.0f);
+  norms.assign(count, 0.0f);
+  steps.assign(count, 0.0f);
+  regions.assign(count, 0);
 }
 
-CodeSpace::CodeSpace(MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-                     const CodeKernels& kernels, const FloatKernels& floats, std::int64_t k,
-                     const Run& run)
-    : pair_(pair), kernels_(&kernels), floats_(&floats), d_(pair.d()), product_(pair.metric() == Metric::inner_product) {
-  Sample sample = draw_sample(base, facts, run);
-  fit_directions(sample, run);
-  choose_dims(sample, base.rows, k, run);
-  if (estimate_.dims == 0) return;
-  dims_ = estimate_.dims;
-  if (estimate_.bytes) {
-    byte_zero_ = pair.dtype() == DType::u8 ? 128 : 0;
-    for (std::int64_t i = 0; i < sample.rows * d_; ++i) {  // regions are of codes
-      sample.x[at(i)] += mean_[at(i % d_)] - static_cast<float>(byte_zero_);
-    }
-    std::fill(mean_.begin(), mean_.end(), 0.0f);
+std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const Run& run) {
+  std::unique_ptr<CodeSpace> space;
+  if (form_of(source.pair.metric()) == CodeForm::absolute) {
+    space = std::make_unique<ManhattanCodes>(source, run);
   } else {
-    build_projection();
-    fit_step(sample);
+    space = std::make_unique<EuclideanCodes>(source, run);
   }
-  fit_regions(sample, base.rows, run);
-  directions_ = {};
+  if (space->estimate().dims == 0) return nullptr;
+  return space;
 }
 
-std::size_t CodeSpace::bytes() const {
-  return 4 * (mean_.size() + projection_.size() + centres_.size() + centre_terms_.size());
+std::size_t fit_bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads) {
+  return form_of(metric) == CodeForm::absolute ? ManhattanCodes::bytes_needed(n, d, threads)
+                                               : EuclideanCodes::bytes_needed(n, d, threads);
 }
 
-void CodeSpace::load_row(MatrixRef rows, const RowFacts& facts, std::int64_t i, float* x,
-                         float* scratch) const {
-  widen_row(pair_.kernels(), rows.dtype, rows.row_bytes(i), scratch, d_);
-  const float* mean = mean_.data();
-  if (pair_.metric() == Metric::cosine) {
-    const double scale = 1 / std::sqrt(facts.squared_norms[at(i)]);
-    for (std::int64_t j = 0; j < d_; ++j) x[j] = static_cast<float>(scratch[j] * scale - mean[j]);
-  } else if (pair_.metric() == Metric::hellinger) {
-    for (std::int64_t j = 0; j < d_; ++j) {
-      x[j] = static_cast<float>(std::sqrt(static_cast<double>(scratch[j])) - mean[j]);
-    }
-  } else {
-    for (std::int64_t j = 0; j < d_; ++j) {
-      x[j] = static_cast<float>(static_cast<double>(scratch[j]) - mean[j]);
-    }
-  }
-}
-
-CodeSpace::Sample CodeSpace::draw_sample(MatrixRef base, const RowFacts& facts, const Run& run) {
-  mean_.assign(at(d_), 0.0f);
-  const std::int64_t wanted = sample_rows(d_);
-  std::vector<std::int64_t> chosen;
-  if (base.rows <= wanted) {
-    chosen.resize(at(base.rows));
-    std::iota(chosen.begin(), chosen.end(), 0);
-  } else {
-    for (std::int64_t i = 0; i < wanted; ++i) {
-      chosen.push_back(static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(base.rows), 1,
-                                                              sample_stream, static_cast<std::uint64_t>(i))));
-    }
-    std::sort(chosen.begin(), chosen.end());
-    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  }
-  std::erase_if(chosen, [&](std::int64_t i) { return facts.far[at(i)] != 0; });
-
-  Sample sample;
-  sample.rows = static_cast<std::int64_t>(chosen.size());
-  sample.x.resize(at(sample.rows * d_));
-  parallel_for(run, sample.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<float> scratch(at(d_));
-    for (std::int64_t i = begin; i < end; ++i) {
-      load_row(base, facts, chosen[at(i)], sample.x.data() + i * d_, scratch.data());
-    }
-  });
-  if (product_ || sample.rows == 0) return sample;
-  std::vector<double> sums(at(d_), 0.0);
-  for (std::int64_t i = 0; i < sample.rows; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) sums[at(j)] += sample.x[at(i * d_ + j)];
-  }
-  for (std::int64_t j = 0; j < d_; ++j) {
-    const double mean = sums[at(j)] / static_cast<double>(sample.rows);
-    mean_[at(j)] = std::isfinite(static_cast<float>(mean)) ? static_cast<float>(mean) : 0.0f;
-  }
-  for (std::int64_t i = 0; i < sample.rows; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) sample.x[at(i * d_ + j)] -= mean_[at(j)];
-  }
-  return sample;
-}
-
-// The leading eigenvectors of the covariance, by orthogonal iteration: the first h rows approach the space of
-// the h largest eigenvalues for every h at once. Near enough is enough: the proof measures what is used.
-void CodeSpace::fit_directions(const Sample& sample, const Run& run) {
-  // Below 16 dimensions nothing is won by dropping some.
-  if (d_ < 16 || d_ > most_fitted_dims || sample.rows < 64) return;
-  const std::int64_t width = padded(d_);
-  std::vector<float> rows(at(sample.rows * width), 0.0f), columns(at(d_ * sample.rows));
-  for (std::int64_t i = 0; i < sample.rows; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) {
-      rows[at(i * width + j)] = columns[at(j * sample.rows + i)] = sample.x[at(i * d_ + j)];
-    }
-  }
-  std::vector<float> covariance(at(d_ * width));
-  parallel_for(run, d_, 16, [&](std::int64_t begin, std::int64_t end, int) {
-    floats_->multiply({columns.data() + begin * sample.rows, end - begin, sample.rows, rows.data(), width,
-                       covariance.data() + begin * width});
-  });
-  rows = {};
-  columns = {};
-  double trace = 0;
-  for (std::int64_t j = 0; j < d_; ++j) trace += covariance[at(j * width + j)];
-  if (!std::isfinite(trace) || !(trace > 1e-30)) return;
-  for (float& c : covariance) c = static_cast<float>(c / trace);
-
-  const std::int64_t wanted = std::min(d_, most_directions);
-  std::vector<float> directions(at(wanted * d_)), products(at(wanted * width));
-  for (std::int64_t i = 0; i < wanted * d_; ++i) {
-    directions[at(i)] = static_cast<float>(random_unit(1, 3, static_cast<std::uint64_t>(i)) - 0.5);
-  }
-  constexpr int iterations = 8;
-  for (int iteration = 0; iteration < iterations; ++iteration) {
-    parallel_for(run, wanted, 16, [&](std::int64_t begin, std::int64_t end, int) {
-      floats_->multiply({directions.data() + begin * d_, end - begin, d_, covariance.data(), width,
-                         products.data() + begin * width});
-    });
-    for (std::int64_t i = 0; i < wanted; ++i) {
-      std::copy_n(products.data() + i * width, d_, directions.data() + i * d_);
-    }
-    orthonormalize(pair_.kernels(), directions.data(), wanted, d_);
-  }
-  // Once more, for the rounding of the first time where rows were nearly parallel.
-  orthonormalize(pair_.kernels(), directions.data(), wanted, d_);
-  // Where the sample spans fewer dimensions, what follows is noise: keep the rows before it.
-  std::int64_t sound = 0;
-  for (; sound < wanted; ++sound) {
-    const float* row = directions.data() + sound * d_;
-    double defect = std::abs(pair_.kernels().dot_f32(row, row, d_) - 1);
-    for (std::int64_t j = 0; j < sound; ++j) {
-      defect = std::max(defect, std::abs(pair_.kernels().dot_f32(row, directions.data() + j * d_, d_)));
-    }
-    if (!(defect < 1e-4)) break;
-  }
-  directions.resize(at(sound * d_));
-  directions_ = std::move(directions);
-  found_ = sound;
-}
-
-void CodeSpace::build_projection() {
-  kept_ = dims_ < d_ ? dims_ - 1 : dims_;
-  if (found_ < kept_) {  // every dimension as it is
-    kept_ = 0;
-    return;
-  }
-  const std::vector<double> kept(directions_.begin(), directions_.begin() + kept_ * d_);
-  const std::vector<double> mixed = product_of(mixing_matrix(kept_), kept, kept_, kept_, d_);
-  const std::vector<float> rounded(mixed.begin(), mixed.end());
-  projection_.assign(at(d_ * padded(kept_)), 0.0f);
-  for (std::int64_t i = 0; i < kept_; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) projection_[at(j * padded(kept_) + i)] = rounded[at(i * d_ + j)];
-  }
-  // How far the rows, as float32, are from orthonormal: what the proof needs, measured, not assumed.
-  double sum = 0;
-  for (std::int64_t i = 0; i < kept_; ++i) {
-    for (std::int64_t j = 0; j <= i; ++j) {
-      const double off =
-          pair_.kernels().dot_f32(rounded.data() + i * d_, rounded.data() + j * d_, d_) - (i == j);
-      sum += (i == j ? 1 : 2) * off * off;
-    }
-  }
-  orthogonality_ = std::sqrt(sum) * safety + 1e-12 * static_cast<double>(kept_);
-}
-
-void CodeSpace::project(const float* x, std::int64_t count, float* y, double* errors) const {
-  if (projection_.empty()) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      std::copy_n(x + i * d_, d_, y + i * dims_);
-      errors[i] = unit_roundoff * std::sqrt(pair_.kernels().dot_f32(x + i * d_, x + i * d_, d_)) * safety;
-    }
-    return;
-  }
-  std::vector<float> products(at(count * padded(kept_)));
-  floats_->multiply({x, count, d_, projection_.data(), padded(kept_), products.data()});
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(products.data() + i * padded(kept_), kept_, y + i * dims_);
-  }
-  // By Cauchy's inequality coordinate j is wrong by at most sum_error * |p_j| |x|, and |p_j| <= 1 + off.
-  const double rounding = sum_error(product_chunk + d_ / product_chunk + 2) *
-                          std::sqrt(static_cast<double>(kept_)) * (1 + orthogonality_);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double squared = pair_.kernels().dot_f32(x + i * d_, x + i * d_, d_);
-    const double norm = std::sqrt(squared);
-    const double projected_error = (rounding + orthogonality_) * norm;
-    errors[i] = (unit_roundoff * norm + projected_error) * safety;
-    if (dims_ == kept_) continue;
-    float* coordinates = y + i * dims_;
-    const double kept = pair_.kernels().dot_f32(coordinates, coordinates, kept_);
-    const double rest = std::sqrt(std::max(0.0, squared - kept));
-    const double square_error = projected_error * (2 * norm + projected_error) + 1e-12 * squared;
-    coordinates[kept_] = static_cast<float>(rest - rest_centre_);
-    errors[i] += (std::min(square_error / std::max(rest, 1e-300), std::sqrt(square_error)) +
-                  unit_roundoff * (rest + std::abs(rest_centre_))) * safety;
-  }
-}
-
-void CodeSpace::quantize(const float* y, double step, double& error, std::int8_t* codes,
-                         std::int32_t& squares, std::int32_t& sum) const {
-  const float most = static_cast<float>(kernels_->most_level);
-  const float inverse = static_cast<float>(1 / step);
-  const float step_float = static_cast<float>(step);
-  double lost = 0;
-  std::int32_t square_sum = 0;
-  std::int32_t code_sum = 0;
-  for (std::int64_t from = 0; from < dims_; from += 64) {
-    // Lost in float32, 64 at a time: the differences are exact up to 2^-24 of y, which the caller adds.
-    float part = 0;
-    for (std::int64_t j = from; j < std::min(dims_, from + 64); ++j) {
-      // NaN becomes -most, so that the cast is defined; `lost` keeps it. Adding and taking away 1.5 * 2^23
-      // rounds to an integer, in SSE2 too.
-      const float scaled = y[j] * inverse;
-      const float above = scaled > -most ? scaled : -most;
-      const float level = ((above < most ? above : most) + 0x1.8p23f) - 0x1.8p23f;
-      const float difference = y[j] - level * step_float;
-      part += difference * difference;
-      const auto code = static_cast<std::int32_t>(level);
-      codes[j] = static_cast<std::int8_t>(code);
-      square_sum += code * code;
-      code_sum += code;
-    }
-    lost += part;
-  }
-  squares = square_sum;
-  sum = code_sum;
-  // y - level * step: two roundings of at most 2^-24 * (|y| + |y'|); the squares' sum: 66 more.
-  const double size = std::sqrt(static_cast<double>(square_sum)) * step;
-  const double root = std::sqrt(lost) * (1 + 70 * unit_roundoff);
-  // Squares below float32's range: less than 1e-6 of a step, since steps are at least `least_step`.
-  error += root + 4 * unit_roundoff * (size + root) + 1e-6 * step;
-}
-
-void CodeSpace::fit_step(const Sample& sample) {
-  const std::int64_t rows = std::min<std::int64_t>(sample.rows, 2048);
-  std::vector<float> y(at(rows * dims_));
-  std::vector<double> errors(at(rows));
-  project(sample.x.data(), rows, y.data(), errors.data());
-  if (!product_ && !projection_.empty() && dims_ > kept_) {
-    for (std::int64_t i = 0; i < rows; ++i) rest_centre_ += y[at(i * dims_ + kept_)];
-    rest_centre_ /= static_cast<double>(std::max<std::int64_t>(1, rows));
-    for (std::int64_t i = 0; i < rows; ++i) y[at(i * dims_ + kept_)] -= static_cast<float>(rest_centre_);
-  }
-  std::vector<float> sizes(y.size());
-  std::transform(y.begin(), y.end(), sizes.begin(), [](float v) { return std::isfinite(v) ? std::abs(v) : 0.0f; });
-  std::sort(sizes.begin(), sizes.end());
-  // A smaller range rounds finer and cuts more off: take the one that loses least on the sample.
-  const double most = kernels_->most_level;
-  double best = INFINITY;
-  std::vector<std::int8_t> codes(at(stride()));
-  for (double quantile : {1.0, 0.99999, 0.9999, 0.9995, 0.998, 0.995}) {
-    const double largest = sizes.empty() ? 0 : sizes[at(static_cast<std::int64_t>(
-        quantile * static_cast<double>(sizes.size() - 1)))];
-    const double step = std::max(static_cast<float>(largest / most), least_step);
-    double total = 0;
-    for (std::int64_t i = 0; i < rows; i += 4) {
-      double error = 0;
-      std::int32_t squares, sum;
-      quantize(y.data() + i * dims_, step, error, codes.data(), squares, sum);
-      total += error;
-    }
-    if (total < best) {
-      best = total;
-      step_ = step;
-    }
-  }
-}
-
-void CodeSpace::find_regions(const float* y, std::int64_t count, std::uint16_t* regions) const {
-  if (region_count_ == 1) {
-    std::fill_n(regions, count, std::uint16_t{0});
-    return;
-  }
-  const std::int64_t width = padded(region_count_);
-  std::vector<float> scores(at(count * width));
-  floats_->multiply({y, count, dims_, centres_.data(), width, scores.data()});
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float* row = scores.data() + i * width;
-    int best = 0;
-    float best_score = row[0] - centre_terms_[0];
-    for (int r = 1; r < region_count_; ++r) {
-      const float score = row[r] - centre_terms_[at(r)];
-      if (score > best_score) {
-        best = r;
-        best_score = score;
-      }
-    }
-    regions[i] = static_cast<std::uint16_t>(best);
-  }
-}
-
-// A coarse k-means (Lloyd) of the sample. Rows of one region are stored together, so a query that starts
-// there soon knows how near its neighbours are; no bound depends on it.
-void CodeSpace::fit_regions(const Sample& sample, std::int64_t n, const Run& run) {
-  const std::int64_t wanted = std::min<std::int64_t>({n / 256, sample.rows / 16, 256});
-  if (wanted < 2) return;
-  std::vector<float> y(at(sample.rows * dims_));
-  std::vector<double> errors(at(sample.rows));
-  parallel_for(run, sample.rows, chunk_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    project(sample.row(begin, d_), end - begin, y.data() + begin * dims_, errors.data() + begin);
-  });
-  std::vector<float> centres(at(wanted * dims_));
-  for (std::int64_t r = 0; r < wanted; ++r) {
-    std::copy_n(y.data() + (r * sample.rows / wanted) * dims_, dims_, centres.data() + r * dims_);
-  }
-  std::vector<std::uint16_t> regions(at(sample.rows));
-  for (int iteration = 0; iteration < 4; ++iteration) {
-    region_count_ = static_cast<int>(wanted);
-    centres_.assign(at(dims_ * padded(wanted)), 0.0f);
-    centre_terms_.resize(at(wanted));
-    for (std::int64_t r = 0; r < wanted; ++r) {
-      const float* centre = centres.data() + r * dims_;
-      centre_terms_[at(r)] = static_cast<float>(pair_.kernels().dot_f32(centre, centre, dims_) / 2);
-      for (std::int64_t j = 0; j < dims_; ++j) centres_[at(j * padded(wanted) + r)] = centre[j];
-    }
-    parallel_for(run, sample.rows, chunk_rows, [&](std::int64_t begin, std::int64_t end, int) {
-      find_regions(y.data() + begin * dims_, end - begin, regions.data() + begin);
-    });
-    std::vector<double> sums(at(wanted * dims_), 0.0);
-    std::vector<std::int64_t> counts(at(wanted), 0);
-    for (std::int64_t i = 0; i < sample.rows; ++i) {
-      const std::int64_t r = regions[at(i)];
-      ++counts[at(r)];
-      for (std::int64_t j = 0; j < dims_; ++j) sums[at(r * dims_ + j)] += y[at(i * dims_ + j)];
-    }
-    for (std::int64_t r = 0; r < wanted; ++r) {
-      if (counts[at(r)] == 0) continue;
-      for (std::int64_t j = 0; j < dims_; ++j) {
-        centres[at(r * dims_ + j)] =
-            static_cast<float>(sums[at(r * dims_ + j)] / static_cast<double>(counts[at(r)]));
-      }
-    }
-  }
-}
-
-void CodeSpace::encode(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end,
-                       bool queries, CodedRows& out, std::int64_t out_begin) const {
-  const std::int64_t most = std::min(chunk_rows, end - begin);
-  std::vector<float> scratch(at(d_)), x(at(most * d_)), y(at(most * dims_));
-  std::vector<double> errors(at(most));
-  for (std::int64_t from = begin; from < end; from += chunk_rows) {
-    const std::int64_t count = std::min(chunk_rows, end - from);
-    float* coordinates = estimate_.bytes ? x.data() : y.data();
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (facts.far[at(from + i)]) {
-        std::fill_n(x.data() + i * d_, d_, 0.0f);
-      } else {
-        load_row(rows, facts, from + i, x.data() + i * d_, scratch.data());
-      }
-    }
-    if (estimate_.bytes) {
-      for (std::int64_t j = 0; j < count * d_; ++j) x[at(j)] -= static_cast<float>(byte_zero_);
-      std::fill_n(errors.begin(), count, 0.0);
-    } else {
-      project(x.data(), count, y.data(), errors.data());
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t to = out_begin + from - begin + i;
-      const float* row = coordinates + i * dims_;
-      std::int8_t* codes = out.codes.data() + to * out.stride;
-      double step = step_;
-      double error = errors[at(i)];
-      if (estimate_.bytes) {
-        std::int32_t squares = 0;
-        std::int32_t sum = 0;
-        for (std::int64_t j = 0; j < dims_; ++j) {
-          const auto code = static_cast<std::int32_t>(row[j]);
-          codes[j] = static_cast<std::int8_t>(code);
-          squares += code * code;
-          sum += code;
-        }
-        out.squares[at(to)] = squares;
-        out.sums[at(to)] = sum;
-      } else {
-        if (queries && product_) {
-          float largest = 0;
-          for (std::int64_t j = 0; j < dims_; ++j) largest = std::max(largest, std::abs(row[j]));
-          step = std::max(largest / static_cast<float>(kernels_->most_level), least_step);
-        }
-        if (error < 1e30) quantize(row, step, error, codes, out.squares[at(to)], out.sums[at(to)]);
-      }
-      // Rows too large for float32 arithmetic: never ruled out.
-      const bool usable = error < 1e30;
-      if (!usable) {
-        std::fill_n(codes, out.stride, std::int8_t{0});
-        out.squares[at(to)] = 0;
-        out.sums[at(to)] = 0;
-      }
-      out.steps[at(to)] = static_cast<float>(step);
-      out.errors[at(to)] = usable ? round_up(error * safety) : INFINITY;
-      out.norms[at(to)] =
-          round_up(std::sqrt(static_cast<double>(out.squares[at(to)])) * step * safety);
-    }
-    find_regions(coordinates, count, out.regions.data() + (out_begin + from - begin));
-  }
+std::int64_t most_code_bytes(Metric metric, std::int64_t d) {
+  return form_of(metric) == CodeForm::absolute ? ManhattanCodes::most_columns(d) + 8 : (d + 3) / 4 * 4;
 }
 
 }  // namespace gigaknn::cpu

@@ -100,7 +100,7 @@ class CpuOps : public Ops {
   const char* isa_name_;
   const RowKernels* kernels_;
   const FloatKernels* float_kernels_;
-  const CodeKernels* code_kernels_ = nullptr;
+  CodeKernelSet code_kernels_;
 };
 
 struct NamedIsa {

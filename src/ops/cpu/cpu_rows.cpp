@@ -22,15 +22,10 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-bool has_product_form(Metric metric) {
-  switch (metric) {
-    case Metric::l2:
-    case Metric::euclidean:
-    case Metric::inner_product:
-    case Metric::cosine:
-    case Metric::hellinger: return true;
-    default: return false;
-  }
+// Null: this instruction set or metric has no filter on codes.
+const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
+  if (!has_code_form(metric)) return nullptr;
+  return form_of(metric) == CodeForm::absolute ? set.differences : set.products;
 }
 
 // How queries are dealt out: blocks of queries times slices of the base.
@@ -52,17 +47,16 @@ struct Deal {
 
 }  // namespace
 
-CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* codes,
+CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes,
                  const FloatKernels& floats, const PrepareHints& hints, const Run& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)) {
   for (std::int64_t i = 0; i < base.rows && facts_.far_count > 0; ++i) {
     if (facts_.far[at(i)]) far_rows_.push_back(static_cast<LocalRow>(i));
   }
-  if (codes && has_product_form(pair.metric()) && base.rows - facts_.far_count >= least_filter_rows &&
-      hints.queries > 1) {
-    CodeSpace space(base, facts_, pair, *codes, floats, hints.k, run);
-    if (space.estimate().dims > 0) {
-      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *codes, run);
+  const CodeKernels* kernels = kernels_for(pair.metric(), codes);
+  if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
+    if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {
+      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, run);
       return;
     }
   }
@@ -70,9 +64,9 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* co
 }
 
 std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
-                                  const CodeKernels* kernels, const PrepareHints& hints, int threads) {
+                                  const CodeKernelSet& codes, const PrepareHints& hints, int threads) {
   std::size_t bytes = at(n) * (metric == Metric::cosine ? 13 : 1);  // facts, inverse norms
-  if (kernels && has_product_form(metric)) bytes += CodeFilter::bytes_needed(n, d, threads);
+  if (kernels_for(metric, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
   const std::int64_t lists = hints.self ? n : std::min(hints.batch, block_queries * threads);
   bytes += TopK::bytes_of(lists, std::min(hints.k, n));
   bytes += at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);

@@ -12,13 +12,12 @@ namespace gigaknn::cpu {
 
 class CpuRows : public PreparedRows {
  public:
-  /// `codes` may be null: no filter on codes.
-  CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernels* codes, const FloatKernels& floats,
+  CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats,
           const PrepareHints& hints, const Run& run);
 
   /// As Ops::bytes_needed.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
-                                  const CodeKernels* kernels, const PrepareHints& hints, int threads);
+                                  const CodeKernelSet& codes, const PrepareHints& hints, int threads);
 
   std::int64_t rows() const override { return base_.rows; }
   std::int64_t cols() const override { return base_.cols; }

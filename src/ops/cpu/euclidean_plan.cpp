@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "core/threads.hpp"
-#include "ops/cpu/code_space.hpp"
+#include "ops/cpu/euclidean_codes.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -16,29 +16,9 @@ constexpr std::int64_t candidates[] = {16, 24, 32, 48, 64, 80, 96, 128, 160, 192
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// What one surviving pair costs: a read from L2 or memory, the distance in full, the lists.
-double survivor_cycles(DType dtype, std::int64_t d) {
-  return 60 + static_cast<double>(d) * (dtype == DType::f32 ? 0.35 : dtype == DType::f16 ? 0.6 : 0.12);
-}
-
-// The radius within which a query has k of n rows, from its nearest in a sample of m: distances grow with
-// the local dimension D as rank^(1/D) (the maximum likelihood of Levina and Bickel 2004, two ranks).
-double radius_of(std::vector<double>& distances, double k, double n) {
-  const auto m = static_cast<double>(distances.size());
-  std::sort(distances.begin(), distances.end());
-  const double rank = k * m / n;
-  if (rank >= 8 || distances.size() < 64) {
-    return distances[std::min(distances.size() - 1, static_cast<std::size_t>(rank))];
-  }
-  const double near = std::max(distances[3], 1e-300);
-  const double far = std::max(distances[31], near * 1.0001);
-  const double dimension = std::clamp(std::log(8.0) / std::log(far / near), 2.0, 60.0);
-  return distances[7] * std::pow(std::max(rank, 0.05) / 8, 1 / dimension);
-}
-
 }  // namespace
 
-void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k, const Run& run) {
+void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const Run& run) {
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
   const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
   const bool whole_bytes = kernels_->takes_bytes && d_ <= kernels_->most_dims &&
@@ -65,7 +45,7 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
     }
     parallel_for(run, queries + rows, 128, [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<float> products(at((end - begin) * width));
-      floats_->multiply({sample.row(begin, d_), end - begin, d_, across.data(), width, products.data()});
+      floats_->multiply({sample.row(begin), end - begin, d_, across.data(), width, products.data()});
       for (std::int64_t i = begin; i < end; ++i) {
         std::copy_n(products.data() + (i - begin) * width, found, y.data() + i * found);
       }
@@ -74,7 +54,7 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
   std::vector<double> norms(at(queries + rows));
   double mean_square = 0;
   for (std::int64_t i = 0; i < queries + rows; ++i) {
-    norms[at(i)] = pair_.kernels().dot_f32(sample.row(i, d_), sample.row(i, d_), d_);
+    norms[at(i)] = pair_.kernels().dot_f32(sample.row(i), sample.row(i), d_);
     mean_square += norms[at(i)] / static_cast<double>(queries + rows);
   }
   std::vector<double> kept_square(at(found + 1), 0.0);  // mean of what the first h directions keep
@@ -97,10 +77,10 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
   std::vector<double> survived(options.size() + 1, 0.0);  // the last: all dimensions
   std::mutex mutex;
   parallel_for(run, queries, 1, [&](std::int64_t q, std::int64_t, int) {
-    const float* query = sample.row(q, d_);
+    const float* query = sample.row(q);
     std::vector<double> distances(at(sample.rows - queries));
     for (std::int64_t i = queries; i < sample.rows; ++i) {
-      const float* row = sample.row(i, d_);
+      const float* row = sample.row(i);
       const double distance = product_ ? -pair_.kernels().fast_dot_f32(query, row, d_)
                                        : std::sqrt(pair_.kernels().fast_l2_f32(query, row, d_));
       distances[at(i - queries)] = std::isnan(distance) ? INFINITY : distance;  // sums may have overflowed
@@ -111,7 +91,7 @@ void CodeSpace::choose_dims(const Sample& sample, std::int64_t n, std::int64_t k
       std::sort(sorted.begin(), sorted.end());
       radius = sorted[std::min(sorted.size() - 1, at(k * static_cast<std::int64_t>(sorted.size()) / n))];
     } else {
-      radius = radius_of(sorted, static_cast<double>(k), static_cast<double>(n));
+      radius = radius_of_rank(sorted, static_cast<double>(k), static_cast<double>(n));
     }
     std::vector<double> mine(survived.size(), 0.0);
     const auto rest = [&](std::int64_t i, double kept) { return std::sqrt(std::max(0.0, norms[at(i)] - kept)); };

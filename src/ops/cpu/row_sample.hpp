@@ -1,0 +1,37 @@
+// A sample of the base as floats, and what it tells of the whole: spaces are fitted to it and filters chosen by it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "ops/cpu/pair_distance.hpp"
+
+namespace gigaknn::cpu {
+
+struct RowSample {
+  std::int64_t rows = 0;
+  std::int64_t d = 0;
+  std::vector<float> x;  ///< [rows, d]
+
+  const float* row(std::int64_t i) const { return x.data() + i * d; }
+};
+
+/// Writes row i of the base as a space sees it to x [d]; scratch [d].
+using LoadRow = std::function<void(std::int64_t i, float* x, float* scratch)>;
+
+/// Some thousand rows that are not far, in the order of the base.
+RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const Run& run);
+/// Bytes of `floats` a row for each row of such a sample.
+std::size_t sample_bytes(std::int64_t n, std::int64_t d, std::int64_t floats);
+
+/// The distance within which a query has k of n rows, from its distances to a sample (sorted here).
+double radius_of_rank(std::vector<double>& distances, double k, double n);
+
+/// Cycles that one surviving pair costs: a read from L2 or memory, the distance in full, the lists (Zen 4).
+double survivor_cycles(DType dtype, std::int64_t d);
+
+}  // namespace gigaknn::cpu
