@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 #include <numeric>
@@ -19,10 +20,15 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t most_block_queries = 10;
 constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs between two looks at the bounds
+constexpr std::int64_t least_cut_k = 4;
+constexpr std::int64_t sample_stride = 3;
 #else
 constexpr std::int64_t most_block_queries = 768;  // their codes and thresholds stay in L2
 constexpr std::int64_t tile_pairs = 4096;
+constexpr std::int64_t least_cut_k = 32;    // shorter lists find a bound in their region for less
+constexpr std::int64_t sample_stride = 16;
 #endif
+constexpr std::int64_t most_rows_a_k = 4096; // beyond, selecting from the sample costs more than a loose bound
 constexpr std::int64_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
 constexpr std::int64_t survivors_at_once = 64;
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -55,18 +61,14 @@ struct CodeFilter::Block {
   std::vector<float> scratch;           // [d]
   std::vector<std::int32_t> thresholds; // [groups of a tile, count]
   std::vector<std::uint64_t> masks;     // [groups of a tile, count]
+  std::vector<std::int32_t> cuts;       // [count] or none: sums from which rows are taken first
   std::int64_t first_self = -1;
   std::shared_ptr<std::vector<PackedNeighbor>> bounds;  // [count] exclusive; copies share and lower them
-  struct Survivor {
-    std::uint32_t query;
-    LocalRow row;
-    std::int64_t position;
-  };
   std::vector<Survivor> survivors;
 };
 
 CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-                       const CodeKernels& kernels, const Run& run)
+                       const CodeKernels& kernels, std::int64_t k, const Run& run)
     : space_(std::move(space)), base_(base), facts_(&facts), pair_(pair), kernels_(&kernels),
       scorer_(base, facts, pair), steps_(space_->stride() / kernels.step_dims),
       form_(form_of(pair.metric())) {
@@ -126,8 +128,56 @@ CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
       group_norms_[at(group)] = std::max(group_norms_[at(group)], coded.norms[row]);
     }
   });
+  if (k >= least_cut_k && k * most_rows_a_k >= live()) sample_codes();
   for (float& error : group_errors_) error = static_cast<float>(error * scale_ * 1.000001);
   for (float& norm : group_norms_) norm = static_cast<float>(norm * scale_ * 1.000001);
+}
+
+void CodeFilter::sample_codes() {
+  const std::int64_t rows = kernels_->group_rows;
+  sampled_ = live() / sample_stride;
+  const std::int64_t padded = (sampled_ + rows - 1) / rows * rows;
+  sampled_codes_.assign(at(padded * space_->stride()), 0);
+  sampled_terms_.assign(at(padded), 0);
+  for (std::int64_t s = 0; s < sampled_; ++s) {
+    const std::int64_t p = s * sample_stride;
+    for (std::int64_t j = 0; j < space_->stride(); ++j) sampled_codes_[at(code_at(s, j))] = codes_[at(code_at(p, j))];
+    sampled_terms_[at(s)] = row_terms_[at(p)];
+  }
+}
+
+void CodeFilter::find_cuts(Block& block, std::int64_t k) const {
+  if (sampled_ == 0 || k < least_cut_k) return;
+  // So many of the sample are within the k-th with some certainty (a Poisson count, three deviations).
+  const double expected = static_cast<double>(k) / sample_stride;
+  const auto rank = static_cast<std::int64_t>(expected + 3 * std::sqrt(expected) + 1);
+  if (rank >= sampled_ / 2) return;
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t sampled_groups = (sampled_ + rows - 1) / rows;
+  constexpr std::int64_t queries_at_once = 6;
+  std::vector<std::int32_t> sums(at(sampled_groups * queries_at_once * rows)), mine(at(sampled_groups * rows));
+  block.cuts.resize(at(block.count));
+  for (std::int64_t first = 0; first < block.count; first += queries_at_once) {
+    CodeTile work{};
+    work.ask = Ask::sums;
+    work.codes = sampled_codes_.data();
+    work.row_terms = sampled_terms_.data();
+    work.groups = sampled_groups;
+    work.steps = steps_;
+    work.queries = block.coded.codes.data() + first * space_->stride();
+    work.query_count = std::min(queries_at_once, block.count - first);
+    work.sums = sums.data();
+    kernels_->scan(work);
+    for (std::int64_t i = 0; i < work.query_count; ++i) {
+      for (std::int64_t g = 0; g < sampled_groups; ++g) {
+        std::copy_n(sums.data() + (g * work.query_count + i) * rows, rows, mine.data() + g * rows);
+      }
+      // A heap of the few largest: most sums are only compared with its least.
+      const auto cut = mine.begin() + static_cast<std::ptrdiff_t>(rank);
+      std::partial_sort(mine.begin(), cut + 1, mine.begin() + static_cast<std::ptrdiff_t>(sampled_), std::greater<>());
+      block.cuts[at(first + i)] = *cut;
+    }
+  }
 }
 
 std::string CodeFilter::description() const {
@@ -141,7 +191,7 @@ std::string CodeFilter::description() const {
 }
 
 std::size_t CodeFilter::bytes() const {
-  return codes_.size() + 12 * row_terms_.size() + 8 * group_errors_.size() + 4 * order_.size() +
+  return codes_.size() + sampled_codes_.size() + 4 * sampled_terms_.size() + 12 * row_terms_.size() + 8 * group_errors_.size() + 4 * order_.size() +
          space_->bytes();
 }
 
@@ -149,7 +199,8 @@ std::size_t CodeFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   // Codes twice while they are packed, 40 bytes a row of what is known of them, and a block of queries a thread.
   const std::int64_t code = most_code_bytes(metric, d);
   return fit_bytes_needed(metric, n, d, threads) +
-         static_cast<std::size_t>(n * (2 * code + 40) + threads * most_block_queries * (code + 256));
+         static_cast<std::size_t>(n * (2 * code + 40) + n / sample_stride * (code + 4 + threads * 28) +
+                                  threads * most_block_queries * (code + 256));
 }
 
 // The distance (or product) that a bound stands for, as a real number no pair inside the bound exceeds.
@@ -249,8 +300,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   block.masks.resize(at(tile * block.count));
   const auto run_tile = [&](std::int64_t group, std::int64_t groups) {
     check_cancelled(run);
-    sink.refresh(block);
-    fill_thresholds(block, group, groups);
+    sink.set_thresholds(block, group, groups);
     CodeTile work{};
     work.codes = codes_.data() + group * rows * space_->stride();
     work.row_terms = row_terms_.data() + group * rows;
@@ -260,7 +310,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
     work.query_count = block.count;
     work.thresholds = block.thresholds.data();
     work.masks = block.masks.data();
-    sink.limit_rows(block, work, group * rows);
+    sink.finish_tile(block, work, group * rows);
     kernels_->scan(work);
     take_survivors(block, group, groups, sink);
   };
@@ -341,13 +391,37 @@ PackedNeighbor CodeFilter::first_bound(Block& block, std::int64_t i, std::int64_
   return list[k - 1] == no_neighbor ? no_neighbor : list[k - 1] + 1;
 }
 
+void CodeFilter::take_into(TopK& lists, Block& block, const Survivor& survivor) const {
+  const std::int64_t self = block.first_self < 0 ? -1 : block.first_self + block.query[survivor.query];
+  if (self == std::int64_t{survivor.row}) return;
+  const std::int64_t list = block.list[survivor.query];
+  const PackedNeighbor bound = lists.bound(list);
+  const PackedNeighbor found =
+      scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
+  if (found < bound) lists.push(list, found);
+}
+
+// Takes the rows whose codes are nearest, whatever the bounds.
+struct CodeFilter::CutSink {
+  const CodeFilter& filter;
+  TopK& lists;
+
+  void set_thresholds(Block& block, std::int64_t, std::int64_t groups) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      std::copy(block.cuts.begin(), block.cuts.end(), block.thresholds.begin() + g * block.count);
+    }
+  }
+  void finish_tile(Block&, CodeTile&, std::int64_t) {}
+  void take(Block& block, const Survivor& survivor) { filter.take_into(lists, block, survivor); }
+};
+
 // Where the survivors of a search go: each into its query's list.
 struct CodeFilter::SearchSink {
   const CodeFilter& filter;
   TopK& lists;
   std::vector<PackedNeighbor> seen;  // [count] bounds that the block's terms stand for
 
-  void refresh(Block& block) {
+  void set_thresholds(Block& block, std::int64_t group, std::int64_t groups) {
     for (std::int64_t i = 0; i < block.count; ++i) {
       const std::int64_t list = block.list[at(i)];
       std::atomic_ref shared((*block.bounds)[at(i)]);
@@ -361,17 +435,14 @@ struct CodeFilter::SearchSink {
       seen[at(i)] = best;
       filter.set_bound(block, i, best);
     }
+    filter.fill_thresholds(block, group, groups);
   }
-  void limit_rows(Block&, CodeTile&, std::int64_t) {}
-  void take(Block& block, const Block::Survivor& survivor) {
-    const std::int64_t self = block.first_self < 0 ? -1 : block.first_self + block.query[survivor.query];
-    if (self == std::int64_t{survivor.row}) return;
-    const std::int64_t list = block.list[survivor.query];
-    const PackedNeighbor bound = lists.bound(list);
-    const PackedNeighbor found =
-        filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
-    if (found < bound) lists.push(list, found);
+  void finish_tile(Block& block, CodeTile& work, std::int64_t) {
+    if (block.cuts.empty()) return;
+    work.ask = Ask::band;
+    work.cuts = block.cuts.data();
   }
+  void take(Block& block, const Survivor& survivor) { filter.take_into(lists, block, survivor); }
 };
 
 // Where everything within a radius goes.
@@ -380,9 +451,11 @@ struct CodeFilter::RadiusSink {
   PackedNeighbor bound;
   std::vector<std::vector<PackedNeighbor>>& found;
 
-  void refresh(Block&) {}
-  void limit_rows(Block&, CodeTile&, std::int64_t) {}
-  void take(Block& block, const Block::Survivor& survivor) {
+  void set_thresholds(Block& block, std::int64_t group, std::int64_t groups) {
+    filter.fill_thresholds(block, group, groups);
+  }
+  void finish_tile(Block&, CodeTile&, std::int64_t) {}
+  void take(Block& block, const Survivor& survivor) {
     const PackedNeighbor candidate =
         filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
     if (candidate < bound) found[at(block.query[survivor.query])].push_back(candidate);
@@ -395,22 +468,49 @@ std::shared_ptr<CodeFilter::Block> CodeFilter::start(MatrixRef queries, const Ro
   auto block = std::make_shared<Block>();
   encode_block(queries, query_facts, begin, end, *block);
   block->first_self = first_self;
-  block->bounds = std::make_shared<std::vector<PackedNeighbor>>();
+  block->bounds = std::make_shared<std::vector<PackedNeighbor>>(at(block->count), no_neighbor);
+  find_cuts(*block, k);
+  if (!block->cuts.empty()) return block;
   for (std::int64_t i = 0; i < block->count; ++i) {
     const std::int64_t region = block->coded.regions[at(i)];
     const std::int64_t centre = (region_begin_[at(region)] + region_begin_[at(region + 1)]) / 2;
     const std::int64_t self = first_self < 0 ? -1 : first_self + block->query[at(i)];
-    block->bounds->push_back(first_bound(*block, i, centre, self, k));
+    (*block->bounds)[at(i)] = first_bound(*block, i, centre, self, k);
   }
   return block;
+}
+
+void CodeFilter::take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+                                    const Run& run) const {
+  if (start.cuts.empty()) return;
+  Block block = start;
+  CutSink sink{*this, lists};
+  const std::int64_t first_group = slice_begin(slice, slices);
+  scan(block, first_group, slice_begin(slice + 1, slices), first_group, run, sink);
+}
+
+void CodeFilter::share_bounds(const Block& start, std::span<TopK> lists) const {
+  if (start.cuts.empty()) return;
+  std::vector<PackedNeighbor> held;
+  for (std::int64_t i = 0; i < start.count; ++i) {
+    held.clear();
+    for (const TopK& list : lists) {
+      const auto part = list.held(start.list[at(i)]);
+      held.insert(held.end(), part.begin(), part.end());
+    }
+    const std::int64_t k = lists[0].k();
+    if (static_cast<std::int64_t>(held.size()) < k) continue;
+    std::nth_element(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(k - 1), held.end());
+    (*start.bounds)[at(i)] = held[at(k - 1)];
+  }
 }
 
 void CodeFilter::nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
                          const Run& run) const {
   if (start.count == 0 || live() == 0) return;
   Block block = start;
-  const std::int64_t first_group = groups() * slice / slices;
-  const std::int64_t end_group = groups() * (slice + 1) / slices;
+  const std::int64_t first_group = slice_begin(slice, slices);
+  const std::int64_t end_group = slice_begin(slice + 1, slices);
   const std::int64_t middle_region = block.coded.regions[at(block.count / 2)];
   const std::int64_t start_group =
       std::clamp(region_begin_[at(middle_region)] / kernels_->group_rows, first_group, end_group);
@@ -439,16 +539,17 @@ struct CodeFilter::SelfSink {
   float largest_error = 0;               // of the block's rows, scaled
   float largest_norm = 0;
 
-  void refresh(Block& block) {
+  void set_thresholds(Block& block, std::int64_t group, std::int64_t groups) {
     for (std::int64_t i = 0; i < block.count; ++i) {
       const PackedNeighbor bound = lists.bound(block.list[at(i)]);
       if (bound == seen[at(i)]) continue;
       seen[at(i)] = bound;
       filter.set_bound(block, i, bound);
     }
+    filter.fill_thresholds(block, group, groups);
   }
 
-  void limit_rows(Block& block, CodeTile& work, std::int64_t first) {
+  void finish_tile(Block& block, CodeTile& work, std::int64_t first) {
     const std::int64_t count = work.groups * filter.kernels_->group_rows;
     row_limits.resize(at(count));
     for (std::int64_t r = 0; r < count; ++r) {
@@ -456,11 +557,12 @@ struct CodeFilter::SelfSink {
       row_limits[at(r)] = p < filter.live() ? filter.row_limit(p, lists.bound(p), largest_error, largest_norm)
                                             : 0;
     }
+    work.ask = Ask::either_side;
     work.row_limits = row_limits.data();
     work.query_limits = block.offsets.data();
   }
 
-  void take(Block& block, const Block::Survivor& survivor) {
+  void take(Block& block, const Survivor& survivor) {
     const std::int64_t mine = block.query[survivor.query];
     if (survivor.position <= mine) return;
     const PackedNeighbor my_bound = lists.bound(mine);

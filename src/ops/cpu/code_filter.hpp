@@ -4,9 +4,14 @@
 //   base rows --CodeSpace--> codes, ordered by region, packed in groups
 //   for a block of queries, for a tile of groups:
 //     bounds -> integer thresholds [groups][queries] -> kernel -> masks [groups][queries] -> Scorer -> lists
+//
+// A query needs a bound before the first tile is worth comparing: for short lists the k-th of some rows in its own
+// region; for long ones (k a visible share of the rows) the k-th of the rows whose codes are nearest, about k of
+// them by a sample of the sums (`take_nearest_codes`), which a later scan leaves out.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,9 +24,9 @@ namespace gigaknn::cpu {
 
 class CodeFilter {
  public:
-  /// Borrows `base` and `facts`.
+  /// Borrows `base` and `facts`; made for lists of k.
   CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-             const CodeKernels& kernels, const Run& run);
+             const CodeKernels& kernels, std::int64_t k, const Run& run);
 
   /// The most that making and using a filter of [n, d] rows allocates.
   static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads);
@@ -30,11 +35,15 @@ class CodeFilter {
   std::size_t bytes() const;
 
   struct Block;
-  /// Queries [begin, end) coded, each with a first bound from the rows of its own region.
+  /// Queries [begin, end) coded, each with a first bound or the cut of the codes to take first.
   std::shared_ptr<Block> start(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
                                std::int64_t begin, std::int64_t end, std::int64_t k) const;
-  /// Lists of the k nearest rows of one slice that are not far; `lists` has a row a query of the block.
-  /// Slices of one block may run at the same time and then share their bounds.
+  /// Lists of the k nearest rows of slice `slice` of `slices` that are not far; `lists` has a row a query of the
+  /// block. First `take_nearest_codes` of all slices, then `share_bounds` with all their lists, then `nearest`: so
+  /// slices may run at the same time, and a bound of one is a bound of all.
+  void take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+                          const Run& run) const;
+  void share_bounds(const Block& start, std::span<TopK> lists) const;
   void nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
                const Run& run) const;
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
@@ -45,6 +54,12 @@ class CodeFilter {
               PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
 
  private:
+  struct Survivor {
+    std::uint32_t query;
+    LocalRow row;
+    std::int64_t position;
+  };
+  struct CutSink;
   struct SearchSink;
   struct RadiusSink;
   struct SelfSink;
@@ -54,8 +69,14 @@ class CodeFilter {
             const Run& run, Sink& sink) const;
   template <class Sink>
   void take_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
+  void take_into(TopK& lists, Block& block, const Survivor& survivor) const;
   void encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin, std::int64_t end,
                     Block& block) const;
+  // Where a slice of the groups begins.
+  std::int64_t slice_begin(std::int64_t slice, std::int64_t slices) const { return groups() * slice / slices; }
+  void sample_codes();
+  // Sums that about k rows reach, by the sample; none where that would be most of the rows.
+  void find_cuts(Block& block, std::int64_t k) const;
   void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;
   void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
   PackedNeighbor first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
@@ -67,7 +88,7 @@ class CodeFilter {
   std::int64_t groups() const { return static_cast<std::int64_t>(group_errors_.size()); }
   std::int64_t live() const { return static_cast<std::int64_t>(order_.size()); }
 
-  // Where byte j of the row at position p stands in `codes_`.
+  // Where byte j of the row at position p stands in packed codes.
   std::int64_t code_at(std::int64_t p, std::int64_t j) const {
     const std::int64_t rows = kernels_->group_rows, dims = kernels_->step_dims;
     return p / rows * rows * space_->stride() + j / dims * rows * dims + p % rows * dims + j % dims;
@@ -90,6 +111,9 @@ class CodeFilter {
   std::vector<float> group_errors_;       // [groups] the largest of the group
   std::vector<float> group_norms_;        // [groups]
   std::vector<std::int64_t> region_begin_;  // [regions + 1] positions
+  std::vector<std::uint8_t> sampled_codes_; // of every sample_stride-th position, packed alike; empty: short lists
+  std::vector<std::int32_t> sampled_terms_;
+  std::int64_t sampled_ = 0;
 };
 
 }  // namespace gigaknn::cpu

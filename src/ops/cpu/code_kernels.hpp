@@ -9,7 +9,7 @@
 // A row survives where
 //   products     sum_i (code_i + zero) * query_i + row_term >= threshold    codes stored as code + zero, queries signed
 //   differences  -sum_i |code_i - query_i| >= threshold                     codes and queries unsigned; no row terms
-// The sums are exact, so what a mask rules out is ruled out by the thresholds alone, whose proof is in
+// and the left sides are what is called sums here. The sums are exact, so what a mask rules out is ruled out by the thresholds alone, whose proof is in
 // docs/exact-search.md.
 #pragma once
 
@@ -17,7 +17,16 @@
 
 namespace gigaknn::cpu {
 
+/// What is asked of the pairs of a tile.
+enum class Ask {
+  survivors,   ///< pairs whose sum reaches the query's threshold
+  either_side, ///< of a set with itself: also where the sum reaches row_limits[row] + query_limits[query]
+  band,        ///< survivors whose sum stays below the query's cut
+  sums,        ///< no masks: the sums themselves
+};
+
 struct CodeTile {
+  Ask ask;
   const std::uint8_t* codes;
   const std::int32_t* row_terms;
   std::int64_t groups;
@@ -26,10 +35,10 @@ struct CodeTile {
   std::int64_t query_count;
   const std::int32_t* thresholds;
   std::uint64_t* masks;
-  // A pair of a set with itself survives where either side still wants it: the query's threshold, or
-  // row_limits[row] + query_limits[query]. Null, null: the query's alone.
-  const std::int32_t* row_limits;    ///< [groups][group_rows]
-  const std::int32_t* query_limits;  ///< [query_count]
+  const std::int32_t* row_limits;    ///< either_side: [groups][group_rows]
+  const std::int32_t* query_limits;  ///< either_side: [query_count]
+  const std::int32_t* cuts;          ///< band: [query_count]
+  std::int32_t* sums;                ///< sums: [groups][query_count][group_rows]
 };
 
 /// One instruction set's way with the codes of one form.

@@ -18,6 +18,7 @@ namespace gigaknn::cpu {
 namespace {
 
 __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+void store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 __m256i four_bytes(const std::int8_t* p) {
   int four;
   __builtin_memcpy(&four, p, 4);
@@ -31,7 +32,7 @@ struct ProductKernel {
   static constexpr int group_rows = vectors * lanes;
   static constexpr int step_dims = 4;
 
-  template <int count, bool both_sides>
+  template <int count, Ask ask>
   static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
     const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * 4;
     const std::int64_t stride = tile.steps * 4;
@@ -69,18 +70,25 @@ struct ProductKernel {
     }
     unroll<count>([&](auto c) {
       const std::int64_t at = g * tile.query_count + q + c;
+      if constexpr (ask == Ask::sums) {
+        unroll<vectors>([&](auto v) { store(tile.sums + at * group_rows + v * lanes, sums[c * vectors + v]); });
+        return;
+      }
       const __m256i threshold = _mm256_set1_epi32(tile.thresholds[at]);
       std::uint64_t mask = 0;
       unroll<vectors>([&](auto v) {
+        const __m256i sum = sums[c * vectors + v];
         __m256i limit = threshold;
-        if constexpr (both_sides) {
+        if constexpr (ask == Ask::either_side) {
           const __m256i row_limit = load(tile.row_limits + g * group_rows + v * lanes);
           limit = _mm256_min_epi32(
               limit, _mm256_add_epi32(row_limit, _mm256_set1_epi32(tile.query_limits[q + c])));
         }
-        const __m256i fails = _mm256_cmpgt_epi32(limit, sums[c * vectors + v]);
-        const int survives = ~_mm256_movemask_ps(_mm256_castsi256_ps(fails)) & 0xFF;
-        mask |= static_cast<std::uint64_t>(survives) << (v * lanes);
+        __m256i survives = _mm256_xor_si256(_mm256_cmpgt_epi32(limit, sum), _mm256_set1_epi32(-1));
+        if constexpr (ask == Ask::band) {
+          survives = _mm256_and_si256(survives, _mm256_cmpgt_epi32(_mm256_set1_epi32(tile.cuts[q + c]), sum));
+        }
+        mask |= static_cast<std::uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
     });
@@ -94,7 +102,7 @@ struct DifferenceKernel {
   static constexpr int group_rows = vectors * lanes;
   static constexpr int step_dims = 8;
 
-  template <int count, bool both_sides>
+  template <int count, Ask ask>
   static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
     const std::uint8_t* codes = tile.codes + g * tile.steps * group_rows * step_dims;
     const std::int64_t stride = tile.steps * step_dims;
@@ -114,20 +122,31 @@ struct DifferenceKernel {
     }
     unroll<count>([&](auto c) {
       const std::int64_t at = g * tile.query_count + q + c;
+      if constexpr (ask == Ask::sums) {
+        unroll<vectors>([&](auto v) {
+          const __m256i negative = _mm256_sub_epi64(_mm256_setzero_si256(), sums[c * vectors + v]);
+          const __m256i low = _mm256_permutevar8x32_epi32(negative, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+          std::int32_t* to = tile.sums + at * group_rows + v * lanes;
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(low));
+        });
+        return;
+      }
       const __m256i threshold = _mm256_set1_epi64x(tile.thresholds[at]);
       std::uint64_t mask = 0;
       unroll<vectors>([&](auto v) {
+        const __m256i sum = _mm256_sub_epi64(_mm256_setzero_si256(), sums[c * vectors + v]);
         __m256i limit = threshold;
-        if constexpr (both_sides) {
+        if constexpr (ask == Ask::either_side) {
           const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
           const __m256i row_limits = _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(of_rows)));
           const __m256i least = _mm256_add_epi64(row_limits, _mm256_set1_epi64x(tile.query_limits[q + c]));
           limit = _mm256_blendv_epi8(limit, least, _mm256_cmpgt_epi64(limit, least));
         }
-        // -sum < limit, as limit + sum > 0.
-        const __m256i fails = _mm256_cmpgt_epi64(_mm256_add_epi64(limit, sums[c * vectors + v]), _mm256_setzero_si256());
-        const int survives = ~_mm256_movemask_pd(_mm256_castsi256_pd(fails)) & 0xF;
-        mask |= static_cast<std::uint64_t>(survives) << (v * lanes);
+        __m256i survives = _mm256_xor_si256(_mm256_cmpgt_epi64(limit, sum), _mm256_set1_epi64x(-1));
+        if constexpr (ask == Ask::band) {
+          survives = _mm256_and_si256(survives, _mm256_cmpgt_epi64(_mm256_set1_epi64x(tile.cuts[q + c]), sum));
+        }
+        mask |= static_cast<std::uint64_t>(_mm256_movemask_pd(_mm256_castsi256_pd(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
     });

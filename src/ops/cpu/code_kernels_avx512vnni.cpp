@@ -44,18 +44,28 @@ struct ProductSums {
     add_products(v2, r2, query);
     add_products(v3, r3, query);
   }
-  template <bool both_sides>
+  template <Ask ask>
   [[gnu::always_inline]] void finish(const CodeTile& tile, std::int64_t g, std::int64_t q) const {
     const std::int64_t at = g * tile.query_count + q;
+    if constexpr (ask == Ask::sums) {
+      std::int32_t* to = tile.sums + at * group_rows;
+      _mm512_storeu_si512(to, v0);
+      _mm512_storeu_si512(to + lanes, v1);
+      _mm512_storeu_si512(to + 2 * lanes, v2);
+      _mm512_storeu_si512(to + 3 * lanes, v3);
+      return;
+    }
     const __m512i threshold = _mm512_set1_epi32(tile.thresholds[at]);
-    __m512i limit = _mm512_setzero_si512();
-    if constexpr (both_sides) limit = _mm512_set1_epi32(tile.query_limits[q]);
+    __m512i other = _mm512_setzero_si512();
+    if constexpr (ask == Ask::either_side) other = _mm512_set1_epi32(tile.query_limits[q]);
+    if constexpr (ask == Ask::band) other = _mm512_set1_epi32(tile.cuts[q]);
     const auto survivors = [&](const __m512i& sum, int v) {
       std::uint64_t mask = _mm512_cmpge_epi32_mask(sum, threshold);
-      if constexpr (both_sides) {
+      if constexpr (ask == Ask::either_side) {
         const __m512i row_limit = _mm512_loadu_si512(tile.row_limits + g * group_rows + v * lanes);
-        mask |= _mm512_cmpge_epi32_mask(sum, _mm512_add_epi32(row_limit, limit));
+        mask |= _mm512_cmpge_epi32_mask(sum, _mm512_add_epi32(row_limit, other));
       }
+      if constexpr (ask == Ask::band) mask &= _mm512_cmplt_epi32_mask(sum, other);
       return mask << (v * lanes);
     };
     tile.masks[at] = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
@@ -79,22 +89,34 @@ struct DifferenceSums {
     v2 = _mm512_add_epi64(v2, _mm512_sad_epu8(r2, query));
     v3 = _mm512_add_epi64(v3, _mm512_sad_epu8(r3, query));
   }
-  template <bool both_sides>
+  template <Ask ask>
   [[gnu::always_inline]] void finish(const CodeTile& tile, std::int64_t g, std::int64_t q) const {
     const std::int64_t at = g * tile.query_count + q;
+    if constexpr (ask == Ask::sums) {
+      std::int32_t* to = tile.sums + at * group_rows;
+      store_negative(v0, to);
+      store_negative(v1, to + lanes);
+      store_negative(v2, to + 2 * lanes);
+      store_negative(v3, to + 3 * lanes);
+      return;
+    }
     const __m512i limit = _mm512_set1_epi64(largest_sum(tile.thresholds[at]));
+    __m512i other = _mm512_setzero_si512();
+    if constexpr (ask == Ask::either_side) other = _mm512_set1_epi64(tile.query_limits[q]);
+    if constexpr (ask == Ask::band) other = _mm512_set1_epi64(largest_sum(tile.cuts[q]));
     const auto survivors = [&](const __m512i& sum, int v) {
       std::uint64_t mask = _mm512_cmple_epi64_mask(sum, limit);
-      if constexpr (both_sides) {
+      if constexpr (ask == Ask::either_side) {
         const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
         const __m512i row_limits =
             _mm512_maskz_cvtepi32_epi64(all, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(of_rows)));
-        const __m512i least = _mm512_add_epi64(row_limits, _mm512_set1_epi64(tile.query_limits[q]));
+        const __m512i least = _mm512_add_epi64(row_limits, other);
         mask |= _mm512_cmple_epi64_mask(sum, _mm512_sub_epi64(_mm512_setzero_si512(), least));
       }
+      if constexpr (ask == Ask::band) mask &= _mm512_cmpgt_epi64_mask(sum, other);
       return mask << (v * lanes);
     };
-    if constexpr (!both_sides) {
+    if constexpr (ask != Ask::either_side) {
       // Most queries keep none of 32 rows, which one compare of the least sums tells.
       const __m512i least = smaller(smaller(v0, v1), smaller(v2, v3));
       if (_mm512_cmple_epi64_mask(least, limit) == 0) {
@@ -103,6 +125,10 @@ struct DifferenceSums {
       }
     }
     tile.masks[at] = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
+  }
+  static void store_negative(__m512i sum, std::int32_t* to) {
+    const __m512i negative = _mm512_sub_epi64(_mm512_setzero_si512(), sum);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtepi64_epi32(all, negative));
   }
   // The plain intrinsics warn of their own undefined registers under GCC 12.
   static constexpr __mmask8 all = 0xFF;
@@ -114,7 +140,7 @@ template <class Sums>
 struct Kernel {
   static constexpr int queries = 6;
 
-  template <int count, bool both_sides>
+  template <int count, Ask ask>
   static void scan_queries(const CodeTile& tile, std::int64_t g, std::int64_t q) {
     const std::uint8_t* codes = tile.codes + g * tile.steps * 256;
     const std::int64_t stride = tile.steps * Sums::step_dims;
@@ -138,12 +164,12 @@ struct Kernel {
       if constexpr (count > 4) e.add(r0, r1, r2, r3, query + 4 * stride);
       if constexpr (count > 5) f.add(r0, r1, r2, r3, query + 5 * stride);
     }
-    a.template finish<both_sides>(tile, g, q);
-    if constexpr (count > 1) b.template finish<both_sides>(tile, g, q + 1);
-    if constexpr (count > 2) c.template finish<both_sides>(tile, g, q + 2);
-    if constexpr (count > 3) d.template finish<both_sides>(tile, g, q + 3);
-    if constexpr (count > 4) e.template finish<both_sides>(tile, g, q + 4);
-    if constexpr (count > 5) f.template finish<both_sides>(tile, g, q + 5);
+    a.template finish<ask>(tile, g, q);
+    if constexpr (count > 1) b.template finish<ask>(tile, g, q + 1);
+    if constexpr (count > 2) c.template finish<ask>(tile, g, q + 2);
+    if constexpr (count > 3) d.template finish<ask>(tile, g, q + 3);
+    if constexpr (count > 4) e.template finish<ask>(tile, g, q + 4);
+    if constexpr (count > 5) f.template finish<ask>(tile, g, q + 5);
   }
 };
 

@@ -43,6 +43,7 @@ struct Deal {
     slices = blocks >= threads ? 1 : (threads + blocks - 1) / std::max<std::int64_t>(1, blocks);
   }
   std::int64_t begin(std::int64_t block) const { return queries * block / blocks; }
+  std::int64_t block_of(std::int64_t query) const { return ((query + 1) * blocks - 1) / queries; }
 };
 
 }  // namespace
@@ -56,7 +57,7 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& 
   const CodeKernels* kernels = kernels_for(pair.metric(), codes);
   if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
     if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {
-      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, run);
+      filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, hints.k, run);
       return;
     }
   }
@@ -67,7 +68,9 @@ std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, M
                                   const CodeKernelSet& codes, const PrepareHints& hints, int threads) {
   std::size_t bytes = at(n) * (metric == Metric::cosine ? 13 : 1);  // facts, inverse norms
   if (kernels_for(metric, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
-  const std::int64_t lists = hints.self ? n : std::min(hints.batch, block_queries * threads);
+  // A thread has one block's lists, but where few blocks are shared by slices each slice has lists of its own.
+  const std::int64_t a_thread = hints.batch >= block_queries * threads ? block_queries : 2 * block_queries;
+  const std::int64_t lists = hints.self ? n : std::min(hints.batch, a_thread) * threads;
   bytes += TopK::bytes_of(lists, std::min(hints.k, n));
   bytes += at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
   return bytes;
@@ -116,46 +119,81 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   const std::int64_t kept = std::min(k, base_.rows);
   const Deal deal(queries.rows, kept, base_.rows, threads_of(run));
   const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
-  // Where several slices of the base share a block of queries, its start is made once, before them.
-  std::vector<std::shared_ptr<CodeFilter::Block>> started(at(filter_ && deal.slices > 1 ? deal.blocks : 0));
   const auto start = [&](std::int64_t block) {
     return filter_->start(queries, facts, first_self, deal.begin(block), deal.begin(block + 1), kept);
   };
-  parallel_for(run, static_cast<std::int64_t>(started.size()), 1,
-               [&](std::int64_t block, std::int64_t, int) { started[at(block)] = start(block); });
-  std::vector<PackedNeighbor> partial(
-      deal.slices > 1 ? at(deal.slices * queries.rows * kept) : 0, no_neighbor);
   std::atomic<std::int64_t> done{0};
-  parallel_for(run, deal.blocks * deal.slices, 1, [&](std::int64_t task, std::int64_t, int) {
-    const std::int64_t block = task / deal.slices;
-    const std::int64_t slice = task % deal.slices;
-    const std::int64_t begin = deal.begin(block);
-    const std::int64_t end = deal.begin(block + 1);
-    TopK lists(end - begin, kept);
+  const auto report = [&] {
+    if (run.progress) run.progress->report("search", ++done, deal.blocks * deal.slices);
+  };
+  const auto search_slice = [&](const CodeFilter::Block* block_start, std::int64_t block, std::int64_t slice,
+                                TopK& lists) {
     if (filter_) {
-      const auto block_start = started.empty() ? start(block) : started[at(block)];
       filter_->nearest(*block_start, slice, deal.slices, lists, run);
     } else {
-      exhaustive_->nearest(queries, facts, first_self, begin, end, slice, deal.slices, lists, run);
+      exhaustive_->nearest(queries, facts, first_self, deal.begin(block), deal.begin(block + 1), slice, deal.slices,
+                           lists, run);
     }
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::int64_t count = 0;
-      const PackedNeighbor* list = lists.finish(i - begin, count);
-      if (deal.slices > 1) {
-        std::copy_n(list, count, partial.data() + (i * deal.slices + slice) * kept);
-      } else {
+    report();
+  };
+  if (deal.slices == 1) {
+    parallel_for(run, deal.blocks, 1, [&](std::int64_t block, std::int64_t, int) {
+      const std::int64_t begin = deal.begin(block);
+      const std::int64_t end = deal.begin(block + 1);
+      TopK lists(end - begin, kept);
+      std::shared_ptr<CodeFilter::Block> started;
+      if (filter_) {
+        started = start(block);
+        filter_->take_nearest_codes(*started, 0, 1, lists, run);
+        filter_->share_bounds(*started, {&lists, 1});
+      }
+      search_slice(started.get(), block, 0, lists);
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::int64_t count = 0;
+        const PackedNeighbor* list = lists.finish(i - begin, count);
         write_list(list, count, facts.far[at(i)], self_of(i), i, out);
       }
+    });
+    return;
+  }
+  // Several slices of the base share a block of queries: what begins a block is done once, before them.
+  std::vector<std::shared_ptr<CodeFilter::Block>> started(at(filter_ ? deal.blocks : 0));
+  std::vector<TopK> lists(at(deal.blocks * deal.slices));
+  const auto for_slices = [&](auto&& work) {
+    parallel_for(run, deal.blocks * deal.slices, 1, [&](std::int64_t task, std::int64_t, int) {
+      const std::int64_t block = task / deal.slices;
+      work(filter_ ? started[at(block)].get() : nullptr, block, task % deal.slices, lists[at(task)]);
+    });
+  };
+  parallel_for(run, deal.blocks, 1, [&](std::int64_t block, std::int64_t, int) {
+    for (std::int64_t slice = 0; slice < deal.slices; ++slice) {
+      lists[at(block * deal.slices + slice)] = TopK(deal.begin(block + 1) - deal.begin(block), kept);
     }
-    if (run.progress) run.progress->report("search", ++done, deal.blocks * deal.slices);
+    if (filter_) started[at(block)] = start(block);
   });
-  if (deal.slices == 1) return;
+  if (filter_) {
+    for_slices([&](const CodeFilter::Block* block_start, std::int64_t, std::int64_t slice, TopK& list) {
+      filter_->take_nearest_codes(*block_start, slice, deal.slices, list, run);
+    });
+    for (std::int64_t block = 0; block < deal.blocks; ++block) {
+      filter_->share_bounds(*started[at(block)], {lists.data() + block * deal.slices, at(deal.slices)});
+    }
+  }
+  for_slices(search_slice);
   parallel_for(run, queries.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<PackedNeighbor> merged, both;
     for (std::int64_t i = begin; i < end; ++i) {
-      PackedNeighbor* list = partial.data() + i * deal.slices * kept;
-      std::sort(list, list + deal.slices * kept);
-      const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
-      write_list(list, count, facts.far[at(i)], self_of(i), i, out);
+      const std::int64_t block = deal.block_of(i);
+      merged.clear();
+      for (std::int64_t slice = 0; slice < deal.slices; ++slice) {
+        std::int64_t count = 0;
+        const PackedNeighbor* list = lists[at(block * deal.slices + slice)].finish(i - deal.begin(block), count);
+        both.resize(merged.size() + at(count));
+        std::merge(merged.begin(), merged.end(), list, list + count, both.begin());
+        both.resize(std::min(both.size(), at(kept)));
+        merged.swap(both);
+      }
+      write_list(merged.data(), static_cast<std::int64_t>(merged.size()), facts.far[at(i)], self_of(i), i, out);
     }
   });
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/neighbor.hpp"
@@ -56,6 +57,11 @@ class TopK {
     }
     slots[count++] = candidate;
     if (count == capacity_) select(slots, count, bound);
+  }
+
+  /// What list `row` holds, in no order: among it its k nearest so far.
+  std::span<const PackedNeighbor> held(std::int64_t row) const {
+    return {slots_.data() + row * capacity_, static_cast<std::size_t>(counts_[static_cast<std::size_t>(row)])};
   }
 
   /// Sorts list `row` and returns it; `count` gets its length, at most k.
