@@ -38,15 +38,24 @@ enum class Kind {
   approaching,  // each row nearer to the queries than all before it: a running threshold never
                 // helps
   sparse,  // nine of ten coordinates are zero
+  offset,  // a common offset of 1e3 to 1e8 times what tells rows apart
+  ulp_neighbors,  // one row whose elements move by one ulp
+  wide_columns,  // dimensions whose ranges differ by ten decades
+  giant_row,  // one row 1e2 to 1e22 times as long as the others
+  giant_column,  // one dimension that outweighs the others
+  heavy_tails,  // Cauchy: no range covers them
+  one_hot,  // one element of each row is not zero
+  opposite,  // a row or its negative, nearly
 };
-inline constexpr int kind_count = 19;
+inline constexpr int kind_count = 27;
 
 inline std::string_view name_of(Kind kind) {
   constexpr std::string_view names[kind_count] = {
       "small_integers", "gaussian",  "clustered",   "low_rank",  "decaying",
       "duplicates",     "all_equal", "far_cluster", "huge",      "huger",
       "tiny",           "outliers",  "nonfinite",   "zero_rows", "extremes",
-      "mixed_norms",    "near_ties", "approaching", "sparse"};
+      "mixed_norms",    "near_ties", "approaching", "sparse",
+      "offset", "ulp_neighbors", "wide_columns", "giant_row", "giant_column", "heavy_tails", "one_hot", "opposite"};
   return names[static_cast<int>(kind)];
 }
 
@@ -137,7 +146,7 @@ class VectorMaker {
     if (on_bits(metric_)) return byte_of_bits(row, col);
     double value = raw(row, col);
     const bool literal = kind_ == Kind::small_integers || kind_ == Kind::extremes ||
-                         kind_ == Kind::zero_rows || kind_ == Kind::sparse;
+                         kind_ == Kind::zero_rows || kind_ == Kind::sparse || kind_ == Kind::one_hot;
     if (!literal && dtype_ == DType::u8) value = 128 + 40 * value;
     if (!literal && dtype_ == DType::i8) value = 40 * value;
     if (dtype_ == DType::f16 && std::isfinite(value)) value = std::clamp(value, -65000.0, 65000.0);
@@ -240,9 +249,36 @@ class VectorMaker {
         return below(10, 5, row * d_ + col) == 0
                    ? static_cast<double>(below(100, 9, row * d_ + col))
                    : 0;
+      case Kind::offset: {
+        const double size = std::pow(10.0, dtype_ == DType::f16 ? 1 + 2 * of_case() : 3 + 5 * of_case());
+        const double apart = std::pow(10.0, -7.5 + 4 * unit(10, 1));
+        return is_floating() ? size * (0.5 + unit(11, col)) * (1 + apart * noise) : 0.02 * noise;
+      }
+      case Kind::ulp_neighbors: {
+        const auto value = static_cast<float>(normal(6, 0, col));
+        const double moves = unit(5, row * d_ + col);
+        if (moves > 0.1) return value;
+        if (!is_floating()) return value + 0.03;
+        if (dtype_ == DType::f16) return value * (1 + 0x1p-10);
+        return std::nextafter(value, moves < 0.05 ? INFINITY : -INFINITY);
+      }
+      case Kind::wide_columns:
+        return noise * std::pow(10.0, (dtype_ == DType::f16 ? 3 : 10) * (unit(11, col) - 0.5));
+      case Kind::giant_row:
+        return row == below(n_, 10, 1) ? noise * std::pow(10.0, (dtype_ == DType::f16 ? 4 : 2 + 20 * of_case())) : noise;
+      case Kind::giant_column:
+        return col == below(d_, 10, 1) ? noise * std::pow(10.0, dtype_ == DType::f16 ? 3 : 1 + 7 * of_case()) : noise;
+      case Kind::heavy_tails:
+        return std::tan(3.14159265 * (unit(5, row * d_ + col) - 0.5) * 0.999999);
+      case Kind::one_hot:
+        return col == below(d_, 3, row) ? static_cast<double>(1 + below(3, 5, row)) : 0;
+      case Kind::opposite:
+        return (unit(3, row) < of_case() ? 1 : -1) * (unit(5, row * d_ + col) < 0.01 ? 0.5 : 1);
     }
     return 0;
   }
+  /// One number in [0, 1) for all rows of a case.
+  double of_case() const { return unit(10, 0); }
   bool is_floating() const { return dtype_ == DType::f32 || dtype_ == DType::f16; }
 
   Kind kind_;

@@ -1,0 +1,221 @@
+#include "ops/conformance.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include <gigaknn/error.hpp>
+
+namespace gigaknn::test {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr std::int64_t sizes_n[] = {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1000, 2999};
+constexpr std::int64_t sizes_q[] = {1, 2, 5, 6, 7, 16, 64, 300};
+constexpr std::int64_t sizes_d[] = {1,  2,  3,  4,  7,  8,   16,  17,  31,
+                                    32, 33, 63, 64, 65, 100, 128, 200, 784};
+
+std::uint32_t bits_of(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+
+/// Compares ids and distance bits; reports the first difference and how many there are.
+testing::AssertionResult same_entries(const std::vector<RowId>& ids,
+                                      const std::vector<float>& distances,
+                                      const std::vector<RowId>& true_ids,
+                                      const std::vector<float>& true_distances, std::int64_t k) {
+  std::int64_t different = 0;
+  std::ostringstream first;
+  first.precision(9);
+  for (std::size_t i = 0; i < true_ids.size(); ++i) {
+    if (ids[i] == true_ids[i] && bits_of(distances[i]) == bits_of(true_distances[i])) continue;
+    if (different++ > 0) continue;
+    first << "row " << static_cast<std::int64_t>(i) / k << " place "
+          << static_cast<std::int64_t>(i) % k << ": got id " << value_of(ids[i]) << " at "
+          << distances[i] << " (0x" << std::hex << bits_of(distances[i]) << std::dec
+          << "), want id " << value_of(true_ids[i]) << " at " << true_distances[i] << " (0x"
+          << std::hex << bits_of(true_distances[i]) << ')' << std::dec;
+  }
+  if (different == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << different << " of " << true_ids.size() << " entries differ; " << first.str();
+}
+
+}  // namespace
+
+const std::vector<Subject>& subjects() {
+  static const std::vector<Subject> list = [] {
+    std::vector<Subject> all;
+    for (const Metric metric : all_metrics()) {
+      if (on_bits(metric)) {
+        all.push_back({metric, DType::u8});
+        continue;
+      }
+      for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8})
+        all.push_back({metric, dtype});
+    }
+    return all;
+  }();
+  return list;
+}
+
+const std::vector<const Ops*>& instruction_sets() {
+  static const std::vector<const Ops*> list = [] {
+    std::vector<const Ops*> found;
+    for (const char* name : {"cpu:avx512vnni", "cpu:avx2", "cpu:generic"}) {
+      try {
+        found.push_back(&ops_of(name));
+      } catch (const Error& error) {
+        if (error.fault() != Fault::device) throw;
+      }
+    }
+    if (found.empty()) found.push_back(&ops_of("cpu"));
+    return found;
+  }();
+  return list;
+}
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << name_of(c.metric) << ' ' << name_of(c.dtype) << ' ' << name_of(c.kind)
+             << " n=" << c.n << " q=" << c.q << " d=" << c.d << " k=" << c.k << " seed=" << c.seed
+             << " threads=" << c.threads << " hints{k=" << c.hints.k
+             << " queries=" << c.hints.queries << " batch=" << c.hints.batch
+             << " self=" << c.hints.self << '}' << (c.strided ? " strided" : "");
+}
+
+Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool self) {
+  const std::int64_t subject_number =
+      static_cast<std::int64_t>(subject.metric) * 4 + static_cast<std::int64_t>(subject.dtype);
+  Case c;
+  c.metric = subject.metric;
+  c.dtype = subject.dtype;
+  c.kind = static_cast<Kind>((index * 5 + subject_number * 7) % kind_count);
+  c.d = sizes_d[(index + subject_number) % std::ssize(sizes_d)];
+  c.n = any(sizes_n);
+  c.q = self ? 1 : any(sizes_q);
+  const auto work = [&] {
+    return static_cast<double>(c.n) * static_cast<double>((self ? c.n : c.q) * c.d);
+  };
+  while (!self && work() > most_work && c.q > 7) c.q = c.q * 2 / 3;
+  while (work() > most_work && c.n > 17) c.n = c.n * 2 / 3;
+  const std::int64_t sizes_k[] = {1, 2, 10, c.n - 1, c.n, c.n + 1, 100, 1000};
+  c.k = std::max<std::int64_t>(1, any(sizes_k));
+  c.seed = draw(1000000);
+  c.threads = any({1, 2, 5});
+  c.hints.queries = any<std::int64_t>({1, 100, 10000, 1000000});
+  c.hints.batch = std::min<std::int64_t>(c.hints.queries, any<std::int64_t>({1, 16, 10000}));
+  c.hints.k = any<std::int64_t>({1, 10, 1000});
+  c.hints.self = draw(2) == 0;
+  c.strided = draw(4) == 0;
+  return c;
+}
+
+testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want) {
+  if (!got.guard_stands()) return testing::AssertionFailure() << "wrote beyond its lists";
+  return same_entries(got.lists.ids, got.lists.distances, want.ids, want.distances, want.k);
+}
+
+testing::AssertionResult same_lists(const RadiusNeighbors& got, const RadiusNeighbors& want) {
+  if (got.offsets != want.offsets || got.ids.size() != want.ids.size() ||
+      got.distances.size() != want.distances.size()) {
+    std::size_t i = 0;
+    while (i < got.offsets.size() && i < want.offsets.size() && got.offsets[i] == want.offsets[i])
+      ++i;
+    return testing::AssertionFailure() << "offsets differ at " << i << ": " << got.ids.size()
+                                       << " entries, want " << want.ids.size();
+  }
+  return same_entries(got.ids, got.distances, want.ids, want.distances,
+                      std::max<std::int64_t>(1, std::ssize(want.ids)));
+}
+
+GuardedLists search(const Ops& ops, const Problem& problem, const Case& c) {
+  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
+  GuardedLists lists(c.q, c.k);
+  ops.nearest_rows(*prepared, problem.queries, c.k, lists.out(), problem.run);
+  return lists;
+}
+
+GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c) {
+  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
+  GuardedLists lists(c.n, c.k);
+  ops.self_nearest(*prepared, c.k, lists.out(), problem.run);
+  return lists;
+}
+
+void check_nearest_rows(const Case& c) {
+  const Problem problem(c);
+  const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, c.k);
+  for (const Ops* ops : instruction_sets()) {
+    EXPECT_TRUE(same_lists(search(*ops, problem, c), want))
+        << "nearest_rows on " << ops->isa() << ": " << c;
+  }
+}
+
+void check_self_nearest(const Case& c) {
+  const Problem problem(c);
+  const Neighbors want = reference::nearest_rows(problem.base, problem.base, c.metric, c.k, 0);
+  for (const Ops* ops : instruction_sets()) {
+    EXPECT_TRUE(same_lists(search_self(*ops, problem, c), want))
+        << "self_nearest on " << ops->isa() << ": " << c;
+  }
+}
+
+void check_first_self(const Case& c) {
+  const Problem problem(c);
+  const std::int64_t first = c.n / 3;
+  const MatrixRef part = problem.base.ref().slice(first, std::min(c.n, first + c.q));
+  const Neighbors want = reference::nearest_rows(part, problem.base, c.metric, c.k, first);
+  for (const Ops* ops : instruction_sets()) {
+    const auto prepared = ops->prepare(problem.base, c.metric, c.hints, problem.run);
+    GuardedLists lists(part.rows, c.k);
+    ops->nearest_rows(*prepared, part, c.k, lists.out(), problem.run, first);
+    EXPECT_TRUE(same_lists(lists, want))
+        << "first_self=" << first << " on " << ops->isa() << ": " << c;
+  }
+}
+
+void check_within_radius(const Case& c) {
+  const Problem problem(c);
+  // The exact value of some entry stands on the boundary; one float to either side decides it.
+  const Neighbors some =
+      reference::nearest_rows(problem.queries, problem.base, c.metric, std::min(c.k, c.n));
+  const float edge = some.distances[some.distances.size() / 2];
+  for (const float radius : {edge, std::nextafter(edge, -infinity), std::nextafter(edge, infinity),
+                             0.0f, -1.0f, infinity, -infinity}) {
+    const RadiusNeighbors want =
+        reference::within_radius(problem.queries, problem.base, c.metric, radius);
+    for (const Ops* ops : instruction_sets()) {
+      const auto prepared = ops->prepare(problem.base, c.metric, c.hints, problem.run);
+      EXPECT_TRUE(
+          same_lists(ops->within_radius(*prepared, problem.queries, radius, problem.run), want))
+          << "within_radius " << radius << " on " << ops->isa() << ": " << c;
+    }
+  }
+}
+
+void check_pair_distances(const Case& c) {
+  const Problem problem(c);
+  const reference::Rows queries(problem.queries, c.metric);
+  const reference::Rows base(problem.base, c.metric);
+  std::vector<RowId> ids;
+  std::vector<float> want;
+  for (std::int64_t i = 0; i < c.q; ++i) {
+    const bool none = i % 5 == 4;
+    const std::int64_t id =
+        static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(c.n), c.seed, 5, i));
+    ids.push_back(none ? no_row : RowId{id});
+    want.push_back(none ? reference::farthest(c.metric)
+                        : reference::distance(queries, i, base, id, c.metric));
+  }
+  for (const Ops* ops : instruction_sets()) {
+    std::vector<float> got(static_cast<std::size_t>(c.q), -77.0f);
+    ops->pair_distances(problem.queries, problem.base, c.metric, ids.data(), got.data(),
+                        problem.run);
+    EXPECT_TRUE(same_entries(ids, got, ids, want, 1))
+        << "pair_distances on " << ops->isa() << ": " << c;
+  }
+}
+
+}  // namespace gigaknn::test

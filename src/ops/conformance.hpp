@@ -1,0 +1,121 @@
+// Cases for the ops, and their comparison with the float64 reference: ids and distance bits alike.
+//
+//   Case (shape, kind of vectors, threads, hints) --Problem--> base, queries --reference--> expected lists
+//                                                                   \--each instruction set--> lists, compared
+//
+// To add a metric or a dtype: one line in `subjects`. To add an awkward input: one Kind in test_vectors.hpp.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <vector>
+
+#include "core/random.hpp"
+#include "ops/ops.hpp"
+#include "ops/reference.hpp"
+#include "ops/test_vectors.hpp"
+
+namespace gigaknn::test {
+
+using RunOptions = Run;  // testing::Test has a Run of its own
+
+struct Subject {
+  Metric metric;
+  DType dtype;
+};
+/// Every metric with every dtype it has a meaning for.
+const std::vector<Subject>& subjects();
+
+/// The instruction sets of the CPU device that this machine has; "cpu" itself where it names none.
+const std::vector<const Ops*>& instruction_sets();
+
+struct Case {
+  Metric metric = Metric::l2;
+  DType dtype = DType::f32;
+  Kind kind = Kind::gaussian;
+  std::int64_t n = 1;
+  std::int64_t q = 1;
+  std::int64_t d = 1;
+  std::int64_t k = 1;
+  std::uint64_t seed = 1;
+  int threads = 1;
+  PrepareHints hints{};
+  bool strided = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c);
+
+/// The vectors of a case.
+struct Problem {
+  StridedRows base;
+  StridedRows queries;
+  Run run;
+
+  explicit Problem(const Case& c)
+      : base(c.n, c.d, c.dtype, c.strided ? 3 : 0), queries(c.q, c.d, c.dtype, c.strided ? 1 : 0) {
+    VectorMaker(c.kind, c.n, c.d, c.dtype, c.metric, c.seed).fill(base, queries);
+    run.threads = c.threads;
+  }
+};
+
+/// Walks the tables by a hash of its seed: over all subjects every pair of values meets.
+class CaseMaker {
+ public:
+  explicit CaseMaker(std::uint64_t seed) : seed_(seed) {}
+
+  /// Case `index`; each d and each kind comes round, the rest is drawn. `most_work` bounds n * q *
+  /// d.
+  Case make(Subject subject, std::int64_t index, double most_work, bool self = false);
+
+  std::uint64_t draw(std::uint64_t bound) { return random_below(bound, seed_, 77, counter_++); }
+
+ private:
+  template <class T>
+  T any(std::initializer_list<T> values) {
+    return values.begin()[draw(values.size())];
+  }
+  template <class T, std::size_t size>
+  T any(const T (&values)[size]) {
+    return values[draw(size)];
+  }
+
+  std::uint64_t seed_;
+  std::uint64_t counter_ = 0;
+};
+
+/// Lists filled with what no op returns, and with a guard behind them.
+struct GuardedLists {
+  static constexpr std::int64_t guard = 8;
+  Neighbors lists;
+  std::int64_t entries;
+
+  GuardedLists(std::int64_t rows, std::int64_t k) : lists(rows, k), entries(rows * k) {
+    lists.ids.assign(static_cast<std::size_t>(entries + guard), RowId{-77});
+    lists.distances.assign(static_cast<std::size_t>(entries + guard), -77.0f);
+  }
+  NeighborsOut out() { return NeighborsOut(lists); }
+  bool guard_stands() const {
+    for (std::int64_t i = entries; i < entries + guard; ++i) {
+      if (lists.ids[i] != RowId{-77} || lists.distances[i] != -77.0f) return false;
+    }
+    return true;
+  }
+};
+
+testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want);
+testing::AssertionResult same_lists(const RadiusNeighbors& got, const RadiusNeighbors& want);
+
+GuardedLists search(const Ops& ops, const Problem& problem, const Case& c);
+GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c);
+
+/// Each runs one op on the case on every instruction set and expects what the reference says.
+void check_nearest_rows(const Case& c);
+void check_self_nearest(const Case& c);
+void check_first_self(const Case& c);
+void check_within_radius(const Case& c);
+void check_pair_distances(const Case& c);
+
+}  // namespace gigaknn::test
