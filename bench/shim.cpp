@@ -58,8 +58,8 @@ NeighborsOut lists_at(std::int64_t* ids, float* distances, std::int64_t rows, st
   return out;
 }
 
-Run run_on(int threads) {
-  Run run;
+RunOptions run_on(int threads) {
+  RunOptions run;
   run.threads = threads;
   return run;
 }

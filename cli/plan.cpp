@@ -43,7 +43,7 @@ double estimate_seconds(const Plan& plan, Session& session) {
   params.expected_k = plan.k;
   params.expected_queries = plan.queries.rows;  // so that the same filter is chosen
   params.allow_nonfinite = true;
-  Run run;
+  RunOptions run;
   run.threads = session.options.thread_count();
   const double start_s = now_s();
   const MatrixRef base = plan.base.slice(0, slice);

@@ -6,8 +6,8 @@
 
 namespace gigaknn::cli {
 
-Run Session::run() {
-  Run run;
+RunOptions Session::run() {
+  RunOptions run;
   run.threads = options.thread_count();
   run.progress = &watch.progress();
   // A budget below what the inputs hold leaves one byte, which the call refuses; 0 would mean no

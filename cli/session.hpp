@@ -24,7 +24,7 @@ class Session {
   Watch watch;
 
   /// How library calls run: threads, progress, and the memory budget less what inputs already hold.
-  Run run();
+  RunOptions run();
   /// Memory that loaded inputs hold, to be taken off the budget.
   void hold(std::size_t bytes) { held_bytes_ += bytes; }
   std::size_t held_bytes() const { return held_bytes_; }

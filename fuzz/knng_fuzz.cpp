@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
   if (data[0] % 2 == 1) mend(bytes);
   const auto* begin = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  Run run;
+  RunOptions run;
   run.threads = 1;
   expect_result_or_error([&] {
     const Container container = Container::open(file_of(begin, bytes.size()));

@@ -28,7 +28,7 @@ double nearest_among_first(const Neighbors& result, const Neighbors& truth, std:
 
 /// Recall of `graph` on `sample` rows chosen by `seed`, against an exact search; Wilson's 95 % interval.
 Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample, std::uint64_t seed,
-                      const Run& run = {});
+                      const RunOptions& run = {});
 
 /// Compares `sample` rows of a result with an independent float64 linear scan that shares no code with the
 /// engine. Returns the number of entries that differ in id or distance bits.
@@ -38,6 +38,6 @@ struct Verification {
   std::int64_t different = 0;
 };
 Verification verify_sample(const Neighbors& result, MatrixRef queries, MatrixRef base, Metric metric,
-                           bool self_excluded, std::int64_t sample, std::uint64_t seed, const Run& run = {});
+                           bool self_excluded, std::int64_t sample, std::uint64_t seed, const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -31,7 +31,7 @@ struct GraphParams {
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. Throws Error: invalid_argument (k < 1 or
 /// k > n - 1, unknown method), invalid_data, out_of_memory, cancelled.
-KnnGraph build_graph(MatrixRef base, const GraphParams& params, const Run& run = {});
+KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
 /// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path);

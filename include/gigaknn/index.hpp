@@ -39,15 +39,15 @@ class Index {
   ///
   /// Throws Error: invalid_argument (k < 1, shapes or dtypes disagree), invalid_data (NaN or infinity in
   /// the queries, unless allowed), out_of_memory, cancelled.
-  virtual Neighbors search(MatrixRef queries, std::int64_t k, const Run& run = {}) const = 0;
+  virtual Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run = {}) const = 0;
 
   /// All rows at most `radius` away (inner_product: of at least this product), nearest first.
-  virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const Run& run = {}) const = 0;
+  virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const = 0;
 };
 
 /// An exact index. Borrows `base` [n, d], which must outlive it. Exact means proven: what low precision
 /// rules out it rules out by an error bound (docs/exact-search.md).
 /// Throws Error: invalid_argument, invalid_data, out_of_memory (with the least budget that would do).
-std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params = {}, const Run& run = {});
+std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -36,7 +36,7 @@ class Progress {
 };
 
 /// How one call runs. Everything has a default, and no result depends on any of it.
-struct Run {
+struct RunOptions {
   int threads = 0;                 ///< 0: what the affinity mask and the cgroup allow
   Progress* progress = nullptr;    ///< may be null; must outlive the call
   std::size_t memory_bytes = 0;    ///< budget for all that the call allocates; 0: what the host has free

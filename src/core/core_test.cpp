@@ -63,7 +63,7 @@ TEST(Metric, every_name_leads_back_and_an_unknown_one_lists_them) {
 TEST(Threads, chunks_cover_the_range_once_and_workers_are_exclusive) {
   for (int threads : {1, 2, 5}) {
     for (std::int64_t count : {0, 1, 7, 1000}) {
-      gigaknn::Run run;
+      RunOptions run;
       run.threads = threads;
       std::vector<std::atomic<int>> seen(static_cast<std::size_t>(count));
       std::vector<std::atomic<int>> busy(static_cast<std::size_t>(threads));
@@ -78,7 +78,7 @@ TEST(Threads, chunks_cover_the_range_once_and_workers_are_exclusive) {
 }
 
 TEST(Threads, an_exception_reaches_the_caller) {
-  gigaknn::Run run;
+  RunOptions run;
   run.threads = 3;
   EXPECT_THROW(parallel_for(run, 100, 1,
                             [](std::int64_t begin, std::int64_t, int) {
@@ -89,7 +89,7 @@ TEST(Threads, an_exception_reaches_the_caller) {
 
 TEST(Threads, a_cancelled_loop_throws_cancelled) {
   Progress progress;
-  gigaknn::Run run;
+  RunOptions run;
   run.progress = &progress;
   try {
     parallel_for(run, 1000, 1, [&](std::int64_t begin, std::int64_t, int) {

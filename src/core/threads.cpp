@@ -49,19 +49,21 @@ int available_threads() {
   return count;
 }
 
-int threads_of(const Run& run) { return run.threads > 0 ? run.threads : available_threads(); }
+int threads_of(const RunOptions& run) { return run.threads > 0 ? run.threads : available_threads(); }
 
-void check_cancelled(const Run& run) {
+void check_cancelled(const RunOptions& run) {
   if (run.progress && run.progress->cancelled()) fail(Fault::cancelled, "cancelled");
 }
 
-void parallel_for(const Run& run, std::int64_t count, std::int64_t grain,
+void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body) {
   check_cancelled(run);
   if (count <= 0) return;
   grain = std::max<std::int64_t>(1, grain);
   const std::int64_t chunks = (count + grain - 1) / grain;
-  const int workers = static_cast<int>(std::min<std::int64_t>(threads_of(run), chunks));
+  // More workers than oneTBB may start would only make it warn.
+  const std::int64_t most = std::min(threads_of(run), oneapi::tbb::this_task_arena::max_concurrency());
+  const int workers = static_cast<int>(std::min(most, chunks));
   // A shared counter hands out chunks in order, so that work tables sorted by cost or by need start first.
   std::atomic<std::int64_t> next{0};
   const auto work = [&](int worker) {

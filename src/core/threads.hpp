@@ -9,15 +9,15 @@
 namespace gigaknn {
 
 /// Threads that `run` asks for, at least 1.
-int threads_of(const Run& run);
+int threads_of(const RunOptions& run);
 
 /// Calls `body(begin, end, worker)` until [0, count) is covered in chunks of at most `grain`, lower
 /// chunks started first. `worker` is in [0, threads_of(run)) and no two running bodies share one.
 /// The first exception of a body ends the loop and is rethrown. Cancellation throws Error: cancelled.
-void parallel_for(const Run& run, std::int64_t count, std::int64_t grain,
+void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body);
 
 /// Throws Error: cancelled where `run` was cancelled.
-void check_cancelled(const Run& run);
+void check_cancelled(const RunOptions& run);
 
 }  // namespace gigaknn

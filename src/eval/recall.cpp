@@ -133,7 +133,7 @@ double nearest_among_first(const Neighbors& result, const Neighbors& truth, std:
 }
 
 Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample,
-                      std::uint64_t seed, const Run& run) {
+                      std::uint64_t seed, const RunOptions& run) {
   const std::int64_t n = graph.lists.queries;
   const std::int64_t k = graph.lists.k;
   require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ",

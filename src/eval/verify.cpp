@@ -170,7 +170,7 @@ struct Scan {
 
   /// Differences in the lists of these query rows. Each base row is widened once for all of them.
   std::int64_t count_differences(const std::int64_t* rows, std::int64_t count,
-                                 const Run& run) const {
+                                 const RunOptions& run) const {
     std::vector<WideRow> wide(static_cast<std::size_t>(count));
     std::vector<NearestList> lists(static_cast<std::size_t>(count), NearestList(result.k, metric));
     for (std::int64_t i = 0; i < count; ++i) wide[i].read(queries, rows[i], metric);
@@ -219,7 +219,7 @@ void require_arguments(const Scan& scan, std::int64_t sample) {
 
 Verification verify_sample(const Neighbors& result, MatrixRef queries, MatrixRef base,
                            Metric metric, bool self_excluded, std::int64_t sample,
-                           std::uint64_t seed, const Run& run) {
+                           std::uint64_t seed, const RunOptions& run) {
   const Scan scan{result, queries, base, metric, self_excluded};
   require_arguments(scan, sample);
   const std::vector<std::int64_t> rows = sample_rows(queries.rows, sample, seed);

@@ -177,7 +177,7 @@ TEST(VerifySample, stops_where_cancelled) {
   const Matrix base = random_rows(50, 8, DType::f32, 4);
   Progress progress;
   progress.cancel();
-  gigaknn::Run run;
+  RunOptions run;
   run.progress = &progress;
   try {
     verify_sample(Neighbors(50, 2), base, base, Metric::l2, false, 10, 1, run);

@@ -6,7 +6,7 @@
 
 namespace gigaknn {
 
-KnnGraph build_graph(MatrixRef base, const GraphParams& params, const Run& run) {
+KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   require(params.method == "auto" || params.method == "exact", Fault::invalid_argument, "unknown method '",
           params.method, "': must be one of auto, exact");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",

@@ -214,7 +214,7 @@ KnnGraph load_graph(const std::filesystem::path& path) {
 }
 
 GraphFaults check_graph(const KnnGraph& graph) {
-  const Run run;
+  const RunOptions run;
   std::vector<GraphFaults> parts(static_cast<std::size_t>(threads_of(run)));
   parallel_for(run, graph.lists.queries, 1024,
                [&](std::int64_t begin, std::int64_t end, int worker) {

@@ -10,7 +10,7 @@ namespace {
 /// The exact index: a base in the form its device searches fastest, in blocks where memory is short.
 class FlatIndex : public Index {
  public:
-  FlatIndex(MatrixRef base, const FlatParams& params, const Run& run)
+  FlatIndex(MatrixRef base, const FlatParams& params, const RunOptions& run)
       : params_(params), ops_(ops_of(params.device)), base_(base),
         rows_(ops_, base, params.metric,
               {.k = params.expected_k, .queries = params.expected_queries,
@@ -25,7 +25,7 @@ class FlatIndex : public Index {
     return join_text("in blocks of ", rows_.block_rows(), " rows");
   }
 
-  Neighbors search(MatrixRef queries, std::int64_t k, const Run& run) const override {
+  Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run) const override {
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
@@ -33,7 +33,7 @@ class FlatIndex : public Index {
     return result;
   }
 
-  RadiusNeighbors search_radius(MatrixRef queries, float radius, const Run& run) const override {
+  RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run) const override {
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     return rows_.within(queries, radius, run);
   }
@@ -47,7 +47,7 @@ class FlatIndex : public Index {
 
 }  // namespace
 
-std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const Run& run) {
+std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const RunOptions& run) {
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   return std::make_unique<FlatIndex>(base, params, run);
 }

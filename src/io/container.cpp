@@ -171,7 +171,7 @@ std::span<const std::byte> Container::bytes_of(const Section& section) const {
   return file_.bytes.subspan(section.offset, section.bytes);
 }
 
-std::optional<BadBlock> Container::find_bad_block(const Run& run) const {
+std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
   std::uint64_t first_checksum = checksums_offset_;
   for (const Section& section : sections_) {
     const std::span<const std::byte> bytes = bytes_of(section);
@@ -199,7 +199,7 @@ std::optional<BadBlock> Container::find_bad_block(const Run& run) const {
   return std::nullopt;
 }
 
-void Container::verify(const Run& run) const {
+void Container::verify(const RunOptions& run) const {
   const std::optional<BadBlock> bad = find_bad_block(run);
   require_at(!bad, file_, bad ? bad->offset : 0, "the block of section '", bad ? bad->section : "",
              "' that begins here is damaged: its checksum is wrong");

@@ -110,9 +110,9 @@ class Container {
   std::span<const std::byte> bytes_of(const Section& section) const;
 
   /// Compares every block with its checksum, and the padding with zero; the first bad one, if any.
-  std::optional<BadBlock> find_bad_block(const Run& run = {}) const;
+  std::optional<BadBlock> find_bad_block(const RunOptions& run = {}) const;
   /// Throws Error: corrupt_file where `find_bad_block` finds one.
-  void verify(const Run& run = {}) const;
+  void verify(const RunOptions& run = {}) const;
 
  private:
   void read_header();

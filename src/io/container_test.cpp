@@ -163,7 +163,7 @@ TEST_F(Containers, WrongFieldsUnderRightChecksumsAreRefused) {
 TEST_F(Containers, ThreadsDoNotChangeWhatIsFound) {
   const Container container = Container::open(write_small());
   for (const int threads : {1, 2, 7}) {
-    gigaknn::Run run;  // testing::Test has a Run of its own
+    RunOptions run;  // testing::Test has a RunOptions of its own
     run.threads = threads;
     EXPECT_FALSE(container.find_bad_block(run));
   }

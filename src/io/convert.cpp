@@ -19,7 +19,7 @@ struct Survey {
 };
 
 // One shard at a time is open, here and below, so that memory stays bounded.
-Survey survey(const std::vector<std::filesystem::path>& shards, const Run& run) {
+Survey survey(const std::vector<std::filesystem::path>& shards, const RunOptions& run) {
   Survey found;
   for (const std::filesystem::path& shard : shards) {
     check_cancelled(run);
@@ -40,7 +40,7 @@ DType dtype_of_output(const std::filesystem::path& out, const ConvertParams& par
 /// Appends rows of shards to a writer, converted where the types differ.
 class Copier {
  public:
-  Copier(MatrixWriter& writer, const Converted& shape, bool allow_rounding, const Run& run)
+  Copier(MatrixWriter& writer, const Converted& shape, bool allow_rounding, const RunOptions& run)
       : writer_(writer), shape_(shape), allow_rounding_(allow_rounding), run_(run) {
     const auto row_bytes =
         shape.cols * static_cast<std::int64_t>(std::max(size_of(shape.from), size_of(shape.to)));
@@ -68,7 +68,7 @@ class Copier {
   MatrixWriter& writer_;
   Converted shape_;
   bool allow_rounding_;
-  const Run& run_;
+  const RunOptions& run_;
   std::int64_t rows_at_once_ = 1;
   std::int64_t done_ = 0;
   Matrix block_;
@@ -77,7 +77,7 @@ class Copier {
 }  // namespace
 
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
-                          const ConvertParams& params, const Run& run) {
+                          const ConvertParams& params, const RunOptions& run) {
   const std::vector<std::filesystem::path> shards = shards_of(in);
   const Survey source = survey(shards, run);
   const std::int64_t begin = params.row_begin;

@@ -30,7 +30,7 @@ struct Converted {
 /// io, corrupt_file, unsupported, invalid_argument (rows out of range), invalid_data (a value that
 /// the output's type cannot hold, with row, column and range), cancelled.
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
-                          const ConvertParams& params = {}, const Run& run = {});
+                          const ConvertParams& params = {}, const RunOptions& run = {});
 
 /// Converts `source` into `target` of the same shape. `name` and `first_row` are for the message.
 /// Throws Error: invalid_data.

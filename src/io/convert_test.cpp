@@ -85,7 +85,7 @@ TEST_F(Convert, LargeFilesGoInBlocks) {
   write_matrix(matrix, file("in.u8bin"));
   std::int64_t reported = 0;
   Progress progress([&](std::string_view, std::int64_t done, std::int64_t) { reported = done; });
-  gigaknn::Run run;  // testing::Test has a Run of its own
+  RunOptions run;  // testing::Test has a RunOptions of its own
   run.progress = &progress;
   const Converted done = convert_vectors(file("in.u8bin"), file("out.fvecs"), {}, run);
   EXPECT_EQ(done.to, DType::f32);

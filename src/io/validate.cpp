@@ -102,7 +102,7 @@ ValueFaults merge(const std::vector<ValueFaults>& parts) {
 }
 
 template <class Bits>
-ValueFaults scan(MatrixRef matrix, Wanted wanted, const Run& run) {
+ValueFaults scan(MatrixRef matrix, Wanted wanted, const RunOptions& run) {
   constexpr std::int64_t values_per_chunk = 1 << 20;
   const std::int64_t grain =
       std::max<std::int64_t>(1, values_per_chunk / std::max<std::int64_t>(1, matrix.cols));
@@ -117,7 +117,7 @@ ValueFaults scan(MatrixRef matrix, Wanted wanted, const Run& run) {
 
 }  // namespace
 
-ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run) {
+ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run) {
   const Wanted wanted{needs_nonnegative(metric), metric == Metric::cosine};
   switch (matrix.dtype) {
     case DType::f32:
@@ -137,7 +137,7 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run) {
 }
 
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
-                           const Run& run) {
+                           const RunOptions& run) {
   const ValueFaults faults = find_value_faults(matrix, metric, run);
   if (faults.first_nonfinite && !allow_nonfinite) {
     fail(Fault::invalid_data, what, ": ", faults.first_nonfinite->value, " at row ",

@@ -30,11 +30,11 @@ struct ValueFaults {
 /// Looks at every value of `matrix` (f32, f16, u8 or i8) that could be wrong under `metric`, with
 /// all threads; the result does not depend on them. Throws Error: cancelled, invalid_argument (i32,
 /// i64).
-ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const Run& run = {});
+ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run = {});
 
 /// Throws Error: invalid_data, with row, column and value, where `matrix` (called `what` in the message) holds
 /// NaN or infinity, unless allowed, or values below zero under a metric that has no meaning for them.
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
-                           const Run& run = {});
+                           const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -34,7 +34,7 @@ TEST(ValueFaults, TheFirstNonfiniteValueIsFoundWhateverTheThreads) {
   matrix.row<float>(3500)[17] = NAN;
   matrix.row<float>(4999)[0] = NAN;
   for (const int threads : {1, 2, 5}) {
-    gigaknn::Run run;  // testing::Test has a Run of its own
+    RunOptions run;  // testing::Test has a RunOptions of its own
     run.threads = threads;
     const ValueFaults faults = find_value_faults(matrix, Metric::l2, run);
     EXPECT_EQ(faults.nonfinite_rows, 3);

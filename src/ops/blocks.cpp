@@ -46,7 +46,7 @@ void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float*
 }  // namespace
 
 BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
-                         std::size_t result_bytes, const Run& run)
+                         std::size_t result_bytes, const RunOptions& run)
     : ops_(ops), base_(base), metric_(metric), hints_(hints) {
   const std::size_t budget = run.memory_bytes > 0 ? run.memory_bytes : std::numeric_limits<std::size_t>::max();
   const auto needed = [&](std::int64_t rows) {
@@ -71,17 +71,17 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     block_rows_ = (base.rows + blocks - 1) / blocks;
   }
   if (block_rows_ == base.rows) {
-    Run whole_run = run;
+    RunOptions whole_run = run;
     whole_run.memory_bytes = 0;  // counted above
     whole_ = ops.prepare(base, metric, hints, whole_run);
   }
 }
 
 template <class Visit>
-void BlockedBase::for_each_block(const Run& run, Visit&& visit) const {
+void BlockedBase::for_each_block(const RunOptions& run, Visit&& visit) const {
   PrepareHints hints = hints_;
   hints.self = false;
-  Run counted = run;
+  RunOptions counted = run;
   counted.memory_bytes = 0;  // the budget decided the blocks' size
   for (std::int64_t begin = 0; begin < base_.rows; begin += block_rows_) {
     check_cancelled(run);
@@ -92,7 +92,7 @@ void BlockedBase::for_each_block(const Run& run, Visit&& visit) const {
   }
 }
 
-void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const Run& run,
+void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const RunOptions& run,
                           std::int64_t first_self) const {
   if (whole_) return ops_.nearest_rows(*whole_, queries, k, out, run, first_self);
   const bool larger_first = larger_is_nearer(metric_);
@@ -132,12 +132,12 @@ void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, c
   });
 }
 
-void BlockedBase::self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const {
+void BlockedBase::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const {
   if (whole_) return ops_.self_nearest(*whole_, k, out, run);
   nearest(base_, k, out, run, 0);
 }
 
-RadiusNeighbors BlockedBase::within(MatrixRef queries, float radius, const Run& run) const {
+RadiusNeighbors BlockedBase::within(MatrixRef queries, float radius, const RunOptions& run) const {
   if (whole_) return ops_.within_radius(*whole_, queries, radius, run);
   std::vector<RadiusNeighbors> parts;
   std::vector<std::int64_t> begins;

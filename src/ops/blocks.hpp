@@ -14,22 +14,22 @@ class BlockedBase {
   /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's. One block is prepared at once.
   /// Throws Error: out_of_memory where not even the smallest block fits (with the budget that would do).
   BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
-              std::size_t result_bytes, const Run& run);
+              std::size_t result_bytes, const RunOptions& run);
 
   const PreparedRows* whole() const { return whole_.get(); }  ///< null where there are several blocks
   std::int64_t block_rows() const { return block_rows_; }
 
   /// As Ops::nearest_rows.
-  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const Run& run,
+  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const RunOptions& run,
                std::int64_t first_self = -1) const;
   /// As Ops::self_nearest; with several blocks each pair is looked at from both sides.
-  void self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const;
+  void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   /// As Ops::within_radius.
-  RadiusNeighbors within(MatrixRef queries, float radius, const Run& run) const;
+  RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
   template <class Visit>
-  void for_each_block(const Run& run, Visit&& visit) const;
+  void for_each_block(const RunOptions& run, Visit&& visit) const;
 
   const Ops& ops_;
   MatrixRef base_;

@@ -26,7 +26,7 @@ class CountingOps : public Ops {
   std::string name() const override { return "counting"; }
   std::string isa() const override { return real_.isa(); }
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
-                                        const gigaknn::Run& run) const override {
+                                        const RunOptions& run) const override {
     ++blocks;
     return real_.prepare(base, metric, hints, run);
   }
@@ -35,19 +35,19 @@ class CountingOps : public Ops {
     return static_cast<std::size_t>(n) * per_row;
   }
   void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
-                    const gigaknn::Run& run, std::int64_t first_self) const override {
+                    const RunOptions& run, std::int64_t first_self) const override {
     real_.nearest_rows(base, queries, k, out, run, first_self);
   }
   void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
-                    const gigaknn::Run& run) const override {
+                    const RunOptions& run) const override {
     real_.self_nearest(base, k, out, run);
   }
   RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,
-                                const gigaknn::Run& run) const override {
+                                const RunOptions& run) const override {
     return real_.within_radius(base, queries, radius, run);
   }
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
-                      const gigaknn::Run& run) const override {
+                      const RunOptions& run) const override {
     real_.pair_distances(queries, base, metric, ids, out, run);
   }
 
@@ -62,7 +62,7 @@ struct Blocks : testing::TestWithParam<Metric> {
   Matrix base = random_rows(5000, 6, 1);
   Matrix queries = random_rows(40, 6, 2);
   CountingOps ops;
-  gigaknn::Run small;
+  RunOptions small;
 
   Blocks() { small.memory_bytes = CountingOps::per_row * 1300 + (std::size_t{1} << 20); }
 };
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Metrics, Blocks,
 TEST(BlocksError, a_budget_below_the_smallest_block_names_what_would_do) {
   const Matrix base = random_rows(5000, 6, 1);
   const CountingOps ops;
-  gigaknn::Run run;
+  RunOptions run;
   run.memory_bytes = 1000;
   try {
     const BlockedBase blocked(ops, base, Metric::l2, {}, 77, run);

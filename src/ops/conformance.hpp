@@ -20,8 +20,6 @@
 
 namespace gigaknn::test {
 
-using RunOptions = Run;  // testing::Test has a Run of its own
-
 struct Subject {
   Metric metric;
   DType dtype;
@@ -52,7 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c);
 struct Problem {
   StridedRows base;
   StridedRows queries;
-  Run run;
+  RunOptions run;
 
   explicit Problem(const Case& c)
       : base(c.n, c.d, c.dtype, c.strided ? 3 : 0), queries(c.q, c.d, c.dtype, c.strided ? 1 : 0) {

@@ -54,7 +54,7 @@ std::vector<RowId> list_of(const Ops& ops, MatrixRef base, MatrixRef queries, st
 
 void expect_right(const Ops& ops, MatrixRef base, MatrixRef queries, Metric metric, std::int64_t k, bool self,
                   std::int64_t step = 1) {
-  gigaknn::Run run;
+  RunOptions run;
   run.threads = 2;
   const auto rows = ops.prepare(base, metric, {.k = k, .queries = 10000, .self = self}, run);
   Neighbors got(queries.rows, k);

@@ -71,7 +71,7 @@ class Ops {
   /// Rows with NaN or infinity, and zero rows under cosine, are farthest from everything.
   /// Throws Error: invalid_argument, unsupported (dtype under metric), out_of_memory.
   virtual std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
-                                                const Run& run) const = 0;
+                                                const RunOptions& run) const = 0;
 
   /// The most bytes that `prepare` and one later call of `nearest_rows` or `self_nearest` allocate for
   /// [n, d] `dtype` rows, results not counted.
@@ -81,19 +81,19 @@ class Ops {
   /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
   /// of the base and does not count as its own neighbour.
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
-                            const Run& run, std::int64_t first_self = -1) const = 0;
+                            const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
   /// The k nearest other rows of every row: each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
-                            const Run& run) const = 0;
+                            const RunOptions& run) const = 0;
 
   /// All rows with value <= radius (inner_product: >= radius), nearest first.
   virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,
-                                        const Run& run) const = 0;
+                                        const RunOptions& run) const = 0;
 
   /// Canonical distances: out[i] = distance(queries row i, base row ids[i]); +inf beside no_row.
   virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
-                              const Run& run) const = 0;
+                              const RunOptions& run) const = 0;
 };
 
 /// The ops of a device; throws Error: device where there is none of that name (with the list of names).

@@ -68,7 +68,7 @@ struct CodeFilter::Block {
 };
 
 CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-                       const CodeKernels& kernels, std::int64_t k, const Run& run)
+                       const CodeKernels& kernels, std::int64_t k, const RunOptions& run)
     : space_(std::move(space)), base_(base), facts_(&facts), pair_(pair), kernels_(&kernels),
       scorer_(base, facts, pair), steps_(space_->stride() / kernels.step_dims),
       form_(form_of(pair.metric())) {
@@ -293,7 +293,7 @@ void CodeFilter::take_survivors(Block& block, std::int64_t group, std::int64_t g
 
 template <class Sink>
 void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_group,
-                      std::int64_t start_group, const Run& run, Sink& sink) const {
+                      std::int64_t start_group, const RunOptions& run, Sink& sink) const {
   const std::int64_t tile = std::max<std::int64_t>(1, tile_pairs / block.count);
   const std::int64_t rows = kernels_->group_rows;
   block.thresholds.resize(at(tile * block.count));
@@ -481,7 +481,7 @@ std::shared_ptr<CodeFilter::Block> CodeFilter::start(MatrixRef queries, const Ro
 }
 
 void CodeFilter::take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
-                                    const Run& run) const {
+                                    const RunOptions& run) const {
   if (start.cuts.empty()) return;
   Block block = start;
   CutSink sink{*this, lists};
@@ -506,7 +506,7 @@ void CodeFilter::share_bounds(const Block& start, std::span<TopK> lists) const {
 }
 
 void CodeFilter::nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
-                         const Run& run) const {
+                         const RunOptions& run) const {
   if (start.count == 0 || live() == 0) return;
   Block block = start;
   const std::int64_t first_group = slice_begin(slice, slices);
@@ -520,7 +520,7 @@ void CodeFilter::nearest(const Block& start, std::int64_t slice, std::int64_t sl
 
 void CodeFilter::within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin,
                         std::int64_t end, PackedNeighbor bound,
-                        std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const {
+                        std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const {
   Block block;
   encode_block(queries, query_facts, begin, end, block);
   if (block.count == 0 || live() == 0) return;
@@ -636,7 +636,7 @@ void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) 
   set_offsets(block);
 }
 
-void CodeFilter::self_nearest(TopK& lists, const Run& run) const {
+void CodeFilter::self_nearest(TopK& lists, const RunOptions& run) const {
   const std::int64_t rows = kernels_->group_rows;
   const std::int64_t block_rows = std::max<std::int64_t>(1, most_block_queries / rows) * rows;
   const std::int64_t blocks = (live() + block_rows - 1) / block_rows;

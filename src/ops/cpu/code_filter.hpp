@@ -26,7 +26,7 @@ class CodeFilter {
  public:
   /// Borrows `base` and `facts`; made for lists of k.
   CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
-             const CodeKernels& kernels, std::int64_t k, const Run& run);
+             const CodeKernels& kernels, std::int64_t k, const RunOptions& run);
 
   /// The most that making and using a filter of [n, d] rows allocates.
   static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads);
@@ -42,16 +42,16 @@ class CodeFilter {
   /// block. First `take_nearest_codes` of all slices, then `share_bounds` with all their lists, then `nearest`: so
   /// slices may run at the same time, and a bound of one is a bound of all.
   void take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
-                          const Run& run) const;
+                          const RunOptions& run) const;
   void share_bounds(const Block& start, std::span<TopK> lists) const;
   void nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
-               const Run& run) const;
+               const RunOptions& run) const;
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
-  void self_nearest(TopK& lists, const Run& run) const;
+  void self_nearest(TopK& lists, const RunOptions& run) const;
   const std::vector<LocalRow>& order() const { return order_; }
   /// All rows with packed key < bound; `found` has an entry a query.
   void within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
-              PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
+              PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const;
 
  private:
   struct Survivor {
@@ -66,7 +66,7 @@ class CodeFilter {
   // Takes the block past groups [first_group, end_group), beginning at `start_group`.
   template <class Sink>
   void scan(Block& block, std::int64_t first_group, std::int64_t end_group, std::int64_t start_group,
-            const Run& run, Sink& sink) const;
+            const RunOptions& run, Sink& sink) const;
   template <class Sink>
   void take_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
   void take_into(TopK& lists, Block& block, const Survivor& survivor) const;

@@ -44,7 +44,7 @@ void CodeRegions::find(const float* y, std::int64_t count, std::uint16_t* region
 }
 
 void CodeRegions::fit(const RowKernels& kernels, const FloatKernels& floats, const std::vector<float>& y,
-                      std::int64_t dims, std::int64_t n, const Run& run) {
+                      std::int64_t dims, std::int64_t n, const RunOptions& run) {
   floats_ = &floats;
   dims_ = dims;
   const std::int64_t rows = static_cast<std::int64_t>(y.size()) / dims;

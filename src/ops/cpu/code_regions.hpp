@@ -17,7 +17,7 @@ class CodeRegions {
  public:
   /// Centres by a few rounds of k-means (Lloyd) on y [rows, dims], a sample of n rows.
   void fit(const RowKernels& kernels, const FloatKernels& floats, const std::vector<float>& y, std::int64_t dims,
-           std::int64_t n, const Run& run);
+           std::int64_t n, const RunOptions& run);
   /// The nearest centre of each of y [count, dims].
   void find(const float* y, std::int64_t count, std::uint16_t* regions) const;
 

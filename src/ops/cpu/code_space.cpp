@@ -37,7 +37,7 @@ void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
   regions.assign(count, 0);
 }
 
-std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const Run& run) {
+std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const RunOptions& run) {
   std::unique_ptr<CodeSpace> space;
   if (form_of(source.pair.metric()) == CodeForm::absolute) {
     space = std::make_unique<ManhattanCodes>(source, run);

@@ -91,7 +91,7 @@ class CodeSpace {
 };
 
 /// A space fitted to a sample of the rows; null where no filter pays.
-std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const Run& run);
+std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const RunOptions& run);
 /// The most that fitting allocates, and the most bytes of a code.
 std::size_t fit_bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads);
 std::int64_t most_code_bytes(Metric metric, std::int64_t d);

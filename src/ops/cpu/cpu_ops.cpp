@@ -25,7 +25,7 @@ class CpuOps : public Ops {
   std::string isa() const override { return isa_name_; }
 
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
-                                        const Run& run) const override {
+                                        const RunOptions& run) const override {
     require(base.rows >= 1 && base.cols >= 1, Fault::invalid_argument, "a base of ", base.rows, " x ",
             base.cols, " has nothing to search");
     require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a base of ", base.rows,
@@ -43,26 +43,26 @@ class CpuOps : public Ops {
   }
 
   void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
-                    const Run& run, std::int64_t first_self) const override {
+                    const RunOptions& run, std::int64_t first_self) const override {
     require_queries(prepared, queries, k);
     static_cast<const CpuRows&>(prepared).nearest(queries, k, out, first_self, run);
   }
 
   void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out,
-                    const Run& run) const override {
+                    const RunOptions& run) const override {
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
     static_cast<const CpuRows&>(prepared).self_nearest(k, out, run);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,
-                                const Run& run) const override {
+                                const RunOptions& run) const override {
     require_queries(prepared, queries, 1);
     require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
     return static_cast<const CpuRows&>(prepared).within(queries, radius, run);
   }
 
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
-                      const Run& run) const override {
+                      const RunOptions& run) const override {
     require(queries.cols == base.cols && queries.dtype == base.dtype, Fault::invalid_argument,
             "queries are ", queries.cols, " x ", name_of(queries.dtype), ", the base ", base.cols, " x ",
             name_of(base.dtype));

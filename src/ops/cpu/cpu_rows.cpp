@@ -49,7 +49,7 @@ struct Deal {
 }  // namespace
 
 CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes,
-                 const FloatKernels& floats, const PrepareHints& hints, const Run& run)
+                 const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)) {
   for (std::int64_t i = 0; i < base.rows && facts_.far_count > 0; ++i) {
     if (facts_.far[at(i)]) far_rows_.push_back(static_cast<LocalRow>(i));
@@ -113,7 +113,7 @@ void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool fa
 }
 
 void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
-                      const Run& run) const {
+                      const RunOptions& run) const {
   if (queries.rows == 0) return;
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
@@ -198,7 +198,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   });
 }
 
-void CpuRows::self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const {
+void CpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const {
   if (!filter_) return nearest(base_, k, out, 0, run);
   const auto& order = filter_->order();
   TopK lists(static_cast<std::int64_t>(order.size()), std::min(k, base_.rows));
@@ -213,7 +213,7 @@ void CpuRows::self_nearest(std::int64_t k, NeighborsOut out, const Run& run) con
   for (LocalRow row : far_rows_) write_list(nullptr, 0, true, row, row, out);
 }
 
-RadiusNeighbors CpuRows::within(MatrixRef queries, float radius, const Run& run) const {
+RadiusNeighbors CpuRows::within(MatrixRef queries, float radius, const RunOptions& run) const {
   const RowFacts facts = pair_.facts_of(queries, run);
   RadiusNeighbors result;
   result.offsets.assign(at(queries.rows + 1), 0);

@@ -13,7 +13,7 @@ namespace gigaknn::cpu {
 class CpuRows : public PreparedRows {
  public:
   CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats,
-          const PrepareHints& hints, const Run& run);
+          const PrepareHints& hints, const RunOptions& run);
 
   /// As Ops::bytes_needed.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -28,9 +28,9 @@ class CpuRows : public PreparedRows {
   std::string description() const override;
 
   void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
-               const Run& run) const;
-  void self_nearest(std::int64_t k, NeighborsOut out, const Run& run) const;
-  RadiusNeighbors within(MatrixRef queries, float radius, const Run& run) const;
+               const RunOptions& run) const;
+  void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
+  RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
   void write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,

@@ -86,7 +86,7 @@ std::size_t EuclideanCodes::bytes_needed(std::int64_t n, std::int64_t d, int thr
   return sample + CodeRegions::bytes_needed(dims) + at(eigen + threads * chunk_rows * (2 * dims + 320) * 4);
 }
 
-EuclideanCodes::EuclideanCodes(const CodeSource& source, const Run& run)
+EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), kernels_(&source.kernels), floats_(&source.floats),
       d_(source.pair.d()), product_(source.pair.metric() == Metric::inner_product), mean_(at(d_), 0.0f) {
   RowSample sample = draw_sample(
@@ -154,7 +154,7 @@ void EuclideanCodes::centre(RowSample& sample) {
 
 // The leading eigenvectors of the covariance, by orthogonal iteration: the first h rows approach the space of
 // the h largest eigenvalues for every h at once. Near enough is enough: the proof measures what is used.
-void EuclideanCodes::fit_directions(const RowSample& sample, const Run& run) {
+void EuclideanCodes::fit_directions(const RowSample& sample, const RunOptions& run) {
   // Below 16 dimensions nothing is won by dropping some.
   if (d_ < 16 || d_ > most_fitted_dims || sample.rows < 64) return;
   const std::int64_t width = padded(d_);

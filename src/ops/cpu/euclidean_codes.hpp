@@ -13,7 +13,7 @@ namespace gigaknn::cpu {
 
 class EuclideanCodes : public CodeSpace {
  public:
-  EuclideanCodes(const CodeSource& source, const Run& run);
+  EuclideanCodes(const CodeSource& source, const RunOptions& run);
 
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
 
@@ -24,8 +24,8 @@ class EuclideanCodes : public CodeSpace {
 
  private:
   void centre(RowSample& sample);
-  void fit_directions(const RowSample& sample, const Run& run);
-  void choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const Run& run);
+  void fit_directions(const RowSample& sample, const RunOptions& run);
+  void choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run);
   void build_projection();
   void fit_step(const RowSample& sample);
   void load_row(MatrixRef rows, const RowFacts& facts, std::int64_t i, float* x, float* scratch) const;

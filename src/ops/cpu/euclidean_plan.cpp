@@ -18,7 +18,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const Run& run) {
+void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run) {
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
   const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
   const bool whole_bytes = kernels_->takes_bytes && d_ <= kernels_->most_dims &&

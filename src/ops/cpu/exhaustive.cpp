@@ -122,7 +122,7 @@ float Exhaustive::limit_of(const Block& block, std::int64_t i, PackedNeighbor bo
 
 template <class BoundOf, class Visit>
 void Exhaustive::scan(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
-                      std::int64_t first_row, std::int64_t end_row, const Run& run, BoundOf&& bound_of,
+                      std::int64_t first_row, std::int64_t end_row, const RunOptions& run, BoundOf&& bound_of,
                       Visit&& visit) const {
   const std::int64_t d = pair_.d();
   const bool estimates = estimate_ != nullptr && end - begin >= least_estimated;
@@ -185,7 +185,7 @@ void Exhaustive::scan(MatrixRef queries, const RowFacts& query_facts, std::int64
 
 void Exhaustive::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
                          std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
-                         TopK& lists, const Run& run) const {
+                         TopK& lists, const RunOptions& run) const {
   scan(
       queries, query_facts, begin, end, base_.rows * slice / slices, base_.rows * (slice + 1) / slices, run,
       [&](std::int64_t i) { return lists.bound(i - begin); },
@@ -196,7 +196,7 @@ void Exhaustive::nearest(MatrixRef queries, const RowFacts& query_facts, std::in
 
 void Exhaustive::within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin,
                         std::int64_t end, PackedNeighbor bound,
-                        std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const {
+                        std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const {
   scan(
       queries, query_facts, begin, end, 0, base_.rows, run, [&](std::int64_t) { return bound; },
       [&](std::int64_t i, std::int64_t, PackedNeighbor neighbor) { found[at(i)].push_back(neighbor); });

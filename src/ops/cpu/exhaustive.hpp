@@ -22,10 +22,10 @@ class Exhaustive {
   /// Lists of the k nearest rows that are not far, for queries [begin, end), among the rows of one slice.
   void nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
                std::int64_t begin, std::int64_t end, std::int64_t slice, std::int64_t slices,
-               TopK& lists, const Run& run) const;
+               TopK& lists, const RunOptions& run) const;
   /// All rows with packed key < bound; `found` has an entry a query.
   void within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
-              PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const Run& run) const;
+              PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const;
 
  private:
   struct Block;
@@ -33,7 +33,7 @@ class Exhaustive {
   // Calls bound_of(query) and visit(query, row, packed neighbour) tile by tile.
   template <class BoundOf, class Visit>
   void scan(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
-            std::int64_t first_row, std::int64_t end_row, const Run& run, BoundOf&& bound_of,
+            std::int64_t first_row, std::int64_t end_row, const RunOptions& run, BoundOf&& bound_of,
             Visit&& visit) const;
   void load_tile(std::int64_t first, std::int64_t end, RowTile& tile) const;
   float limit_of(const Block& block, std::int64_t i, PackedNeighbor bound, const RowTile& tile) const;

@@ -32,7 +32,7 @@ std::size_t ManhattanCodes::bytes_needed(std::int64_t n, std::int64_t d, int thr
          at(threads * chunk_rows * (2 * d + 320) * 4);
 }
 
-ManhattanCodes::ManhattanCodes(const CodeSource& source, const Run& run)
+ManhattanCodes::ManhattanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), d_(source.pair.d()), most_dims_(source.kernels.most_dims),
       per_cycle_(source.kernels.macs_per_cycle), pair_cycles_(source.kernels.pair_cycles) {
   const RowSample sample = draw_sample(
@@ -112,7 +112,7 @@ void ManhattanCodes::drop_useless(const RowSample& sample, Layout& layout) {
 
 double ManhattanCodes::survivors(const RowSample& sample, const Layout& layout,
                                  const std::vector<std::vector<double>>& distances, const std::vector<double>& radii,
-                                 const Run& run) const {
+                                 const RunOptions& run) const {
   const auto queries = static_cast<std::int64_t>(radii.size());
   const auto rows = static_cast<std::int64_t>(distances[0].size());
   std::vector<std::uint8_t> codes(at((queries + rows) * layout.columns));
@@ -133,7 +133,7 @@ double ManhattanCodes::survivors(const RowSample& sample, const Layout& layout,
   return total / static_cast<double>(queries * rows);
 }
 
-void ManhattanCodes::choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const Run& run) {
+void ManhattanCodes::choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run) {
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
   const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
   std::vector<std::vector<double>> distances(at(queries), std::vector<double>(at(rows)));

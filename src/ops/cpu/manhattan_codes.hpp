@@ -16,7 +16,7 @@ namespace gigaknn::cpu {
 
 class ManhattanCodes : public CodeSpace {
  public:
-  ManhattanCodes(const CodeSource& source, const Run& run);
+  ManhattanCodes(const CodeSource& source, const RunOptions& run);
 
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
   static std::int64_t most_columns(std::int64_t d) { return 2 * d + 16; }
@@ -45,8 +45,8 @@ class ManhattanCodes : public CodeSpace {
   // Drops the dimensions that lose more by rounding than they tell.
   static void drop_useless(const RowSample& sample, Layout& layout);
   double survivors(const RowSample& sample, const Layout& layout, const std::vector<std::vector<double>>& distances,
-                   const std::vector<double>& radii, const Run& run) const;
-  void choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const Run& run);
+                   const std::vector<double>& radii, const RunOptions& run) const;
+  void choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run);
   // Writes the codes of x and returns a bound of what they lose.
   static double encode_row(const Layout& layout, const float* x, std::uint8_t* codes);
 

@@ -36,7 +36,7 @@ void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* 
   }
 }
 
-RowFacts PairDistance::facts_of(MatrixRef rows, const Run& run) const {
+RowFacts PairDistance::facts_of(MatrixRef rows, const RunOptions& run) const {
   RowFacts facts;
   const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
   facts.far.assign(static_cast<std::size_t>(rows.rows), 0);

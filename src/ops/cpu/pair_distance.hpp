@@ -26,7 +26,7 @@ class PairDistance {
   PairDistance(const RowKernels& kernels, Metric metric, DType dtype, std::int64_t d)
       : kernels_(&kernels), metric_(metric), dtype_(dtype), d_(d) {}
 
-  RowFacts facts_of(MatrixRef rows, const Run& run) const;
+  RowFacts facts_of(MatrixRef rows, const RunOptions& run) const;
 
   /// f16 and, for metrics with no integer form, bytes: rows are widened to f32 before `key` sees them.
   bool widens() const {

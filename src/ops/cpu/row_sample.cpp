@@ -25,7 +25,7 @@ std::size_t sample_bytes(std::int64_t n, std::int64_t d, std::int64_t floats) {
   return at(std::min(n, sample_rows(d)) * floats * 4);
 }
 
-RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const Run& run) {
+RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const RunOptions& run) {
   const std::int64_t wanted = sample_rows(base.cols);
   std::vector<std::int64_t> chosen;
   if (base.rows <= wanted) {

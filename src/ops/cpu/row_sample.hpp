@@ -24,7 +24,7 @@ struct RowSample {
 using LoadRow = std::function<void(std::int64_t i, float* x, float* scratch)>;
 
 /// Some thousand rows that are not far, in the order of the base.
-RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const Run& run);
+RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const RunOptions& run);
 /// Bytes of `floats` a row for each row of such a sample.
 std::size_t sample_bytes(std::int64_t n, std::int64_t d, std::int64_t floats);
 

@@ -16,4 +16,8 @@ class task_arena {
   }
 };
 
+namespace this_task_arena {
+inline int max_concurrency() { return 64; }
+}  // namespace this_task_arena
+
 }  // namespace oneapi::tbb
