@@ -1,5 +1,7 @@
 #include <gigaknn/gigaknn.hpp>
 
+#include "commit.hpp"
+
 namespace gigaknn {
 
 const char* version() { return GIGAKNN_VERSION; }
