@@ -1,5 +1,6 @@
 # Writes OUTPUT, a header with the commit of SOURCE, where it has changed. Run at every build: a library must not name
 # the commit that was there when CMake last configured. "-dirty" tells that tracked files differ from it.
+cmake_minimum_required(VERSION 3.20)
 execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 if(NOT commit)

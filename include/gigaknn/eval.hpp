@@ -26,7 +26,8 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
 /// R@r: fraction of the queries whose true nearest neighbour stands among the first r of the result.
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric);
 
-/// Recall of `graph` on `sample` rows chosen by `seed`, against an exact search; Wilson's 95 % interval.
+/// Recall of `graph` on `sample` rows chosen by `seed`, against an exact search; Wilson's 95 % interval. Distances are
+/// computed anew, those stored in the graph do not count.
 Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample, std::uint64_t seed,
                       const RunOptions& run = {});
 

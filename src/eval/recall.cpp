@@ -13,6 +13,7 @@
 #include "eval/interval.hpp"
 #include "eval/sample.hpp"
 #include "eval/truth_form.hpp"
+#include "ops/blocks.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -76,15 +77,24 @@ Matrix gather_rows(MatrixRef base, const std::vector<std::int64_t>& rows) {
   return gathered;
 }
 
-// The lists of `rows`. A row that names itself, as near as anything can be, has named nothing.
-Neighbors gather_lists(const Neighbors& lists, const std::vector<std::int64_t>& rows) {
-  Neighbors gathered(static_cast<std::int64_t>(rows.size()), lists.k);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::int64_t from = rows[i] * lists.k;
-    const auto to = static_cast<std::int64_t>(i) * lists.k;
-    std::replace_copy(lists.ids.begin() + from, lists.ids.begin() + from + lists.k,
-                      gathered.ids.begin() + to, RowId{rows[i]}, no_row);
-    std::copy_n(lists.distances.begin() + from, lists.k, gathered.distances.begin() + to);
+// The lists of `rows`, their distances computed anew: those that are stored may be another base's, or wrong. A row
+// that names itself, as near as anything can be, has named nothing.
+Neighbors gather_lists(const Ops& ops, const KnnGraph& graph, MatrixRef base, const std::vector<std::int64_t>& rows,
+                       MatrixRef queries, const RunOptions& run) {
+  const Neighbors& lists = graph.lists;
+  Neighbors gathered(queries.rows, lists.k);
+  std::vector<RowId> column(rows.size());
+  std::vector<float> distances(rows.size());
+  for (std::int64_t j = 0; j < lists.k; ++j) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const RowId id = lists.ids[rows[i] * lists.k + j];
+      column[i] = id == RowId{rows[i]} ? no_row : id;
+    }
+    ops.pair_distances(queries, base, graph.metric, column.data(), distances.data(), run);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      gathered.ids[static_cast<std::int64_t>(i) * lists.k + j] = column[i];
+      gathered.distances[static_cast<std::int64_t>(i) * lists.k + j] = distances[i];
+    }
   }
   return gathered;
 }
@@ -146,13 +156,13 @@ Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample
   PrepareHints hints;
   hints.k = k + 1;
   hints.queries = hints.batch = queries.rows();
-  const auto prepared = ops.prepare(base, graph.metric, hints, run);
+  const BlockedBase blocks(ops, base, graph.metric, hints, 2 * list_bytes(queries.rows(), k + 1), run);
   // One more than asked for, because each row finds itself.
   Neighbors nearest(queries.rows(), k + 1);
-  ops.nearest_rows(*prepared, queries, k + 1, NeighborsOut(nearest), run);
+  blocks.nearest(queries, k + 1, NeighborsOut(nearest), run);
 
   const Neighbors truth = drop_self(nearest, rows);
-  const Neighbors result = gather_lists(graph.lists, rows);
+  const Neighbors result = gather_lists(ops, graph, base, rows, queries, run);
   const std::optional<TruthForm> form = TruthForm::exact(graph.metric);
   std::vector<RowHits> hits;
   for (std::int64_t row = 0; row < result.queries; ++row) {

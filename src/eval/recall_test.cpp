@@ -161,6 +161,23 @@ TEST_F(SampledRecall, counts_what_is_missing) {
   EXPECT_DOUBLE_EQ(recall.value, 0.8);
 }
 
+TEST_F(SampledRecall, does_not_believe_the_distances_of_the_graph) {
+  for (std::int64_t row = 0; row < 300; ++row) {
+    for (std::int64_t i = 0; i < 5; ++i) {
+      // Some other row, said to be at hand.
+      graph_.lists.ids[row * 5 + i] = RowId{(row + 31 * (i + 1)) % 300};
+      graph_.lists.distances[row * 5 + i] = 0;
+    }
+  }
+  EXPECT_LT(sampled_recall(graph_, base_, 300, 1).value, 0.5);
+}
+
+TEST_F(SampledRecall, keeps_to_a_budget) {
+  RunOptions small;
+  small.memory_bytes = 1;
+  EXPECT_THROW(sampled_recall(graph_, base_, 300, 1, small), Error);
+}
+
 TEST_F(SampledRecall, does_not_count_the_row_itself_as_its_neighbour) {
   for (std::int64_t row = 0; row < 300; ++row) {
     const std::vector<std::int64_t> only_self = {row, -1, -1, -1, -1};
