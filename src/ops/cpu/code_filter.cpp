@@ -20,11 +20,13 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t most_block_queries = 10;
 constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs between two looks at the bounds
+constexpr std::int64_t most_tile_groups = 8;
 constexpr std::int64_t least_cut_k = 4;
 constexpr std::int64_t sample_stride = 3;
 #else
 constexpr std::int64_t most_block_queries = 768;  // their codes and thresholds stay in L2
 constexpr std::int64_t tile_pairs = 4096;
+constexpr std::int64_t most_tile_groups = 64;   // bounds must follow what the last tiles found
 constexpr std::int64_t least_cut_k = 32;    // shorter lists find a bound in their region for less
 constexpr std::int64_t sample_stride = 16;
 #endif
@@ -294,7 +296,7 @@ void CodeFilter::take_survivors(Block& block, std::int64_t group, std::int64_t g
 template <class Sink>
 void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_group,
                       std::int64_t start_group, const RunOptions& run, Sink& sink) const {
-  const std::int64_t tile = std::max<std::int64_t>(1, tile_pairs / block.count);
+  const std::int64_t tile = std::clamp<std::int64_t>(tile_pairs / block.count, 1, most_tile_groups);
   const std::int64_t rows = kernels_->group_rows;
   block.thresholds.resize(at(tile * block.count));
   block.masks.resize(at(tile * block.count));

@@ -33,6 +33,7 @@ class CodeFilter {
 
   std::string description() const;
   std::size_t bytes() const;
+  double cycles_a_pair() const { return space_->estimate().cycles; }
 
   struct Block;
   /// Queries [begin, end) coded, each with a first bound or the cut of the codes to take first.

@@ -112,9 +112,19 @@ void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool fa
   }
 }
 
+// Threads that so many queries repay: below some 50 microseconds each, waking one costs more than it does.
+int CpuRows::useful_threads(std::int64_t queries, const RunOptions& run) const {
+  constexpr double least_cycles = 200e3;
+  const double cycles_a_pair = filter_ ? filter_->cycles_a_pair() : Exhaustive::cycles_a_dim * static_cast<double>(base_.cols);
+  const double useful = static_cast<double>(queries) * static_cast<double>(base_.rows) * cycles_a_pair / least_cycles;
+  return static_cast<int>(std::clamp(useful, 1.0, static_cast<double>(threads_of(run))));
+}
+
 void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
-                      const RunOptions& run) const {
+                      const RunOptions& options) const {
   if (queries.rows == 0) return;
+  RunOptions run = options;
+  run.threads = useful_threads(queries.rows, options);
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
   const Deal deal(queries.rows, kept, base_.rows, threads_of(run));

@@ -33,6 +33,7 @@ class CpuRows : public PreparedRows {
   RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
+  int useful_threads(std::int64_t queries, const RunOptions& run) const;
   void write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
                   std::int64_t row, NeighborsOut out) const;
 
