@@ -27,67 +27,34 @@ struct Loop {
 
 #if defined(__x86_64__)
 
-// Twelve named registers: compilers spill an array of them. The empty asm makes a value unknown, so
-// that no step can be left out.
-#define TWELVE(step) \
-  step(0) step(1) step(2) step(3) step(4) step(5) step(6) step(7) step(8) step(9) step(10) step(11)
+// A loop over twelve named registers: compilers spill an array of them. The empty asm makes a value unknown, so that
+// no step can be left out. `next` gives what follows a sum, from it and the register x.
 #define KEEP(value) asm volatile("" : "+v"(value));
-
-__attribute__((target("avx512f"))) void f32_avx512(std::int64_t turns) {
-  __m512 x = _mm512_set1_ps(1.0f);
-#define START(i) __m512 sum##i = x;
-#define STEP(i)                           \
-  sum##i = _mm512_fmadd_ps(x, x, sum##i); \
+#define START(i, next) auto sum##i = x;
+#define STEP(i, next)    \
+  KEEP(x)                \
+  sum##i = next(sum##i); \
   KEEP(sum##i)
-  TWELVE(START)
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    TWELVE(STEP)
+#define TWELVE(step, next)                                                                           \
+  step(0, next) step(1, next) step(2, next) step(3, next) step(4, next) step(5, next) step(6, next)  \
+      step(7, next) step(8, next) step(9, next) step(10, next) step(11, next)
+#define LOOP(name, isa, first, next)                                \
+  __attribute__((target(isa))) void name(std::int64_t turns) {      \
+    auto x = first;                                                 \
+    TWELVE(START, next)                                             \
+    for (std::int64_t turn = 0; turn < turns; ++turn) {             \
+      TWELVE(STEP, next)                                            \
+    }                                                               \
   }
-#undef START
-#undef STEP
-}
 
-__attribute__((target("avx512f,avx512vnni"))) void int8_avx512vnni(std::int64_t turns) {
-  __m512i x = _mm512_set1_epi32(0x01010101);
-#define START(i) __m512i sum##i = x;
-#define STEP(i)                               \
-  sum##i = _mm512_dpbusd_epi32(sum##i, x, x); \
-  KEEP(sum##i)
-  TWELVE(START)
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    TWELVE(STEP)
-  }
-#undef START
-#undef STEP
-}
-
-__attribute__((target("avx2,fma"))) void f32_avx2(std::int64_t turns) {
-  __m256 x = _mm256_set1_ps(1.0f);
-#define START(i) __m256 sum##i = x;
-#define STEP(i)                           \
-  sum##i = _mm256_fmadd_ps(x, x, sum##i); \
-  KEEP(sum##i)
-  TWELVE(START)
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    TWELVE(STEP)
-  }
-#undef START
-#undef STEP
-}
-
-__attribute__((target("avx2"))) void int8_avx2(std::int64_t turns) {
-  __m256i x = _mm256_set1_epi8(1);
-#define START(i) __m256i sum##i = x;
-#define STEP(i)                                                          \
-  KEEP(x) sum##i = _mm256_add_epi16(sum##i, _mm256_maddubs_epi16(x, x)); \
-  KEEP(sum##i)
-  TWELVE(START)
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    TWELVE(STEP)
-  }
-#undef START
-#undef STEP
-}
+#define FMA_512(sum) _mm512_fmadd_ps(x, x, sum)
+#define VNNI_512(sum) _mm512_dpbusd_epi32(sum, x, x)
+#define FMA_256(sum) _mm256_fmadd_ps(x, x, sum)
+#define MADDUBS_256(sum) _mm256_add_epi16(sum, _mm256_maddubs_epi16(x, x))
+LOOP(f32_avx512, "avx512f", _mm512_set1_ps(1.0f), FMA_512)
+LOOP(int8_avx512vnni, "avx512f,avx512vnni", _mm512_set1_epi32(0x01010101), VNNI_512)
+LOOP(f32_avx2, "avx2,fma", _mm256_set1_ps(1.0f), FMA_256)
+LOOP(int8_avx2, "avx2", _mm256_set1_epi8(1), MADDUBS_256)
 
 bool has_avx512f() {
   return __builtin_cpu_supports("avx512f");

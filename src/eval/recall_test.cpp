@@ -7,6 +7,7 @@
 #include <gigaknn/error.hpp>
 #include <gigaknn/eval.hpp>
 
+#include "core/expect_error.hpp"
 #include "core/random.hpp"
 #include "ops/ops.hpp"
 
@@ -19,16 +20,6 @@ Neighbors lists_of(std::int64_t k, const std::vector<std::int64_t>& ids,
   for (std::size_t i = 0; i < ids.size(); ++i) lists.ids[i] = RowId{ids[i]};
   lists.distances = distances;
   return lists;
-}
-
-void expect_error(const std::function<void()>& call, const std::string& message) {
-  try {
-    call();
-    FAIL() << "no error; expected: " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), Fault::invalid_argument);
-    EXPECT_EQ(error.what(), message);
-  }
 }
 
 TEST(RecallAt, counts_true_neighbours_in_any_order) {
@@ -87,15 +78,11 @@ TEST(RecallAt, reads_inner_products_larger_first) {
 TEST(RecallAt, refuses_what_does_not_fit) {
   const Neighbors three = lists_of(2, {1, 2, 3, 4, 5, 6});
   const Neighbors one = lists_of(3, {1, 2, 3});
-  expect_error([&] { recall_at(three, one, 1, Metric::l2); },
-               "the result has 3 rows, the truth 1: they must be of the same queries");
-  expect_error([&] { recall_at(three, three, 0, Metric::l2); },
-               "recall at is 0, must be in [1, 2], the neighbours a row of the result");
-  expect_error(
-      [&] {
+  test::expect_error(Fault::invalid_argument, {"the result has 3 rows, the truth 1: they must be of the same queries"}, [&] { recall_at(three, one, 1, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"recall at is 0, must be in [1, 2], the neighbours a row of the result"}, [&] { recall_at(three, three, 0, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"recall at is 3, must be in [1, 2], the neighbours a row of the truth"}, [&] {
         recall_at(one, lists_of(2, {1, 2}), 3, Metric::l2);
-      },
-      "recall at is 3, must be in [1, 2], the neighbours a row of the truth");
+      });
 }
 
 TEST(NearestAmongFirst, finds_the_one_true_nearest) {
@@ -113,10 +100,8 @@ TEST(NearestAmongFirst, takes_an_equal_for_the_nearest) {
 
 TEST(NearestAmongFirst, refuses_what_does_not_fit) {
   const Neighbors lists = lists_of(2, {1, 2});
-  expect_error([&] { nearest_among_first(lists, lists, 3, Metric::l2); },
-               "r is 3, must be in [1, 2], the neighbours a row of the result");
-  expect_error([&] { nearest_among_first(lists, Neighbors(1, 0), 1, Metric::l2); },
-               "the nearest is 1, must be in [1, 0], the neighbours a row of the truth");
+  test::expect_error(Fault::invalid_argument, {"r is 3, must be in [1, 2], the neighbours a row of the result"}, [&] { nearest_among_first(lists, lists, 3, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"the nearest is 1, must be in [1, 0], the neighbours a row of the truth"}, [&] { nearest_among_first(lists, Neighbors(1, 0), 1, Metric::l2); });
 }
 
 // A base of u8 rows with many duplicates, and its exact graph.
@@ -187,9 +172,8 @@ TEST_F(SampledRecall, does_not_count_the_row_itself_as_its_neighbour) {
 }
 
 TEST_F(SampledRecall, refuses_what_does_not_fit) {
-  expect_error([&] { sampled_recall(graph_, base_.ref().slice(0, 299), 10, 1); },
-               "the graph has 300 rows, the base 299: they must be of the same set");
-  expect_error([&] { sampled_recall(graph_, base_, 0, 1); }, "sample is 0, must be at least 1");
+  test::expect_error(Fault::invalid_argument, {"the graph has 300 rows, the base 299: they must be of the same set"}, [&] { sampled_recall(graph_, base_.ref().slice(0, 299), 10, 1); });
+  test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { sampled_recall(graph_, base_, 0, 1); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <gigaknn/error.hpp>
 #include <gigaknn/graph.hpp>
 
+#include "core/expect_error.hpp"
 #include "io/container.hpp"
 #include "io/encoding.hpp"
 
@@ -74,16 +75,7 @@ KnnGraph small_graph() {
 }
 
 void expect_refused(const fs::path& path, Fault fault, const std::string& part) {
-  try {
-    load_graph(path);
-    ADD_FAILURE() << "no error, expected: " << part;
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(error.fault(), fault) << message;
-    EXPECT_NE(message.find(part), std::string::npos) << message;
-    EXPECT_NE(message.find(path.string()), std::string::npos) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  }
+  test::expect_error(fault, {part, path.string()}, [&] { load_graph(path); });
 }
 
 TEST_F(Knng, AGraphComesBackAsItWasSaved) {

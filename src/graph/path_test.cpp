@@ -11,6 +11,7 @@
 #include <gigaknn/error.hpp>
 #include <gigaknn/graph.hpp>
 
+#include "core/expect_error.hpp"
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
 
@@ -166,15 +167,8 @@ TEST(SmoothPath, crosses_a_long_chain) {
   EXPECT_EQ(path.largest_step, 6);
 }
 
-void expect_error(const KnnGraph& graph, RowId from, RowId to, Fault fault,
-                  const std::string& message) {
-  try {
-    smooth_path(graph, from, to);
-    FAIL() << "no error; expected: " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), fault);
-    EXPECT_EQ(error.what(), message);
-  }
+void expect_error(const KnnGraph& graph, RowId from, RowId to, Fault fault, const std::string& message) {
+  test::expect_error(fault, {message}, [&] { smooth_path(graph, from, to); });
 }
 
 TEST(SmoothPath, refuses_rows_out_of_range_by_name) {

@@ -13,6 +13,7 @@
 
 #include <gigaknn/error.hpp>
 
+#include "core/expect_error.hpp"
 #include "core/require.hpp"
 
 namespace gigaknn {
@@ -153,21 +154,6 @@ TEST(Prepared, no_queries_give_no_lists) {
   }
 }
 
-
-/// Expects an Error with this fault whose message shows each of `parts`.
-void expect_error(Fault fault, const std::vector<std::string>& parts,
-                  const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; expected one that shows " << parts.front();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.fault(), fault) << error.what();
-    for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-          << "'" << part << "' in: " << error.what();
-    }
-  }
-}
 
 class Errors : public testing::Test {
  protected:

@@ -30,9 +30,8 @@ __m512i load(const void* p, std::int64_t i, std::int64_t end) {
   return _mm512_maskz_loadu_epi8((std::uint64_t{1} << (end - i)) - 1, at);
 }
 
-}  // namespace
-
-std::int64_t dot_u8_avx512vnni(const std::uint8_t* x, const std::uint8_t* y, std::int64_t d) {
+template <bool is_signed>
+std::int64_t dot(const void* x, const void* y, std::int64_t d) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
   std::int64_t total = 0;
   for (std::int64_t from = 0; from < d; from += chunk) {
@@ -40,28 +39,29 @@ std::int64_t dot_u8_avx512vnni(const std::uint8_t* x, const std::uint8_t* y, std
     Sums sums;
     for (std::int64_t i = from; i < end; i += 64) {
       const __m512i a = load(x, i, end);
-      sums.add(a, _mm512_xor_si512(load(y, i, end), flip), a);
+      const __m512i b = load(y, i, end);
+      const __m512i flipped = _mm512_xor_si512(is_signed ? a : b, flip);
+      is_signed ? sums.add(flipped, b, _mm512_xor_si512(b, flip)) : sums.add(a, flipped, a);
     }
-    total += sums.product() + 128 * sums.sum();
+    if constexpr (is_signed) {
+      // `sum` counted y + 128, also in the lanes past the end, where y is 0.
+      const std::int64_t counted = (end - from + 63) / 64 * 64;
+      total += sums.product() - 128 * (sums.sum() - 128 * counted);
+    } else {
+      total += sums.product() + 128 * sums.sum();
+    }
   }
   return total;
 }
 
+}  // namespace
+
+std::int64_t dot_u8_avx512vnni(const std::uint8_t* x, const std::uint8_t* y, std::int64_t d) {
+  return dot<false>(x, y, d);
+}
+
 std::int64_t dot_i8_avx512vnni(const std::int8_t* x, const std::int8_t* y, std::int64_t d) {
-  const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
-  std::int64_t total = 0;
-  for (std::int64_t from = 0; from < d; from += chunk) {
-    const std::int64_t end = d - from < chunk ? d : from + chunk;
-    Sums sums;
-    for (std::int64_t i = from; i < end; i += 64) {
-      const __m512i b = load(y, i, end);
-      sums.add(_mm512_xor_si512(load(x, i, end), flip), b, _mm512_xor_si512(b, flip));
-    }
-    // `sum` counted y + 128, also in the lanes past the end, where y is 0.
-    const std::int64_t counted = (end - from + 63) / 64 * 64;
-    total += sums.product() - 128 * (sums.sum() - 128 * counted);
-  }
-  return total;
+  return dot<true>(x, y, d);
 }
 
 }  // namespace gigaknn::cpu
