@@ -26,4 +26,17 @@ inline void expect_error(Fault fault, const std::vector<std::string>& parts, con
   }
 }
 
+/// The least budget that a call names when it gets one byte.
+inline std::size_t least_budget(const std::function<void(std::size_t budget)>& call) {
+  try {
+    call(1);
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    const std::size_t at = message.find("at least ");
+    if (at != std::string::npos) return std::stoull(message.substr(at + 9));
+  }
+  ADD_FAILURE() << "a budget of one byte named none that would do";
+  return 0;
+}
+
 }  // namespace gigaknn::test

@@ -15,6 +15,11 @@ constexpr std::int64_t most_block_rows = std::int64_t{0xFFFFFFFF} - 1;  // rows 
 constexpr std::int64_t least_block_rows = 1024;                         // below, preparing outweighs searching
 constexpr std::size_t part_bytes = std::size_t{1} << 20;                // lists of one block, before the merge
 
+// Lists of k that are searched at a time in one block.
+std::int64_t part_rows_of(std::int64_t k) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / list_bytes(1, k)));
+}
+
 // The total order of values that ops return; NaN does not occur among them.
 bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
   if (a != b) return larger_first ? a > b : a < b;
@@ -51,8 +56,12 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
   const std::size_t budget = run.memory_bytes > 0 ? run.memory_bytes : std::numeric_limits<std::size_t>::max();
   const auto needed = [&](std::int64_t rows) {
     PrepareHints asked = hints;
-    if (rows < base.rows) asked.self = false;
-    const std::size_t parts = rows < base.rows ? part_bytes : 0;
+    const bool in_blocks = rows < base.rows;
+    if (in_blocks) {
+      asked.self = false;
+      asked.batch = std::min(asked.batch, part_rows_of(hints.k));
+    }
+    const std::size_t parts = in_blocks ? part_bytes : 0;
     return result_bytes + parts +
            ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };
@@ -60,7 +69,8 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
   if (needed(block_rows_) > budget) {
     const std::int64_t least = std::min(block_rows_, least_block_rows);
     require(needed(least) <= budget, Fault::out_of_memory, "a budget of ", budget,
-            " bytes is too small: this search needs at least ", needed(least), " bytes");
+            " bytes is too small: this search needs at least ", std::min(needed(least), needed(block_rows_)),
+            " bytes");
     std::int64_t fits = least;  // bisection: bytes_needed grows with the rows
     std::int64_t too_many = block_rows_;
     while (too_many - fits > 1) {
@@ -100,8 +110,7 @@ void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, c
                                       : std::numeric_limits<float>::infinity();
   std::fill_n(out.ids, queries.rows * k, no_row);
   std::fill_n(out.distances, queries.rows * k, farthest);
-  const std::int64_t part_rows =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / list_bytes(1, k)));
+  const std::int64_t part_rows = part_rows_of(k);
   for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, std::int64_t end) {
     Neighbors part(std::min(part_rows, queries.rows), k);
     for (std::int64_t from = 0; from < queries.rows;) {

@@ -1,0 +1,120 @@
+// The exact index as a caller sees it: its answers against the reference, its budget, its errors.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include <gigaknn/index.hpp>
+
+#include "core/expect_error.hpp"
+#include "ops/reference.hpp"
+#include "ops/test_vectors.hpp"
+
+namespace gigaknn {
+namespace {
+
+using test::expect_error;
+using test::Kind;
+using test::StridedRows;
+
+class FlatIndexTest : public testing::Test {
+ protected:
+  FlatIndexTest() : base_(3000, 20, DType::f32, 0), queries_(40, 20, DType::f32, 2) {
+    test::VectorMaker(Kind::clustered, 3000, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
+  }
+  static void expect_same(const Neighbors& got, const Neighbors& want) {
+    EXPECT_EQ(got.ids, want.ids);
+    EXPECT_EQ(got.distances, want.distances);
+  }
+
+  StridedRows base_;
+  StridedRows queries_;
+};
+
+TEST_F(FlatIndexTest, any_k_is_answered_whatever_was_expected) {
+  FlatParams params;
+  params.expected_k = 5;
+  const auto index = make_flat_index(base_, params);
+  EXPECT_EQ(index->rows(), 3000);
+  EXPECT_EQ(index->cols(), 20);
+  EXPECT_EQ(index->metric(), Metric::l2);
+  EXPECT_FALSE(index->description().empty());
+  for (const std::int64_t k : {1, 5, 300, 3000, 3002}) {
+    expect_same(index->search(queries_, k), reference::nearest_rows(queries_, base_, Metric::l2, k));
+  }
+}
+
+TEST_F(FlatIndexTest, every_metric_is_answered) {
+  for (const Metric metric : all_metrics()) {
+    if (on_bits(metric)) continue;
+    StridedRows base(700, 9, DType::f16, 1), queries(5, 9, DType::f16, 0);
+    test::VectorMaker(Kind::decaying, 700, 9, DType::f16, metric, 3).fill(base, queries);
+    FlatParams params;
+    params.metric = metric;
+    expect_same(make_flat_index(base, params)->search(queries, 7),
+                reference::nearest_rows(queries, base, metric, 7));
+  }
+}
+
+TEST_F(FlatIndexTest, a_budget_changes_no_bit) {
+  RunOptions run;
+  FlatParams params;
+  params.expected_queries = 40;
+  run.memory_bytes = test::least_budget([&](std::size_t budget) {
+    RunOptions tight;
+    tight.memory_bytes = budget;
+    make_flat_index(base_, params, tight);
+  });
+  const auto index = make_flat_index(base_, params, run);
+  EXPECT_NE(index->description().find("in blocks of"), std::string::npos) << index->description();
+  expect_same(index->search(queries_, 10, run), reference::nearest_rows(queries_, base_, Metric::l2, 10));
+  const RadiusNeighbors within = index->search_radius(queries_, 2.0f, run);
+  EXPECT_EQ(within.ids, reference::within_radius(queries_, base_, Metric::l2, 2.0f).ids);
+}
+
+TEST_F(FlatIndexTest, searches_may_run_at_once) {
+  const auto index = make_flat_index(base_);
+  const Neighbors want = reference::nearest_rows(queries_, base_, Metric::l2, 10);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) callers.emplace_back([&] { expect_same(index->search(queries_, 10), want); });
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(FlatIndexTest, refuses_what_it_cannot_answer) {
+  const auto index = make_flat_index(base_);
+  expect_error(Fault::invalid_argument, {"k must be >= 1, got 0"}, [&] { index->search(queries_, 0); });
+  const StridedRows narrow(2, 19, DType::f32, 0), bytes(2, 20, DType::u8, 0);
+  StridedRows odd(2, 20, DType::f32, 0);
+  for (int j = 0; j < 20; ++j) {
+    odd.set(0, j, 1);
+    odd.set(1, j, 1);
+  }
+  odd.set(1, 3, std::numeric_limits<float>::quiet_NaN());
+  expect_error(Fault::invalid_data, {"row 1", "column 3"}, [&] { index->search(odd, 1); });
+  expect_error(Fault::invalid_data, {"row 1", "column 3"}, [&] { make_flat_index(odd); });
+  StridedRows fine(2, 19, DType::f32, 0);
+  for (int j = 0; j < 19; ++j) {
+    fine.set(0, j, 1);
+    fine.set(1, j, 1);
+  }
+  expect_error(Fault::invalid_argument, {"19", "20"}, [&] { index->search(fine, 1); });
+  expect_error(Fault::invalid_argument, {"u8", "f32"}, [&] { index->search(bytes, 1); });
+  FlatParams params;
+  params.device = "abacus";
+  expect_error(Fault::device, {"abacus", "cpu"}, [&] { make_flat_index(base_, params); });
+  RunOptions run;
+  run.memory_bytes = 1000;
+  expect_error(Fault::out_of_memory, {"1000"}, [&] { make_flat_index(base_, {}, run); });
+}
+
+TEST_F(FlatIndexTest, nonfinite_rows_are_farthest_where_allowed) {
+  base_.set(7, 0, std::numeric_limits<float>::infinity());
+  FlatParams params;
+  params.allow_nonfinite = true;
+  expect_same(make_flat_index(base_, params)->search(queries_, 3000),
+              reference::nearest_rows(queries_, base_, Metric::l2, 3000));
+}
+
+}  // namespace
+}  // namespace gigaknn
