@@ -8,9 +8,10 @@
 
 namespace gigaknn {
 
-/// A file under construction: `.NAME.tmp.PID` beside `path`. `finish` syncs it, renames it to
-/// `path` and syncs the folder. Destroyed before that, it leaves nothing behind and `path` as it
-/// was.
+/// A file under construction, without a name in the folder of `path` where the file system can, else
+/// as `.NAME.tmp.PID`. `finish` syncs it, names it so, renames it to `path` and syncs the folder.
+/// Destroyed before that, it leaves nothing behind and `path` as it was; so does a killed process,
+/// where the file had no name.
 class OutputFile {
  public:
   /// Throws Error: io (folder missing or not writable, `path` is no regular file).
@@ -30,12 +31,14 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  bool give_name();
   void flush();
   void store(std::uint64_t offset, const std::byte* data, std::size_t bytes);
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int descriptor_ = -1;
+  bool has_name_ = false;
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t buffered_ = 0;
   std::uint64_t flushed_ = 0;

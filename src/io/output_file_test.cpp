@@ -93,6 +93,8 @@ TEST_F(Output, FoldersThatCannotBeWrittenAreNamed) {
       Fault::io, [&] { OutputFile output("/dev/null"); }, "/dev/null: cannot be replaced");
   expect_error(
       Fault::io, [&] { OutputFile output("/proc/gigaknn"); }, "/proc/gigaknn: cannot write");
+  expect_error(
+      Fault::io, [&] { OutputFile output(file(std::string(250, 'n'))); }, "cannot write: File name too long");
   if (::geteuid() == 0) return;  // root may write anywhere
   std::filesystem::permissions(
       folder(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);

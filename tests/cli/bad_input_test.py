@@ -199,6 +199,20 @@ class BadInput(CliTest):
         self.assertIn("out.knng", run.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), ["base.fbin", "queries.fbin"])
 
+    def test_a_real_disk_that_fills_up_leaves_no_file(self):
+        os.mkdir(self.path("small"))
+        write_bin(self.path("more.fbin"), make_rows(1000, 6, "f32", seed=4))
+        script = 'mount -t tmpfs -o size=$1 none small && shift && "$@"; code=$?; ls -A small; exit $code'
+        if subprocess.run(["unshare", "-rm", "sh", "-c", script, "sh", "4k", "true"], cwd=self.folder,
+                          capture_output=True).returncode != 0:
+            self.skipTest("may not mount a tmpfs")
+        for size in ("4k", "8k", "12k"):  # the output has 24 KB
+            run = subprocess.run(["unshare", "-rm", "sh", "-c", script, "sh", size, BINARY, "convert", "more.fbin",
+                                  "small/out.npy", "--quiet"], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(run.returncode, 3, run.stderr)
+            self.assertRegex(run.stderr, r"^gigaknn: .*out.npy.*No space left on device\n$")
+            self.assertEqual(run.stdout, "", "files were left")
+
     @unittest.skipUnless(os.path.exists("/dev/full"), "needs /dev/full")
     def test_a_device_is_no_place_for_a_result(self):
         self.refuse_search(output="/dev/full", code=2, says="/dev/full")
