@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/code_bounds.hpp"
 #include "ops/cpu/code_space.hpp"
+#include "ops/cpu/packed_codes.hpp"
 #include "ops/cpu/scorer.hpp"
 #include "ops/cpu/top_k.hpp"
 #include "ops/ops.hpp"
@@ -49,7 +51,7 @@ class CodeFilter {
                const RunOptions& run) const;
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
   void self_nearest(TopK& lists, const RunOptions& run) const;
-  const std::vector<LocalRow>& order() const { return order_; }
+  const std::vector<LocalRow>& order() const { return packed_.order; }
   /// All rows with packed key < bound; `found` has an entry a query.
   void within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
               PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const;
@@ -74,47 +76,23 @@ class CodeFilter {
   void encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin, std::int64_t end,
                     Block& block) const;
   // Where a slice of the groups begins.
-  std::int64_t slice_begin(std::int64_t slice, std::int64_t slices) const { return groups() * slice / slices; }
-  void sample_codes();
+  std::int64_t slice_begin(std::int64_t slice, std::int64_t slices) const { return packed_.groups() * slice / slices; }
+  CodeTile tile_of(const PackedCodes& packed, const Block& block, std::int64_t group, std::int64_t groups) const;
   // Sums that about k rows reach, by the sample; none where that would be most of the rows.
   void find_cuts(Block& block, std::int64_t k) const;
   void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;
-  void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
   PackedNeighbor first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
                              std::int64_t k) const;
   void load_block(std::int64_t begin, std::int64_t end, Block& block) const;
-  void set_offsets(Block& block) const;
-  double radius_of(PackedNeighbor bound) const;
-  std::int32_t row_limit(std::int64_t p, PackedNeighbor bound, float error, float norm) const;
-  std::int64_t groups() const { return static_cast<std::int64_t>(group_errors_.size()); }
-  std::int64_t live() const { return static_cast<std::int64_t>(order_.size()); }
-
-  // Where byte j of the row at position p stands in packed codes.
-  std::int64_t code_at(std::int64_t p, std::int64_t j) const {
-    const std::int64_t rows = kernels_->group_rows, dims = kernels_->step_dims;
-    return p / rows * rows * space_->stride() + j / dims * rows * dims + p % rows * dims + j % dims;
-  }
-
   std::unique_ptr<CodeSpace> space_;
   MatrixRef base_;
   const RowFacts* facts_;
   PairDistance pair_;
   const CodeKernels* kernels_;
   Scorer scorer_;
-  std::int64_t steps_ = 0;
-  CodeForm form_;
-  double scale_;                          // of errors in thresholds: 1 / step; distance: 1 / (step sqrt 2)
-  std::vector<LocalRow> order_;           // [live] row at each position
-  std::vector<std::uint8_t> codes_;       // [groups][steps][group_rows][step_dims]
-  std::vector<std::int32_t> row_terms_;   // [groups * group_rows]
-  std::vector<float> row_errors_;         // [groups * group_rows]
-  std::vector<float> row_norms_;          // [groups * group_rows] inner_product alone
-  std::vector<float> group_errors_;       // [groups] the largest of the group
-  std::vector<float> group_norms_;        // [groups]
-  std::vector<std::int64_t> region_begin_;  // [regions + 1] positions
-  std::vector<std::uint8_t> sampled_codes_; // of every sample_stride-th position, packed alike; empty: short lists
-  std::vector<std::int32_t> sampled_terms_;
-  std::int64_t sampled_ = 0;
+  CodeBounds bounds_;
+  PackedCodes packed_;
+  PackedCodes sample_;  // none: short lists
 };
 
 }  // namespace gigaknn::cpu

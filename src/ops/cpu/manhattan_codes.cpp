@@ -110,11 +110,10 @@ void ManhattanCodes::drop_useless(const RowSample& sample, Layout& layout) {
   }
 }
 
-double ManhattanCodes::survivors(const RowSample& sample, const Layout& layout,
-                                 const std::vector<std::vector<double>>& distances, const std::vector<double>& radii,
-                                 const RunOptions& run) const {
+double ManhattanCodes::survivors(const RowSample& sample, const Layout& layout, const std::vector<double>& radii,
+                                 const RunOptions& run) {
   const auto queries = static_cast<std::int64_t>(radii.size());
-  const auto rows = static_cast<std::int64_t>(distances[0].size());
+  const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
   std::vector<std::uint8_t> codes(at((queries + rows) * layout.columns));
   std::vector<double> errors(at(queries + rows));
   for (std::int64_t i = 0; i < queries + rows; ++i) {
@@ -135,8 +134,6 @@ double ManhattanCodes::survivors(const RowSample& sample, const Layout& layout,
 
 void ManhattanCodes::choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run) {
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
-  const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
-  std::vector<std::vector<double>> distances(at(queries), std::vector<double>(at(rows)));
   std::vector<double> radii(at(queries));
   parallel_for(run, queries, 1, [&](std::int64_t q, std::int64_t, int) {
     std::vector<double> all(at(sample.rows - queries));
@@ -144,12 +141,11 @@ void ManhattanCodes::choose_layout(const RowSample& sample, std::int64_t n, std:
       const double distance = pair_.kernels().fast_l1_f32(sample.row(q), sample.row(i), d_);
       all[at(i - queries)] = std::isnan(distance) ? INFINITY : distance;
     }
-    std::copy_n(all.begin(), rows, distances[at(q)].begin());
     radii[at(q)] = radius_of_rank(all, static_cast<double>(k), static_cast<double>(n));
   });
   const double survivor = survivor_cycles(pair_.dtype(), d_);
   const auto consider = [&](Layout layout, bool bytes) {
-    const double fraction = survivors(sample, layout, distances, radii, run);
+    const double fraction = survivors(sample, layout, radii, run);
     // Early on, before the lists are good, more survive: half as much again.
     const double cycles = static_cast<double>((layout.columns + 7) / 8 * 8) / per_cycle_ + pair_cycles_ +
                           1.5 * fraction * survivor;

@@ -44,8 +44,9 @@ class ManhattanCodes : public CodeSpace {
   static Layout layout_of(const std::vector<Range>& ranges, std::int64_t columns);
   // Drops the dimensions that lose more by rounding than they tell.
   static void drop_useless(const RowSample& sample, Layout& layout);
-  double survivors(const RowSample& sample, const Layout& layout, const std::vector<std::vector<double>>& distances,
-                   const std::vector<double>& radii, const RunOptions& run) const;
+  // The fraction of the sample's rows that its first rows, as queries, could not rule out within `radii`.
+  static double survivors(const RowSample& sample, const Layout& layout, const std::vector<double>& radii,
+                          const RunOptions& run);
   void choose_layout(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run);
   // Writes the codes of x and returns a bound of what they lose.
   static double encode_row(const Layout& layout, const float* x, std::uint8_t* codes);

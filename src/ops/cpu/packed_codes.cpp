@@ -1,0 +1,104 @@
+#include "ops/cpu/packed_codes.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <tuple>
+
+#include "core/threads.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Fills order and region_begin.
+void put_in_order(const CodeSpace& space, const CodedRows& coded, const RowFacts& facts, PackedCodes& packed) {
+  for (std::size_t i = 0; i < facts.far.size(); ++i) {
+    if (!facts.far[i]) packed.order.push_back(static_cast<LocalRow>(i));
+  }
+  packed.live = static_cast<std::int64_t>(packed.order.size());
+  std::vector<float> errors;
+  for (LocalRow row : packed.order) errors.push_back(coded.errors[row]);
+  float large = std::numeric_limits<float>::infinity();
+  if (!errors.empty()) {
+    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                     errors.end());
+    large = 1.5f * errors[errors.size() / 2];
+  }
+  const auto region = [&](LocalRow row) {
+    return coded.errors[row] > large ? space.regions() : coded.regions[row];
+  };
+  std::sort(packed.order.begin(), packed.order.end(), [&](LocalRow a, LocalRow b) {
+    return std::tuple(region(a), coded.errors[a], a) < std::tuple(region(b), coded.errors[b], b);
+  });
+  packed.region_begin.assign(at(space.regions() + 2), 0);
+  for (LocalRow row : packed.order) ++packed.region_begin[at(region(row) + 1)];
+  std::partial_sum(packed.region_begin.begin(), packed.region_begin.end(), packed.region_begin.begin());
+}
+
+}  // namespace
+
+std::size_t PackedCodes::bytes() const {
+  return codes.size() + 4 * (order.size() + terms.size() + errors.size() + norms.size() + 2 * group_errors.size());
+}
+
+PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
+                       const CodeKernels& kernels, const RunOptions& run) {
+  CodedRows coded;
+  coded.resize(base.rows, space.stride());
+  parallel_for(run, base.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    space.encode(base, facts, begin, end, false, coded, begin);
+  });
+  check_cancelled(run);
+  PackedCodes packed;
+  packed.group_rows = kernels.group_rows;
+  packed.step_dims = kernels.step_dims;
+  packed.stride = space.stride();
+  put_in_order(space, coded, facts, packed);
+  const std::int64_t padded = packed.groups() * packed.group_rows;
+  packed.codes.assign(at(padded * packed.stride), static_cast<std::uint8_t>(kernels.zero));
+  packed.terms.assign(at(padded), 0);
+  packed.errors.assign(at(padded), 0.0f);
+  packed.norms.assign(at(padded), 0.0f);
+  packed.group_errors.assign(at(packed.groups()), 0.0f);
+  packed.group_norms.assign(at(packed.groups()), 0.0f);
+  parallel_for(run, packed.groups(), 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t p = begin * packed.group_rows; p < std::min(end * packed.group_rows, packed.live); ++p) {
+      const LocalRow row = packed.order[at(p)];
+      const std::int8_t* from = coded.codes.data() + row * coded.stride;
+      for (std::int64_t j = 0; j < coded.stride; ++j) {
+        packed.codes[at(packed.place(p, j))] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+      }
+      packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[row]
+                                                               : -(coded.squares[row] / 2);
+      packed.errors[at(p)] = coded.errors[row];
+      packed.norms[at(p)] = coded.norms[row];
+      float& error = packed.group_errors[at(p / packed.group_rows)];
+      float& norm = packed.group_norms[at(p / packed.group_rows)];
+      error = std::max(error, bounds.scaled(coded.errors[row]));
+      norm = std::max(norm, bounds.scaled(coded.norms[row]));
+    }
+  });
+  return packed;
+}
+
+PackedCodes sample_codes(const PackedCodes& all, std::int64_t every) {
+  PackedCodes sample;
+  sample.group_rows = all.group_rows;
+  sample.step_dims = all.step_dims;
+  sample.stride = all.stride;
+  sample.live = all.live / every;
+  const std::int64_t padded = sample.groups() * sample.group_rows;
+  sample.codes.assign(at(padded * sample.stride), 0);
+  sample.terms.assign(at(padded), 0);
+  for (std::int64_t s = 0; s < sample.live; ++s) {
+    for (std::int64_t j = 0; j < sample.stride; ++j) {
+      sample.codes[at(sample.place(s, j))] = all.codes[at(all.place(s * every, j))];
+    }
+    sample.terms[at(s)] = all.terms[at(s * every)];
+  }
+  return sample;
+}
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,51 @@
+// The codes of a base in the order and packing that the kernels want, and what bounds need to know of each row.
+//
+//   rows that are not far --ordered by region, then error--> positions [live]
+//   position p: row r of group g, r = p mod group_rows; its code's bytes stand as [groups][steps][group_rows][step_dims]
+//
+// Regions in turn, in each the rows of small error first, so that one bad row does not loosen the bound of many. Rows that
+// lose far more than most come last, in a region of their own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/neighbor.hpp"
+#include "ops/cpu/code_bounds.hpp"
+#include "ops/cpu/code_space.hpp"
+
+namespace gigaknn::cpu {
+
+struct PackedCodes {
+  std::int64_t group_rows = 0;
+  std::int64_t step_dims = 0;
+  std::int64_t stride = 0;                ///< bytes of a code
+  std::int64_t live = 0;
+  std::vector<LocalRow> order;            ///< [live] the row at each position
+  std::vector<std::int64_t> region_begin; ///< [regions + 1] positions
+  std::vector<std::uint8_t> codes;
+  std::vector<std::int32_t> terms;        ///< [groups * group_rows] where the kernel's sums start
+  std::vector<float> errors;              ///< [groups * group_rows]
+  std::vector<float> norms;               ///< [groups * group_rows]
+  std::vector<float> group_errors;        ///< [groups] the largest of the group, scaled
+  std::vector<float> group_norms;         ///< [groups]
+
+  std::int64_t groups() const { return (live + group_rows - 1) / group_rows; }
+  std::int64_t steps() const { return stride / step_dims; }
+  /// Where byte j of the code at position p stands.
+  std::int64_t place(std::int64_t p, std::int64_t j) const {
+    return p / group_rows * group_rows * stride + j / step_dims * group_rows * step_dims + p % group_rows * step_dims +
+           j % step_dims;
+  }
+  std::int64_t region_centre(std::int64_t region) const {
+    return (region_begin[static_cast<std::size_t>(region)] + region_begin[static_cast<std::size_t>(region + 1)]) / 2;
+  }
+  std::size_t bytes() const;
+};
+
+PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
+                       const CodeKernels& kernels, const RunOptions& run);
+/// Every `every`-th position, alike but for what only bounds need.
+PackedCodes sample_codes(const PackedCodes& all, std::int64_t every);
+
+}  // namespace gigaknn::cpu
