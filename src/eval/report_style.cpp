@@ -186,6 +186,7 @@ pre {
   body { font-size: 10pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
   main { max-width: none; padding: 0; }
   h2, h3 { break-after: avoid; }
+  .charts { grid-template-columns: 1fr 1fr; gap: 8mm; }
 }
 )css";
 
