@@ -72,3 +72,30 @@ if(GIGAKNN_TESTS)
   include(GoogleTest)
   find_package(GTest REQUIRED)
 endif()
+
+# Kernel files are CUDA; every compiler but nvcc takes them for C++ (simt.cuh).
+function(gigaknn_kernel_sources)
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+endfunction()
+
+# gigaknn_emulated_test(select_rows_test SOURCES gpu/select_rows_test.cu LINKS gigaknn_ops): a test of kernels on the emulated
+# GPU. Runs under several orders of lanes, and with work done as late as waits allow.
+add_custom_target(emulated_tests)
+function(gigaknn_emulated_test name)
+  if(NOT GIGAKNN_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(TEST "" "" "LINKS;SOURCES" ${ARGN})
+  gigaknn_kernel_sources(${TEST_SOURCES})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
+  add_dependencies(emulated_tests ${name})
+  foreach(seed 0 1 2 3)  # ascending, descending, random twice
+    add_test(NAME ${name}.seed_${seed} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name}.seed_${seed} PROPERTIES LABELS emulated TIMEOUT 600)
+  endforeach()
+  foreach(seed 1 2 3)
+    set_tests_properties(${name}.seed_${seed} PROPERTIES ENVIRONMENT
+      "GIGAKNN_EMULATED_SEED=${seed};GIGAKNN_EMULATED_LATE=1")
+  endforeach()
+endfunction()

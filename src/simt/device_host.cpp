@@ -1,0 +1,162 @@
+// The emulated device's streams and memory. A stream is a queue of work; work runs as it is enqueued, or, with
+// GIGAKNN_EMULATED_LATE=1, as late as the program's waits allow, so that a forgotten wait shows as poison in the result.
+//
+// Device memory is told from host memory: a launch refuses host pointers, and under the address sanitizer device memory is
+// closed but while streams work, so that host code that reads through a device pointer is caught.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "simt/block_runner.hpp"
+#include "simt/device.hpp"
+#include "simt/fiber.hpp"
+#include "simt/warp_operation.hpp"
+
+namespace gigaknn::simt {
+
+struct Stream {
+  std::deque<std::function<void()>> work;
+  std::uint64_t done = 0;
+};
+struct Event {
+  Stream* stream = nullptr;
+  std::uint64_t at = 0;
+};
+
+namespace {
+
+class DeviceMemory {
+ public:
+  void* take(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    require(use_.budget_bytes == 0 || use_.bytes + bytes <= use_.budget_bytes, Fault::out_of_memory,
+            "a device budget of ", use_.budget_bytes, " bytes is too small: ", use_.bytes, " are in use and ", bytes,
+            " more are needed");
+    void* memory = std::aligned_alloc(256, (std::max<std::size_t>(bytes, 1) + 255) / 256 * 256);
+    require(memory != nullptr, Fault::out_of_memory, "the device has no ", bytes, " bytes left");
+    fill_with_poison(memory, bytes);
+    blocks_[static_cast<char*>(memory)] = bytes;
+    use_.bytes += bytes;
+    use_.peak_bytes = std::max(use_.peak_bytes, use_.bytes);
+    if (open_ == 0) close_memory(memory, bytes);
+    return memory;
+  }
+  void give_back(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(static_cast<char*>(memory));
+    require(block != blocks_.end(), Fault::device, "release of memory that the device did not give");
+    open_memory(block->first, block->second);
+    use_.bytes -= block->second;
+    blocks_.erase(block);
+    std::free(memory);
+  }
+  bool has(const volatile void* p) {
+    const std::lock_guard lock(mutex_);
+    char* const at = const_cast<char*>(static_cast<const volatile char*>(p));
+    auto block = blocks_.upper_bound(at);
+    if (block == blocks_.begin()) return false;
+    --block;
+    return at <= block->first + block->second;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    if (open_++ == 0) for (const auto& [memory, bytes] : blocks_) open_memory(memory, bytes);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    if (--open_ == 0) for (const auto& [memory, bytes] : blocks_) close_memory(memory, bytes);
+  }
+  void set_budget(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    use_.budget_bytes = bytes;
+  }
+  MemoryUse use() {
+    const std::lock_guard lock(mutex_);
+    return use_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<char*, std::size_t> blocks_;
+  MemoryUse use_;
+  int open_ = 0;
+};
+
+DeviceMemory& memory() {
+  static DeviceMemory& all = *new DeviceMemory;  // outlives every buffer
+  return all;
+}
+
+Stream& stream_of(Stream* stream) {
+  static Stream& by_default = *new Stream;
+  return stream ? *stream : by_default;
+}
+
+void drain(Stream& stream, std::uint64_t until) {
+  while (stream.done < until && !stream.work.empty()) {
+    const std::function<void()> work = std::move(stream.work.front());
+    stream.work.pop_front();
+    ++stream.done;
+    struct Open {
+      Open() { memory().open(); }
+      ~Open() { memory().close(); }
+    } open;
+    work();
+  }
+}
+
+void post(Stream* to, std::function<void()> work) {
+  static const bool late = environment_number("GIGAKNN_EMULATED_LATE", 0) == 1;
+  Stream& stream = stream_of(to);
+  stream.work.push_back(std::move(work));
+  if (!late) drain(stream, ~std::uint64_t{0});
+}
+
+}  // namespace
+
+Stream* create_stream() { return new Stream; }
+void destroy_stream(Stream* stream) {
+  drain(*stream, ~std::uint64_t{0});
+  delete stream;
+}
+void synchronize(Stream* stream) { drain(stream_of(stream), ~std::uint64_t{0}); }
+
+Event* create_event() { return new Event; }
+void destroy_event(Event* event) { delete event; }
+void record(Event* event, Stream* stream) {
+  Stream& of = stream_of(stream);
+  *event = {&of, of.done + of.work.size()};
+}
+void wait(Stream* stream, Event* event) {
+  if (event->stream) post(stream, [recorded = *event] { drain(*recorded.stream, recorded.at); });
+}
+
+void enqueue(Stream* stream, void (*work)(void*), void* argument) {
+  post(stream, [=] { work(argument); });
+}
+
+void set_memory_budget(std::size_t bytes) { memory().set_budget(bytes); }
+MemoryUse memory_use() { return memory().use(); }
+void* allocate(std::size_t bytes, Stream*) { return memory().take(bytes); }
+void release(void* p, Stream* stream) {
+  post(stream, [=] { memory().give_back(p); });
+}
+void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
+  post(stream, [=] {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
+}
+void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
+  post(stream, [=] { std::memset(to, byte, bytes); });
+}
+
+void require_device_pointer(const volatile void* p, Site site) {
+  require(p == nullptr || memory().has(p), Fault::device, "a kernel is given a host pointer in the launch at ",
+          place_of(site));
+}
+
+}  // namespace gigaknn::simt

@@ -1,0 +1,142 @@
+// Launches on the emulated device: checks what CUDA would refuse, and spreads blocks over OS threads.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gigaknn/device.hpp>
+#include "simt/block_runner.hpp"
+
+namespace gigaknn::simt {
+namespace {
+
+struct Job {
+  const Launch& at;
+  void (*body)(const void*);
+  const void* argument;
+  std::uint64_t blocks;
+  std::atomic<std::uint64_t> next{0};
+  std::mutex mutex{};
+  std::exception_ptr error{};
+};
+
+// Takes blocks in order until none are left: a block may wait for one before it, never for one after it.
+void work_on(Job& job) {
+  static thread_local std::unique_ptr<BlockRunner> runner;
+  if (!runner) runner = std::make_unique<BlockRunner>();
+  runner->set_kernel(job.at, job.body, job.argument);
+  const std::uint64_t width = job.at.grid.x;
+  const std::uint64_t height = job.at.grid.y;
+  try {
+    for (std::uint64_t b; (b = job.next.fetch_add(1)) < job.blocks;) {
+      runner->run({static_cast<unsigned>(b % width), static_cast<unsigned>(b / width % height),
+                   static_cast<unsigned>(b / width / height)});
+    }
+  } catch (...) {
+    job.next = job.blocks;
+    const std::lock_guard lock(job.mutex);
+    if (!job.error) job.error = std::current_exception();
+  }
+}
+
+// Plain threads: fibers and the thread sanitizer want to know whose stack they stand on.
+class Pool {
+ public:
+  Pool() {
+    for (std::int64_t i = 1; i < workers(); ++i) helpers_.emplace_back([this] { help(); });
+  }
+  ~Pool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& helper : helpers_) helper.join();
+  }
+
+  void run(Job& job) {
+    const std::lock_guard one(one_at_a_time_);
+    if (helpers_.empty() || job.blocks == 1) {
+      work_on(job);
+    } else {
+      {
+        const std::lock_guard lock(mutex_);
+        job_ = &job;
+        ++serial_;
+        busy_ = helpers_.size();
+      }
+      wake_.notify_all();
+      work_on(job);
+      std::unique_lock lock(mutex_);
+      done_.wait(lock, [&] { return busy_ == 0; });
+    }
+    if (job.error) std::rethrow_exception(job.error);
+  }
+
+ private:
+  static std::int64_t workers() {
+    const std::int64_t count = environment_number("GIGAKNN_EMULATED_WORKERS", available_threads());
+#ifdef GIGAKNN_SIMT_TSAN
+    // Races between blocks show between OS threads only, and the sanitizer dies of more than 8,000 fibers.
+    return std::clamp<std::int64_t>(count, 2, 4);
+#else
+    return std::max<std::int64_t>(count, 1);
+#endif
+  }
+
+  void help() {
+    for (std::uint64_t seen = 0;;) {
+      Job* job = nullptr;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stop_ || serial_ != seen; });
+        if (stop_) return;
+        seen = serial_;
+        job = job_;
+      }
+      work_on(*job);
+      const std::lock_guard lock(mutex_);
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> helpers_;
+  std::mutex one_at_a_time_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  Job* job_ = nullptr;
+  std::uint64_t serial_ = 0;
+  std::size_t busy_ = 0;
+  bool stop_ = false;
+};
+
+void require_launchable(const Launch& at) {
+  const dim3 grid = at.grid;
+  const dim3 block = at.block;
+  const auto refuse_unless = [&](bool fine, const char* what) {
+    require(fine, Fault::device, what, " in the launch at ", place_of(at.site));
+  };
+  refuse_unless(grid.x && grid.y && grid.z && block.x && block.y && block.z, "an empty grid or block");
+  refuse_unless(grid.x <= 0x7FFFFFFF && grid.y <= 65535 && grid.z <= 65535,
+                "a grid of more than 2147483647 x 65535 x 65535 blocks");
+  refuse_unless(std::uint64_t{block.x} * block.y * block.z <= most_threads && block.z <= 64,
+                "a block of more than 1024 threads, or 64 in z");
+  refuse_unless(at.shared <= most_shared_bytes, "more than 227 KB of dynamic shared memory");
+}
+
+}  // namespace
+
+void run_grid(const Launch& at, void (*body)(const void*), const void* argument) {
+  require_launchable(at);
+  static Pool pool;
+  Job job{at, body, argument, std::uint64_t{at.grid.x} * at.grid.y * at.grid.z};
+  pool.run(job);
+}
+
+}  // namespace gigaknn::simt

@@ -1,0 +1,113 @@
+// What a kernel file may say beyond CUDA's own words. nvcc sees CUDA; any other compiler sees the emulated device
+// (host.hpp), which executes the same kernels on a CPU.
+//
+//   simt::shared<T>()          the block's one object of type T            instead of __shared__ T x;
+//   simt::dynamic_shared<T>()  the launch's dynamic shared memory          instead of extern __shared__
+//   simt::shfl(x, lane) ...    shuffles of any trivially copyable type     one exchange, not one a word
+//   simt::copy_async ...       cp.async of 16 bytes
+//   simt::atomic_ref<T>        std::atomic_ref at device scope
+//   GIGAKNN_UNROLL             #pragma unroll
+//   simt::launch({grid, block, shared, stream}, kernel, arguments...)      instead of <<<...>>>
+//
+// One named struct a kernel holds all of its shared memory: two `shared<T>()` of one type are one object.
+// Warp operations are reached by all lanes of their mask: predicate, do not return early.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#ifdef __CUDACC__
+
+#include <cuda/atomic>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "core/require.hpp"
+
+#define GIGAKNN_UNROLL _Pragma("unroll")
+
+namespace gigaknn::simt {
+
+struct Stream;  // a cudaStream_t in disguise
+
+template <class T>
+__device__ __forceinline__ T& shared() {
+  __shared__ T object;
+  return object;
+}
+
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char bytes[];
+  return reinterpret_cast<T*>(bytes);
+}
+
+template <class T>
+using atomic_ref = cuda::atomic_ref<T, cuda::thread_scope_device>;
+using cuda::std::memory_order_acq_rel;
+using cuda::std::memory_order_acquire;
+using cuda::std::memory_order_relaxed;
+using cuda::std::memory_order_release;
+
+// Exchanges a value word by word.
+template <class T, class Exchange>
+__device__ __forceinline__ T exchange_words(const T& value, Exchange exchange) {
+  static_assert(sizeof(T) % 4 == 0);
+  struct Words {
+    unsigned word[sizeof(T) / 4];
+  } words;
+  memcpy(&words, &value, sizeof(T));
+  GIGAKNN_UNROLL for (int i = 0; i < int(sizeof(T) / 4); ++i) words.word[i] = exchange(words.word[i]);
+  T result;
+  memcpy(&result, &words, sizeof(T));
+  return result;
+}
+
+template <class T>
+__device__ __forceinline__ T shfl(const T& value, int lane) {
+  return exchange_words(value, [=](unsigned word) { return __shfl_sync(~0u, word, lane); });
+}
+template <class T>
+__device__ __forceinline__ T shfl_xor(const T& value, int mask) {
+  return exchange_words(value, [=](unsigned word) { return __shfl_xor_sync(~0u, word, mask); });
+}
+template <class T>
+__device__ __forceinline__ T shfl_up(const T& value, int delta) {
+  return exchange_words(value, [=](unsigned word) { return __shfl_up_sync(~0u, word, delta); });
+}
+
+/// Begins to copy 16 aligned bytes from global to shared memory.
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+/// Ends a group of copies.
+__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Returns when at most N of this thread's groups are still under way.
+template <int N>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+struct Launch {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared = 0;  ///< bytes of dynamic shared memory
+  Stream* stream = nullptr;
+};
+
+template <class... Parameters, class... Arguments>
+void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  if (at.shared > 48 << 10) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
+  }
+  kernel<<<at.grid, at.block, at.shared, reinterpret_cast<cudaStream_t>(at.stream)>>>(Parameters(arguments)...);
+  const cudaError_t error = cudaGetLastError();
+  require(error == cudaSuccess, Fault::device, "a kernel could not be launched: ", cudaGetErrorString(error));
+}
+
+}  // namespace gigaknn::simt
+
+#else
+#include "simt/host.hpp"
+#endif
