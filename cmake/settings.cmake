@@ -23,6 +23,10 @@ endif()
 if(GIGAKNN_TINY_TILES)
   target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_TINY_TILES=1)
 endif()
+if(GIGAKNN_TINY_TILES OR GIGAKNN_SANITIZE STREQUAL "thread")
+  # Small work is shared among threads too, which are what these builds are to test.
+  target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_EAGER_THREADS=1)
+endif()
 if(GIGAKNN_SANITIZE)
   target_compile_options(gigaknn_settings INTERFACE -fsanitize=${GIGAKNN_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

@@ -150,15 +150,19 @@ Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample
           base.rows, ": they must be of the same set");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
   const std::vector<std::int64_t> rows = sample_rows(n, sample, seed);
-  const Matrix queries = gather_rows(base, rows);
+  const auto count = static_cast<std::int64_t>(rows.size());
 
   const Ops& ops = ops_of("cpu");
   PrepareHints hints;
   hints.k = k + 1;
-  hints.queries = hints.batch = queries.rows();
-  const BlockedBase blocks(ops, base, graph.metric, hints, 2 * list_bytes(queries.rows(), k + 1), run);
+  hints.queries = hints.batch = count;
+  // The sampled rows, their true lists with and without themselves, and their lists in the graph.
+  const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+  const std::size_t held = rows.size() * row_bytes + 3 * list_bytes(count, k + 1);
+  const BlockedBase blocks(ops, base, graph.metric, hints, held, run);
+  const Matrix queries = gather_rows(base, rows);
   // One more than asked for, because each row finds itself.
-  Neighbors nearest(queries.rows(), k + 1);
+  Neighbors nearest(count, k + 1);
   blocks.nearest(queries, k + 1, NeighborsOut(nearest), run);
 
   const Neighbors truth = drop_self(nearest, rows);

@@ -157,10 +157,19 @@ TEST_F(SampledRecall, does_not_believe_the_distances_of_the_graph) {
   EXPECT_LT(sampled_recall(graph_, base_, 300, 1).value, 0.5);
 }
 
-TEST_F(SampledRecall, keeps_to_a_budget) {
-  RunOptions small;
-  small.memory_bytes = 1;
-  EXPECT_THROW(sampled_recall(graph_, base_, 300, 1, small), Error);
+TEST_F(SampledRecall, counts_the_sample_against_the_budget) {
+  const auto least_for = [&](std::int64_t sample) {
+    return test::least_budget([&](std::size_t budget) {
+      RunOptions run;
+      run.memory_bytes = budget;
+      sampled_recall(graph_, base_, sample, 1, run);
+    });
+  };
+  // Each sampled row: itself, and three lists of 5 or 6.
+  EXPECT_GE(least_for(300), least_for(100) + 200 * (3 + 3 * 5 * 12));
+  RunOptions enough;
+  enough.memory_bytes = least_for(300);
+  EXPECT_EQ(sampled_recall(graph_, base_, 300, 1, enough).value, 1);
 }
 
 TEST_F(SampledRecall, does_not_count_the_row_itself_as_its_neighbour) {

@@ -41,22 +41,33 @@ void sync_folder(const fs::path& folder) {
   ::close(descriptor);
 }
 
+// An unnamed file in the folder, or -1.
+int open_nameless(const fs::path& folder) { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666); }
+
+// Names it by way of /proc, the way that needs no privilege. What stood there under our process's number is stale.
+bool name_file(int descriptor, const fs::path& name) {
+  ::unlink(name.c_str());
+  const std::string by_descriptor = join_text("/proc/self/fd/", descriptor);
+  return ::linkat(AT_FDCWD, by_descriptor.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const fs::path& path)
     : path_(resolve(path)), buffer_(std::make_unique<std::byte[]>(buffer_bytes)) {
   const fs::path folder = folder_of(path_);
   temporary_ = folder / join_text(".", path_.filename().string(), ".tmp.", ::getpid());
-  // A file without a name goes with its process, however that ends. Some file systems know none, and without /proc it
-  // could get no name in the end.
-  if (::access("/proc/self/fd", X_OK) == 0) descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
-  has_name_ = descriptor_ < 0;
-  if (!has_name_ && ::access(temporary_.c_str(), F_OK) != 0 && errno == ENAMETOOLONG) {
-    const int error = errno;
-    ::close(descriptor_);
-    descriptor_ = -1;
-    fail_system(path_, "cannot write", error);
+  // A file without a name goes with its process, however that ends. Where it cannot be had, or could get no name in the
+  // end, which is tried now, the file has its temporary name from the start.
+  if (const int trial = open_nameless(folder); trial >= 0) {
+    const bool can_be_named = name_file(trial, temporary_);
+    ::close(trial);
+    if (can_be_named) {
+      ::unlink(temporary_.c_str());
+      descriptor_ = open_nameless(folder);
+    }
   }
+  has_name_ = descriptor_ < 0;
   if (has_name_) descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_system(path_, "cannot write", errno);
 }
@@ -65,15 +76,6 @@ OutputFile::~OutputFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
   if (has_name_) ::unlink(temporary_.c_str());
-}
-
-// Only a file with a name can be renamed over another.
-bool OutputFile::give_name() {
-  if (has_name_) return true;
-  const std::string by_descriptor = join_text("/proc/self/fd/", descriptor_);
-  ::unlink(temporary_.c_str());
-  has_name_ = ::linkat(AT_FDCWD, by_descriptor.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
-  return has_name_;
 }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
@@ -119,7 +121,9 @@ void OutputFile::store(std::uint64_t offset, const std::byte* data, std::size_t 
 void OutputFile::finish() {
   flush();
   if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
-  if (!give_name()) fail_system(path_, "cannot write", errno);
+  // Only a file with a name can be renamed over another.
+  if (!has_name_ && !name_file(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
+  has_name_ = true;
   // From here on the destructor has nothing to close; a rename that fails removes the file itself.
   const int descriptor = descriptor_;
   descriptor_ = -1;

@@ -31,7 +31,6 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  bool give_name();
   void flush();
   void store(std::uint64_t offset, const std::byte* data, std::size_t bytes);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t most_block_rows = std::int64_t{0xFFFFFFFF} - 1;  // rows are 32 bits inside a block
 constexpr std::int64_t least_block_rows = 1024;                         // below, preparing outweighs searching
-constexpr std::size_t part_bytes = std::size_t{1} << 20;                // lists of one block, before the merge
+constexpr std::size_t part_bytes = std::size_t{1} << 20;                // lists of one block, before the merge, or one list
 
 // Lists of k that are searched at a time in one block.
 std::int64_t part_rows_of(std::int64_t k) {
@@ -61,7 +61,10 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
       asked.self = false;
       asked.batch = std::min(asked.batch, part_rows_of(hints.k));
     }
-    const std::size_t parts = in_blocks ? part_bytes : 0;
+    // A part, and each thread's copy of the list it merges into.
+    const std::size_t list = list_bytes(1, hints.k);
+    const std::size_t parts =
+        in_blocks ? std::max(part_bytes, list) + static_cast<std::size_t>(threads_of(run)) * list : 0;
     return result_bytes + parts +
            ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };

@@ -112,13 +112,16 @@ TEST(BlocksError, a_budget_below_the_smallest_block_names_what_would_do) {
   const Matrix base = random_rows(5000, 6, 1);
   const CountingOps ops;
   RunOptions run;
+  run.threads = 2;
   run.memory_bytes = 1000;
   try {
     const BlockedBase blocked(ops, base, Metric::l2, {}, 77, run);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::out_of_memory);
-    const std::string least = std::to_string(1024 * CountingOps::per_row + (std::size_t{1} << 20) + 77);
+    // The smallest block, a part of the lists, a list for each thread to merge into, and what the caller holds.
+    const std::string least =
+        std::to_string(1024 * CountingOps::per_row + (std::size_t{1} << 20) + 2 * list_bytes(1, PrepareHints().k) + 77);
     EXPECT_NE(std::string(error.what()).find("at least " + least), std::string::npos) << error.what();
     run.memory_bytes = std::stoull(least);
     EXPECT_NO_THROW(BlockedBase(ops, base, Metric::l2, {}, 77, run));

@@ -25,7 +25,7 @@ std::int32_t threshold_below(float value) {
 
 CodeBounds::CodeBounds(Metric metric, const CodeSpace& space, std::int64_t d, const CodeKernels& kernels)
     : metric_(metric), form_(form_of(metric)), space_(&space), d_(d), kernel_zero_(kernels.zero),
-      scale_(form_ == CodeForm::distance ? 1 / (space.step() * std::numbers::sqrt2) : 1 / space.step()) {}
+      scale_(form_ == CodeForm::euclidean ? 1 / (space.step() * std::numbers::sqrt2) : 1 / space.step()) {}
 
 // The distance (or product) that a bound stands for, as a real number no pair inside the bound exceeds.
 double CodeBounds::radius_of(PackedNeighbor bound) const {
@@ -62,7 +62,7 @@ void CodeBounds::set(QueryBounds& bounds, const CodedRows& queries, std::int64_t
   const double error = queries.errors[at(i)];
   float& level = bounds.level[at(i)];
   switch (form_) {
-    case CodeForm::distance: {
+    case CodeForm::euclidean: {
       const auto offset = static_cast<float>(bounds.offsets[at(i)]);
       level = offset - std::abs(offset) * 1e-6f - 1;
       bounds.reach[at(i)] = static_cast<float>((radius + error) * scale_ * 1.000001);
@@ -79,7 +79,7 @@ void CodeBounds::set(QueryBounds& bounds, const CodedRows& queries, std::int64_t
           static_cast<float>((queries.norms[at(i)] + error) / queries.steps[at(i)] * 1.000001);
       break;
     }
-    case CodeForm::absolute: level = static_cast<float>(-(radius + error) * scale_ * 1.000001); break;
+    case CodeForm::manhattan: level = static_cast<float>(-(radius + error) * scale_ * 1.000001); break;
   }
 }
 
@@ -90,7 +90,7 @@ void CodeBounds::fill(const QueryBounds& bounds, float group_error, float group_
   const float* reach = bounds.reach.data();
   const float* factor = bounds.error_factor.data();
   switch (form_) {
-    case CodeForm::distance:
+    case CodeForm::euclidean:
       for (std::int64_t i = 0; i < count; ++i) {
         const float both = reach[i] + group_error;
         thresholds[i] = threshold_below(level[i] - both * both * 1.000001f);
@@ -102,7 +102,7 @@ void CodeBounds::fill(const QueryBounds& bounds, float group_error, float group_
         thresholds[i] = threshold_below(level[i] - lost * 1.000001f);
       }
       break;
-    case CodeForm::absolute:
+    case CodeForm::manhattan:
       for (std::int64_t i = 0; i < count; ++i) {
         thresholds[i] = threshold_below((level[i] - group_error) * 1.000001f);
       }
@@ -116,7 +116,7 @@ std::int32_t CodeBounds::row_limit(float error, float norm, PackedNeighbor bound
   const double mine = static_cast<double>(error) * scale_;
   double limit = 0;
   switch (form_) {
-    case CodeForm::distance: {
+    case CodeForm::euclidean: {
       const double reach = radius * scale_ + mine + query_error;
       limit = -reach * reach * 1.00001;
       break;
@@ -127,7 +127,7 @@ std::int32_t CodeBounds::row_limit(float error, float norm, PackedNeighbor bound
       limit = level - std::abs(level) * 2e-6 - (mine * query_norm + (my_norm + mine) * query_error) * 1.00001;
       break;
     }
-    case CodeForm::absolute: limit = -(radius * scale_ + mine + query_error) * 1.00001; break;
+    case CodeForm::manhattan: limit = -(radius * scale_ + mine + query_error) * 1.00001; break;
   }
   return std::max(threshold_below(static_cast<float>(limit)), -(1 << 30));
 }

@@ -2,6 +2,10 @@
 //
 //   bound of a list --radius--> level, reach, error factor of its query --group's errors--> threshold
 //
+//   euclidean   threshold = level - (reach + group error)^2
+//   product     threshold = level - reach * group norm - error_factor * group error
+//   manhattan   threshold = level - group error
+//
 // A pair whose sum stays below the threshold is surely not below the bound; every rounding is to the safe side.
 #pragma once
 
@@ -16,9 +20,9 @@ namespace gigaknn::cpu {
 /// What some queries' thresholds are made of.
 struct QueryBounds {
   std::vector<std::int32_t> offsets;  ///< [count] what all thresholds of a query have in common
-  std::vector<float> level;           ///< [count] distance: threshold = level - (reach + group error)^2
-  std::vector<float> reach;           ///< [count] product: level - reach * group norm - error_factor * group error
-  std::vector<float> error_factor;    ///< [count] absolute: level - group error
+  std::vector<float> level;           ///< [count]
+  std::vector<float> reach;           ///< [count]
+  std::vector<float> error_factor;    ///< [count]
 };
 
 class CodeBounds {
@@ -47,7 +51,7 @@ class CodeBounds {
   const CodeSpace* space_;
   std::int64_t d_;
   int kernel_zero_;
-  double scale_;  // of lengths in thresholds: 1 / step; distance: 1 / (step sqrt 2)
+  double scale_;  // of lengths in thresholds: 1 / step; euclidean: 1 / (step sqrt 2)
 };
 
 }  // namespace gigaknn::cpu

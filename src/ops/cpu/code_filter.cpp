@@ -14,13 +14,11 @@ namespace gigaknn::cpu {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t most_block_queries = 10;
 constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs between two looks at the bounds
 constexpr std::int64_t most_tile_groups = 8;
 constexpr std::int64_t least_cut_k = 4;
 constexpr std::int64_t sample_stride = 3;
 #else
-constexpr std::int64_t most_block_queries = 768;  // their codes and thresholds stay in L2
 constexpr std::int64_t tile_pairs = 4096;
 constexpr std::int64_t most_tile_groups = 64;  // bounds must follow what the last tiles found
 constexpr std::int64_t least_cut_k = 32;  // shorter lists find a bound in their region for less
@@ -63,6 +61,7 @@ CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
 CodeTile CodeFilter::tile_of(const PackedCodes& packed, const Block& block, std::int64_t group,
                              std::int64_t groups) const {
   CodeTile tile{};
+  tile.ask = Ask::survivors;
   tile.codes = packed.codes.data() + group * packed.group_rows * packed.stride;
   tile.row_terms = packed.terms.data() + group * packed.group_rows;
   tile.groups = groups;
@@ -172,7 +171,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
     CodeTile work = tile_of(packed_, block, group, groups);
     work.thresholds = block.thresholds.data();
     work.masks = block.masks.data();
-    sink.finish_tile(block, work, group * rows);
+    sink.set_ask(block, work, group * rows);
     kernels_->scan(work);
     take_survivors(block, group, groups, sink);
   };
@@ -259,7 +258,7 @@ struct CodeFilter::CutSink {
       std::copy(block.cuts.begin(), block.cuts.end(), block.thresholds.begin() + g * block.count);
     }
   }
-  void finish_tile(Block&, CodeTile&, std::int64_t) {}
+  void set_ask(Block&, CodeTile&, std::int64_t) {}
   void take(Block& block, const Survivor& survivor) { filter.take_into(lists, block, survivor); }
 };
 
@@ -285,7 +284,7 @@ struct CodeFilter::SearchSink {
     }
     filter.fill_thresholds(block, group, groups);
   }
-  void finish_tile(Block& block, CodeTile& work, std::int64_t) {
+  void set_ask(Block& block, CodeTile& work, std::int64_t) {
     if (block.cuts.empty()) return;
     work.ask = Ask::band;
     work.cuts = block.cuts.data();
@@ -302,7 +301,7 @@ struct CodeFilter::RadiusSink {
   void set_thresholds(Block& block, std::int64_t group, std::int64_t groups) {
     filter.fill_thresholds(block, group, groups);
   }
-  void finish_tile(Block&, CodeTile&, std::int64_t) {}
+  void set_ask(Block&, CodeTile&, std::int64_t) {}
   void take(Block& block, const Survivor& survivor) {
     const PackedNeighbor candidate =
         filter.scorer_.score(block.scored[survivor.query], survivor.row, bound, block.scratch.data());
@@ -397,7 +396,7 @@ struct CodeFilter::SelfSink {
     filter.fill_thresholds(block, group, groups);
   }
 
-  void finish_tile(Block& block, CodeTile& work, std::int64_t first) {
+  void set_ask(Block& block, CodeTile& work, std::int64_t first) {
     const std::int64_t count = work.groups * filter.kernels_->group_rows;
     row_limits.resize(at(count));
     for (std::int64_t r = 0; r < count; ++r) {
@@ -447,7 +446,7 @@ void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) 
     for (std::int64_t j = 0; j < space_->stride(); ++j) {
       const int code = packed_.codes[at(packed_.place(p, j))] - kernels_->zero;
       to[j] = static_cast<std::int8_t>(code);
-      if (bounds_.form() == CodeForm::absolute) continue;  // whose codes have neither, and might be too many for 32 bits
+      if (bounds_.form() == CodeForm::manhattan) continue;  // whose codes have neither, and might be too many for 32 bits
       sum += code;
       squares += code * code;
     }

@@ -26,6 +26,12 @@ namespace gigaknn::cpu {
 
 class CodeFilter {
  public:
+#ifdef GIGAKNN_TINY_TILES
+  static constexpr std::int64_t most_block_queries = 10;
+#else
+  static constexpr std::int64_t most_block_queries = 768;  ///< whose codes and thresholds stay in L2
+#endif
+
   /// Borrows `base` and `facts`; made for lists of k.
   CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
              const CodeKernels& kernels, std::int64_t k, const RunOptions& run);

@@ -109,7 +109,7 @@ struct DifferenceSums {
       if constexpr (ask == Ask::either_side) {
         const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
         const __m512i row_limits =
-            _mm512_maskz_cvtepi32_epi64(all, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(of_rows)));
+            _mm512_cvtepi32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(of_rows)));
         const __m512i least = _mm512_add_epi64(row_limits, other);
         mask |= _mm512_cmple_epi64_mask(sum, _mm512_sub_epi64(_mm512_setzero_si512(), least));
       }
@@ -118,7 +118,7 @@ struct DifferenceSums {
     };
     if constexpr (ask != Ask::either_side) {
       // Most queries keep none of 32 rows, which one compare of the least sums tells.
-      const __m512i least = smaller(smaller(v0, v1), smaller(v2, v3));
+      const __m512i least = _mm512_min_epi64(_mm512_min_epi64(v0, v1), _mm512_min_epi64(v2, v3));
       if (_mm512_cmple_epi64_mask(least, limit) == 0) {
         tile.masks[at] = 0;
         return;
@@ -128,11 +128,8 @@ struct DifferenceSums {
   }
   static void store_negative(__m512i sum, std::int32_t* to) {
     const __m512i negative = _mm512_sub_epi64(_mm512_setzero_si512(), sum);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtepi64_epi32(all, negative));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi64_epi32(negative));
   }
-  // The plain intrinsics warn of their own undefined registers under GCC 12.
-  static constexpr __mmask8 all = 0xFF;
-  static __m512i smaller(__m512i a, __m512i b) { return _mm512_maskz_min_epi64(all, a, b); }
   static long long largest_sum(std::int32_t threshold) { return -static_cast<long long>(threshold); }
 };
 

@@ -19,9 +19,9 @@ bool has_code_form(Metric metric) {
 
 CodeForm form_of(Metric metric) {
   switch (metric) {
-    case Metric::l1: return CodeForm::absolute;
+    case Metric::l1: return CodeForm::manhattan;
     case Metric::inner_product: return CodeForm::product;
-    default: return CodeForm::distance;
+    default: return CodeForm::euclidean;
   }
 }
 
@@ -39,7 +39,7 @@ void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
 
 std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const RunOptions& run) {
   std::unique_ptr<CodeSpace> space;
-  if (form_of(source.pair.metric()) == CodeForm::absolute) {
+  if (form_of(source.pair.metric()) == CodeForm::manhattan) {
     space = std::make_unique<ManhattanCodes>(source, run);
   } else {
     space = std::make_unique<EuclideanCodes>(source, run);
@@ -49,12 +49,12 @@ std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const RunOptions&
 }
 
 std::size_t fit_bytes_needed(Metric metric, std::int64_t n, std::int64_t d, int threads) {
-  return form_of(metric) == CodeForm::absolute ? ManhattanCodes::bytes_needed(n, d, threads)
+  return form_of(metric) == CodeForm::manhattan ? ManhattanCodes::bytes_needed(n, d, threads)
                                                : EuclideanCodes::bytes_needed(n, d, threads);
 }
 
 std::int64_t most_code_bytes(Metric metric, std::int64_t d) {
-  return form_of(metric) == CodeForm::absolute ? ManhattanCodes::most_columns(d) + 8 : (d + 3) / 4 * 4;
+  return form_of(metric) == CodeForm::manhattan ? ManhattanCodes::most_columns(d) + 8 : (d + 3) / 4 * 4;
 }
 
 }  // namespace gigaknn::cpu

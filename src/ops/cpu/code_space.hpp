@@ -3,10 +3,10 @@
 //   row [d] --as the metric sees it, shortened--> y --rounded to `step`--> code, error
 //
 // The bound (docs/exact-search.md has the proofs): with y' what a code stands for, in a form's own measure,
-//   distance   |x1 - x2|  >= |y1' - y2'| - error1 - error2             Euclidean; l2, euclidean, cosine, hellinger
+//   euclidean  |x1 - x2|  >= |y1' - y2'| - error1 - error2             l2, euclidean, cosine, hellinger
 //   product    <x1, x2>   <= <y1', y2'> + |y1'| error2 + |y2'| error1 + error1 error2         inner_product
-//   absolute   |x1 - x2|  >= |y1' - y2'| - error1 - error2             Manhattan; l1
-// To add a form: a space that encodes for it, a kernel in code_kernels.hpp, its thresholds in code_filter.cpp.
+//   manhattan  |x1 - x2|  >= |y1' - y2'| - error1 - error2             l1
+// To add a form: a space that encodes for it, a kernel in code_kernels.hpp, its thresholds in code_bounds.cpp.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace gigaknn::cpu {
 
-enum class CodeForm { distance, product, absolute };
+enum class CodeForm { euclidean, product, manhattan };
 /// The form that bounds `metric`, where there is one.
 bool has_code_form(Metric metric);
 CodeForm form_of(Metric metric);
@@ -32,11 +32,11 @@ CodeForm form_of(Metric metric);
 /// Rows as codes, in the order they were given.
 struct CodedRows {
   std::int64_t stride = 0;            ///< bytes from row to row
-  std::vector<std::int8_t> codes;     ///< [rows, stride]; absolute: the bits of unsigned bytes
-  std::vector<std::int32_t> squares;  ///< [rows] sum of code^2; absolute: 0
-  std::vector<std::int32_t> sums;     ///< [rows] sum of code; absolute: 0
+  std::vector<std::int8_t> codes;     ///< [rows, stride]; manhattan: the bits of unsigned bytes
+  std::vector<std::int32_t> squares;  ///< [rows] sum of code^2; manhattan: 0
+  std::vector<std::int32_t> sums;     ///< [rows] sum of code; manhattan: 0
   std::vector<float> errors;          ///< [rows] upper bound of |y - y'| and of all that was lost before
-  std::vector<float> norms;           ///< [rows] upper bound of |y'|; absolute: 0
+  std::vector<float> norms;           ///< [rows] upper bound of |y'|; manhattan: 0
   std::vector<float> steps;           ///< [rows] y' = step * code
   std::vector<std::uint16_t> regions; ///< [rows] nearest region centre
 

@@ -12,12 +12,16 @@ namespace gigaknn::cpu {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t block_queries = 10;
 constexpr std::int64_t least_filter_rows = 8;
 #else
-constexpr std::int64_t block_queries = 768;      // their codes stay in L2 while the base passes
 constexpr std::int64_t least_filter_rows = 512;  // below, fitting a filter costs more than it saves
 #endif
+#ifdef GIGAKNN_EAGER_THREADS
+constexpr double least_thread_cycles = 1;
+#else
+constexpr double least_thread_cycles = 200e3;  // some 50 microseconds: below, waking a thread costs more than it does
+#endif
+constexpr std::int64_t block_queries = CodeFilter::most_block_queries;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -25,7 +29,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Null: this instruction set or metric has no filter on codes.
 const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
   if (!has_code_form(metric)) return nullptr;
-  return form_of(metric) == CodeForm::absolute ? set.differences : set.products;
+  return form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
 }
 
 // How queries are dealt out: blocks of queries times slices of the base.
@@ -66,12 +70,14 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& 
 
 std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                   const CodeKernelSet& codes, const PrepareHints& hints, int threads) {
-  std::size_t bytes = at(n) * (metric == Metric::cosine ? 13 : 1);  // facts, inverse norms
+  std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 5);  // facts, inverse norms, rows that are far
   if (kernels_for(metric, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
   // A thread has one block's lists, but where few blocks are shared by slices each slice has lists of its own.
   const std::int64_t a_thread = hints.batch >= block_queries * threads ? block_queries : 2 * block_queries;
   const std::int64_t lists = hints.self ? n : std::min(hints.batch, a_thread) * threads;
   bytes += TopK::bytes_of(lists, std::min(hints.k, n));
+  // Each thread merges lists: those of slices, of which it holds two results at a time, and rows that are far into them.
+  bytes += at(threads) * 5 * at(std::min(hints.k, n)) * sizeof(PackedNeighbor);
   bytes += at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
   return bytes;
 }
@@ -112,11 +118,10 @@ void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool fa
   }
 }
 
-// Threads that so many queries repay: below some 50 microseconds each, waking one costs more than it does.
+// Threads that so many queries repay.
 int CpuRows::useful_threads(std::int64_t queries, const RunOptions& run) const {
-  constexpr double least_cycles = 200e3;
   const double cycles_a_pair = filter_ ? filter_->cycles_a_pair() : Exhaustive::cycles_a_dim * static_cast<double>(base_.cols);
-  const double useful = static_cast<double>(queries) * static_cast<double>(base_.rows) * cycles_a_pair / least_cycles;
+  const double useful = static_cast<double>(queries) * static_cast<double>(base_.rows) * cycles_a_pair / least_thread_cycles;
   return static_cast<int>(std::clamp(useful, 1.0, static_cast<double>(threads_of(run))));
 }
 

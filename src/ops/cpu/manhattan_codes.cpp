@@ -35,13 +35,14 @@ std::size_t ManhattanCodes::bytes_needed(std::int64_t n, std::int64_t d, int thr
 ManhattanCodes::ManhattanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), d_(source.pair.d()), most_dims_(source.kernels.most_dims),
       per_cycle_(source.kernels.macs_per_cycle), pair_cycles_(source.kernels.pair_cycles) {
+  if (most_columns(d_) > most_dims_) return;
   const RowSample sample = draw_sample(
       source.base, source.facts,
       [&](std::int64_t i, float* x, float*) {
         widen_row(pair_.kernels(), source.base.dtype, source.base.row_bytes(i), x, d_);
       },
       run);
-  if (most_columns(d_) > most_dims_ || sample.rows < 8) return;
+  if (sample.rows < 8) return;
   choose_layout(sample, source.base.rows, source.k, run);
   if (estimate_.dims == 0) return;
   step_ = layout_.step;

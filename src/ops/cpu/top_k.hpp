@@ -38,7 +38,8 @@ class TopK {
         .load(std::memory_order_relaxed);
   }
 
-  /// Promises that k candidates below `bound` exist, here or in another list, so that others need not enter.
+  /// Promises that k candidates stand before `bound`, or k - 1 before it and itself in a list, here or in another: so that
+  /// what is not below it need not enter.
   void lower_bound(std::int64_t row, PackedNeighbor bound) {
     lower(bounds_[static_cast<std::size_t>(row)], bound);
   }
