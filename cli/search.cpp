@@ -31,8 +31,8 @@ struct SearchOptions {
 
 void check_arguments(const SearchOptions& options) {
   require(options.radius || options.k, Fault::invalid_argument, "search needs -k or --radius");
-  require(!options.k || *options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ",
-          *options.k);
+  require(options.k.value_or(1) >= 1, Fault::invalid_argument, "k must be at least 1, got ",
+          options.k.value_or(1));
   require(!options.radius || std::isfinite(*options.radius), Fault::invalid_argument,
           "--radius must be a finite number");
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",

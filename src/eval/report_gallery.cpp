@@ -60,9 +60,11 @@ class Gallery {
         join_text(format_count(static_cast<std::int64_t>(gallery_.shown.size())), " of ",
                   format_count(lists_.queries), " rows, each with its ", cut ? "first " : "",
                   format_count(std::min(gallery_.neighbours_shown, lists_.k)),
-                  " neighbours, nearest first. ");
-    if (!pictures) return text + join_text("Beside each neighbour stands its ", nearer, ".");
-    text += join_text("The number under a picture is its ", nearer, ".");
+                  " neighbours, nearest first.");
+    if (has_distances()) {
+      text += join_text(pictures ? " The number under a picture is its " : " Beside each neighbour stands its ", nearer, ".");
+    }
+    if (!pictures) return text;
     if (labelled) text += " A name under a neighbour marks one whose label is not the query’s.";
     return text;
   }
@@ -76,6 +78,9 @@ class Gallery {
     }
   }
 
+  // Results may be ids alone.
+  bool has_distances() const { return !lists_.distances.empty(); }
+
   std::string picture_row(std::int64_t query) const {
     const std::string label = label_at(gallery_.query_labels, query);
     std::string html =
@@ -86,7 +91,7 @@ class Gallery {
     visit_neighbours(query, [&](std::int64_t position, std::int64_t row) {
       const std::string other = label_at(data_.base_labels, row);
       html += join_text("<figure>", picture(*base_images_, row, words_for("row", row, other)),
-                        "<figcaption>", format_value(lists_.distances[position]));
+                        "<figcaption>", has_distances() ? format_value(lists_.distances[position]) : "");
       if (!other.empty() && !label.empty() && other != label) {
         html += join_text("<br><i>", breakable_html(other), "</i>");
       }
@@ -102,15 +107,17 @@ class Gallery {
         data_.method && larger_is_nearer(data_.method->metric) ? "product" : "distance";
     std::string html = join_text("<table><caption>", escape_html(words_for("Row", query, label)),
                                  "</caption><thead><tr><th>row</th>",
-                                 labelled ? "<th class=\"words\">label</th>" : "", "<th>", value,
-                                 "</th></tr></thead><tbody>");
+                                 labelled ? "<th class=\"words\">label</th>" : "",
+                                 has_distances() ? join_text("<th>", value, "</th>") : "",
+                                 "</tr></thead><tbody>");
     visit_neighbours(query, [&](std::int64_t position, std::int64_t row) {
       html += join_text("<tr><td>", format_count(row), "</td>");
       if (labelled) {
         html += join_text("<td class=\"words\">", breakable_html(label_at(data_.base_labels, row)),
                           "</td>");
       }
-      html += join_text("<td>", format_value(lists_.distances[position]), "</td></tr>");
+      if (has_distances()) html += join_text("<td>", format_value(lists_.distances[position]), "</td>");
+      html += "</tr>";
     });
     return html + "</tbody></table>";
   }

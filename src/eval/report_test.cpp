@@ -111,6 +111,18 @@ TEST_F(Report, shows_pictures_where_rows_are_images) {
   EXPECT_TRUE(has(html, "2 of 6 rows, each with its 2 neighbours"));
 }
 
+TEST_F(Report, shows_results_that_are_ids_alone) {
+  lists_.distances.clear();
+  add_gallery();
+  for (const bool pictures : {false, true}) {
+    if (pictures) data_.image = ImageLayout{2, 2};
+    const std::string html = report_html(data_);
+    EXPECT_TRUE(has(html, "2 of 6 rows, each with its 2 neighbours"));
+    EXPECT_FALSE(has(html, "distance")) << html;
+    EXPECT_FALSE(has(html, "1600"));
+  }
+}
+
 TEST_F(Report, names_neighbours_of_another_label_only) {
   add_gallery();
   add_labels();
