@@ -25,15 +25,21 @@ struct Job {
   std::exception_ptr error{};
 };
 
-// Takes blocks in order until none are left: a block may wait for one before it, never for one after it.
-void work_on(Job& job) {
+// Takes blocks in order until none are left: a block may wait for one before it, never for one after it. Worker `index` of
+// `workers`.
+void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] std::uint64_t workers) {
   static thread_local std::unique_ptr<BlockRunner> runner;
   if (!runner) runner = std::make_unique<BlockRunner>();
   runner->set_kernel(job.at, job.body, job.argument);
   const std::uint64_t width = job.at.grid.x;
   const std::uint64_t height = job.at.grid.y;
   try {
+#ifdef GIGAKNN_SIMT_TSAN
+    // Each worker has its share however busy the machine is: what races between blocks races between OS threads.
+    for (std::uint64_t b = index; b < job.blocks && job.next < job.blocks; b += workers) {
+#else
     for (std::uint64_t b; (b = job.next.fetch_add(1)) < job.blocks;) {
+#endif
       runner->run({static_cast<unsigned>(b % width), static_cast<unsigned>(b / width % height),
                    static_cast<unsigned>(b / width / height)});
     }
@@ -48,7 +54,9 @@ void work_on(Job& job) {
 class Pool {
  public:
   Pool() {
-    for (std::int64_t i = 1; i < workers(); ++i) helpers_.emplace_back([this] { help(); });
+    for (std::int64_t i = 1; i < workers(); ++i) {
+      helpers_.emplace_back([this, i] { help(static_cast<std::uint64_t>(i)); });
+    }
   }
   ~Pool() {
     {
@@ -62,7 +70,7 @@ class Pool {
   void run(Job& job) {
     const std::lock_guard one(one_at_a_time_);
     if (helpers_.empty() || job.blocks == 1) {
-      work_on(job);
+      work_on(job, 0, 1);
     } else {
       {
         const std::lock_guard lock(mutex_);
@@ -71,7 +79,7 @@ class Pool {
         busy_ = helpers_.size();
       }
       wake_.notify_all();
-      work_on(job);
+      work_on(job, 0, helpers_.size() + 1);
       std::unique_lock lock(mutex_);
       done_.wait(lock, [&] { return busy_ == 0; });
     }
@@ -89,7 +97,7 @@ class Pool {
 #endif
   }
 
-  void help() {
+  void help(std::uint64_t index) {
     for (std::uint64_t seen = 0;;) {
       Job* job = nullptr;
       {
@@ -99,7 +107,7 @@ class Pool {
         seen = serial_;
         job = job_;
       }
-      work_on(*job);
+      work_on(*job, index, helpers_.size() + 1);
       const std::lock_guard lock(mutex_);
       if (--busy_ == 0) done_.notify_one();
     }
