@@ -21,6 +21,7 @@ struct Job {
   const void* argument;
   std::uint64_t blocks;
   std::atomic<std::uint64_t> next{0};
+  std::atomic<std::uint64_t> arrived{0};
   std::mutex mutex{};
   std::exception_ptr error{};
 };
@@ -35,7 +36,10 @@ void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] st
   const std::uint64_t height = job.at.grid.y;
   try {
 #ifdef GIGAKNN_SIMT_TSAN
-    // Each worker has its share however busy the machine is: what races between blocks races between OS threads.
+    // Each worker has its share, and none begins after another has ended, however busy the machine is: what races between
+    // blocks shows only between OS threads that nothing orders.
+    job.arrived.fetch_add(1);
+    while (job.arrived.load() < workers) std::this_thread::yield();
     for (std::uint64_t b = index; b < job.blocks && job.next < job.blocks; b += workers) {
 #else
     for (std::uint64_t b; (b = job.next.fetch_add(1)) < job.blocks;) {
