@@ -79,6 +79,17 @@ __global__ void global_overrun(int* out) { out[blockIdx.x * blockDim.x + threadI
 __global__ void shared_overrun(int* out) {
   out[threadIdx.x] = simt::dynamic_shared<int>()[threadIdx.x + 1] = 1;
 }
+__global__ void local_overrun(int* out) {
+  int values[4] = {1, 2, 3, 4};
+  volatile int i = static_cast<int>(threadIdx.x) / 15;
+  int* first = values;
+  out[threadIdx.x] = first[i];
+}
+// A lock that nobody frees.
+__global__ void livelock(int* out) {
+  while (atomicCAS(out, 1, 1) == 0) {
+  }
+}
 __global__ void static_shared_overrun(int* out) {
   auto& ring = simt::shared<Ring>();
   volatile int i = static_cast<int>(threadIdx.x) + 1;
@@ -106,6 +117,8 @@ static void run_fault(const char* name) {
                 {"ok_barriers", ok_barriers, 64},
                 {"global_overrun", global_overrun, 2},
                 {"shared_overrun", shared_overrun, 1},
+                {"local_overrun", local_overrun, 1},
+                {"livelock", livelock, 1},
                 {"static_shared_overrun", static_shared_overrun, 1}};
   for (const auto& fault : faults) {
     if (std::strcmp(name, fault.name) == 0) simt::launch({fault.blocks, 64, 256}, fault.kernel, buffer.get());

@@ -253,6 +253,15 @@ TEST(Reports, shared_memory_is_poisoned_until_it_is_written) {
   EXPECT_EQ(static_cast<std::uint32_t>(out.download()[0]), simt::poison);
 }
 
+__global__ void read_lane_outside(int* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(0xFFFF, 7, 20);
+}
+TEST(Reports, a_lane_outside_the_mask_gives_poison) {
+  const DeviceBuffer<int> out(16);
+  simt::launch({1, 32}, read_lane_outside, out.get());
+  EXPECT_EQ(static_cast<std::uint32_t>(out.download()[3]), simt::poison);
+}
+
 // ---- streams and memory
 
 TEST(Device, work_of_a_stream_is_done_after_a_wait) {
