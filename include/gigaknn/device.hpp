@@ -6,7 +6,8 @@
 
 namespace gigaknn {
 
-/// Names of the devices that this build can open, the default first: {"cpu"}.
+/// Names of the devices that this build can open, the default first: "cpu", then "emulated", a GPU that executes its kernels
+/// on the CPU and is there for tests, or "cuda:0" and its kind.
 std::vector<std::string> devices();
 
 /// The instruction set that device "cpu" uses here: "avx512vnni", "avx2" or "generic".

@@ -40,6 +40,7 @@ struct RunOptions {
   int threads = 0;                 ///< 0: what the affinity mask and the cgroup allow
   Progress* progress = nullptr;    ///< may be null; must outlive the call
   std::size_t memory_bytes = 0;    ///< budget for all that the call allocates; 0: what the host has free
+  std::size_t device_memory_bytes = 0;  ///< the same on each device other than the host; 0: what it has
 };
 
 }  // namespace gigaknn

@@ -51,10 +51,6 @@ int available_threads() {
 
 int threads_of(const RunOptions& run) { return run.threads > 0 ? run.threads : available_threads(); }
 
-void check_cancelled(const RunOptions& run) {
-  if (run.progress && run.progress->cancelled()) fail(Fault::cancelled, "cancelled");
-}
-
 void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body) {
   check_cancelled(run);

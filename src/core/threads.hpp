@@ -6,6 +6,8 @@
 
 #include <gigaknn/progress.hpp>
 
+#include "core/cancelled.hpp"
+
 namespace gigaknn {
 
 /// Threads that `run` asks for, at least 1.
@@ -16,8 +18,5 @@ int threads_of(const RunOptions& run);
 /// The first exception of a body ends the loop and is rethrown. Cancellation throws Error: cancelled.
 void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body);
-
-/// Throws Error: cancelled where `run` was cancelled.
-void check_cancelled(const RunOptions& run);
 
 }  // namespace gigaknn

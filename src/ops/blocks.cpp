@@ -53,14 +53,23 @@ void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float*
 BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
                          std::size_t result_bytes, const RunOptions& run)
     : ops_(ops), base_(base), metric_(metric), hints_(hints) {
-  const std::size_t budget = run.memory_bytes > 0 ? run.memory_bytes : std::numeric_limits<std::size_t>::max();
-  const auto needed = [&](std::int64_t rows) {
+  const auto bytes_or_any = [](std::size_t bytes) { return bytes > 0 ? bytes : std::numeric_limits<std::size_t>::max(); };
+  const std::size_t budget = bytes_or_any(run.memory_bytes);
+  const std::size_t device_budget = bytes_or_any(run.device_memory_bytes);
+  const auto hints_for = [&](std::int64_t rows) {
     PrepareHints asked = hints;
-    const bool in_blocks = rows < base.rows;
-    if (in_blocks) {
+    if (rows < base.rows) {
       asked.self = false;
       asked.batch = std::min(asked.batch, part_rows_of(hints.k));
     }
+    return asked;
+  };
+  const auto device_needed = [&](std::int64_t rows) {
+    return ops.device_bytes_needed(rows, base.cols, base.dtype, metric, hints_for(rows));
+  };
+  const auto needed = [&](std::int64_t rows) {
+    const PrepareHints asked = hints_for(rows);
+    const bool in_blocks = rows < base.rows;
     // A part, and each thread's copy of the list it merges into.
     const std::size_t list = list_bytes(1, hints.k);
     const std::size_t parts =
@@ -68,17 +77,23 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     return result_bytes + parts +
            ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };
+  const auto fits_budgets = [&](std::int64_t rows) {
+    return needed(rows) <= budget && device_needed(rows) <= device_budget;
+  };
   block_rows_ = std::min(base.rows, most_block_rows);
-  if (needed(block_rows_) > budget) {
+  if (!fits_budgets(block_rows_)) {
     const std::int64_t least = std::min(block_rows_, least_block_rows);
     require(needed(least) <= budget, Fault::out_of_memory, "a budget of ", budget,
             " bytes is too small: this search needs at least ", std::min(needed(least), needed(block_rows_)),
+            " bytes");
+    require(device_needed(least) <= device_budget, Fault::out_of_memory, "a device budget of ", device_budget,
+            " bytes is too small: this search needs at least ", std::min(device_needed(least), device_needed(block_rows_)),
             " bytes");
     std::int64_t fits = least;  // bisection: bytes_needed grows with the rows
     std::int64_t too_many = block_rows_;
     while (too_many - fits > 1) {
       const std::int64_t middle = fits + (too_many - fits) / 2;
-      (needed(middle) <= budget ? fits : too_many) = middle;
+      (fits_budgets(middle) ? fits : too_many) = middle;
     }
     const std::int64_t blocks = (base.rows + fits - 1) / fits;
     block_rows_ = (base.rows + blocks - 1) / blocks;

@@ -61,9 +61,9 @@ const std::vector<Subject>& subjects() {
   return list;
 }
 
-const std::vector<const Ops*>& instruction_sets() {
-  static const std::vector<const Ops*> list = [] {
-    std::vector<const Ops*> found;
+const Devices& instruction_sets() {
+  static const Devices list = [] {
+    Devices found;
     for (const char* name : {"cpu:avx512vnni", "cpu:avx2", "cpu:generic"}) {
       try {
         found.push_back(&ops_of(name));
@@ -144,30 +144,30 @@ GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c) 
   return lists;
 }
 
-void check_nearest_rows(const Case& c) {
+void check_nearest_rows(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, c.k);
-  for (const Ops* ops : instruction_sets()) {
+  for (const Ops* ops : devices) {
     EXPECT_TRUE(same_lists(search(*ops, problem, c), want))
         << "nearest_rows on " << ops->isa() << ": " << c;
   }
 }
 
-void check_self_nearest(const Case& c) {
+void check_self_nearest(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Neighbors want = reference::nearest_rows(problem.base, problem.base, c.metric, c.k, 0);
-  for (const Ops* ops : instruction_sets()) {
+  for (const Ops* ops : devices) {
     EXPECT_TRUE(same_lists(search_self(*ops, problem, c), want))
         << "self_nearest on " << ops->isa() << ": " << c;
   }
 }
 
-void check_first_self(const Case& c) {
+void check_first_self(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const std::int64_t first = c.n / 3;
   const MatrixRef part = problem.base.ref().slice(first, std::min(c.n, first + c.q));
   const Neighbors want = reference::nearest_rows(part, problem.base, c.metric, c.k, first);
-  for (const Ops* ops : instruction_sets()) {
+  for (const Ops* ops : devices) {
     const auto prepared = ops->prepare(problem.base, c.metric, c.hints, problem.run);
     GuardedLists lists(part.rows, c.k);
     ops->nearest_rows(*prepared, part, c.k, lists.out(), problem.run, first);
@@ -176,7 +176,7 @@ void check_first_self(const Case& c) {
   }
 }
 
-void check_within_radius(const Case& c) {
+void check_within_radius(const Case& c, const Devices& devices) {
   const Problem problem(c);
   // The exact value of some entry stands on the boundary; one float to either side decides it.
   const Neighbors some =
@@ -186,7 +186,7 @@ void check_within_radius(const Case& c) {
                              0.0f, -1.0f, infinity, -infinity}) {
     const RadiusNeighbors want =
         reference::within_radius(problem.queries, problem.base, c.metric, radius);
-    for (const Ops* ops : instruction_sets()) {
+    for (const Ops* ops : devices) {
       const auto prepared = ops->prepare(problem.base, c.metric, c.hints, problem.run);
       EXPECT_TRUE(
           same_lists(ops->within_radius(*prepared, problem.queries, radius, problem.run), want))
@@ -195,7 +195,7 @@ void check_within_radius(const Case& c) {
   }
 }
 
-void check_pair_distances(const Case& c) {
+void check_pair_distances(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const reference::Rows queries(problem.queries, c.metric);
   const reference::Rows base(problem.base, c.metric);
@@ -209,7 +209,7 @@ void check_pair_distances(const Case& c) {
     want.push_back(none ? reference::farthest(c.metric)
                         : reference::distance(queries, i, base, id, c.metric));
   }
-  for (const Ops* ops : instruction_sets()) {
+  for (const Ops* ops : devices) {
     std::vector<float> got(static_cast<std::size_t>(c.q), -77.0f);
     ops->pair_distances(problem.queries, problem.base, c.metric, ids.data(), got.data(),
                         problem.run);

@@ -1,7 +1,7 @@
 // Cases for the ops, and their comparison with the float64 reference: ids and distance bits alike.
 //
 //   Case (shape, kind of vectors, threads, hints) --Problem--> base, queries --reference--> expected lists
-//                                                                   \--each instruction set--> lists, compared
+//                                                                   \--each device--> lists, compared
 //
 // To add a metric or a dtype: one line in `subjects`. To add an awkward input: one Kind in test_vectors.hpp.
 #pragma once
@@ -27,8 +27,9 @@ struct Subject {
 /// Every metric with every dtype it has a meaning for.
 const std::vector<Subject>& subjects();
 
+using Devices = std::vector<const Ops*>;
 /// The instruction sets of the CPU device that this machine has; "cpu" itself where it names none.
-const std::vector<const Ops*>& instruction_sets();
+const Devices& instruction_sets();
 
 struct Case {
   Metric metric = Metric::l2;
@@ -109,11 +110,11 @@ testing::AssertionResult same_lists(const RadiusNeighbors& got, const RadiusNeig
 GuardedLists search(const Ops& ops, const Problem& problem, const Case& c);
 GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c);
 
-/// Each runs one op on the case on every instruction set and expects what the reference says.
-void check_nearest_rows(const Case& c);
-void check_self_nearest(const Case& c);
-void check_first_self(const Case& c);
-void check_within_radius(const Case& c);
-void check_pair_distances(const Case& c);
+/// Each runs one op on the case on every device and expects what the reference says.
+void check_nearest_rows(const Case& c, const Devices& devices = instruction_sets());
+void check_self_nearest(const Case& c, const Devices& devices = instruction_sets());
+void check_first_self(const Case& c, const Devices& devices = instruction_sets());
+void check_within_radius(const Case& c, const Devices& devices = instruction_sets());
+void check_pair_distances(const Case& c, const Devices& devices = instruction_sets());
 
 }  // namespace gigaknn::test

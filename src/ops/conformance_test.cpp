@@ -18,12 +18,12 @@ class Conformance : public testing::TestWithParam<Subject> {
  protected:
   /// Runs `check` on `count` cases of this subject.
   void sweep(std::int64_t count, double most_work, bool self,
-             const std::function<void(const Case&)>& check) {
+             const std::function<void(const Case&, const Devices&)>& check) {
     CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 +
                     static_cast<std::uint64_t>(GetParam().dtype) +
                     static_cast<std::uint64_t>(count));
     for (std::int64_t index = 0; index < count; ++index)
-      check(maker.make(GetParam(), index, most_work, self));
+      check(maker.make(GetParam(), index, most_work, self), instruction_sets());
   }
 };
 INSTANTIATE_TEST_SUITE_P(Every, Conformance, testing::ValuesIn(subjects()), subject_name);

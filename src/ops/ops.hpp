@@ -64,8 +64,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  virtual std::string name() const = 0;  ///< "cpu"
-  virtual std::string isa() const = 0;   ///< "avx512vnni", "avx2", "generic"
+  virtual std::string name() const = 0;  ///< "cpu", "emulated", "cuda:0"
+  virtual std::string isa() const = 0;   ///< "avx512vnni", "avx2", "generic"; or the GPU's name
 
   /// Prepares `base` [n, d], 1 <= n < 2^32 - 1, for searches by `metric`.
   /// Rows with NaN or infinity, and zero rows under cosine, are farthest from everything.
@@ -77,6 +77,10 @@ class Ops {
   /// [n, d] `dtype` rows, results not counted.
   virtual std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                    const PrepareHints& hints, int threads) const = 0;
+  /// The same of the device's own memory; 0 where that is the host's.
+  virtual std::size_t device_bytes_needed(std::int64_t, std::int64_t, DType, Metric, const PrepareHints&) const {
+    return 0;
+  }
 
   /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
   /// of the base and does not count as its own neighbour.

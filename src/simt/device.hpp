@@ -3,11 +3,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace gigaknn::simt {
+
+std::string device_kind();  ///< "emulated" or "cuda:0"
+std::string device_name();  ///< for people: what it is
+int multiprocessors();
+
+/// How often each kernel was launched since the process began, by name.
+std::map<std::string, std::int64_t> launches();
+void count_launch(const char* kernel);
 
 struct Stream;  ///< null: the default stream
 struct Event;
@@ -33,9 +44,24 @@ MemoryUse memory_use();
 
 void* allocate(std::size_t bytes, Stream* stream);
 void release(void* memory, Stream* stream);
-/// In any direction.
+/// In any direction. Host memory must live until the stream is synchronized.
 void copy(void* to, const void* from, std::size_t bytes, Stream* stream);
+/// Copies `rows` rows of `row_bytes` bytes that lie `to_pitch` and `from_pitch` bytes apart.
+void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
+               std::size_t rows, Stream* stream);
 void fill(void* to, int byte, std::size_t bytes, Stream* stream);
+
+/// A stream of its own for as long as this lives. Its end waits for what was enqueued.
+class OwnStream {
+ public:
+  OwnStream() : stream_(create_stream()) {}
+  OwnStream(const OwnStream&) = delete;
+  ~OwnStream() { destroy_stream(stream_); }
+  operator Stream*() const { return stream_; }
+
+ private:
+  Stream* stream_;
+};
 
 /// Memory of the device for n values of T.
 template <class T>

@@ -118,6 +118,10 @@ void post(Stream* to, std::function<void()> work) {
 
 }  // namespace
 
+std::string device_kind() { return "emulated"; }
+std::string device_name() { return "emulated GPU"; }
+int multiprocessors() { return 2; }
+
 Stream* create_stream() { return new Stream; }
 void destroy_stream(Stream* stream) {
   drain(*stream, ~std::uint64_t{0});
@@ -148,6 +152,14 @@ void release(void* p, Stream* stream) {
 void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
   post(stream, [=] {
     if (bytes > 0) std::memcpy(to, from, bytes);
+  });
+}
+void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
+               std::size_t rows, Stream* stream) {
+  post(stream, [=] {
+    for (std::size_t i = 0; i < rows; ++i) {
+      std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch, row_bytes);
+    }
   });
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {

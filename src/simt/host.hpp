@@ -14,7 +14,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/half.hpp"
 #include "core/require.hpp"
+#include "simt/device.hpp"
 
 #define GIGAKNN_UNROLL
 #define __global__
@@ -35,7 +37,6 @@ struct dim3 {
 
 namespace gigaknn::simt {
 
-struct Stream;
 using Site = std::source_location;  // where in the kernel an operation was called
 
 inline constexpr int warp_lanes = 32;
@@ -47,7 +48,7 @@ struct AsyncCopy {
   const void* from;
   unsigned group;
 };
-inline constexpr unsigned most_copies = 32;  // under way in one thread
+inline constexpr unsigned most_copies = 96;  // under way in one thread
 
 /// What device code sees of the thread it runs as.
 struct Thread {
@@ -97,6 +98,7 @@ struct Launch {
   dim3 block;
   std::size_t shared = 0;  ///< bytes of dynamic shared memory
   Stream* stream = nullptr;
+  const char* name = "kernel";  ///< by which launches are counted (device.hpp)
   Site site = Site::current();
 };
 /// Runs body(argument) as every thread of the grid. Throws Error: device.
@@ -117,6 +119,7 @@ void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... argu
     if constexpr (std::is_pointer_v<std::decay_t<decltype(argument)>>) require_device_pointer(argument, at.site);
   };
   (check(arguments), ...);
+  count_launch(at.name);
   const auto run = [](void* p) {
     const std::unique_ptr<Call> call(static_cast<Call*>(p));
     const auto body = [](const void* c) {
@@ -160,10 +163,12 @@ T shfl_up(const T& value, int delta, Site site = Site::current()) {
   return exchange<T>(WarpOp::shfl_up, ~0u, value, delta, warp_lanes, site);
 }
 
+using gigaknn::float_of_half;
+
 /// cp.async. Hardware copies at any time before the wait returns; here the target is poisoned at once and filled in the
 /// wait, so that reading too early shows, and so does overwriting what others still read.
 inline void copy_async(void* to, const void* from) {
-  if (self->copy_count == most_copies) fail_kernel("copy_async: more than 32 copies under way in a thread");
+  if (self->copy_count == most_copies) fail_kernel("copy_async: more than 96 copies under way in a thread");
   self->copies[self->copy_count++] = {to, from, self->copy_group};
   constexpr std::uint32_t sixteen_bytes[] = {poison, poison, poison, poison};
   std::memcpy(to, sixteen_bytes, 16);

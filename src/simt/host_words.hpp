@@ -139,6 +139,23 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+// These are never contracted, neither by nvcc nor (-ffp-contract=off) here.
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double x) { return std::sqrt(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
+inline float __double2float_rd(double x) {
+  const float nearest = static_cast<float>(x);
+  return nearest > x ? std::nextafter(nearest, -INFINITY) : nearest;
+}
+inline float __double2float_ru(double x) {
+  const float nearest = static_cast<float>(x);
+  return nearest < x ? std::nextafter(nearest, INFINITY) : nearest;
+}
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 template <class T>
 T __ldg(const T* p) {
   return *p;

@@ -5,6 +5,7 @@
 //   simt::dynamic_shared<T>()  the launch's dynamic shared memory          instead of extern __shared__
 //   simt::shfl(x, lane) ...    shuffles of any trivially copyable type     one exchange, not one a word
 //   simt::copy_async ...       cp.async of 16 bytes
+//   simt::float_of_half(bits)  IEEE half to float
 //   simt::atomic_ref<T>        std::atomic_ref at device scope
 //   GIGAKNN_UNROLL             #pragma unroll
 //   simt::launch({grid, block, shared, stream}, kernel, arguments...)      instead of <<<...>>>
@@ -23,12 +24,11 @@
 #include <cuda_fp16.h>
 
 #include "core/require.hpp"
+#include "simt/device.hpp"
 
 #define GIGAKNN_UNROLL _Pragma("unroll")
 
 namespace gigaknn::simt {
-
-struct Stream;  // a cudaStream_t in disguise
 
 template <class T>
 __device__ __forceinline__ T& shared() {
@@ -76,6 +76,8 @@ __device__ __forceinline__ T shfl_up(const T& value, int delta) {
   return exchange_words(value, [=](unsigned word) { return __shfl_up_sync(~0u, word, delta); });
 }
 
+__device__ __forceinline__ float float_of_half(std::uint16_t half) { return __half2float(__ushort_as_half(half)); }
+
 /// Begins to copy 16 aligned bytes from global to shared memory.
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
@@ -94,10 +96,12 @@ struct Launch {
   dim3 block;
   std::size_t shared = 0;  ///< bytes of dynamic shared memory
   Stream* stream = nullptr;
+  const char* name = "kernel";  ///< by which launches are counted (device.hpp)
 };
 
 template <class... Parameters, class... Arguments>
 void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  count_launch(at.name);
   if (at.shared > 48 << 10) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
   }

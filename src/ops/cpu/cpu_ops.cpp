@@ -1,6 +1,5 @@
 #include "ops/cpu/cpu_ops.hpp"
 
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 
@@ -8,6 +7,7 @@
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/cpu/cpu_rows.hpp"
+#include "ops/requests.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -26,11 +26,7 @@ class CpuOps : public Ops {
 
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
                                         const RunOptions& run) const override {
-    require(base.rows >= 1 && base.cols >= 1, Fault::invalid_argument, "a base of ", base.rows, " x ",
-            base.cols, " has nothing to search");
-    require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a base of ", base.rows,
-            " rows must be searched in blocks of fewer than 4294967295");
-    require_metric(base, metric);
+    require_base(base, metric);
     const std::size_t needed = bytes_needed(base.rows, base.cols, base.dtype, metric, hints, threads_of(run));
     require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ",
             run.memory_bytes, " bytes is too small: preparing ", base.rows, " rows needs ", needed);
@@ -50,30 +46,26 @@ class CpuOps : public Ops {
 
   void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out,
                     const RunOptions& run) const override {
-    require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+    require_k(k);
     static_cast<const CpuRows&>(prepared).self_nearest(k, out, run);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,
                                 const RunOptions& run) const override {
     require_queries(prepared, queries, 1);
-    require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
+    require_radius(radius);
     return static_cast<const CpuRows&>(prepared).within(queries, radius, run);
   }
 
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
                       const RunOptions& run) const override {
-    require(queries.cols == base.cols && queries.dtype == base.dtype, Fault::invalid_argument,
-            "queries are ", queries.cols, " x ", name_of(queries.dtype), ", the base ", base.cols, " x ",
-            name_of(base.dtype));
-    require_metric(base, metric);
+    require_pairs(queries, base, metric);
     const PairDistance pair = pair_for(base, metric);
     parallel_for(run, queries.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<float> x(static_cast<std::size_t>(base.cols)), y(x);
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t id = value_of(ids[i]);
-        require(id >= -1 && id < base.rows, Fault::invalid_argument, "id ", id, " must be in [-1, ",
-                base.rows - 1, "]");
+        require_pair_id(id, base.rows);
         const float key = id < 0 ? std::numeric_limits<float>::infinity()
                                  : pair.key_of_rows(queries.row_bytes(i), base.row_bytes(id), x.data(), y.data());
         out[i] = value_of_key(metric, key);
@@ -84,17 +76,6 @@ class CpuOps : public Ops {
  private:
   PairDistance pair_for(MatrixRef base, Metric metric) const {
     return PairDistance(*kernels_, metric, base.dtype, base.cols);
-  }
-  static void require_metric(MatrixRef base, Metric metric) {
-    require(on_bits(metric) ? base.dtype == DType::u8 : base.dtype <= DType::i8, Fault::unsupported, "metric ",
-            name_of(metric), " takes ", on_bits(metric) ? "u8 rows of packed bits" : "f32, f16, u8 or i8 rows",
-            ", got ", name_of(base.dtype));
-  }
-  static void require_queries(const PreparedRows& base, MatrixRef queries, std::int64_t k) {
-    require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-    require(queries.cols == base.cols() && queries.dtype == base.dtype(), Fault::invalid_argument,
-            "queries are ", queries.cols, " x ", name_of(queries.dtype), ", the base ", base.cols(), " x ",
-            name_of(base.dtype()));
   }
 
   const char* isa_name_;

@@ -32,6 +32,14 @@ const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
   return form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
 }
 
+std::vector<LocalRow> far_rows_of(const RowFacts& facts) {
+  std::vector<LocalRow> rows;
+  for (std::size_t i = 0; i < facts.far.size() && facts.far_count > 0; ++i) {
+    if (facts.far[i]) rows.push_back(static_cast<LocalRow>(i));
+  }
+  return rows;
+}
+
 // How queries are dealt out: blocks of queries times slices of the base.
 struct Deal {
   std::int64_t queries;
@@ -54,10 +62,8 @@ struct Deal {
 
 CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes,
                  const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
-    : base_(base), pair_(pair), facts_(pair.facts_of(base, run)) {
-  for (std::int64_t i = 0; i < base.rows && facts_.far_count > 0; ++i) {
-    if (facts_.far[at(i)]) far_rows_.push_back(static_cast<LocalRow>(i));
-  }
+    : base_(base), pair_(pair), facts_(pair.facts_of(base, run)),
+      writer_(pair.metric(), base.rows, far_rows_of(facts_)) {
   const CodeKernels* kernels = kernels_for(pair.metric(), codes);
   if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
     if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {
@@ -88,34 +94,6 @@ std::size_t CpuRows::bytes() const {
 
 std::string CpuRows::description() const {
   return filter_ ? filter_->description() : exhaustive_->description();
-}
-
-void CpuRows::write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
-                         std::int64_t row, NeighborsOut out) const {
-  RowId* ids = out.ids + row * out.k;
-  float* distances = out.distances + row * out.k;
-  if (far) {
-    // Farthest from everything: all values equal, so the order is the ids'.
-    std::int64_t id = 0;
-    for (std::int64_t j = 0; j < out.k; ++j, ++id) {
-      if (id == self) ++id;
-      ids[j] = id < base_.rows ? RowId{id} : no_row;
-      distances[j] = value_of_key(pair_.metric(), infinity);
-    }
-    return;
-  }
-  std::vector<PackedNeighbor> merged;
-  if (!far_rows_.empty() && (count < out.k || key_of(list[count - 1]) == infinity)) {
-    merged.assign(list, list + count);
-    for (LocalRow far_row : far_rows_) merged.push_back(pack_neighbor(infinity, far_row));
-    std::sort(merged.begin(), merged.end());
-    list = merged.data();
-    count = std::min<std::int64_t>(out.k, static_cast<std::int64_t>(merged.size()));
-  }
-  for (std::int64_t j = 0; j < out.k; ++j) {
-    ids[j] = j < count ? RowId{row_of(list[j])} : no_row;
-    distances[j] = value_of_key(pair_.metric(), j < count ? key_of(list[j]) : infinity);
-  }
 }
 
 // Threads that so many queries repay.
@@ -166,7 +144,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
       for (std::int64_t i = begin; i < end; ++i) {
         std::int64_t count = 0;
         const PackedNeighbor* list = lists.finish(i - begin, count);
-        write_list(list, count, facts.far[at(i)], self_of(i), i, out);
+        writer_.write(list, count, facts.far[at(i)], self_of(i), i, out);
       }
     });
     return;
@@ -208,7 +186,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
         both.resize(std::min(both.size(), at(kept)));
         merged.swap(both);
       }
-      write_list(merged.data(), static_cast<std::int64_t>(merged.size()), facts.far[at(i)], self_of(i), i, out);
+      writer_.write(merged.data(), static_cast<std::int64_t>(merged.size()), facts.far[at(i)], self_of(i), i, out);
     }
   });
 }
@@ -222,10 +200,10 @@ void CpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
     for (std::int64_t p = begin; p < end; ++p) {
       std::int64_t count = 0;
       const PackedNeighbor* list = lists.finish(p, count);
-      write_list(list, count, false, order[at(p)], order[at(p)], out);
+      writer_.write(list, count, false, order[at(p)], order[at(p)], out);
     }
   });
-  for (LocalRow row : far_rows_) write_list(nullptr, 0, true, row, row, out);
+  for (LocalRow row : writer_.far_rows()) writer_.write(nullptr, 0, true, row, row, out);
 }
 
 RadiusNeighbors CpuRows::within(MatrixRef queries, float radius, const RunOptions& run) const {

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/code_filter.hpp"
 #include "ops/cpu/exhaustive.hpp"
+#include "ops/list_writer.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn::cpu {
@@ -34,13 +35,11 @@ class CpuRows : public PreparedRows {
 
  private:
   int useful_threads(std::int64_t queries, const RunOptions& run) const;
-  void write_list(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
-                  std::int64_t row, NeighborsOut out) const;
 
   MatrixRef base_;
   PairDistance pair_;
   RowFacts facts_;
-  std::vector<LocalRow> far_rows_;
+  ListWriter writer_;
   std::unique_ptr<CodeFilter> filter_;      // one of the two
   std::unique_ptr<Exhaustive> exhaustive_;
 };

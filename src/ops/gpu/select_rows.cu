@@ -15,14 +15,6 @@ constexpr std::int64_t most_blocks = 1 << 16;  // then a warp takes several rows
 template <int K>
 inline constexpr int blocks_an_sm = K <= 128 ? 8 : K <= 256 ? 7 : K <= 512 ? 5 : K <= 1024 ? 3 : 0;
 
-/// As core/neighbor.hpp's pack_neighbor, in device code.
-__device__ __forceinline__ PackedNeighbor pack(float value, std::uint32_t id) {
-  std::uint32_t bits = __float_as_uint(value + 0.0f);  // -0 becomes +0
-  bits = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  if (value != value) bits = 0xFFFFFFFEu;
-  return PackedNeighbor{bits} << 32 | id;
-}
-
 template <int K>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm<K>)
     warp_select_rows(const float* __restrict__ values, const std::int32_t* __restrict__ lengths, std::int64_t rows,
@@ -54,7 +46,7 @@ void select_rows(const float* values, const std::int32_t* lengths, std::int64_t 
   if (rows == 0) return;
   const std::int64_t blocks = (rows + block_threads / 32 - 1) / (block_threads / 32);
   const auto run = [&](auto kernel) {
-    simt::launch({static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks), block_threads, 0, stream}, kernel,
+    simt::launch({static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks), block_threads, 0, stream, "warp_select_rows"}, kernel,
                  values, lengths, rows, static_cast<int>(columns), stride, k, out);
   };
   if (k <= 32) return run(warp_select_rows<32>);

@@ -16,11 +16,10 @@
 #include <cstdint>
 
 #include "core/neighbor.hpp"
+#include "ops/gpu/warp.cuh"
 #include "simt/simt.cuh"
 
 namespace gigaknn::gpu {
-
-__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x & 31); }
 
 __device__ __forceinline__ void order(PackedNeighbor& a, PackedNeighbor& b) {
   const PackedNeighbor x = a;

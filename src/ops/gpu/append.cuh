@@ -1,0 +1,20 @@
+// What every scan does with a pair that its query's limit does not exclude.
+#pragma once
+
+#include "ops/gpu/survivors.hpp"
+#include "simt/simt.cuh"
+
+namespace gigaknn::gpu {
+
+/// Whether `row` is the query itself, and so no neighbour of it (SettleJob::first_self).
+__device__ __forceinline__ bool is_self(std::int64_t first_self, std::int64_t query, LocalRow row) {
+  return first_self >= 0 && first_self + query == row;
+}
+
+/// Appends to the query's survivors; what finds no room is counted alone.
+__device__ __forceinline__ void append(const Survivors& lists, std::int64_t query, PackedNeighbor found) {
+  const std::uint32_t slot = atomicAdd(&lists.counts[query], 1u);
+  if (slot < lists.capacity) lists.keys[query * lists.pitch + lists.k + slot] = found;
+}
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,109 @@
+// Selection by one block for any k: the k smallest of keys that lie in device memory, found by their digits (radix
+// selection; Alabi et al.: Fast k-selection algorithms for graphics processing units, 2012), and a sort of any length.
+//
+// Keys are packed neighbours: no two are equal but `no_neighbor`, so the k-th smallest is one certain key and what is below
+// it one certain set, in whatever order the threads come. All threads of the block call every function together.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "ops/gpu/warp.cuh"
+
+namespace gigaknn::gpu {
+
+/// Shared memory that selection by digits needs.
+struct DigitCounts {
+  unsigned bins[256];
+  unsigned digit;   // of the k-th smallest
+  unsigned before;  // keys of smaller digits
+};
+
+/// The k-th smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1).
+template <class Key>
+__device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
+  PackedNeighbor known = 0;  // the leading digits of the k-th
+  PackedNeighbor mask = 0;   // which of its bits are known
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    for (unsigned i = threadIdx.x; i < 256; i += blockDim.x) counts.bins[i] = 0;
+    __syncthreads();
+    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+      const PackedNeighbor at = key(i);
+      if ((at & mask) == known) atomicAdd(&counts.bins[at >> shift & 255], 1u);
+    }
+    __syncthreads();
+    if (warp_id() == 0) {
+      // Lane j has the bins 8j ... 8j + 7.
+      unsigned own = 0;
+      for (int i = 0; i < 8; ++i) own += counts.bins[lane_id() * 8 + i];
+      unsigned through = own;  // keys in the bins of this lane and of those before
+      GIGAKNN_UNROLL for (int step = 1; step < 32; step *= 2) {
+        const unsigned other = simt::shfl_up(through, step);
+        if (lane_id() >= step) through += other;
+      }
+      if (through >= k && through - own < k) {
+        unsigned before = through - own;
+        int digit = lane_id() * 8;
+        while (before + counts.bins[digit] < k) before += counts.bins[digit++];
+        counts.digit = static_cast<unsigned>(digit);
+        counts.before = before;
+      }
+    }
+    __syncthreads();
+    known |= PackedNeighbor{counts.digit} << shift;
+    mask |= PackedNeighbor{255} << shift;
+    k -= counts.before;
+    __syncthreads();
+  }
+  return known;
+}
+
+/// Moves the k smallest of keys [count] to the front, in no order; `kept` is shared. Returns the largest of them.
+__device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::int64_t count, std::int64_t k,
+                                                     DigitCounts& counts, unsigned& kept) {
+  const PackedNeighbor kth = block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, counts);
+  if (threadIdx.x == 0) kept = 0;
+  // In place: a round reads as many keys as there are threads, then writes to places that were read before.
+  for (std::int64_t first = 0; first < count; first += blockDim.x) {
+    const std::int64_t at = first + threadIdx.x;
+    const PackedNeighbor key = at < count ? keys[at] : no_neighbor;
+    __syncthreads();
+    if (key < kth) keys[atomicAdd(&kept, 1u)] = key;
+  }
+  __syncthreads();
+  // The k-th itself; or empty places, if there were fewer than k neighbours.
+  for (std::int64_t i = std::int64_t{kept} + threadIdx.x; i < k; i += blockDim.x) keys[i] = kth;
+  __syncthreads();
+  return kth;
+}
+
+/// Sorts keys [count] by a bitonic network whose every exchange puts the smaller key first, so that a count which is no
+/// power of two needs no padding: places beyond it would hold the largest keys, and never move.
+__device__ inline void block_sort(PackedNeighbor* keys, std::int64_t count) {
+  const auto order = [=](std::int64_t low, std::int64_t high) {
+    if (high >= count) return;
+    const PackedNeighbor a = keys[low];
+    const PackedNeighbor b = keys[high];
+    if (b < a) {
+      keys[low] = b;
+      keys[high] = a;
+    }
+  };
+  for (std::int64_t run = 1; run < count; run *= 2) {  // sorted so far, which are merged by two
+    for (std::int64_t i = threadIdx.x; i < (count + 1) / 2 + run; i += blockDim.x) {
+      const std::int64_t pair = i / run;
+      const std::int64_t at = i % run;
+      order(pair * 2 * run + at, pair * 2 * run + 2 * run - 1 - at);
+    }
+    __syncthreads();
+    for (std::int64_t step = run / 2; step > 0; step /= 2) {
+      for (std::int64_t i = threadIdx.x; i < (count + 1) / 2 + step; i += blockDim.x) {
+        const std::int64_t low = i / step * 2 * step + i % step;
+        order(low, low + step);
+      }
+      __syncthreads();
+    }
+  }
+}
+
+}  // namespace gigaknn::gpu

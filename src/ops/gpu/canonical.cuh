@@ -1,0 +1,92 @@
+// The canonical distance (ops/canonical.hpp) of one pair of rows by one warp: lane j is accumulator j, and the butterfly of
+// shuffles is the tree 16, 8, 4, 2, 1, so that every lane ends with the sum. float64, nothing contracted.
+#pragma once
+
+#include "core/neighbor.hpp"
+#include "ops/gpu/device_rows.hpp"
+#include "ops/gpu/warp.cuh"
+#include "simt/simt.cuh"
+
+namespace gigaknn::gpu {
+
+template <DType dtype>
+__device__ __forceinline__ double element(const std::byte* row, int i) {
+  if constexpr (dtype == DType::f32) return reinterpret_cast<const float*>(row)[i];
+  if constexpr (dtype == DType::f16) return simt::float_of_half(reinterpret_cast<const std::uint16_t*>(row)[i]);
+  if constexpr (dtype == DType::u8) return reinterpret_cast<const std::uint8_t*>(row)[i];
+  if constexpr (dtype == DType::i8) return reinterpret_cast<const std::int8_t*>(row)[i];
+}
+
+template <class Term>
+__device__ __forceinline__ double canonical_sum(int count, Term term) {
+  double sum = 0;
+  for (int i = lane_id(); i < count; i += 32) sum = __dadd_rn(sum, term(i));
+  GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) sum = __dadd_rn(sum, simt::shfl_xor(sum, step));
+  return sum;
+}
+
+/// What follows the sum, for metrics that are functions of <x,y> and the norms; exact where these are integers.
+__device__ __forceinline__ float cosine_value(double dot, double x_squared, double y_squared) {
+  return __double2float_rn(__dsub_rn(1.0, __ddiv_rn(dot, __dsqrt_rn(__dmul_rn(x_squared, y_squared)))));
+}
+
+/// The key (smaller is nearer) of rows that are not far. All 32 lanes call it and get it.
+template <DType dtype>
+__device__ float canonical_key(Metric metric, const std::byte* x, const std::byte* y, int cols, double x_squared,
+                               double y_squared) {
+  const auto at_x = [=](int i) { return element<dtype>(x, i); };
+  const auto at_y = [=](int i) { return element<dtype>(y, i); };
+  const auto difference = [=](int i) { return __dsub_rn(at_x(i), at_y(i)); };
+  const auto square = [](double value) { return __dmul_rn(value, value); };
+  const auto dot = [=] { return canonical_sum(cols, [=](int i) { return __dmul_rn(at_x(i), at_y(i)); }); };
+  const auto bits = [=](auto join) {
+    return canonical_sum(cols, [=](int i) {
+      return double(__popc(join(static_cast<unsigned>(at_x(i)), static_cast<unsigned>(at_y(i)))));
+    });
+  };
+  switch (metric) {
+    case Metric::l2:
+    case Metric::euclidean: {
+      const double sum = canonical_sum(cols, [=](int i) { return square(difference(i)); });
+      return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
+    }
+    case Metric::inner_product: return -__double2float_rn(dot());
+    case Metric::cosine: return cosine_value(dot(), x_squared, y_squared);
+    case Metric::l1: return __double2float_rn(canonical_sum(cols, [=](int i) { return fabs(difference(i)); }));
+    case Metric::linf: {
+      double most = 0;
+      for (int i = lane_id(); i < cols; i += 32) most = fmax(most, fabs(difference(i)));
+      GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) most = fmax(most, simt::shfl_xor(most, step));
+      return __double2float_rn(most);
+    }
+    case Metric::chi2:
+      return __double2float_rn(canonical_sum(cols, [=](int i) {
+        const double total = __dadd_rn(at_x(i), at_y(i));
+        return total == 0 ? 0.0 : __ddiv_rn(square(difference(i)), total);
+      }));
+    case Metric::hellinger: {
+      const double sum =
+          canonical_sum(cols, [=](int i) { return square(__dsub_rn(__dsqrt_rn(at_x(i)), __dsqrt_rn(at_y(i)))); });
+      return __double2float_rn(__ddiv_rn(__dsqrt_rn(sum), __dsqrt_rn(2.0)));
+    }
+    case Metric::hamming: return __double2float_rn(bits([](unsigned a, unsigned b) { return a ^ b; }));
+    case Metric::jaccard: {
+      const double both = bits([](unsigned a, unsigned b) { return a & b; });
+      const double either = bits([](unsigned a, unsigned b) { return a | b; });
+      return __double2float_rn(either == 0 ? 0.0 : __dsub_rn(1.0, __ddiv_rn(both, either)));
+    }
+  }
+  return 0;
+}
+
+/// The packed neighbour that row `row` of `base` is to row `query` of `queries`; `no_neighbor` where one of them is far.
+template <DType dtype>
+__device__ __forceinline__ PackedNeighbor canonical_neighbor(Metric metric, const RowsView& queries, std::int64_t query,
+                                                             const RowsView& base, LocalRow row) {
+  if ((queries.far[query] | base.far[row]) & far_row) return no_neighbor;
+  const float key = canonical_key<dtype>(metric, queries.data + query * queries.pitch, base.data + row * base.pitch,
+                                         base.cols, queries.squared_norms[query], base.squared_norms[row]);
+  return pack(key, row);
+}
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,76 @@
+// A warp a row.
+#include "ops/gpu/device_rows.hpp"
+
+#include "ops/gpu/canonical.cuh"
+#include "ops/gpu/for_dtype.hpp"
+
+namespace gigaknn::gpu {
+namespace {
+
+constexpr int block_threads = 128;
+
+std::int64_t pitch_of(std::int64_t cols, DType dtype) {
+  return (cols * static_cast<std::int64_t>(size_of(dtype)) + 15) / 16 * 16;
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads)
+    find_facts_kernel(RowsView rows, Metric metric, double* squared_norms, std::uint8_t* far) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  for (std::int64_t row = std::int64_t{blockIdx.x} * block_warps() + warp_id(); row < rows.rows; row += step) {
+    const std::byte* x = rows.data + row * rows.pitch;
+    bool finite = true;
+    bool negative = false;
+    for (int i = lane_id(); i < rows.cols; i += 32) {
+      const double value = element<dtype>(x, i);
+      finite = finite && fabs(value) <= 3.5e38;
+      negative = negative || value < 0;
+    }
+    const double squared = canonical_sum(rows.cols, [=](int i) {
+      const double value = element<dtype>(x, i);
+      return __dmul_rn(value, value);
+    });
+    const bool is_far = !__all_sync(~0u, finite) || (metric == Metric::cosine && squared == 0);
+    const bool is_negative = __any_sync(~0u, negative) && (metric == Metric::chi2 || metric == Metric::hellinger);
+    if (lane_id() == 0) {
+      squared_norms[row] = squared;
+      far[row] = static_cast<std::uint8_t>((is_far ? far_row : 0) | (is_negative ? negative_row : 0));
+    }
+  }
+}
+
+}  // namespace
+
+DeviceRows::DeviceRows(MatrixRef rows, simt::Stream* stream)
+    : rows_(rows.rows), cols_(rows.cols), dtype_(rows.dtype),
+      data_(static_cast<std::size_t>(rows.rows * pitch_of(rows.cols, rows.dtype)), stream),
+      squared_norms_(static_cast<std::size_t>(rows.rows), stream), far_(static_cast<std::size_t>(rows.rows), stream) {
+  const auto pitch = static_cast<std::size_t>(pitch_of(cols_, dtype_));
+  const std::size_t row_bytes = static_cast<std::size_t>(cols_) * size_of(dtype_);
+  if (row_bytes < pitch) simt::fill(data_.get(), 0, data_.size(), stream);
+  simt::copy_rows(data_.get(), pitch, rows.data, static_cast<std::size_t>(rows.stride_bytes), row_bytes,
+                  static_cast<std::size_t>(rows_), stream);
+}
+
+RowsView DeviceRows::view() const {
+  return {data_.get(), rows_, pitch_of(cols_, dtype_), static_cast<std::int32_t>(cols_), dtype_, squared_norms_.get(),
+          far_.get()};
+}
+
+std::size_t DeviceRows::bytes() const { return bytes_of(rows_, cols_, dtype_); }
+
+std::size_t DeviceRows::bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return static_cast<std::size_t>(rows) * (static_cast<std::size_t>(pitch_of(cols, dtype)) + sizeof(double) + 1);
+}
+
+void find_facts(DeviceRows& rows, Metric metric, simt::Stream* stream) {
+  if (rows.rows_ == 0) return;
+  const std::int64_t blocks = (rows.rows_ + 3) / 4;
+  for_dtype(rows.dtype_, [&]<DType dtype>() {
+    simt::launch({static_cast<unsigned>(blocks < 65536 ? blocks : 65536), block_threads, 0, stream, "find_facts"},
+                 find_facts_kernel<dtype>, rows.view(), metric, rows.squared_norms_.get(),
+                 rows.far_.get());
+  });
+}
+
+}  // namespace gigaknn::gpu

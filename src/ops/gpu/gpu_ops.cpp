@@ -1,0 +1,102 @@
+#include "ops/gpu/gpu_ops.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "ops/canonical.hpp"
+#include "ops/gpu/gpu_rows.hpp"
+#include "ops/gpu/pair_keys.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn::gpu {
+namespace {
+
+class GpuOps : public Ops {
+ public:
+  explicit GpuOps(std::string name) : name_(std::move(name)) {}
+
+  std::string name() const override { return name_; }
+  std::string isa() const override { return simt::device_name(); }
+
+  std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
+                                        const RunOptions& run) const override {
+    require_base(base, metric);
+    const std::size_t needed = device_bytes_needed(base.rows, base.cols, base.dtype, metric, hints);
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
+            "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows, " rows need ", needed);
+    return std::make_unique<GpuRows>(base, metric, hints, run);
+  }
+
+  std::size_t bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints& hints, int) const override {
+    return GpuRows::host_bytes_needed(n, hints);
+  }
+  std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                  const PrepareHints& hints) const override {
+    return GpuRows::device_bytes_needed(n, d, dtype, metric, hints);
+  }
+
+  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
+                    const RunOptions& run, std::int64_t first_self) const override {
+    require_queries(prepared, queries, k);
+    static_cast<const GpuRows&>(prepared).nearest(queries, k, out, first_self, run);
+  }
+
+  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_k(k);
+    static_cast<const GpuRows&>(prepared).self_nearest(k, out, run);
+  }
+
+  RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,
+                                const RunOptions& run) const override {
+    require_queries(prepared, queries, 1);
+    require_radius(radius);
+    return static_cast<const GpuRows&>(prepared).within(queries, radius, run);
+  }
+
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+                      const RunOptions& run) const override {
+    require_pairs(queries, base, metric);
+    constexpr std::int64_t batch = 1 << 16;
+    for (std::int64_t first = 0; first < queries.rows; first += batch) {
+      check_cancelled(run);
+      const std::int64_t count = std::min(batch, queries.rows - first);
+      // The rows asked for, gathered on the host: no more of the base than that has to travel.
+      Matrix gathered(count, base.cols, base.dtype);
+      const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t id = value_of(ids[first + i]);
+        require_pair_id(id, base.rows);
+        std::memcpy(gathered.row<std::byte>(i), base.row_bytes(std::max<std::int64_t>(id, 0)), row_bytes);
+      }
+      const simt::OwnStream stream;
+      DeviceRows a(queries.slice(first, first + count), stream);
+      DeviceRows b(gathered, stream);
+      find_facts(a, metric, stream);
+      find_facts(b, metric, stream);
+      const simt::DeviceBuffer<float> keys(static_cast<std::size_t>(count), stream);
+      pair_keys(a.view(), b.view(), metric, keys.get(), stream);
+      const std::vector<float> found = keys.download();
+      for (std::int64_t i = 0; i < count; ++i) {
+        const bool none = value_of(ids[first + i]) < 0;
+        out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity() : found[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+
+ private:
+  std::string name_;
+};
+
+}  // namespace
+
+const Ops* find_ops(const std::string& name) {
+  static const GpuOps ops(simt::device_kind());
+  return name == ops.name() ? &ops : nullptr;
+}
+
+std::vector<std::string> names() { return {simt::device_kind()}; }
+
+}  // namespace gigaknn::gpu

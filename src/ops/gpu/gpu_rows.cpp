@@ -1,0 +1,323 @@
+#include "ops/gpu/gpu_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "ops/canonical.hpp"
+
+namespace gigaknn::gpu {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_capacity = 4;
+constexpr std::int64_t least_filter_queries = 2;
+#else
+constexpr std::int64_t least_capacity = 1024;
+constexpr std::int64_t least_filter_queries = 17;  // fewer are answered while the rows stream past once, unfiltered
+#endif
+constexpr std::int64_t capacity_of_k = 8;
+constexpr std::int64_t expected_growth = 4;  // survivors then take a quarter of the capacity, if bounds were sharp
+constexpr std::int64_t most_batch = 1 << 16;
+constexpr std::size_t default_scratch = std::size_t{1} << 30;
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
+
+std::size_t list_bytes_of(std::int64_t k, std::int64_t capacity) {
+  return at(2 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) + sizeof(std::uint32_t) + sizeof(float);
+}
+
+// Places that follow each other hold rows from all over the base, so that the first places are a fair sample of the rest.
+std::vector<LocalRow> scatter(const std::vector<LocalRow>& rows) {
+  const std::size_t n = rows.size();
+  std::size_t step = std::max<std::size_t>(1, static_cast<std::size_t>(0.6180339887 * static_cast<double>(n)));
+  while (n > 0 && std::gcd(step, n) != 1) ++step;
+  std::vector<LocalRow> order(n);
+  for (std::size_t i = 0, place = 0; i < n; ++i, place = (place + step) % n) order[i] = rows[place];
+  return order;
+}
+
+std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count, simt::Stream* stream) {
+  std::vector<std::uint8_t> values(at(count));
+  simt::copy(values.data(), from, values.size(), stream);
+  simt::synchronize(stream);
+  return values;
+}
+
+}  // namespace
+
+// Queries as kernels see them.
+struct GpuRows::Batch {
+  RowsView view;
+  std::vector<std::uint8_t> far;  // on the host
+  bool negative;
+  std::optional<ProductCodes::Queries> codes;
+
+  Batch(const GpuRows& base, const RowsView& rows, simt::Stream* stream)
+      : view(rows), far(download(rows.far, rows.rows, stream)),
+        negative(std::any_of(far.begin(), far.end(), [](std::uint8_t mark) { return (mark & negative_row) != 0; })) {
+    if (base.codes_ && !negative) codes = base.codes_->encode_queries(rows, stream);
+  }
+  bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
+};
+
+GpuRows::GpuRows(MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run)
+    : base_(base), metric_(metric), writer_(metric, base.rows, {}) {
+  check_cancelled(run);
+  rows_ = DeviceRows(base, stream_);
+  find_facts(rows_, metric, stream_);
+  const std::vector<std::uint8_t> marks = download(rows_.view().far, base.rows, stream_);
+  std::vector<LocalRow> near_rows, far_rows;
+  for (std::int64_t i = 0; i < base.rows; ++i) {
+    (marks[at(i)] & far_row ? far_rows : near_rows).push_back(static_cast<LocalRow>(i));
+    negative_ = negative_ || (marks[at(i)] & negative_row);
+  }
+  writer_ = ListWriter(metric, base.rows, std::move(far_rows));
+  const std::vector<LocalRow> order = scatter(near_rows);
+  places_ = static_cast<std::int64_t>(order.size());
+  order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(order), stream_);
+  if (!negative_ && places_ > least_capacity && hints.queries >= least_filter_queries) {
+    if (has_product_form(metric, base.cols)) {
+      scan_ = Scan::products;
+      codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
+    } else if (has_difference_form(metric, base.cols)) {
+      scan_ = Scan::differences;
+    }
+  }
+  simt::synchronize(stream_);
+}
+
+std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                         const PrepareHints& hints) {
+  const std::int64_t k = std::min(hints.k, n);
+  const std::size_t a_query = list_bytes_of(k, capacity_for(k)) + DeviceRows::bytes_of(1, d, dtype) +
+                              ProductCodes::query_bytes(1, d, metric, dtype);
+  const std::size_t queries = std::min(a_query * at(hints.batch), std::max(default_scratch, a_query));
+  // The device rounds what it gives up to 256 bytes.
+  return DeviceRows::bytes_of(n, d, dtype) + ProductCodes::bytes_of(n, d, metric, dtype) + at(n) * sizeof(LocalRow) +
+         queries + 32 * 256;
+}
+
+std::size_t GpuRows::host_bytes_needed(std::int64_t n, const PrepareHints& hints) {
+  const std::int64_t k = std::min(hints.k, n);
+  const std::int64_t batch = std::min(hints.batch, most_batch);
+  // Marks and orders of the rows; the lists of a batch as they come back.
+  return at(n) * (1 + 3 * sizeof(LocalRow)) + at(batch) * (at(k) * sizeof(PackedNeighbor) + 1);
+}
+
+std::size_t GpuRows::bytes() const {
+  return rows_.bytes() + order_.size() * sizeof(LocalRow) + (codes_ ? codes_->bytes() : 0);
+}
+
+std::string GpuRows::description() const {
+  switch (scan_) {
+    case Scan::products:
+      return codes_->kind() == ProductKind::bf16 ? "products of bf16 on tensor cores, bounded, then float64"
+                                                 : "products of bytes on tensor cores, exact";
+    case Scan::differences: return scan_is_exact() ? "tiles of differences, exact" : "tiles of differences in f32, then float64";
+    default: return "every pair in float64";
+  }
+}
+
+bool GpuRows::scan_is_exact() const {
+  return scan_ == Scan::products ? codes_->kind() != ProductKind::bf16 : differences_are_exact(metric_, base_.dtype);
+}
+
+LimitRule GpuRows::rule_of(const Batch& batch) const {
+  LimitRule rule{.form = LimitForm::none, .metric = metric_, .far = batch.view.far};
+  if (batch.negative) return rule;
+  if (scan_ == Scan::products) {
+    rule.form = LimitForm::at_least;
+    rule.terms = batch.codes->terms.get();
+  } else if (scan_ == Scan::differences) {
+    rule.form = LimitForm::at_most;
+    rule.error = difference_error(metric_, base_.dtype, base_.cols);
+  }
+  return rule;
+}
+
+void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& lists, simt::Stream* stream) const {
+  const ScanJob scan{job.places, job.base, job.queries, metric_, job.first_self};
+  if (scan_ == Scan::products) {
+    scan_products(scan, codes_->kind(), codes_->view(), batch.codes->codes, lists, stream);
+  } else {
+    scan_differences(scan, lists, stream);
+  }
+}
+
+// Queries at a time, so that their lists and codes fit in what the base leaves of the device's budget.
+std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const {
+  const std::size_t a_query = list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, base_.cols, base_.dtype) +
+                              ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype);
+  std::size_t scratch = default_scratch;
+  if (run.device_memory_bytes > 0) {
+    scratch = std::min(scratch, run.device_memory_bytes - std::min(run.device_memory_bytes, bytes() + 32 * 256));
+  }
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, most_batch);
+}
+
+void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self, std::int64_t first_row,
+                            NeighborsOut out, const RunOptions& run, simt::Stream* stream) const {
+  const std::int64_t queries = batch.view.rows;
+  const std::int64_t kept = std::min(k, places_);
+  std::vector<PackedNeighbor> sorted;
+  if (kept > 0) {
+    SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = first_self,
+                  .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
+    const bool filtered = job.rule.form != LimitForm::none;
+    std::int64_t capacity = capacity_for(kept);
+    if (filtered) {
+      job.finished = scan_is_exact();
+      job.places.end = std::min(places_, capacity);
+    } else {
+      // Few queries share the base among more blocks than there are queries.
+      const std::int64_t wanted = 8 * simt::multiprocessors() / queries;
+      job.splits = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
+      capacity = std::max(capacity, kept * (job.splits - 1));
+    }
+    const std::int64_t count = queries * job.splits;
+    const simt::DeviceBuffer<PackedNeighbor> keys(at(count * (kept + capacity)), stream);
+    const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream);
+    const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
+    const simt::DeviceBuffer<float> limits(at(count), stream);
+    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), count, kept, capacity, kept + capacity};
+    start_lists(job, lists, stream);
+    while (job.places.end < places_ && filtered) {
+      simt::synchronize(stream);
+      check_cancelled(run);
+      // Of the next places about k / seen will be nearer than the k-th of those seen.
+      const std::int64_t seen = job.places.end;
+      job.places.begin = seen;
+      job.places.end = std::min(places_, seen + std::max(least_capacity, seen * capacity / (kept * expected_growth)));
+      scan(batch, job, lists, stream);
+      settle(job, lists, stream);
+    }
+    const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
+    finish_lists(lists, job.splits, finished.get(), stream);
+    sorted = finished.download();
+  }
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const PackedNeighbor* list = sorted.data() + i * kept;
+    const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
+    writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i, first_row + i, out);
+  }
+}
+
+void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
+                      const RunOptions& run) const {
+  const std::int64_t kept = std::min(k, places_);
+  const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
+  for (std::int64_t first = 0; first < queries.rows; first += step) {
+    check_cancelled(run);
+    const std::int64_t last = std::min(queries.rows, first + step);
+    const simt::OwnStream stream;
+    DeviceRows rows(queries.slice(first, last), stream);
+    find_facts(rows, metric_, stream);
+    nearest_batch(Batch(*this, rows.view(), stream), k, first_self < 0 ? -1 : first_self + first, first, out, run, stream);
+    if (run.progress) run.progress->report("search", last, queries.rows);
+  }
+}
+
+void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const {
+  const std::int64_t kept = std::min(k, places_);
+  const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
+  const RowsView all = rows_.view();
+  for (std::int64_t first = 0; first < base_.rows; first += step) {
+    check_cancelled(run);
+    RowsView part = all;
+    part.rows = std::min(step, base_.rows - first);
+    part.data += first * all.pitch;
+    part.squared_norms += first;
+    part.far += first;
+    const simt::OwnStream stream;
+    nearest_batch(Batch(*this, part, stream), k, first, first, out, run, stream);
+    if (run.progress) run.progress->report("search", first + part.rows, base_.rows);
+  }
+}
+
+void GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found,
+                           std::int64_t capacity, const RunOptions& run, simt::Stream* stream) const {
+  const std::int64_t queries = batch.view.rows;
+  SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = -1,
+                .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
+  const bool filtered = job.rule.form != LimitForm::none;
+  if (!filtered) capacity = places_;
+  const std::vector<PackedNeighbor> all_bounds(at(queries), bound);
+  const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
+  const simt::DeviceBuffer<PackedNeighbor> bounds(std::span<const PackedNeighbor>(all_bounds), stream);
+  const simt::DeviceBuffer<float> limits(at(queries), stream);
+  std::vector<std::uint32_t> count;
+  simt::DeviceBuffer<PackedNeighbor> keys;
+  for (;;) {
+    keys = simt::DeviceBuffer<PackedNeighbor>(at(queries * capacity), stream);
+    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries, 0, capacity, capacity};
+    simt::fill(counts.get(), 0, counts.size() * sizeof(std::uint32_t), stream);
+    if (filtered) {
+      set_limits(job.rule, lists, stream);
+      scan(batch, job, lists, stream);
+    } else {
+      admit_all(job.places, lists, stream);
+    }
+    if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
+    count = counts.download();
+    check_cancelled(run);
+    const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
+    if (most <= capacity) break;
+    capacity = most;  // now they are counted
+  }
+  const std::vector<PackedNeighbor> survivors = keys.download();
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const PackedNeighbor* list = survivors.data() + i * capacity;
+    std::copy_if(list, list + count[at(i)], std::back_inserter(found[at(i)]),
+                 [](PackedNeighbor neighbor) { return neighbor != no_neighbor; });
+  }
+}
+
+RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOptions& run) const {
+  RadiusNeighbors result;
+  result.offsets.assign(at(queries.rows + 1), 0);
+  const float limit = key_of_value(metric_, radius);
+  if (std::isnan(limit)) return result;
+  // Exclusive: everything whose key is at most `limit`, whatever its row.
+  const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
+  const std::int64_t capacity = scan_ == Scan::none ? std::max<std::int64_t>(1, places_) : least_capacity;
+  const std::int64_t step = batch_rows(capacity, 0, run);
+  for (std::int64_t first = 0; first < queries.rows; first += step) {
+    check_cancelled(run);
+    const MatrixRef part = queries.slice(first, std::min(queries.rows, first + step));
+    const simt::OwnStream stream;
+    DeviceRows rows(part, stream);
+    find_facts(rows, metric_, stream);
+    const Batch batch(*this, rows.view(), stream);
+    std::vector<std::vector<PackedNeighbor>> found(at(part.rows));
+    if (places_ > 0) within_batch(batch, bound, found, capacity, run, stream);
+    for (std::int64_t i = 0; i < part.rows; ++i) {
+      auto& list = found[at(i)];
+      if (limit == infinity) {  // the farthest are as near as that
+        if (batch.is_far(i)) {
+          for (std::int64_t row = 0; row < base_.rows; ++row) {
+            list.push_back(pack_neighbor(infinity, static_cast<LocalRow>(row)));
+          }
+        } else {
+          for (const LocalRow row : writer_.far_rows()) list.push_back(pack_neighbor(infinity, row));
+        }
+      }
+      std::sort(list.begin(), list.end());
+      for (const PackedNeighbor neighbor : list) {
+        result.ids.push_back(RowId{row_of(neighbor)});
+        result.distances.push_back(value_of_key(metric_, key_of(neighbor)));
+      }
+      result.offsets[at(first + i + 1)] = static_cast<std::int64_t>(result.ids.size());
+    }
+    if (run.progress) run.progress->report("search", first + part.rows, queries.rows);
+  }
+  return result;
+}
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,65 @@
+// A base prepared for a GPU, or for the emulated one: the rows, what is known of them, and the scan that suits them.
+//
+//   rows [n, d] as they are --> norms, marks --> those that are not far, in a scattered order --> codes
+//
+// One search: the nearest of the first places are computed outright; what they bound, the scan of the next places filters;
+// what that lets through is computed, and bounds the scan of still more places (survivors.hpp).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ops/gpu/product_codes.hpp"
+#include "ops/gpu/scan.hpp"
+#include "ops/list_writer.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn::gpu {
+
+class GpuRows : public PreparedRows {
+ public:
+  GpuRows(MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run);
+
+  /// The most that a base and a search take on the device, and of the host.
+  static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                         const PrepareHints& hints);
+  static std::size_t host_bytes_needed(std::int64_t n, const PrepareHints& hints);
+
+  std::int64_t rows() const override { return base_.rows; }
+  std::int64_t cols() const override { return base_.cols; }
+  DType dtype() const override { return base_.dtype; }
+  Metric metric() const override { return metric_; }
+  MemorySpace space() const override { return MemorySpace::device; }
+  std::size_t bytes() const override;
+  std::string description() const override;
+
+  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self, const RunOptions& run) const;
+  void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
+  RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
+
+ private:
+  enum class Scan { none, products, differences };
+  struct Batch;  // queries on the device
+
+  std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;
+  void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self, std::int64_t first_row, NeighborsOut out,
+                     const RunOptions& run, simt::Stream* stream) const;
+  void within_batch(const Batch& batch, PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found,
+                    std::int64_t capacity, const RunOptions& run, simt::Stream* stream) const;
+  void scan(const Batch& batch, const SettleJob& job, const Survivors& lists, simt::Stream* stream) const;
+  bool scan_is_exact() const;
+  LimitRule rule_of(const Batch& batch) const;
+
+  MatrixRef base_;
+  Metric metric_;
+  simt::OwnStream stream_;  // of the preparation; outlives its buffers
+  DeviceRows rows_;
+  simt::DeviceBuffer<LocalRow> order_;  // rows that are not far
+  std::int64_t places_ = 0;
+  bool negative_ = false;  // some row is what chi2 and hellinger are not made for
+  Scan scan_ = Scan::none;
+  std::optional<ProductCodes> codes_;
+  ListWriter writer_;
+};
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,32 @@
+// A warp a pair.
+#include "ops/gpu/pair_keys.hpp"
+
+#include "ops/gpu/canonical.cuh"
+#include "ops/gpu/for_dtype.hpp"
+
+namespace gigaknn::gpu {
+namespace {
+
+constexpr int block_threads = 128;
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads) pair_keys_kernel(RowsView a, RowsView b, Metric metric, float* keys) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < a.rows; i += step) {
+    const PackedNeighbor neighbor = canonical_neighbor<dtype>(metric, a, i, b, static_cast<LocalRow>(i));
+    if (lane_id() == 0) keys[i] = neighbor == no_neighbor ? __uint_as_float(0x7F800000u) : unpack_key(neighbor);
+  }
+}
+
+}  // namespace
+
+void pair_keys(const RowsView& a, const RowsView& b, Metric metric, float* keys, simt::Stream* stream) {
+  if (a.rows == 0) return;
+  const std::int64_t blocks = (a.rows + 3) / 4;
+  for_dtype(a.dtype, [&]<DType dtype>() {
+    simt::launch({static_cast<unsigned>(blocks < 65536 ? blocks : 65536), block_threads, 0, stream, "pair_keys"},
+                 pair_keys_kernel<dtype>, a, b, metric, keys);
+  });
+}
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,39 @@
+#include "ops/list_writer.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/canonical.hpp"
+
+namespace gigaknn {
+
+void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self, std::int64_t row,
+                       NeighborsOut out) const {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  RowId* ids = out.ids + row * out.k;
+  float* distances = out.distances + row * out.k;
+  if (far) {
+    // Farthest from everything: all values equal, so the order is the ids'.
+    std::int64_t id = 0;
+    for (std::int64_t j = 0; j < out.k; ++j, ++id) {
+      if (id == self) ++id;
+      ids[j] = id < rows_ ? RowId{id} : no_row;
+      distances[j] = value_of_key(metric_, infinity);
+    }
+    return;
+  }
+  std::vector<PackedNeighbor> merged;
+  if (!far_rows_.empty() && (count < out.k || key_of(list[count - 1]) == infinity)) {
+    merged.assign(list, list + count);
+    for (const LocalRow far_row : far_rows_) merged.push_back(pack_neighbor(infinity, far_row));
+    std::sort(merged.begin(), merged.end());
+    list = merged.data();
+    count = std::min<std::int64_t>(out.k, static_cast<std::int64_t>(merged.size()));
+  }
+  for (std::int64_t j = 0; j < out.k; ++j) {
+    ids[j] = j < count ? RowId{row_of(list[j])} : no_row;
+    distances[j] = value_of_key(metric_, j < count ? key_of(list[j]) : infinity);
+  }
+}
+
+}  // namespace gigaknn
