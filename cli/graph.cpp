@@ -68,6 +68,7 @@ void build(const GraphOptions& options, const Vectors& base, Session& session, K
   params.metric = metric_of(options.common.metric);
   params.method = options.common.method;
   params.device = options.common.device;
+  params.shards = options.common.shards;
   params.allow_nonfinite = options.common.allow_nonfinite;
   graph = session.timed("build", record.seconds.compute,
                         [&] { return build_graph(base.matrix(), params, session.run()); });

@@ -25,19 +25,20 @@ void CommonOptions::check() const {
   metric_of(metric);
   require(method == "auto" || method == "exact", Fault::invalid_argument, "unknown method '",
           method, "'; allowed: auto exact");
-  const std::vector<std::string> known = devices();
-  std::string names;
-  for (const std::string& name : known) names += ' ' + name;
-  require(std::find(known.begin(), known.end(), device) != known.end(), Fault::device,
-          "no device '", device, "' in this build; allowed:", names);
+  isa_of(device);
+  require(shards >= 1, Fault::invalid_argument, "--shards must be >= 1, got ", shards);
   require(threads >= 0, Fault::invalid_argument, "--threads must be >= 0 (0: all allowed), got ",
           threads);
   memory_bytes();
-  if (!device_memory.empty()) parse_size(device_memory);
+  device_memory_bytes();
 }
 
 std::size_t CommonOptions::memory_bytes() const {
   return memory.empty() ? 0 : parse_size(memory);
+}
+
+std::size_t CommonOptions::device_memory_bytes() const {
+  return device_memory.empty() ? 0 : parse_size(device_memory);
 }
 
 int CommonOptions::thread_count() const {
@@ -58,7 +59,11 @@ void add_run_options(CLI::App& app, CommonOptions& options) {
 
 void add_engine_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--method", options.method, "auto or exact")->capture_default_str();
-  app.add_option("--device", options.device, "where to compute: cpu")->capture_default_str();
+  std::string names;
+  for (const std::string& name : devices()) names += ' ' + name;
+  app.add_option("--device", options.device, "where to compute, one of:" + names)->capture_default_str();
+  app.add_option("--shards", options.shards, "with several GPUs: parts of the base, each held by one GPU of a group")
+      ->capture_default_str();
   app.add_option("--device-memory", options.device_memory,
                  "memory budget of each device other than the host");
   app.add_flag("--allow-nonfinite", options.allow_nonfinite,

@@ -31,6 +31,7 @@ struct CommonOptions {
   std::string metric = "l2";
   std::string method = "auto";
   std::string device = "cpu";
+  int shards = 1;
   int threads = 0;
   std::string memory;
   std::string device_memory;
@@ -42,6 +43,7 @@ struct CommonOptions {
   /// Throws Error: invalid_argument, or device where there is none of that name.
   void check() const;
   std::size_t memory_bytes() const;  ///< 0: no budget was given
+  std::size_t device_memory_bytes() const;  ///< 0: no budget
   int thread_count() const;
 };
 

@@ -64,7 +64,7 @@ int run_path(const PathOptions& options, const std::string& command_line) {
   record.metric = name_of(graph.metric);
   record.method = "path";
   record.device = "cpu";
-  record.isa = cpu_isa();
+  record.isa = isa_of("cpu");
   record.threads = 1;
   record.exact = graph.exact;
   record.more["path"] = json_of(path, options);

@@ -18,7 +18,7 @@ std::size_t bytes_needed(const Plan& plan, Session& session) {
   hints.queries = plan.queries.rows;
   hints.batch = plan.queries.rows;
   hints.self = plan.self;
-  return ops_of(session.options.device)
+  return ops_of(session.options.device, session.options.shards)
              .bytes_needed(plan.base.rows, plan.base.cols, plan.base.dtype, plan.metric, hints,
                            session.options.thread_count()) +
          plan.result_bytes;
@@ -40,6 +40,7 @@ double estimate_seconds(const Plan& plan, Session& session) {
   FlatParams params;
   params.metric = plan.metric;
   params.device = session.options.device;
+  params.shards = session.options.shards;
   params.expected_k = plan.k;
   params.expected_queries = plan.queries.rows;  // so that the same filter is chosen
   params.allow_nonfinite = true;

@@ -14,7 +14,7 @@ RunRecord make_record(const std::string& command_line, const CommonOptions& opti
   record.metric = options.metric;
   record.method = options.method == "auto" ? "exact" : options.method;
   record.device = options.device;
-  record.isa = cpu_isa();
+  record.isa = isa_of(options.device);
   record.threads = options.thread_count();
   record.seed = options.seed;
   return record;
@@ -70,6 +70,7 @@ nlohmann::ordered_json json_of(const RunRecord& record) {
                             {"entries", verification->entries},
                             {"different", verification->different}};
   }
+  if (record.device != "cpu") json["kernels"] = kernel_launches();
   json["memory"] = {{"planned_bytes", record.planned_bytes}, {"peak_bytes", peak_bytes()}};
   json.update(record.more);
   return json;

@@ -77,6 +77,7 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
   FlatParams params;
   params.metric = metric_of(options.common.metric);
   params.device = options.common.device;
+  params.shards = options.common.shards;
   params.expected_k = options.k.value_or(1);
   params.expected_queries = queries.matrix().rows;
   params.allow_nonfinite = options.common.allow_nonfinite;

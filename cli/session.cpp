@@ -10,6 +10,7 @@ RunOptions Session::run() {
   RunOptions run;
   run.threads = options.thread_count();
   run.progress = &watch.progress();
+  run.device_memory_bytes = options.device_memory_bytes();
   // A budget below what the inputs hold leaves one byte, which the call refuses; 0 would mean no
   // budget.
   if (const std::size_t budget = options.memory_bytes(); budget > 0) {

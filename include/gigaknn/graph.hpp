@@ -25,7 +25,8 @@ struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
   std::string method = "auto";  ///< "auto" or "exact"
-  std::string device = "cpu";
+  std::string device = "cpu";           ///< or several: device.hpp
+  int shards = 1;                       ///< several GPUs: parts of the base that each group of them holds
   bool allow_nonfinite = false;
 };
 

@@ -14,7 +14,8 @@ namespace gigaknn {
 
 struct FlatParams {
   Metric metric = Metric::l2;
-  std::string device = "cpu";
+  std::string device = "cpu";           ///< or several: device.hpp
+  int shards = 1;                       ///< several GPUs: parts of the base that each group of them holds
   std::int64_t expected_k = 10;         ///< what the preparation is tuned for; any k works
   std::int64_t expected_queries = 10000;  ///< few queries do not repay a long preparation
   bool allow_nonfinite = false;         ///< true: rows with NaN or infinity are farthest, not refused

@@ -14,7 +14,7 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   if (run.progress) run.progress->report("prepare", 0, 1);
   const PrepareHints hints{.k = params.k, .queries = base.rows, .batch = base.rows, .self = true};
-  const BlockedBase rows(ops_of(params.device), base, params.metric, hints, list_bytes(base.rows, params.k),
+  const BlockedBase rows(ops_of(params.device, params.shards), base, params.metric, hints, list_bytes(base.rows, params.k),
                          run);
   if (run.progress) run.progress->report("prepare", 1, 1);
   KnnGraph graph;

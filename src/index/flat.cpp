@@ -11,7 +11,7 @@ namespace {
 class FlatIndex : public Index {
  public:
   FlatIndex(MatrixRef base, const FlatParams& params, const RunOptions& run)
-      : params_(params), ops_(ops_of(params.device)), base_(base),
+      : params_(params), ops_(ops_of(params.device, params.shards)), base_(base),
         rows_(ops_, base, params.metric,
               {.k = params.expected_k, .queries = params.expected_queries,
                .batch = params.expected_queries, .self = false},

@@ -1,29 +1,93 @@
+// Names of devices:
+//
+//   cpu, cpu:avx2 ...    the host; a name behind the colon forces an instruction set, for tests and benchmarks
+//   emulated             one emulated GPU; emulated:4 is four of them
+//   cuda:0, cuda:0,cuda:1   GPUs by number
 #include <gigaknn/device.hpp>
 
+#include <charconv>
+#include <map>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/require.hpp"
 #include "ops/cpu/cpu_ops.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/ops.hpp"
+#include "ops/several.hpp"
 
 namespace gigaknn {
+namespace {
+
+// A number without sign or blanks; -1: it is none.
+int number_of(std::string_view text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && text.front() != '-' ? number : -1;
+}
+
+// The numbers of the GPUs that a name means; empty: it means none.
+std::vector<int> gpu_numbers(std::string_view name, int count) {
+  std::vector<int> numbers;
+  if (gpu::emulated()) {
+    const int wanted = name == "emulated" ? 1 : name.starts_with("emulated:") ? number_of(name.substr(9)) : 0;
+    for (int i = 0; i < wanted && wanted <= count; ++i) numbers.push_back(i);
+    return numbers;
+  }
+  while (!name.empty()) {
+    const std::string_view one = name.substr(0, name.find(','));
+    name.remove_prefix(std::min(name.size(), one.size() + 1));
+    const int number = one.starts_with("cuda:") ? number_of(one.substr(5)) : -1;
+    if (number < 0 || number >= count) return {};
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+}  // namespace
 
 std::vector<std::string> devices() {
-  std::vector<std::string> names = gpu::names();
-  names.insert(names.begin(), "cpu");
+  std::vector<std::string> names = {"cpu"};
+  const std::size_t count = gpu::devices().size();
+  if (gpu::emulated()) {
+    names.push_back("emulated");
+    names.push_back(join_text("emulated:2..", count));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) names.push_back(join_text("cuda:", i));
+  }
   return names;
 }
 
-std::string cpu_isa() { return ops_of("cpu").isa(); }
+std::string isa_of(const std::string& device) { return ops_of(device).isa(); }
+std::map<std::string, std::int64_t> kernel_launches() { return gpu::launches(); }
 
-const Ops& ops_of(const std::string& device) {
-  // "cpu:avx2" and its kind force an instruction set; tests and benchmarks use them.
-  if (const Ops* ops = cpu::find_ops(device)) return *ops;
-  if (const Ops* ops = gpu::find_ops(device)) return *ops;
-  std::string names = cpu::list_of_names();
-  for (const std::string& name : gpu::names()) names += ", " + name;
-  fail(Fault::device, "no device '", device, "': this build has ", names);
+const Ops& ops_of(const std::string& device, int shards) {
+  require(shards >= 1, Fault::invalid_argument, "shards must be >= 1, got ", shards);
+  if (const Ops* ops = cpu::find_ops(device)) {
+    require(shards == 1, Fault::invalid_argument, "shards are for several GPUs, got ", shards, " on ", device);
+    return *ops;
+  }
+  const std::vector<const Ops*> gpus = gpu::devices();
+  const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpus.size()));
+  if (numbers.empty()) {
+    std::string names = cpu::list_of_names();
+    for (const std::string& name : devices()) {
+      if (name != "cpu") names += ", " + name;
+    }
+    fail(Fault::device, "no device '", device, "': this build has ", names);
+  }
+  if (numbers.size() == 1 && shards == 1) return *gpus[static_cast<std::size_t>(numbers.front())];
+  static std::mutex mutex;
+  static std::map<std::pair<std::vector<int>, int>, std::unique_ptr<Ops>> made;  // kept: callers hold references
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Ops>& ops = made[{numbers, shards}];
+  if (!ops) {
+    std::vector<const Ops*> chosen;
+    for (const int number : numbers) chosen.push_back(gpus[static_cast<std::size_t>(number)]);
+    ops = make_several(std::move(chosen), shards);
+  }
+  return *ops;
 }
 
 }  // namespace gigaknn

@@ -100,7 +100,8 @@ class Ops {
                               const RunOptions& run) const = 0;
 };
 
-/// The ops of a device; throws Error: device where there is none of that name (with the list of names).
-const Ops& ops_of(const std::string& device);
+/// The ops of a device, or of several as one. `shards` > 1: each holds that part of the base (several.hpp).
+/// Throws Error: device where there is none of that name (with the list of names), invalid_argument.
+const Ops& ops_of(const std::string& device, int shards = 1);
 
 }  // namespace gigaknn

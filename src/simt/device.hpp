@@ -12,18 +12,20 @@
 
 namespace gigaknn::simt {
 
-std::string device_kind();  ///< "emulated" or "cuda:0"
-std::string device_name();  ///< for people: what it is
-int multiprocessors();
+std::string device_kind();            ///< "emulated" or "cuda"
+int device_count();                   ///< devices are numbered from 0
+std::string device_name(int device);  ///< for people: what it is
+int multiprocessors(int device);
 
 /// How often each kernel was launched since the process began, by name.
 std::map<std::string, std::int64_t> launches();
 void count_launch(const char* kernel);
 
-struct Stream;  ///< null: the default stream
+struct Stream;  ///< of one device; null: the default stream of device 0
 struct Event;
 
-Stream* create_stream();
+Stream* create_stream(int device = 0);
+int device_of(const Stream* stream);
 void destroy_stream(Stream* stream);
 /// Waits for all work of the stream. Throws Error: device, of the work that failed.
 void synchronize(Stream* stream);
@@ -39,8 +41,8 @@ struct MemoryUse {
   std::size_t budget_bytes = 0;  ///< 0: what the device has
 };
 /// Nothing is taken before it is asked for; what is beyond the budget is refused with Error: out_of_memory.
-void set_memory_budget(std::size_t bytes);
-MemoryUse memory_use();
+void set_memory_budget(std::size_t bytes, int device = 0);
+MemoryUse memory_use(int device = 0);
 
 void* allocate(std::size_t bytes, Stream* stream);
 void release(void* memory, Stream* stream);
@@ -54,7 +56,7 @@ void fill(void* to, int byte, std::size_t bytes, Stream* stream);
 /// A stream of its own for as long as this lives. Its end waits for what was enqueued.
 class OwnStream {
  public:
-  OwnStream() : stream_(create_stream()) {}
+  explicit OwnStream(int device) : stream_(create_stream(device)) {}
   OwnStream(const OwnStream&) = delete;
   ~OwnStream() { destroy_stream(stream_); }
   operator Stream*() const { return stream_; }

@@ -19,6 +19,7 @@
 namespace gigaknn::simt {
 
 struct Stream {
+  int device = 0;
   std::deque<std::function<void()>> work;
   std::uint64_t done = 0;
 };
@@ -29,19 +30,22 @@ struct Event {
 
 namespace {
 
+constexpr int devices = 8;  // as many as a large machine has; they cost nothing
+
 class DeviceMemory {
  public:
-  void* take(std::size_t bytes) {
+  void* take(std::size_t bytes, int device) {
     const std::lock_guard lock(mutex_);
-    require(use_.budget_bytes == 0 || use_.bytes + bytes <= use_.budget_bytes, Fault::out_of_memory,
-            "a device budget of ", use_.budget_bytes, " bytes is too small: ", use_.bytes, " are in use and ", bytes,
+    MemoryUse& use = uses_[device];
+    require(use.budget_bytes == 0 || use.bytes + bytes <= use.budget_bytes, Fault::out_of_memory,
+            "a device budget of ", use.budget_bytes, " bytes is too small: ", use.bytes, " are in use and ", bytes,
             " more are needed");
     void* memory = std::aligned_alloc(256, (std::max<std::size_t>(bytes, 1) + 255) / 256 * 256);
     require(memory != nullptr, Fault::out_of_memory, "the device has no ", bytes, " bytes left");
     fill_with_poison(memory, bytes);
-    blocks_[static_cast<char*>(memory)] = bytes;
-    use_.bytes += bytes;
-    use_.peak_bytes = std::max(use_.peak_bytes, use_.bytes);
+    blocks_[static_cast<char*>(memory)] = {bytes, device};
+    use.bytes += bytes;
+    use.peak_bytes = std::max(use.peak_bytes, use.bytes);
     if (open_ == 0) close_memory(memory, bytes);
     return memory;
   }
@@ -49,40 +53,45 @@ class DeviceMemory {
     const std::lock_guard lock(mutex_);
     const auto block = blocks_.find(static_cast<char*>(memory));
     require(block != blocks_.end(), Fault::device, "release of memory that the device did not give");
-    open_memory(block->first, block->second);
-    use_.bytes -= block->second;
+    open_memory(block->first, block->second.bytes);
+    uses_[block->second.device].bytes -= block->second.bytes;
     blocks_.erase(block);
     std::free(memory);
   }
-  bool has(const volatile void* p) {
+  /// Whether `p` points into memory of the device, or just behind a block of it.
+  bool has(const volatile void* p, int device) {
     const std::lock_guard lock(mutex_);
     char* const at = const_cast<char*>(static_cast<const volatile char*>(p));
     auto block = blocks_.upper_bound(at);
     if (block == blocks_.begin()) return false;
     --block;
-    return at <= block->first + block->second;
+    return at <= block->first + block->second.bytes && block->second.device == device;
   }
   void open() {
     const std::lock_guard lock(mutex_);
-    if (open_++ == 0) for (const auto& [memory, bytes] : blocks_) open_memory(memory, bytes);
+    if (open_++ == 0) for (const auto& [memory, block] : blocks_) open_memory(memory, block.bytes);
   }
   void close() {
     const std::lock_guard lock(mutex_);
-    if (--open_ == 0) for (const auto& [memory, bytes] : blocks_) close_memory(memory, bytes);
+    if (--open_ == 0) for (const auto& [memory, block] : blocks_) close_memory(memory, block.bytes);
   }
-  void set_budget(std::size_t bytes) {
+  void set_budget(std::size_t bytes, int device) {
     const std::lock_guard lock(mutex_);
-    use_.budget_bytes = bytes;
+    uses_[device].budget_bytes = bytes;
   }
-  MemoryUse use() {
+  MemoryUse use(int device) {
     const std::lock_guard lock(mutex_);
-    return use_;
+    return uses_[device];
   }
 
  private:
+  struct Block {
+    std::size_t bytes;
+    int device;
+  };
   std::mutex mutex_;
-  std::map<char*, std::size_t> blocks_;
-  MemoryUse use_;
+  std::map<char*, Block> blocks_;
+  MemoryUse uses_[devices];
   int open_ = 0;
 };
 
@@ -119,10 +128,12 @@ void post(Stream* to, std::function<void()> work) {
 }  // namespace
 
 std::string device_kind() { return "emulated"; }
-std::string device_name() { return "emulated GPU"; }
-int multiprocessors() { return 2; }
+int device_count() { return devices; }
+std::string device_name(int) { return "emulated GPU"; }
+int multiprocessors(int) { return 2; }
 
-Stream* create_stream() { return new Stream; }
+Stream* create_stream(int device) { return new Stream{.device = device, .work = {}, .done = 0}; }
+int device_of(const Stream* stream) { return stream ? stream->device : 0; }
 void destroy_stream(Stream* stream) {
   drain(*stream, ~std::uint64_t{0});
   delete stream;
@@ -143,9 +154,9 @@ void enqueue(Stream* stream, void (*work)(void*), void* argument) {
   post(stream, [=] { work(argument); });
 }
 
-void set_memory_budget(std::size_t bytes) { memory().set_budget(bytes); }
-MemoryUse memory_use() { return memory().use(); }
-void* allocate(std::size_t bytes, Stream*) { return memory().take(bytes); }
+void set_memory_budget(std::size_t bytes, int device) { memory().set_budget(bytes, device); }
+MemoryUse memory_use(int device) { return memory().use(device); }
+void* allocate(std::size_t bytes, Stream* stream) { return memory().take(bytes, device_of(stream)); }
 void release(void* p, Stream* stream) {
   post(stream, [=] { memory().give_back(p); });
 }
@@ -166,9 +177,9 @@ void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   post(stream, [=] { std::memset(to, byte, bytes); });
 }
 
-void require_device_pointer(const volatile void* p, Site site) {
-  require(p == nullptr || memory().has(p), Fault::device, "a kernel is given a host pointer in the launch at ",
-          place_of(site));
+void require_device_pointer(const volatile void* p, const Stream* stream, Site site) {
+  require(p == nullptr || memory().has(p, device_of(stream)), Fault::device,
+          "a kernel is given a host pointer, or another device's, in the launch at ", place_of(site));
 }
 
 }  // namespace gigaknn::simt

@@ -103,8 +103,8 @@ struct Launch {
 };
 /// Runs body(argument) as every thread of the grid. Throws Error: device.
 void run_grid(const Launch& at, void (*body)(const void*), const void* argument);
-/// Throws unless `p` is null or points into device memory: a GPU's kernel that is given a host pointer faults.
-void require_device_pointer(const volatile void* p, Site site);
+/// Throws unless `p` is null or points into memory of the stream's device: a GPU's kernel that is given a host pointer faults.
+void require_device_pointer(const volatile void* p, const Stream* stream, Site site);
 /// Does `work` now, or, with GIGAKNN_EMULATED_LATE=1, when something waits for the stream.
 void enqueue(Stream* stream, void (*work)(void*), void* argument);
 
@@ -116,7 +116,7 @@ void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... argu
     std::tuple<Parameters...> arguments;
   };
   [[maybe_unused]] const auto check = [&](const auto& argument) {
-    if constexpr (std::is_pointer_v<std::decay_t<decltype(argument)>>) require_device_pointer(argument, at.site);
+    if constexpr (std::is_pointer_v<std::decay_t<decltype(argument)>>) require_device_pointer(argument, at.stream, at.site);
   };
   (check(arguments), ...);
   count_launch(at.name);

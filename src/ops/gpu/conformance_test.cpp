@@ -1,26 +1,35 @@
-// Every op x metric x dtype on the GPU, real or emulated, against the float64 reference, with cases as small as the emulated
-// one needs (conformance.hpp).
+// Every op x metric x dtype on the GPU, real or emulated, against the float64 reference: cases as small as the emulated one
+// needs, other ones under each of its schedules (conformance.hpp).
 #include "ops/conformance.hpp"
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 
+#include <gigaknn/device.hpp>
 #include "ops/gpu/gpu_ops.hpp"
+#include "simt/device.hpp"
 
 namespace gigaknn {
 namespace {
 
 using namespace test;
 
-// How much the emulated device can do in a second or two.
 #if defined(GIGAKNN_SIMT_TSAN)
 constexpr double work_share = 0.1;
+constexpr int kinds_apart = 9;  // of the kinds of vectors every ninth
 #else
 constexpr double work_share = 1;
+constexpr int kinds_apart = 3;
 #endif
 
+std::uint64_t schedule() {
+  const char* seed = std::getenv("GIGAKNN_EMULATED_SEED");
+  return seed ? static_cast<std::uint64_t>(std::atoi(seed)) : 0;
+}
+
 const Devices& device() {
-  static const Devices devices = {gpu::find_ops(gpu::names().front())};
+  static const Devices devices = {gpu::devices().front()};
   return devices;
 }
 
@@ -30,10 +39,12 @@ std::string subject_name(const testing::TestParamInfo<Subject>& info) {
 
 class GpuConformance : public testing::TestWithParam<Subject> {
  protected:
-  void sweep(std::int64_t count, double most_work, bool self, const std::function<void(const Case&, const Devices&)>& check) {
-    CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 + static_cast<std::uint64_t>(GetParam().dtype) + 500);
+  void sweep(std::int64_t count, double most_work, bool self,
+             const std::function<void(const Case&, const Devices&)>& check) {
+    CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 + static_cast<std::uint64_t>(GetParam().dtype) +
+                    500 + 1000 * schedule());
     for (std::int64_t index = 0; index < count; ++index) {
-      Case c = maker.make(GetParam(), index, most_work * work_share, self);
+      Case c = maker.make(GetParam(), index + static_cast<std::int64_t>(schedule()) * count, most_work * work_share, self);
       c.k = std::min<std::int64_t>(c.k, c.n + 3);
       check(c, device());
     }
@@ -41,20 +52,98 @@ class GpuConformance : public testing::TestWithParam<Subject> {
 };
 INSTANTIATE_TEST_SUITE_P(Every, GpuConformance, testing::ValuesIn(subjects()), subject_name);
 
-TEST_P(GpuConformance, nearest_rows_equals_the_reference) {
-  sweep(9, 3e5, false, check_nearest_rows);
+TEST_P(GpuConformance, nearest_rows_equals_the_reference) { sweep(4, 2e5, false, check_nearest_rows); }
+TEST_P(GpuConformance, self_nearest_equals_the_reference) { sweep(2, 1e5, true, check_self_nearest); }
+TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) { sweep(1, 1e5, false, check_first_self); }
+TEST_P(GpuConformance, within_radius_equals_the_reference) { sweep(2, 3e4, false, check_within_radius); }
+TEST_P(GpuConformance, pair_distances_equal_the_reference) { sweep(3, 3e5, false, check_pair_distances); }
+
+// Beyond what is computed outright before the first scan.
+TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
+  Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};
+  c.d = 19;
+  c.q = 20;
+  c.k = 5;
+  c.hints = {.k = 5, .queries = 1000, .batch = 1000, .self = false};
+  const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
+  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count; kind += kinds_apart) {
+    c.kind = static_cast<Kind>(kind);
+    c.n = kind % 2 ? 1100 : 1490;
+    c.seed = static_cast<std::uint64_t>(kind) + 100 * schedule();
+    check_nearest_rows(c, device());
+  }
+  const auto launches = kernel_launches();
+  EXPECT_TRUE(launches.contains("scan_products") || launches.contains("scan_differences"));
 }
-TEST_P(GpuConformance, self_nearest_equals_the_reference) {
-  sweep(4, 2e5, true, check_self_nearest);
+
+Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int64_t d, std::int64_t k) {
+  Case c{.metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = d, .k = k};
+  c.hints = {.k = k, .queries = 1000, .batch = 1000, .self = false};
+  return c;
 }
-TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) {
-  sweep(3, 1e5, false, check_first_self);
+
+TEST(GpuSearch, answers_any_k) {
+  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
+    check_nearest_rows(shape(Metric::l2, DType::f32, 5200, 3, 6, k), device());
+    check_nearest_rows(shape(Metric::l1, DType::u8, 5200, 2, 6, k), device());
+  }
 }
-TEST_P(GpuConformance, within_radius_equals_the_reference) {
-  sweep(3, 3e4, false, check_within_radius);
+TEST(GpuSearch, crosses_tiles_of_queries_and_slabs_of_dimensions) {
+  check_nearest_rows(shape(Metric::l2, DType::f32, 1300, 131, 40, 3), device());
+  check_nearest_rows(shape(Metric::inner_product, DType::i8, 1300, 131, 70, 3), device());
+  check_nearest_rows(shape(Metric::l1, DType::f16, 1300, 67, 33, 3), device());
+  // Too long for the queries' codes to stay in shared memory.
+  check_nearest_rows(shape(Metric::cosine, DType::f32, 1100, 40, 3000, 3), device());
 }
-TEST_P(GpuConformance, pair_distances_equal_the_reference) {
-  sweep(6, 1e6, false, check_pair_distances);
+TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
+  for (const std::int64_t q : {1, 2, 16}) {
+    Case c = shape(Metric::l2, DType::f32, 9000, q, 4, 10);
+    c.hints.queries = q;
+    check_nearest_rows(c, device());
+  }
+}
+TEST(GpuSearch, memory_stays_within_what_was_said) {
+  for (const std::int64_t k : {3, 200}) {
+    const Case c = shape(Metric::l2, DType::f32, 1500, 40, 24, k);
+    const Problem problem(c);
+    const Ops& ops = *device().front();
+    const std::size_t needed = ops.device_bytes_needed(c.n, c.d, c.dtype, c.metric, c.hints);
+    RunOptions run = problem.run;
+    run.device_memory_bytes = needed;
+    const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, c.k);
+    struct Budget {
+      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+      ~Budget() { simt::set_memory_budget(0); }
+    };
+    {
+      const Budget budget(needed);  // the device refuses more
+      const auto prepared = ops.prepare(problem.base, c.metric, c.hints, run);
+      GuardedLists lists(c.q, c.k);
+      ops.nearest_rows(*prepared, problem.queries, c.k, lists.out(), run, -1);
+      EXPECT_TRUE(same_lists(lists, want)) << c;
+      ops.within_radius(*prepared, problem.queries, 1e30f, run);
+    }
+    EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
+  }
+}
+TEST(GpuSearch, several_devices_answer_as_one) {
+  for (const auto& [metric, dtype] : {Subject{Metric::l2, DType::f32}, Subject{Metric::inner_product, DType::u8},
+                                      Subject{Metric::hamming, DType::u8}, Subject{Metric::chi2, DType::f32}}) {
+    for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {3, 3}}) {
+      const Devices several = {&ops_of("emulated:" + std::to_string(count), shards)};
+      for (const std::int64_t n : {7, 200}) {
+        Case c = shape(metric, dtype, n, 9, 12, 6);
+        c.threads = 2;
+        check_nearest_rows(c, several);
+        check_first_self(c, several);
+        check_within_radius(c, several);
+        check_pair_distances(c, several);
+        c.q = 1;
+        check_self_nearest(c, several);
+      }
+      check_nearest_rows(shape(metric, dtype, 200, 1, 12, 6), several);  // fewer queries than groups
+    }
+  }
 }
 
 }  // namespace

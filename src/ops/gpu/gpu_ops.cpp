@@ -16,10 +16,10 @@ namespace {
 
 class GpuOps : public Ops {
  public:
-  explicit GpuOps(std::string name) : name_(std::move(name)) {}
+  explicit GpuOps(int device) : device_(device) {}
 
-  std::string name() const override { return name_; }
-  std::string isa() const override { return simt::device_name(); }
+  std::string name() const override { return join_text(simt::device_kind(), ':', device_); }
+  std::string isa() const override { return simt::device_name(device_); }
 
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
                                         const RunOptions& run) const override {
@@ -27,7 +27,7 @@ class GpuOps : public Ops {
     const std::size_t needed = device_bytes_needed(base.rows, base.cols, base.dtype, metric, hints);
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
             "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows, " rows need ", needed);
-    return std::make_unique<GpuRows>(base, metric, hints, run);
+    return std::make_unique<GpuRows>(device_, base, metric, hints, run);
   }
 
   std::size_t bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints& hints, int) const override {
@@ -71,7 +71,7 @@ class GpuOps : public Ops {
         require_pair_id(id, base.rows);
         std::memcpy(gathered.row<std::byte>(i), base.row_bytes(std::max<std::int64_t>(id, 0)), row_bytes);
       }
-      const simt::OwnStream stream;
+      const simt::OwnStream stream(device_);
       DeviceRows a(queries.slice(first, first + count), stream);
       DeviceRows b(gathered, stream);
       find_facts(a, metric, stream);
@@ -87,16 +87,23 @@ class GpuOps : public Ops {
   }
 
  private:
-  std::string name_;
+  int device_;
 };
 
 }  // namespace
 
-const Ops* find_ops(const std::string& name) {
-  static const GpuOps ops(simt::device_kind());
-  return name == ops.name() ? &ops : nullptr;
+std::vector<const Ops*> devices() {
+  static const auto all = [] {
+    std::vector<std::unique_ptr<const Ops>> list;
+    for (int device = 0; device < simt::device_count(); ++device) list.push_back(std::make_unique<GpuOps>(device));
+    return list;
+  }();
+  std::vector<const Ops*> list;
+  for (const auto& ops : all) list.push_back(ops.get());
+  return list;
 }
 
-std::vector<std::string> names() { return {simt::device_kind()}; }
+bool emulated() { return simt::device_kind() == "emulated"; }
+std::map<std::string, std::int64_t> launches() { return simt::launches(); }
 
 }  // namespace gigaknn::gpu

@@ -1,6 +1,8 @@
-// The waist on a GPU, real or emulated.
+// The waist on GPUs, real or emulated.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,8 +10,11 @@
 
 namespace gigaknn::gpu {
 
-/// The ops of "emulated", or of "cuda:0"; null where this build has no such device.
-const Ops* find_ops(const std::string& name);
-std::vector<std::string> names();
+/// The ops of each GPU that this build and this machine have, in the order of their numbers.
+std::vector<const Ops*> devices();
+/// Whether they are emulated.
+bool emulated();
+/// How often each kernel was launched since the process began.
+std::map<std::string, std::int64_t> launches();
 
 }  // namespace gigaknn::gpu

@@ -22,6 +22,7 @@ constexpr std::int64_t least_filter_queries = 17;  // fewer are answered while t
 constexpr std::int64_t capacity_of_k = 8;
 constexpr std::int64_t expected_growth = 4;  // survivors then take a quarter of the capacity, if bounds were sharp
 constexpr std::int64_t most_batch = 1 << 16;
+constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -67,8 +68,8 @@ struct GpuRows::Batch {
   bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
 };
 
-GpuRows::GpuRows(MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run)
-    : base_(base), metric_(metric), writer_(metric, base.rows, {}) {
+GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run)
+    : device_(device), base_(base), metric_(metric), stream_(device), writer_(metric, base.rows, {}) {
   check_cancelled(run);
   rows_ = DeviceRows(base, stream_);
   find_facts(rows_, metric, stream_);
@@ -98,7 +99,7 @@ std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType d
   const std::int64_t k = std::min(hints.k, n);
   const std::size_t a_query = list_bytes_of(k, capacity_for(k)) + DeviceRows::bytes_of(1, d, dtype) +
                               ProductCodes::query_bytes(1, d, metric, dtype);
-  const std::size_t queries = std::min(a_query * at(hints.batch), std::max(default_scratch, a_query));
+  const std::size_t queries = a_query * at(std::min(hints.batch, least_batch));
   // The device rounds what it gives up to 256 bytes.
   return DeviceRows::bytes_of(n, d, dtype) + ProductCodes::bytes_of(n, d, metric, dtype) + at(n) * sizeof(LocalRow) +
          queries + 32 * 256;
@@ -177,7 +178,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       job.places.end = std::min(places_, capacity);
     } else {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t wanted = 8 * simt::multiprocessors() / queries;
+      const std::int64_t wanted = 8 * simt::multiprocessors(device_) / queries;
       job.splits = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
       capacity = std::max(capacity, kept * (job.splits - 1));
     }
@@ -213,10 +214,11 @@ void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
                       const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
   const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
+  if (run.progress) run.progress->report("search", 0, queries.rows);
   for (std::int64_t first = 0; first < queries.rows; first += step) {
     check_cancelled(run);
     const std::int64_t last = std::min(queries.rows, first + step);
-    const simt::OwnStream stream;
+    const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
     nearest_batch(Batch(*this, rows.view(), stream), k, first_self < 0 ? -1 : first_self + first, first, out, run, stream);
@@ -228,6 +230,7 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
   const std::int64_t kept = std::min(k, places_);
   const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
   const RowsView all = rows_.view();
+  if (run.progress) run.progress->report("search", 0, base_.rows);
   for (std::int64_t first = 0; first < base_.rows; first += step) {
     check_cancelled(run);
     RowsView part = all;
@@ -235,48 +238,45 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
     part.data += first * all.pitch;
     part.squared_norms += first;
     part.far += first;
-    const simt::OwnStream stream;
+    const simt::OwnStream stream(device_);
     nearest_batch(Batch(*this, part, stream), k, first, first, out, run, stream);
     if (run.progress) run.progress->report("search", first + part.rows, base_.rows);
   }
 }
 
-void GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found,
-                           std::int64_t capacity, const RunOptions& run, simt::Stream* stream) const {
+// Finds all rows below the bound, unless some query has more survivors than `capacity`: then returns how many.
+std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
+                                   std::vector<std::vector<PackedNeighbor>>& found, simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
-  SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = -1,
-                .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
+  const SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = -1,
+                      .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
   const bool filtered = job.rule.form != LimitForm::none;
-  if (!filtered) capacity = places_;
+  if (!filtered && capacity < places_) return places_;
   const std::vector<PackedNeighbor> all_bounds(at(queries), bound);
   const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> bounds(std::span<const PackedNeighbor>(all_bounds), stream);
   const simt::DeviceBuffer<float> limits(at(queries), stream);
-  std::vector<std::uint32_t> count;
-  simt::DeviceBuffer<PackedNeighbor> keys;
-  for (;;) {
-    keys = simt::DeviceBuffer<PackedNeighbor>(at(queries * capacity), stream);
-    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries, 0, capacity, capacity};
-    simt::fill(counts.get(), 0, counts.size() * sizeof(std::uint32_t), stream);
-    if (filtered) {
-      set_limits(job.rule, lists, stream);
-      scan(batch, job, lists, stream);
-    } else {
-      admit_all(job.places, lists, stream);
-    }
-    if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
-    count = counts.download();
-    check_cancelled(run);
-    const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
-    if (most <= capacity) break;
-    capacity = most;  // now they are counted
+  const simt::DeviceBuffer<PackedNeighbor> keys(at(queries * capacity), stream);
+  const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries, 0, capacity, capacity};
+  simt::fill(counts.get(), 0, counts.size() * sizeof(std::uint32_t), stream);
+  if (filtered) {
+    set_limits(job.rule, lists, stream);
+    scan(batch, job, lists, stream);
+  } else {
+    admit_all(job.places, lists, stream);
   }
+  const std::vector<std::uint32_t> count = counts.download();
+  const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
+  if (filtered && most > capacity) return most;
+  if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
   const std::vector<PackedNeighbor> survivors = keys.download();
   for (std::int64_t i = 0; i < queries; ++i) {
     const PackedNeighbor* list = survivors.data() + i * capacity;
-    std::copy_if(list, list + count[at(i)], std::back_inserter(found[at(i)]),
+    const std::int64_t length = std::min<std::int64_t>(count[at(i)], places_);
+    std::copy_if(list, list + length, std::back_inserter(found[at(i)]),
                  [](PackedNeighbor neighbor) { return neighbor != no_neighbor; });
   }
+  return 0;
 }
 
 RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOptions& run) const {
@@ -286,18 +286,22 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
   if (std::isnan(limit)) return result;
   // Exclusive: everything whose key is at most `limit`, whatever its row.
   const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
-  const std::int64_t capacity = scan_ == Scan::none ? std::max<std::int64_t>(1, places_) : least_capacity;
-  const std::int64_t step = batch_rows(capacity, 0, run);
-  for (std::int64_t first = 0; first < queries.rows; first += step) {
+  std::int64_t capacity = least_capacity;
+  for (std::int64_t first = 0; first < queries.rows;) {
     check_cancelled(run);
-    const MatrixRef part = queries.slice(first, std::min(queries.rows, first + step));
-    const simt::OwnStream stream;
-    DeviceRows rows(part, stream);
+    const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, run));
+    const simt::OwnStream stream(device_);
+    DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
     const Batch batch(*this, rows.view(), stream);
-    std::vector<std::vector<PackedNeighbor>> found(at(part.rows));
-    if (places_ > 0) within_batch(batch, bound, found, capacity, run, stream);
-    for (std::int64_t i = 0; i < part.rows; ++i) {
+    std::vector<std::vector<PackedNeighbor>> found(at(last - first));
+    if (places_ > 0) {
+      if (const std::int64_t most = within_batch(batch, bound, capacity, found, stream)) {
+        capacity = most;  // and fewer queries at a time
+        continue;
+      }
+    }
+    for (std::int64_t i = 0; i < last - first; ++i) {
       auto& list = found[at(i)];
       if (limit == infinity) {  // the farthest are as near as that
         if (batch.is_far(i)) {
@@ -315,7 +319,8 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
       }
       result.offsets[at(first + i + 1)] = static_cast<std::int64_t>(result.ids.size());
     }
-    if (run.progress) run.progress->report("search", first + part.rows, queries.rows);
+    first = last;
+    if (run.progress) run.progress->report("search", last, queries.rows);
   }
   return result;
 }

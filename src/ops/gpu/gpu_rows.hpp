@@ -18,7 +18,7 @@ namespace gigaknn::gpu {
 
 class GpuRows : public PreparedRows {
  public:
-  GpuRows(MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run);
+  GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run);
 
   /// The most that a base and a search take on the device, and of the host.
   static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -44,12 +44,13 @@ class GpuRows : public PreparedRows {
   std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;
   void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self, std::int64_t first_row, NeighborsOut out,
                      const RunOptions& run, simt::Stream* stream) const;
-  void within_batch(const Batch& batch, PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found,
-                    std::int64_t capacity, const RunOptions& run, simt::Stream* stream) const;
+  std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
+                            std::vector<std::vector<PackedNeighbor>>& found, simt::Stream* stream) const;
   void scan(const Batch& batch, const SettleJob& job, const Survivors& lists, simt::Stream* stream) const;
   bool scan_is_exact() const;
   LimitRule rule_of(const Batch& batch) const;
 
+  int device_;
   MatrixRef base_;
   Metric metric_;
   simt::OwnStream stream_;  // of the preparation; outlives its buffers

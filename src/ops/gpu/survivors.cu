@@ -20,7 +20,7 @@ struct Shared {
 /// The largest that a key of t can grow to in the scan's numbers. A key is its real value rounded once to float32: hence
 /// the factor, and the smallest float, for what rounds to zero.
 __device__ __forceinline__ double growth_of(Metric metric, double t) {
-  const double most = t + fabs(t) * 0x1p-22 + 0x1p-148;
+  const double most = t < -0x1.FFFFFEp127 ? -0x1.FFFFFEp127 : t + fabs(t) * 0x1p-22 + 0x1p-148;  // -infinity: overflow
   switch (metric) {
     case Metric::euclidean: return most * most;
     case Metric::hellinger: return 2 * most * most;
@@ -136,8 +136,9 @@ __global__ void __launch_bounds__(block_threads) set_limits_kernel(LimitRule rul
 __global__ void __launch_bounds__(block_threads) admit_all_kernel(Places places, Survivors lists) {
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     PackedNeighbor* keys = lists.keys + query * lists.pitch + lists.k;
-    for (std::int64_t i = threadIdx.x; i < lists.capacity; i += blockDim.x) keys[i] = places.order[places.begin + i];
-    if (threadIdx.x == 0) lists.counts[query] = static_cast<std::uint32_t>(lists.capacity);
+    const std::int64_t count = places.end - places.begin;
+    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) keys[i] = places.order[places.begin + i];
+    if (threadIdx.x == 0) lists.counts[query] = static_cast<std::uint32_t>(count);
   }
 }
 

@@ -70,7 +70,7 @@ void start_lists(const SettleJob& job, const Survivors& lists, simt::Stream* str
 void settle(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
 /// Sets the limits of lists whose bounds are given.
 void set_limits(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
-/// Lets every place through, as a scan with no limits would; lists.capacity is the number of places.
+/// Lets every place through, as a scan with no limits would. The lists have room for all.
 void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream);
 /// Computes the keys of the survivors alone, behind the (empty) lists: for searches by radius.
 void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream* stream);

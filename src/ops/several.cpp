@@ -1,0 +1,198 @@
+#include "ops/several.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "ops/blocks.hpp"
+#include "ops/merge_lists.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn {
+namespace {
+
+// Device r * shards + s has shard s, for the queries of group r.
+class SeveralRows : public PreparedRows {
+ public:
+  SeveralRows(MatrixRef base, Metric metric, std::vector<std::int64_t> begins)
+      : base(base), metric_(metric), begins(std::move(begins)) {}
+
+  std::int64_t rows() const override { return base.rows; }
+  std::int64_t cols() const override { return base.cols; }
+  DType dtype() const override { return base.dtype; }
+  Metric metric() const override { return metric_; }
+  MemorySpace space() const override { return MemorySpace::device; }
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& part : parts) sum += part->bytes();
+    return sum;
+  }
+  std::string description() const override {
+    const std::size_t shards = begins.size() - 1;
+    return join_text(parts.front()->description(), "; ", parts.size(), " devices",
+                     shards > 1 ? join_text(", ", shards, " shards") : "");
+  }
+
+  MatrixRef base;
+  Metric metric_;
+  std::vector<std::int64_t> begins;  // [shards + 1]
+  std::vector<std::unique_ptr<PreparedRows>> parts;
+};
+
+class Several : public Ops {
+ public:
+  Several(std::vector<const Ops*> devices, int shards) : devices_(std::move(devices)), shards_(static_cast<std::size_t>(shards)) {}
+
+  std::string name() const override {
+    std::string names;
+    for (const Ops* device : devices_) {
+      if (!names.empty()) names += ',';
+      names += device->name();
+    }
+    return names;
+  }
+  std::string isa() const override { return join_text(devices_.size(), " x ", devices_.front()->isa()); }
+
+  std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
+                                        const RunOptions& run) const override {
+    require_base(base, metric);
+    // Fewer rows than shards: some would be empty, which no device prepares.
+    require(base.rows >= shards(), Fault::invalid_argument, "a base of ", base.rows, " rows cannot be split into ",
+            shards_, " shards");
+    std::vector<std::int64_t> begins;
+    for (std::int64_t s = 0; s <= shards(); ++s) begins.push_back(base.rows * s / shards());
+    auto rows = std::make_unique<SeveralRows>(base, metric, begins);
+    rows->parts.resize(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const std::size_t s = i % shards_;
+      rows->parts[i] = devices_[i]->prepare(base.slice(begins[s], begins[s + 1]), metric, hints, own);
+    });
+    return rows;
+  }
+
+  std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const PrepareHints& hints,
+                           int threads) const override {
+    const std::size_t a_device = devices_.front()->bytes_needed(shard_rows(n), d, dtype, metric, hints, threads);
+    const std::int64_t lists = hints.self ? n : hints.batch;
+    return a_device * devices_.size() + (shards_ > 1 ? (shards_ + 1) * list_bytes(lists, std::min(hints.k, n)) : 0);
+  }
+  std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                  const PrepareHints& hints) const override {
+    return devices_.front()->device_bytes_needed(shard_rows(n), d, dtype, metric, hints);
+  }
+
+  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
+                    const RunOptions& run, std::int64_t first_self) const override {
+    require_queries(prepared, queries, k);
+    const auto& base = static_cast<const SeveralRows&>(prepared);
+    std::vector<Neighbors> found(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const auto [begin, end] = queries_of(i, queries.rows);
+      if (begin == end) return;
+      const std::int64_t self = first_self < 0 ? -1 : first_self + begin;
+      if (shards_ == 1) {
+        devices_[i]->nearest_rows(*base.parts[i], queries.slice(begin, end), k, lists_of(out, begin, end), own, self);
+        return;
+      }
+      found[i] = Neighbors(end - begin, k);
+      clear_lists(NeighborsOut(found[i]), base.metric());
+      merge_nearest(*devices_[i], *base.parts[i], base.begins[i % shards_], queries.slice(begin, end), k,
+                    NeighborsOut(found[i]), own, self, end - begin);
+    });
+    if (shards_ == 1) return;
+    clear_lists(out, base.metric());
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      const auto [begin, end] = queries_of(i, queries.rows);
+      merge_lists(lists_of(out, begin, end), found[i], 0, base.metric(), run);
+    }
+  }
+
+  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    nearest_rows(prepared, static_cast<const SeveralRows&>(prepared).base, k, out, run, 0);
+  }
+
+  RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,
+                                const RunOptions& run) const override {
+    require_queries(prepared, queries, 1);
+    const auto& base = static_cast<const SeveralRows&>(prepared);
+    std::vector<RadiusNeighbors> found(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const auto [begin, end] = queries_of(i, queries.rows);
+      found[i] = devices_[i]->within_radius(*base.parts[i], queries.slice(begin, end), radius, own);
+    });
+    const std::vector<std::int64_t> begins(base.begins.begin(), base.begins.end() - 1);
+    RadiusNeighbors all;
+    all.offsets.push_back(0);
+    for (std::size_t group = 0; group < devices_.size(); group += shards_) {
+      const auto [begin, end] = queries_of(group, queries.rows);
+      const auto first = found.begin() + static_cast<std::ptrdiff_t>(group);
+      const RadiusNeighbors part =
+          merge_within({first, first + static_cast<std::ptrdiff_t>(shards_)}, begins, end - begin, base.metric());
+      for (std::size_t q = 1; q < part.offsets.size(); ++q) {
+        all.offsets.push_back(static_cast<std::int64_t>(all.ids.size()) + part.offsets[q]);
+      }
+      all.ids.insert(all.ids.end(), part.ids.begin(), part.ids.end());
+      all.distances.insert(all.distances.end(), part.distances.begin(), part.distances.end());
+    }
+    return all;
+  }
+
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+                      const RunOptions& run) const override {
+    devices_.front()->pair_distances(queries, base, metric, ids, out, run);
+  }
+
+ private:
+  std::int64_t shards() const { return static_cast<std::int64_t>(shards_); }
+  std::int64_t shard_rows(std::int64_t n) const { return (n + shards() - 1) / shards(); }
+
+  // Queries [first, second) are those of device i's group.
+  std::pair<std::int64_t, std::int64_t> queries_of(std::size_t i, std::int64_t queries) const {
+    const auto groups = static_cast<std::int64_t>(devices_.size() / shards_);
+    const auto group = static_cast<std::int64_t>(i / shards_);
+    return {queries * group / groups, queries * (group + 1) / groups};
+  }
+  static NeighborsOut lists_of(NeighborsOut out, std::int64_t begin, std::int64_t end) {
+    out.ids += begin * out.k;
+    out.distances += begin * out.k;
+    out.rows = end - begin;
+    return out;
+  }
+
+  // Calls work(i, run) for every device at once, each from a thread of its own. The first error is thrown.
+  void on_each(const RunOptions& run, const std::function<void(std::size_t, const RunOptions&)>& work) const {
+    RunOptions own = run;
+    own.threads = std::max(1, threads_of(run) / static_cast<int>(devices_.size()));
+    std::vector<std::exception_ptr> errors(devices_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          work(i, own);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  std::vector<const Ops*> devices_;
+  std::size_t shards_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_several(std::vector<const Ops*> devices, int shards) {
+  require(shards >= 1 && devices.size() % static_cast<std::size_t>(shards) == 0, Fault::invalid_argument, "shards must divide the ",
+          devices.size(), " devices, got ", shards);
+  return std::make_unique<Several>(std::move(devices), shards);
+}
+
+}  // namespace gigaknn
