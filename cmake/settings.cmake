@@ -9,11 +9,24 @@ add_library(gigaknn_settings INTERFACE)
 target_include_directories(gigaknn_settings INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
 # No contraction: the canonical distance has one order and one rounding on every compiler and machine.
-target_compile_options(gigaknn_settings INTERFACE -Wall -Wextra -ffp-contract=off)
+target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-ffp-contract=off>)
+if(GIGAKNN_CUDA)
+  # For the first GPUs with cp.async and tensor cores for bytes, for Hopper with what only it has, and for those to come.
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  # CMake 3.25 knows CUDA to C++17 only: what it calls so is C++20 here.
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA17_STANDARD_COMPILE_OPTION -std=c++20)
+  target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-ffp-contract=off -gencode=arch=compute_80,code=sm_80
+    -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90>)
+endif()
 # clang 19 blames us for a deprecated call inside libstdc++'s own std::stable_sort; g++ keeps the warning.
-target_compile_options(gigaknn_settings INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
+target_compile_options(gigaknn_settings INTERFACE
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations>)
 if(GIGAKNN_WERROR)
-  target_compile_options(gigaknn_settings INTERFACE -Werror)
+  target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   # What Highway's NEON target is compiled with. Else g++ cannot inline its vectors into the members that the
@@ -79,7 +92,9 @@ endif()
 
 # Kernel files are CUDA; every compiler but nvcc takes them for C++ (simt.cuh).
 function(gigaknn_kernel_sources)
-  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  if(NOT GIGAKNN_CUDA)
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  endif()
 endfunction()
 
 # gigaknn_emulated_test(select_rows_test SOURCES gpu/select_rows_test.cu LINKS gigaknn_ops): a test of kernels on the emulated
@@ -94,6 +109,11 @@ function(gigaknn_emulated_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
   add_dependencies(emulated_tests ${name})
+  if(GIGAKNN_CUDA)
+    add_test(NAME ${name}.cuda COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${name}.cuda PROPERTIES LABELS gpu TIMEOUT 600)
+    return()
+  endif()
   foreach(seed 0 1 2 3)  # ascending, descending, random twice
     add_test(NAME ${name}.seed_${seed} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name}.seed_${seed} PROPERTIES LABELS emulated TIMEOUT 600)

@@ -34,6 +34,8 @@ void destroy_event(Event* event);
 void record(Event* event, Stream* stream);
 /// What is enqueued to `stream` from now on waits for the event.
 void wait(Stream* stream, Event* event);
+/// Of two recorded events; waits for the second. The emulated device's clock is the host's.
+double milliseconds_between(Event* from, Event* to);
 
 struct MemoryUse {
   std::size_t bytes = 0;       ///< allocated now

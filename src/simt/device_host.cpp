@@ -4,11 +4,13 @@
 // Device memory is told from host memory: a launch refuses host pointers, and under the address sanitizer device memory is
 // closed but while streams work, so that host code that reads through a device pointer is caught.
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "simt/block_runner.hpp"
@@ -26,6 +28,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   std::uint64_t at = 0;
+  std::shared_ptr<std::chrono::steady_clock::time_point> time{};
 };
 
 namespace {
@@ -144,10 +147,18 @@ Event* create_event() { return new Event; }
 void destroy_event(Event* event) { delete event; }
 void record(Event* event, Stream* stream) {
   Stream& of = stream_of(stream);
-  *event = {&of, of.done + of.work.size()};
+  *event = {&of, of.done + of.work.size(), std::make_shared<std::chrono::steady_clock::time_point>()};
+  post(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
 }
 void wait(Stream* stream, Event* event) {
   if (event->stream) post(stream, [recorded = *event] { drain(*recorded.stream, recorded.at); });
+}
+
+double milliseconds_between(Event* from, Event* to) {
+  require(from->stream && to->stream, Fault::device, "an event was not recorded");
+  drain(*from->stream, from->at + 1);
+  drain(*to->stream, to->at + 1);
+  return std::chrono::duration<double, std::milli>(*to->time - *from->time).count();
 }
 
 void enqueue(Stream* stream, void (*work)(void*), void* argument) {

@@ -91,6 +91,9 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/// The cudaStream_t, with its device made the current one (device_cuda.cu).
+void* native_stream(Stream* stream);
+
 struct Launch {
   dim3 grid;
   dim3 block;
@@ -102,10 +105,11 @@ struct Launch {
 template <class... Parameters, class... Arguments>
 void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
   count_launch(at.name);
+  const auto stream = static_cast<cudaStream_t>(native_stream(at.stream));
   if (at.shared > 48 << 10) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
   }
-  kernel<<<at.grid, at.block, at.shared, reinterpret_cast<cudaStream_t>(at.stream)>>>(Parameters(arguments)...);
+  kernel<<<at.grid, at.block, at.shared, stream>>>(Parameters(arguments)...);
   const cudaError_t error = cudaGetLastError();
   require(error == cudaSuccess, Fault::device, "a kernel could not be launched: ", cudaGetErrorString(error));
 }

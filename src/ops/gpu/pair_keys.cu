@@ -8,9 +8,10 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
+constexpr int blocks_an_sm = 8;  // 64 registers a thread: ptxas spills a few to seat more
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads) pair_keys_kernel(RowsView a, RowsView b, Metric metric, float* keys) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) pair_keys_kernel(RowsView a, RowsView b, Metric metric, float* keys) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < a.rows; i += step) {
     const PackedNeighbor neighbor = canonical_neighbor<dtype>(metric, a, i, b, static_cast<LocalRow>(i));

@@ -9,6 +9,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
+constexpr int blocks_an_sm = 8;  // 64 registers a thread: ptxas spills a few to seat more
 constexpr int bound_dims = 5;           // beside the row's own (product_codes.hpp)
 constexpr std::int64_t most_dims = 32768;  // u8: 32768 * 255^2 < 2^31
 constexpr int most_center_rows = 512;
@@ -22,6 +23,8 @@ int steps_of(std::int64_t cols, ProductKind kind) {
   const std::int64_t bytes = kind != ProductKind::bf16 ? cols : 2 * (cols + bound_dims);
   return static_cast<int>((bytes + simt::mma_bytes - 1) / simt::mma_bytes);
 }
+
+std::int64_t pitch_of(int steps) { return std::int64_t{steps} * simt::mma_bytes; }
 
 // ---- bf16, rounded each way; what is below 2^-126 may count as zero in a tensor core
 
@@ -78,7 +81,7 @@ __device__ __forceinline__ bool has_difference(Metric metric) {
 
 // The mean of a sample of rows; a thread a column.
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     center_kernel(RowsView base, const LocalRow* order, std::int64_t count, float* center) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= base.cols) return;
@@ -88,7 +91,7 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     largest_kernel(RowsView base, Mapping mapping, const LocalRow* order, std::int64_t count, unsigned long long* largest) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t place = std::int64_t{blockIdx.x} * block_warps() + warp_id(); place < count; place += step) {
@@ -135,7 +138,7 @@ __device__ CodeNorms write_code(const Mapping& mapping, const std::byte* row, in
 }
 
 template <DType dtype, bool as_bytes>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     encode_base_kernel(RowsView base, Mapping mapping, const LocalRow* order, std::int64_t count,
                        const unsigned long long* largest, int steps, std::byte* codes, float* scales, float* biases) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(block_threads)
 __device__ __forceinline__ QueryTerms no_terms() { return {-1.0 / 0.0, 0}; }
 
 template <DType dtype, bool as_bytes>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     encode_queries_kernel(RowsView queries, Mapping mapping, const unsigned long long* largest, int steps,
                           std::byte* codes, QueryTerms* terms) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
@@ -290,7 +293,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   });
 }
 
-CodesView ProductCodes::view() const { return {data_.get(), rows_, steps_, scale_.get(), bias_.get()}; }
+CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, scale_.get(), bias_.get()}; }
 
 std::size_t ProductCodes::bytes() const {
   return data_.size() + (scale_.size() + bias_.size() + center_.size()) * sizeof(float) + sizeof(unsigned long long);
@@ -308,7 +311,7 @@ ProductCodes::Queries ProductCodes::encode_queries(const RowsView& queries, simt
   Queries encoded{simt::DeviceBuffer<std::byte>(static_cast<std::size_t>(queries.rows * steps_ * simt::mma_bytes), stream),
                   simt::DeviceBuffer<QueryTerms>(static_cast<std::size_t>(queries.rows), stream),
                   {}};
-  encoded.codes = {encoded.data.get(), queries.rows, steps_, nullptr, nullptr};
+  encoded.codes = {encoded.data.get(), queries.rows, pitch_of(steps_), steps_, nullptr, nullptr};
   if (queries.rows == 0) return encoded;
   for_dtype(queries.dtype, [&]<DType dtype>() {
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {

@@ -26,13 +26,12 @@ namespace gigaknn::gpu {
 enum class ProductKind : std::uint8_t { bf16, u8, s8 };
 
 struct CodesView {
-  const std::byte* data = nullptr;  ///< [n] rows of `steps` times 32 bytes
+  const std::byte* data = nullptr;  ///< rows of `steps` times 32 bytes
   std::int64_t rows = 0;
+  std::int64_t pitch = 0;  ///< bytes of a row
   int steps = 0;
   const float* scale = nullptr;  ///< bytes, rows of the base: [n]
   const float* bias = nullptr;
-
-  std::int64_t pitch() const { return std::int64_t{steps} * 32; }
 };
 
 /// True for metrics that are functions of a product, for rows of so many dimensions.

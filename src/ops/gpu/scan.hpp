@@ -24,7 +24,7 @@ void scan_differences(const ScanJob& job, const Survivors& lists, simt::Stream* 
 bool has_difference_form(Metric metric, std::int64_t cols);
 /// Whether it leaves finished neighbours.
 bool differences_are_exact(Metric metric, DType dtype);
-/// The most by which its numbers exceed the key, as a share of the key; 0 where they are exact.
+/// The most by which its numbers exceed the key, as a share of the key.
 double difference_error(Metric metric, DType dtype, std::int64_t cols);
 
 }  // namespace gigaknn::gpu

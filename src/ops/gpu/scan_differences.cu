@@ -23,22 +23,26 @@ constexpr int block_threads = threads_q * threads_r;
 constexpr int tile = 64;  // queries, and rows
 constexpr int slab_dims = 16;
 
-// ---- metrics: Element as it lies in shared memory; a Sum takes pairs of elements and gives a number
+// ---- metrics: Element as it lies in shared memory; a Sum takes pairs of elements and gives a number. `blocks_an_sm`, which
+// bounds the registers, is what ptxas needs so as not to spill
 
 struct Manhattan {
   using Element = float;
+  static constexpr int blocks_an_sm = 2;
   float sum = 0;
   __device__ __forceinline__ void add(float x, float y) { sum += fabsf(x - y); }
   __device__ __forceinline__ float number() const { return sum; }
 };
 struct Chebyshev {
   using Element = float;
+  static constexpr int blocks_an_sm = 2;
   float most = 0;
   __device__ __forceinline__ void add(float x, float y) { most = fmaxf(most, fabsf(x - y)); }
   __device__ __forceinline__ float number() const { return most; }
 };
 struct ChiSquared {
   using Element = float;
+  static constexpr int blocks_an_sm = 2;
   float sum = 0;
   __device__ __forceinline__ void add(float x, float y) {
     const float difference = x - y;
@@ -49,22 +53,34 @@ struct ChiSquared {
 };
 struct Hamming {
   using Element = std::uint32_t;
+  static constexpr int blocks_an_sm = 2;
   int differ = 0;
   __device__ __forceinline__ void add(std::uint32_t x, std::uint32_t y) { differ += __popc(x ^ y); }
   __device__ __forceinline__ float number() const { return static_cast<float>(differ); }
 };
 struct Jaccard {
   using Element = std::uint32_t;
+  static constexpr int blocks_an_sm = 2;
   int both = 0;
   int either = 0;
   __device__ __forceinline__ void add(std::uint32_t x, std::uint32_t y) {
     both += __popc(x & y);
     either += __popc(x | y);
   }
-  __device__ __forceinline__ float number() const {  // the key itself: the same float64 operations
+  __device__ __forceinline__ float number() const {
+    return either == 0 ? 0.0f : static_cast<float>(either - both) / static_cast<float>(either);
+  }
+  __device__ __forceinline__ float key() const {  // in float64 as canonical_key
     return either == 0 ? 0.0f : __double2float_rn(__dsub_rn(1.0, __ddiv_rn(both, either)));
   }
 };
+
+/// Of sums that are exact.
+template <class Sum>
+__device__ __forceinline__ float key_of(const Sum& sum) {
+  if constexpr (std::is_same_v<Sum, Jaccard>) return sum.key();
+  return sum.number();
+}
 
 template <class Element>
 struct Slabs {
@@ -82,7 +98,7 @@ __device__ __forceinline__ Element load(const std::byte* row, int i) {
 }
 
 template <class Sum, DType dtype, bool finished>
-__global__ void __launch_bounds__(block_threads) scan_differences_kernel(ScanJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, Sum::blocks_an_sm) scan_differences_kernel(ScanJob job, Survivors lists) {
   using Element = typename Sum::Element;
   auto& slabs = simt::shared<Slabs<Element>>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -116,7 +132,7 @@ __global__ void __launch_bounds__(block_threads) scan_differences_kernel(ScanJob
             there ? load<dtype, Element>(job.base.data + row * job.base.pitch, first + dim) : Element{0};
       }
       __syncthreads();
-      GIGAKNN_UNROLL for (int dim = 0; dim < slab_dims; ++dim) {
+      for (int dim = 0; dim < slab_dims; ++dim) {
         Element x[side];
         Element y[side];
         GIGAKNN_UNROLL for (int i = 0; i < side; ++i) x[i] = slabs.queries[dim][own_query + i];
@@ -129,14 +145,13 @@ __global__ void __launch_bounds__(block_threads) scan_differences_kernel(ScanJob
     }
     GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
       GIGAKNN_UNROLL for (int j = 0; j < side; ++j) {
-        const float number = sums[i][j].number();
         const std::int64_t place = first_place + own_row + j;
-        if (!(number <= limits[i]) || place >= job.places.end) continue;
+        if (!(sums[i][j].number() <= limits[i]) || place >= job.places.end) continue;
         const std::int64_t query = first_query + own_query + i;
         const LocalRow row = job.places.order[place];
         PackedNeighbor found = row;
         if constexpr (finished) {
-          found = pack(number, row);
+          found = pack(key_of(sums[i][j]), row);
           if (found >= lists.bounds[query] || is_self(job.first_self, query, row)) continue;
         }
         append(lists, query, found);
@@ -168,6 +183,7 @@ bool differences_are_exact(Metric metric, DType dtype) {
 }
 
 double difference_error(Metric metric, DType dtype, std::int64_t cols) {
+  if (metric == Metric::jaccard) return 0x1p-20;  // its quotient, before the key is computed
   return differences_are_exact(metric, dtype) ? 0 : static_cast<double>(cols + 8) * 0x1p-23;
 }
 

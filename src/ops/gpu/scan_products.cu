@@ -27,7 +27,6 @@ constexpr int most_resident_bytes = 160 << 10;
 /// warps_q x warps_r warps, each with query_frags x row_frags fragments of 16 queries by 8 rows.
 template <int warps_q, int warps_r, int query_frags_, int row_frags_>
 struct TileShape {
-  static constexpr int query_warps = warps_q;
   static constexpr int row_warps = warps_r;
   static constexpr int query_frags = query_frags_;
   static constexpr int row_frags = row_frags_;
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(Tile::threads)
       const int piece = i % pieces;
       const std::int64_t at = min(first_row + row, end_row - 1);
       simt::copy_async(to + row * pitch + piece * 16,
-                       from.data + at * from.pitch() + first_step * simt::mma_bytes + piece * 16);
+                       from.data + at * from.pitch + first_step * simt::mma_bytes + piece * 16);
     }
   };
   const auto fetch_slab = [&](std::int64_t tile, int slab) {

@@ -10,6 +10,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
+constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
 constexpr std::int64_t most_blocks = 1 << 16;
 
 struct Shared {
@@ -85,7 +86,7 @@ __device__ void compute_survivors(const SettleJob& job, std::int64_t query, Pack
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads) start_lists_kernel(SettleJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) start_lists_kernel(SettleJob job, Survivors lists) {
   Shared& shared = simt::shared<Shared>();
   for (std::int64_t list = blockIdx.x; list < lists.queries; list += gridDim.x) {
     const std::int64_t query = list / job.splits;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(block_threads) start_lists_kernel(SettleJob jo
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads) settle_kernel(SettleJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(SettleJob job, Survivors lists) {
   Shared& shared = simt::shared<Shared>();
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     const unsigned count = lists.counts[query];
@@ -128,12 +129,12 @@ __global__ void __launch_bounds__(block_threads) settle_kernel(SettleJob job, Su
   }
 }
 
-__global__ void __launch_bounds__(block_threads) set_limits_kernel(LimitRule rule, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) set_limits_kernel(LimitRule rule, Survivors lists) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (query < lists.queries) lists.limits[query] = limit_of(rule, query, lists.bounds[query]);
 }
 
-__global__ void __launch_bounds__(block_threads) admit_all_kernel(Places places, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) admit_all_kernel(Places places, Survivors lists) {
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     PackedNeighbor* keys = lists.keys + query * lists.pitch + lists.k;
     const std::int64_t count = places.end - places.begin;
@@ -143,14 +144,14 @@ __global__ void __launch_bounds__(block_threads) admit_all_kernel(Places places,
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads) finish_survivors_kernel(SettleJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_kernel(SettleJob job, Survivors lists) {
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     const unsigned count = min(lists.counts[query], static_cast<unsigned>(lists.capacity));
     compute_survivors<dtype>(job, query, lists.keys + query * lists.pitch + lists.k, count, lists.bounds[query]);
   }
 }
 
-__global__ void __launch_bounds__(block_threads) finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* out) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* out) {
   Shared& shared = simt::shared<Shared>();
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {

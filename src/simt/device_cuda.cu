@@ -1,0 +1,186 @@
+// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool (cudaMallocAsync), which is told to
+// keep nothing beyond what is in use when a stream is synchronized.
+#include "simt/device.hpp"
+
+#include <cuda_runtime.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "core/require.hpp"
+
+namespace gigaknn::simt {
+
+struct Stream {
+  cudaStream_t stream;
+  int device;
+};
+struct Event {
+  cudaEvent_t event;
+};
+
+namespace {
+
+void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // it is told now
+  fail(error == cudaErrorMemoryAllocation ? Fault::out_of_memory : Fault::device, what, ": ", cudaGetErrorString(error));
+}
+
+Stream& stream_of(Stream* stream) {
+  static Stream by_default{nullptr, 0};
+  return stream ? *stream : by_default;
+}
+
+// What CUDA does next, it does on the stream's device.
+cudaStream_t enter(Stream* stream) {
+  const Stream& of = stream_of(stream);
+  check(cudaSetDevice(of.device), "the device cannot be used");
+  return of.stream;
+}
+
+class Accounts {
+ public:
+  void take(void* memory, std::size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    blocks_[memory] = {bytes, device};
+  }
+  /// Counts `bytes` as used, or refuses.
+  void reserve(std::size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    MemoryUse& use = uses_[device];
+    require(use.budget_bytes == 0 || use.bytes + bytes <= use.budget_bytes, Fault::out_of_memory, "a device budget of ",
+            use.budget_bytes, " bytes is too small: ", use.bytes, " are in use and ", bytes, " more are needed");
+    use.bytes += bytes;
+    use.peak_bytes = use.bytes > use.peak_bytes ? use.bytes : use.peak_bytes;
+  }
+  void cancel(std::size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    uses_[device].bytes -= bytes;
+  }
+  void give_back(void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(memory);
+    require(block != blocks_.end(), Fault::device, "release of memory that the device did not give");
+    uses_[block->second.device].bytes -= block->second.bytes;
+    blocks_.erase(block);
+  }
+  void set_budget(std::size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    uses_[device].budget_bytes = bytes;
+  }
+  MemoryUse use(int device) {
+    const std::lock_guard lock(mutex_);
+    return uses_[device];
+  }
+
+ private:
+  struct Block {
+    std::size_t bytes;
+    int device;
+  };
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  std::unordered_map<int, MemoryUse> uses_;
+};
+
+Accounts& accounts() {
+  static Accounts& all = *new Accounts;  // outlives every buffer
+  return all;
+}
+
+}  // namespace
+
+std::string device_kind() { return "cuda"; }
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+std::string device_name(int device) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device), "the device does not answer");
+  return properties.name;
+}
+int multiprocessors(int device) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "the device does not answer");
+  return count;
+}
+
+Stream* create_stream(int device) {
+  check(cudaSetDevice(device), "the device cannot be used");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream could be created");
+  return new Stream{stream, device};
+}
+int device_of(const Stream* stream) { return stream ? stream->device : 0; }
+void destroy_stream(Stream* stream) {
+  cudaSetDevice(stream->device);
+  cudaStreamSynchronize(stream->stream);
+  cudaStreamDestroy(stream->stream);
+  delete stream;
+}
+void synchronize(Stream* stream) { check(cudaStreamSynchronize(enter(stream)), "work on the device failed"); }
+
+Event* create_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "no event could be created");
+  return new Event{event};
+}
+void destroy_event(Event* event) {
+  cudaEventDestroy(event->event);
+  delete event;
+}
+void record(Event* event, Stream* stream) { check(cudaEventRecord(event->event, enter(stream)), "an event cannot be recorded"); }
+void wait(Stream* stream, Event* event) {
+  check(cudaStreamWaitEvent(enter(stream), event->event, 0), "a stream cannot wait for an event");
+}
+double milliseconds_between(Event* from, Event* to) {
+  float elapsed = 0;
+  check(cudaEventSynchronize(to->event), "work on the device failed");
+  check(cudaEventElapsedTime(&elapsed, from->event, to->event), "the events hold no time");
+  return elapsed;
+}
+
+void set_memory_budget(std::size_t bytes, int device) { accounts().set_budget(bytes, device); }
+MemoryUse memory_use(int device) { return accounts().use(device); }
+
+void* allocate(std::size_t bytes, Stream* stream) {
+  const int device = device_of(stream);
+  accounts().reserve(bytes, device);
+  void* memory = nullptr;
+  try {
+    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, enter(stream)), "the device has no memory left");
+  } catch (...) {
+    accounts().cancel(bytes, device);
+    throw;
+  }
+  accounts().take(memory, bytes, device);
+  return memory;
+}
+void release(void* memory, Stream* stream) {
+  accounts().give_back(memory);
+  const Stream& of = stream_of(stream);
+  cudaSetDevice(of.device);
+  cudaFreeAsync(memory, of.stream);
+}
+void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");
+}
+void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
+               std::size_t rows, Stream* stream) {
+  if (rows == 0 || row_bytes == 0) return;
+  check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, enter(stream)),
+        "a copy failed");
+}
+void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
+  check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
+}
+
+void* native_stream(Stream* stream) { return enter(stream); }
+
+}  // namespace gigaknn::simt
