@@ -1,0 +1,53 @@
+// Several emulated GPUs against the float64 reference.
+#include "ops/conformance.hpp"
+
+#include <string>
+#include <utility>
+
+#include "core/expect_error.hpp"
+
+namespace gigaknn {
+namespace {
+
+using namespace test;
+
+Case case_of(Metric metric, DType dtype, std::int64_t n, std::int64_t q) {
+  Case c{.metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = 12, .k = 6};
+  c.hints = {.k = c.k, .queries = 1000, .batch = 1000, .self = false};
+  return c;
+}
+
+TEST(Several, devices_answer_as_one) {
+  for (const auto& [metric, dtype] : {Subject{Metric::l2, DType::f32}, Subject{Metric::inner_product, DType::u8},
+                                      Subject{Metric::hamming, DType::u8}, Subject{Metric::chi2, DType::f32}}) {
+    for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {3, 3}}) {
+      const Devices several = {&ops_of("emulated:" + std::to_string(count), shards)};
+      for (const std::int64_t n : {7, 60}) {
+        Case c = case_of(metric, dtype, n, 5);
+        c.threads = 2;
+        check_nearest_rows(c, several);
+        check_first_self(c, several);
+        check_within_radius(c, several);
+        check_pair_distances(c, several);
+        c.q = 1;
+        check_self_nearest(c, several);
+      }
+      check_nearest_rows(case_of(metric, dtype, 60, 1), several);  // fewer queries than groups
+    }
+  }
+}
+
+TEST(Several, refuses_what_cannot_be_shared) {
+  test::expect_error(Fault::invalid_argument, {"shards must divide the 4 devices, got 3"}, [] { ops_of("emulated:4", 3); });
+  test::expect_error(Fault::invalid_argument, {"shards must be >= 1, got 0"}, [] { ops_of("emulated:4", 0); });
+  test::expect_error(Fault::invalid_argument, {"got 2 on cpu"}, [] { ops_of("cpu", 2); });
+  for (const char* name : {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "cuda:0", ""}) {
+    test::expect_error(Fault::device, {name, "emulated:2..8"}, [=] { ops_of(name); });
+  }
+  const Matrix one(1, 3, DType::u8);
+  test::expect_error(Fault::invalid_argument, {"1 rows cannot be split into 2 shards"},
+                     [&] { ops_of("emulated:2", 2).prepare(one, Metric::l2, {}, {}); });
+}
+
+}  // namespace
+}  // namespace gigaknn
