@@ -204,8 +204,8 @@ bool BlockRunner::open_barrier() {
 
 void BlockRunner::lane_main() {
   BlockRunner& runner = current();
-  entered(runner.home_);
   Lane& lane = runner.me();
+  entered(lane, runner.home_);
   sees(&runner.begin_);
   lane.state = "runs";
   // A handler must be left before its fiber, and what an abandoned fiber owned is never freed.
@@ -238,7 +238,7 @@ void BlockRunner::exit(Lane& lane) {
     if (mask & bit && (warp.waiting & members) == members) complete(lane.warp, members);
   });
   open_barrier();
-  switch_fiber(lane, live_ > 0 ? static_cast<Fiber&>(next(lane.warp)) : home_, true);
+  switch_fiber(lane, live_ > 0 ? static_cast<Fiber&>(next(lane.warp)) : home_);
   __builtin_unreachable();
 }
 

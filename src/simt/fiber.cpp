@@ -104,6 +104,7 @@ void restart(Fiber& fiber, void (*entry)(), std::size_t stagger) {
 void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool last) {
 #ifdef GIGAKNN_SIMT_ASAN
   __sanitizer_start_switch_fiber(last ? nullptr : &from.fake_stack, to.stack, to.stack_bytes);
+  if (last) from.fake_stack = nullptr;
 #endif
   self = to.device_thread;
 #ifdef GIGAKNN_SIMT_TSAN
@@ -115,11 +116,13 @@ void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool last) {
 #endif
 }
 
-void entered([[maybe_unused]] Fiber& home) {
+void entered([[maybe_unused]] Fiber& own, [[maybe_unused]] Fiber& home) {
 #ifdef GIGAKNN_SIMT_ASAN
   const void* bottom = nullptr;
   std::size_t size = 0;
-  __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+  // The stack on which the sanitizer keeps locals to find their use after return serves all lives of a fiber: a new one is
+  // a system call, and a block has hundreds of fibers.
+  __sanitizer_finish_switch_fiber(own.fake_stack, &bottom, &size);
   if (home.stack_bytes == 0) {
     home.stack = static_cast<char*>(const_cast<void*>(bottom));
     home.stack_bytes = size;

@@ -39,10 +39,11 @@ void free_stack(Fiber& fiber);
 /// The next switch to the fiber calls `entry`, which never returns. `stagger` bytes keep the tops of many stacks apart in
 /// the cache.
 void restart(Fiber& fiber, void (*entry)(), std::size_t stagger);
-/// Leaves `from`, which is running, for `to`; returns when something switches back. `last`: it never does.
+/// Leaves `from`, which is running, for `to`; returns when something switches back. `last`: it never does, and left its work
+/// undone.
 void switch_fiber(Fiber& from, Fiber& to, bool last = false);
-/// To be called first on a fresh fiber that `home` started.
-void entered(Fiber& home);
+/// To be called first on the fresh fiber `own` that `home` started.
+void entered(Fiber& own, Fiber& home);
 /// The OS thread's own stack becomes a fiber.
 void adopt(Fiber& home);
 /// Ends a fiber that will never run again, while `home` runs: whoever `sees` the place sees what it did. To the sanitizer a

@@ -199,7 +199,7 @@ __global__ void throws() {
 }
 __global__ void too_many_copies() {
   char* to = simt::dynamic_shared<char>();
-  for (int i = 0; i < 33; ++i) simt::copy_async(to, to);
+  for (int i = 0; i < 97; ++i) simt::copy_async(to, to);
 }
 __global__ void nothing(int*) {}
 
@@ -218,7 +218,7 @@ TEST(Reports, say_where_every_lane_stands) {
   expect_report({"mask leaves it out"}, [] { simt::launch({1, 32}, mask_without_caller); });
   expect_report({"48 KB"}, [] { simt::launch({1, 32}, too_much_shared); });
   expect_report({"a kernel threw an exception: forty"}, [] { simt::launch({1, 64}, throws); });
-  expect_report({"32 copies"}, [] { simt::launch({1, 32, 1024}, too_many_copies); });
+  expect_report({"96 copies"}, [] { simt::launch({1, 32, 1024}, too_many_copies); });
 }
 TEST(Reports, refuse_launches_that_cuda_refuses) {
   expect_report({"empty grid", "simt_test.cu:"}, [] { simt::launch({0, 64}, throws); });

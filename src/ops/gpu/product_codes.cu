@@ -9,7 +9,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-constexpr int blocks_an_sm = 8;  // 64 registers a thread: ptxas spills a few to seat more
+[[maybe_unused]] constexpr int blocks_an_sm = 8;  // 64 registers a thread: ptxas spills a few to seat more
 constexpr int bound_dims = 5;           // beside the row's own (product_codes.hpp)
 constexpr std::int64_t most_dims = 32768;  // u8: 32768 * 255^2 < 2^31
 constexpr int most_center_rows = 512;

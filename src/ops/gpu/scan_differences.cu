@@ -20,29 +20,26 @@ constexpr int side = 4;  // a thread has side x side sums
 constexpr int threads_q = 16;
 constexpr int threads_r = 16;
 constexpr int block_threads = threads_q * threads_r;
+[[maybe_unused]] constexpr int blocks_an_sm = 2;  // 128 registers a thread: ptxas spills a few to seat more
 constexpr int tile = 64;  // queries, and rows
 constexpr int slab_dims = 16;
 
-// ---- metrics: Element as it lies in shared memory; a Sum takes pairs of elements and gives a number. `blocks_an_sm`, which
-// bounds the registers, is what ptxas needs so as not to spill
+// ---- metrics: Element as it lies in shared memory; a Sum takes pairs of elements and gives a number
 
 struct Manhattan {
   using Element = float;
-  static constexpr int blocks_an_sm = 2;
   float sum = 0;
   __device__ __forceinline__ void add(float x, float y) { sum += fabsf(x - y); }
   __device__ __forceinline__ float number() const { return sum; }
 };
 struct Chebyshev {
   using Element = float;
-  static constexpr int blocks_an_sm = 2;
   float most = 0;
   __device__ __forceinline__ void add(float x, float y) { most = fmaxf(most, fabsf(x - y)); }
   __device__ __forceinline__ float number() const { return most; }
 };
 struct ChiSquared {
   using Element = float;
-  static constexpr int blocks_an_sm = 2;
   float sum = 0;
   __device__ __forceinline__ void add(float x, float y) {
     const float difference = x - y;
@@ -53,14 +50,12 @@ struct ChiSquared {
 };
 struct Hamming {
   using Element = std::uint32_t;
-  static constexpr int blocks_an_sm = 2;
   int differ = 0;
   __device__ __forceinline__ void add(std::uint32_t x, std::uint32_t y) { differ += __popc(x ^ y); }
   __device__ __forceinline__ float number() const { return static_cast<float>(differ); }
 };
 struct Jaccard {
   using Element = std::uint32_t;
-  static constexpr int blocks_an_sm = 2;
   int both = 0;
   int either = 0;
   __device__ __forceinline__ void add(std::uint32_t x, std::uint32_t y) {
@@ -98,7 +93,7 @@ __device__ __forceinline__ Element load(const std::byte* row, int i) {
 }
 
 template <class Sum, DType dtype, bool finished>
-__global__ void __launch_bounds__(block_threads, Sum::blocks_an_sm) scan_differences_kernel(ScanJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_kernel(ScanJob job, Survivors lists) {
   using Element = typename Sum::Element;
   auto& slabs = simt::shared<Slabs<Element>>();
   const int thread = static_cast<int>(threadIdx.x);

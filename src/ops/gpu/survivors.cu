@@ -10,7 +10,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
+[[maybe_unused]] constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
 constexpr std::int64_t most_blocks = 1 << 16;
 
 struct Shared {
