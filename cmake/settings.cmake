@@ -41,6 +41,7 @@ if(GIGAKNN_TINY_TILES OR GIGAKNN_SANITIZE STREQUAL "thread")
   target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_EAGER_THREADS=1)
 endif()
 if(GIGAKNN_SANITIZE)
+  target_compile_definitions(gigaknn_settings INTERFACE GIGAKNN_SANITIZED=1)  # tests of the emulated GPU are smaller
   target_compile_options(gigaknn_settings INTERFACE -fsanitize=${GIGAKNN_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)
   target_link_options(gigaknn_settings INTERFACE -fsanitize=${GIGAKNN_SANITIZE})

@@ -14,7 +14,7 @@ namespace {
 
 using namespace test;
 
-#if defined(GIGAKNN_SIMT_TSAN)
+#if defined(GIGAKNN_SANITIZED)
 constexpr double work_share = 0.1;
 constexpr int kinds_apart = 12;  // of the kinds of vectors every twelfth
 #else
