@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Plants one fault at a time in the kernels and asks whether the tests on the emulated GPU notice. Exit code 1: one survived
+that no line below explains.
+
+    tools/mutate_kernels.py [--jobs 2] [NAME ...]     NAME: part of a mutant's name; default: all
+
+Each mutant is built and run in a copy of the tree (build/mutants): first with tiny tiles, under a random schedule; what
+survives there, under the thread sanitizer, which sees races whatever the schedule. Takes about half a minute a mutant.
+
+To add one: a line in MUTANTS: name, file, what stands there (once, or the first time), what shall stand there.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GPU = "src/ops/gpu/"
+SYNC = "__syncthreads();"
+
+MUTANTS = [
+    ("queue settles one too late", "warp_select.cuh", "held_ == T ||", "held_ > T ||"),
+    ("merge without a step", "warp_select.cuh", "order_lanes<8>(key);\n  order_lanes<4>(key);\n  order_lanes<2>(key);\n  order_lanes<1>(key);\n}\n\n/// Sorts a register",
+     "order_lanes<4>(key);\n  order_lanes<2>(key);\n  order_lanes<1>(key);\n}\n\n/// Sorts a register"),
+    ("wrong lane holds the k-th", "warp_select.cuh", "(k_ - 1) % 32", "k_ % 32"),
+    ("wrong register holds the k-th", "warp_select.cuh", "i * 32 < k_", "i * 32 <= k_"),
+    ("sort exchanges wrong lanes", "warp_select.cuh", "order_lanes<15>(key);", "order_lanes<7>(key);"),
+    ("last candidates are not taken", "select_rows.cu", "best.settle(base + 32 >= length)", "best.settle(false)"),
+    ("lengths of rows are ignored", "select_rows.cu", "lengths ? min(__ldg(lengths + row), columns) : columns", "columns"),
+    ("bucket of the k-th off by one", "block_select.cuh", "through - own < k)", "through - own <= k)"),
+    ("keys before the bucket are forgotten", "block_select.cuh", "    k -= counts.before;\n", ""),
+    ("bins are counted before all are zero", "block_select.cuh", "counts.bins[i] = 0;\n    " + SYNC, "counts.bins[i] = 0;"),
+    ("digit is read before it is written", "block_select.cuh", SYNC + "\n    known |=", "known |="),
+    ("compaction overwrites unread keys", "block_select.cuh", "no_neighbor;\n    " + SYNC, "no_neighbor;"),
+    ("sort pairs wrong ends", "block_select.cuh", "2 * run + 2 * run - 1 - at", "2 * run + run + at"),
+    ("sort without a barrier", "block_select.cuh", "order(low, low + step);\n      }\n      " + SYNC, "order(low, low + step);\n      }"),
+    ("sum leaves out half the lanes", "canonical.cuh", "int step = 16; step > 0; step /= 2) sum", "int step = 8; step > 0; step /= 2) sum"),
+    ("far rows of the base are neighbours", "canonical.cuh", "(queries.far[query] | base.far[row]) & far_row", "queries.far[query] & far_row"),
+    ("overflow by one goes unnoticed", "survivors.cu", "if (count > lists.capacity) {", "if (count > lists.capacity + 1) {"),
+    ("overflow goes unnoticed", "survivors.cu", "if (count > lists.capacity) {", "if (false) {"),
+    ("euclidean limit is not squared", "survivors.cu", "case Metric::euclidean: return most * most;", "case Metric::euclidean: return most;"),
+    ("hellinger limit is halved", "survivors.cu", "return 2 * most * most;", "return most * most;"),
+    ("survivor is written before all lanes read it", "survivors.cu", "    __syncwarp();  // all lanes have read\n", ""),
+    ("selection begins before survivors are computed", "survivors.cu", "count, bound);\n      " + SYNC, "count, bound);"),
+    ("count of survivors is not reset", "survivors.cu", "      lists.counts[query] = 0;\n", ""),
+    ("parts of a split leave a place out", "survivors.cu", "job.places.begin + places * part / job.splits,",
+     "job.places.begin + places * part / job.splits + (part > 0),"),
+    ("found is read before it is counted", "survivors.cu", SYNC + "\n    const unsigned found", "const unsigned found"),
+    ("lists of a split are not merged", "survivors.cu", "if (splits > 1) block_keep", "if (splits > 99999) block_keep"),
+    ("lists of a split are merged before they are there", "survivors.cu", "i % lists.k];\n    }\n    " + SYNC, "i % lists.k];\n    }"),
+    ("self is its own neighbour", "append.cuh", "first_self + query == row", "first_self == row"),
+    ("buffer takes one too many", "append.cuh", "if (slot < lists.capacity)", "if (slot <= lists.capacity)"),
+    ("unlocked counter", "append.cuh", "atomicAdd(&lists.counts[query], 1u)", "lists.counts[query]++"),
+    ("bound without the row's error", "product_codes.cu", "(norms.error + g * norms.code)", "(g * norms.code)"),
+    ("bound without the row's norm", "product_codes.cu", "(1 + 2 * g) * (norms.code + norms.error)", "norms.error * g"),
+    ("bound without the query's error", "product_codes.cu", "bounds[1] = bf16_above(norms.error);", "bounds[1] = 0;"),
+    ("query's scale misses its limit", "product_codes.cu", "bf16_nearest(own_scale)", "bf16_nearest(1.0)"),
+    ("norm of a byte query counted twice", "product_codes.cu", "{squared / 2 - (squared", "{squared - (squared"),
+    ("missing wait for a copy", "scan_products.cu", "simt::copy_async_wait<1>();", "simt::copy_async_wait<2>();"),
+    ("missing wait for the last copy", "scan_products.cu", "simt::copy_async_wait<0>();", "simt::copy_async_wait<1>();"),
+    ("stage is refilled while it is read", "scan_products.cu", "      " + SYNC + "  // the stage is free\n", ""),
+    ("fragments swapped", "scan_products.cu", "a[f][1] = word_at(at + 8 * query_pitch);", "a[f][1] = word_at(at + 16);"),
+    ("wrong column of a sum", "scan_products.cu", "tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;", "tile_place + r * 8 + lane_id() % 4 + i % 2;"),
+    ("rows past the end are let through", "scan_products.cu", "|| place >= job.places.end) continue;", ") continue;"),
+    ("limits of wrong queries", "scan_products.cu", "* 16 + half * 8 + lane_id() / 4;", "* 16 + half * 4 + lane_id() / 4;"),
+    ("queries are always at the first step", "scan_products.cu", "shared_queries + first_step * simt::mma_bytes", "shared_queries"),
+    ("one stage for all slabs", "scan_products.cu", "const int stage = static_cast<int>((tile * slabs + slab) % stages);\n      const int first",
+     "const int stage = 0;\n      const int first"),
+    ("threads have wrong rows", "scan_differences.cu", "thread / threads_q * side", "thread % threads_q * side"),
+    ("slab is overwritten while it is read", "scan_differences.cu", "      }\n      " + SYNC + "\n    }\n    GIGAKNN", "      }\n    }\n    GIGAKNN"),
+    ("intersection counts the union", "scan_differences.cu", "both += __popc(x & y);", "both += __popc(x | y);"),
+    ("dimensions past the end count", "scan_differences.cu", "const bool there = first + dim < dims;", "const bool there = true;"),
+    ("limit is not widened by the error", "survivors.cu", "(1 + rule.error)", "(1 - 64 * rule.error)"),
+]
+
+# Mutants that change no result, and why.
+EXPLAINED = {}
+
+TESTS = [
+    ["src/ops/select_rows_test"],
+    ["src/ops/gpu_conformance_test", "--gtest_filter=GpuSearch.*:*scans*:*nearest_rows*:*first_self*:*self_nearest*"],
+]
+
+
+def run(command, cwd, seconds, **environment):
+    try:
+        return subprocess.run(command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True,
+                              timeout=seconds).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+class Copy:
+    """A copy of the tree with its builds."""
+
+    def __init__(self, number):
+        self.path = ROOT / "build" / "mutants" / str(number)
+        self.path.mkdir(parents=True, exist_ok=True)
+        files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+        for name in files:
+            to = self.path / name
+            if not to.exists() or to.read_bytes() != (ROOT / name).read_bytes():
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, to)
+
+    def build(self, preset):
+        return (run(["cmake", "--preset", preset, "-DGIGAKNN_CLI=OFF", "-DGIGAKNN_BENCH=OFF", "-DGIGAKNN_WERROR=OFF"], self.path, 300) and
+                run(["cmake", "--build", "--preset", preset, "-j1", "--target", "select_rows_test", "gpu_conformance_test"],
+                    self.path, 3600))
+
+    def passes(self, preset):
+        """Whether all tests pass; None: it does not compile."""
+        if not self.build(preset):
+            return None
+        seed = "2" if preset == "tiny" else "0"
+        return all(run([str(self.path / "build" / preset / test[0]), "--gtest_fail_fast", *test[1:]], self.path, 300,
+                       GIGAKNN_EMULATED_SEED=seed, GIGAKNN_EMULATED_TIMEOUT="20", TSAN_OPTIONS="halt_on_error=1") for test in TESTS)
+
+    def verdict(self, mutant):
+        name, file, old, new = mutant
+        path = self.path / GPU / file
+        text = path.read_text()
+        if old not in text:
+            return "the text to change is not there"
+        path.write_text(text.replace(old, new, 1))
+        try:
+            for preset in ("tiny", "tsan"):
+                passed = self.passes(preset)
+                if passed is None:
+                    return "does not compile"
+                if not passed:
+                    return "caught" if preset == "tiny" else "caught by the thread sanitizer"
+            return "SURVIVED"
+        finally:
+            path.write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    mutants = [m for m in MUTANTS if not arguments.names or any(name in m[0] for name in arguments.names)]
+    copies = [Copy(number) for number in range(arguments.jobs)]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        if not all(pool.map(lambda copy: copy.passes("tiny") and copy.passes("tsan"), copies)):
+            sys.exit("the tests do not pass without a mutant")
+
+        def work(number):
+            found = []
+            for mutant in mutants[number::arguments.jobs]:
+                verdict = copies[number].verdict(mutant)
+                if verdict == "SURVIVED" and mutant[0] in EXPLAINED:
+                    verdict = "survived: " + EXPLAINED[mutant[0]]
+                print(f"{mutant[0]:55s} {verdict}", flush=True)
+                found.append(verdict)
+            return found
+
+        verdicts = sum(pool.map(work, range(arguments.jobs)), [])
+    caught = sum(verdict.startswith("caught") for verdict in verdicts)
+    print(f"{caught} of {len(verdicts)} mutants caught, {sum(v.startswith('survived') for v in verdicts)} explained")
+    return any(not verdict.startswith(("caught", "survived")) for verdict in verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
