@@ -50,6 +50,10 @@ class CountingOps : public Ops {
                       const RunOptions& run) const override {
     real_.pair_distances(queries, base, metric, ids, out, run);
   }
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+                    std::int64_t* counts, const RunOptions& run) const override {
+    real_.sum_by_label(rows, labels, label_count, sums, counts, run);
+  }
 
   static constexpr std::size_t per_row = 10000;
   mutable int blocks = 0;

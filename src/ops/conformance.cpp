@@ -218,4 +218,48 @@ void check_pair_distances(const Case& c, const Devices& devices) {
   }
 }
 
+void check_sum_by_label(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const MatrixRef rows = problem.base;
+  for (const bool one_label : {false, true}) {
+    std::vector<RowId> labels;
+    for (std::int64_t i = 0; i < c.n; ++i) {
+      const auto drawn = random_below(static_cast<std::uint64_t>(c.k + 1), c.seed, 6, i);
+      labels.push_back(RowId{one_label ? c.k - 1 : static_cast<std::int64_t>(drawn) - 1});
+    }
+    const auto entries = static_cast<std::size_t>(c.k * c.d);
+    std::vector<double> want(entries);
+    std::vector<std::int64_t> want_counts(static_cast<std::size_t>(c.k));
+    for (std::int64_t label = 0; label < c.k; ++label) {
+      std::int64_t& count = want_counts[static_cast<std::size_t>(label)];
+      for (std::int64_t col = 0; col < c.d; ++col) {
+        double run = 0;
+        double& sum = want[static_cast<std::size_t>(label * c.d + col)];
+        count = 0;
+        for (std::int64_t i = 0; i < c.n; ++i) {
+          if (value_of(labels[static_cast<std::size_t>(i)]) != label) continue;
+          run += reference::element(rows, i, col);
+          if (++count % 256 == 0) {
+            sum += run;
+            run = 0;
+          }
+        }
+        if (count % 256 != 0) sum += run;
+      }
+    }
+    for (const Ops* ops : devices) {
+      std::vector<double> got(entries, -77);
+      std::vector<std::int64_t> counts(want_counts.size(), -77);
+      ops->sum_by_label(rows, labels.data(), c.k, got.data(), counts.data(), problem.run);
+      EXPECT_EQ(counts, want_counts) << "sum_by_label on " << ops->isa() << ": " << c;
+      for (std::size_t i = 0; i < entries; ++i) {
+        const bool same = std::bit_cast<std::uint64_t>(got[i] + 0.0) == std::bit_cast<std::uint64_t>(want[i] + 0.0);
+        if (same || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
+        EXPECT_EQ(got[i], want[i]) << "entry " << i << " of sum_by_label on " << ops->isa() << ": " << c;
+        break;
+      }
+    }
+  }
+}
+
 }  // namespace gigaknn::test

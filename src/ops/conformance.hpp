@@ -116,5 +116,7 @@ void check_self_nearest(const Case& c, const Devices& devices = instruction_sets
 void check_first_self(const Case& c, const Devices& devices = instruction_sets());
 void check_within_radius(const Case& c, const Devices& devices = instruction_sets());
 void check_pair_distances(const Case& c, const Devices& devices = instruction_sets());
+/// The rows of the base with c.k labels, drawn or all the same.
+void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
 
 }  // namespace gigaknn::test

@@ -44,6 +44,10 @@ TEST_P(Conformance, pair_distances_equal_the_reference) {
   sweep(19, 3e7, false, check_pair_distances);
 }
 
+TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
+  sweep(5, 1e6, false, check_sum_by_label);
+}
+
 TEST_P(Conformance, threads_and_hints_do_not_change_a_bit) {
   Case c = CaseMaker(9).make(GetParam(), 3, 1e6);
   c.kind = Kind::clustered;

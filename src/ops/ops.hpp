@@ -98,6 +98,15 @@ class Ops {
   /// Canonical distances: out[i] = distance(queries row i, base row ids[i]); +inf beside no_row.
   virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
                               const RunOptions& run) const = 0;
+
+  /// The second step of k-means: sums[l] is the sum of the rows whose label is l, counts[l] their number.
+  ///
+  ///   rows    [n, d]           f32, f16, u8 or i8
+  ///   labels  [n]              in [0, `label_count`), or `no_row`: the row counts nowhere
+  ///   sums    [label_count, d] float64, zero where no row is; added in the order of label_runs.hpp
+  ///   counts  [label_count]
+  virtual void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+                            std::int64_t* counts, const RunOptions& run) const = 0;
 };
 
 /// The ops of a device, or of several as one. `shards` > 1: each holds that part of the base (several.hpp).

@@ -198,6 +198,20 @@ TEST_F(Errors, other_dimension_shows_both) {
   });
 }
 
+TEST_F(Errors, labels_out_of_range_are_shown) {
+  std::vector<RowId> labels(static_cast<std::size_t>(problem.base.ref().rows), RowId{2});
+  std::vector<double> sums(3 * 13);
+  std::vector<std::int64_t> counts(3);
+  const auto sum = [&](std::int64_t count) {
+    ops.sum_by_label(problem.base, labels.data(), count, sums.data(), counts.data(), problem.run);
+  };
+  sum(3);
+  expect_error(Fault::invalid_argument, {"row 0 has label 2", "[-1, 1]"}, [&] { sum(2); });
+  labels.back() = RowId{-2};
+  expect_error(Fault::invalid_argument, {"has label -2", "[-1, 2]"}, [&] { sum(3); });
+  expect_error(Fault::invalid_argument, {"of 0 labels"}, [&] { sum(0); });
+}
+
 TEST_F(Errors, other_dtype_shows_both) {
   const StridedRows half(3, 13, f16, 0);
   std::vector<RowId> ids(3, RowId{0});

@@ -36,6 +36,11 @@ inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
   require_same_rows(queries, base.cols, base.dtype);
   require_metric(base, metric);
 }
+inline void require_labelled(MatrixRef rows, std::int64_t label_count) {
+  require(rows.dtype <= DType::i8, Fault::unsupported, "rows of ", name_of(rows.dtype), " cannot be summed");
+  require(label_count >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot sum ",
+          rows.rows, " x ", rows.cols, " rows of ", label_count, " labels");
+}
 inline void require_pair_id(std::int64_t id, std::int64_t rows) {
   require(id >= -1 && id < rows, Fault::invalid_argument, "id ", id, " must be in [-1, ", rows - 1, "]");
 }

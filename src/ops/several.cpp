@@ -145,6 +145,11 @@ class Several : public Ops {
     devices_.front()->pair_distances(queries, base, metric, ids, out, run);
   }
 
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
+                    const RunOptions& run) const override {
+    devices_.front()->sum_by_label(rows, labels, label_count, sums, counts, run);
+  }
+
  private:
   std::int64_t shards() const { return static_cast<std::int64_t>(shards_); }
   std::int64_t shard_rows(std::int64_t n) const { return (n + shards() - 1) / shards(); }

@@ -7,6 +7,7 @@
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/cpu/cpu_rows.hpp"
+#include "ops/cpu/sum_by_label.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::cpu {
@@ -71,6 +72,14 @@ class CpuOps : public Ops {
         out[i] = value_of_key(metric, key);
       }
     });
+  }
+
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
+                    const RunOptions& run) const override {
+    require_labelled(rows, label_count);
+    const LabelRuns runs(labels, rows.rows, label_count);
+    cpu::sum_by_label(*kernels_, rows, runs, sums, run);
+    for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 
  private:

@@ -58,7 +58,8 @@ __device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::i
   return known;
 }
 
-/// Moves the k smallest of keys [count] to the front, in no order; `kept` is shared. Returns the largest of them.
+/// Moves the k smallest of keys [count] to the front, in no order; `kept` is shared. Returns the largest of them. Begins and
+/// ends with a barrier.
 __device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::int64_t count, std::int64_t k,
                                                      DigitCounts& counts, unsigned& kept) {
   const PackedNeighbor kth = block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, counts);

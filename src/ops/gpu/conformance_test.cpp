@@ -57,6 +57,8 @@ TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) { sweep(1, 1
 TEST_P(GpuConformance, within_radius_equals_the_reference) { sweep(2, 3e4, false, check_within_radius); }
 TEST_P(GpuConformance, pair_distances_equal_the_reference) { sweep(3, 3e5, false, check_pair_distances); }
 
+TEST_P(GpuConformance, sum_by_label_adds_in_the_order_of_its_contract) { sweep(2, 1e5, false, check_sum_by_label); }
+
 // Beyond what is computed outright before the first scan.
 TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};

@@ -9,6 +9,7 @@
 #include "ops/canonical.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
+#include "ops/gpu/sum_by_label.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::gpu {
@@ -84,6 +85,17 @@ class GpuOps : public Ops {
         out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity() : found[static_cast<std::size_t>(i)]);
       }
     }
+  }
+
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
+                    const RunOptions& run) const override {
+    require_labelled(rows, label_count);
+    check_cancelled(run);
+    const LabelRuns runs(labels, rows.rows, label_count);
+    const simt::OwnStream stream(device_);
+    const DeviceRows on_device(rows, stream);
+    gpu::sum_by_label(on_device.view(), runs, sums, stream);
+    for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 
  private:

@@ -118,7 +118,6 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(Set
       bound = take_places<dtype>(job, lists, query, job.places.begin, job.places.end, keys, bound, shared);
     } else {
       if (!job.finished) compute_survivors<dtype>(job, query, keys + lists.k, count, bound);
-      __syncthreads();
       bound = block_keep_smallest(keys, lists.k + count, lists.k, shared.counts, shared.found);
     }
     if (threadIdx.x == 0) {
@@ -161,7 +160,6 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kern
     for (std::int64_t i = lists.k + threadIdx.x; i < count; i += blockDim.x) {
       keys[i] = keys[i / lists.k * lists.pitch + i % lists.k];
     }
-    __syncthreads();
     if (splits > 1) block_keep_smallest(keys, count, lists.k, shared.counts, shared.found);
     block_sort(keys, lists.k);
     for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) out[query * lists.k + i] = keys[i];

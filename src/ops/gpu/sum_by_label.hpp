@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ops/gpu/device_rows.hpp"
+#include "ops/label_runs.hpp"
+
+namespace gigaknn::gpu {
+
+/// As Ops::sum_by_label; `rows` on the device, `sums` [labels, d] on the host.
+void sum_by_label(const RowsView& rows, const LabelRuns& labels, double* sums, simt::Stream* stream);
+
+}  // namespace gigaknn::gpu
