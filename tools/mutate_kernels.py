@@ -50,7 +50,7 @@ MUTANTS = [
     ("parts of a split leave a place out", "survivors.cu", "job.places.begin + places * part / job.splits,",
      "job.places.begin + places * part / job.splits + (part > 0),"),
     ("found is read before it is counted", "survivors.cu", SYNC + "\n    const unsigned found", "const unsigned found"),
-    ("lists of a split are not merged", "survivors.cu", "if (splits > 1) block_keep", "if (splits > 99999) block_keep"),
+    ("lists of a split are not merged", "survivors.cu", "if (splits > 1) {", "if (splits > 99999) {"),
     ("runs of labels overlap", "sum_by_label.cu", "i < run_begins[run + 1]; ++i", "i <= run_begins[run + 1] - (run % 2); ++i"),
     ("self is its own neighbour", "append.cuh", "first_self + query == row", "first_self == row"),
     ("buffer takes one too many", "append.cuh", "if (slot < lists.capacity)", "if (slot <= lists.capacity)"),
@@ -74,6 +74,7 @@ MUTANTS = [
     ("slab is overwritten while it is read", "scan_differences.cu", "      }\n      " + SYNC + "\n    }\n    GIGAKNN", "      }\n    }\n    GIGAKNN"),
     ("intersection counts the union", "scan_differences.cu", "both += __popc(x & y);", "both += __popc(x | y);"),
     ("dimensions past the end count", "scan_differences.cu", "const bool there = first + dim < dims;", "const bool there = true;"),
+    ("tiny terms have no slack", "survivors.cu", "(1 + rule.error) + rule.slack)", "(1 + rule.error))"),
     ("limit is not widened by the error", "survivors.cu", "(1 + rule.error)", "(1 - 64 * rule.error)"),
 ]
 

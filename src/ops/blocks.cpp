@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::int64_t most_block_rows = std::int64_t{0xFFFFFFFF} - 1;  // rows are 32 bits inside a block
 constexpr std::int64_t least_block_rows = 1024;                         // below, preparing outweighs searching
-constexpr std::size_t part_bytes = std::size_t{1} << 20;                // lists of one block, before the merge, or one list
-
-// Lists of k that are searched at a time in one block.
-std::int64_t part_rows_of(std::int64_t k) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(part_bytes / list_bytes(1, k)));
-}
 
 }  // namespace
 
@@ -28,15 +22,7 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     : ops_(ops), base_(base), metric_(metric), hints_(hints) {
   const auto bytes_or_any = [](std::size_t bytes) { return bytes > 0 ? bytes : std::numeric_limits<std::size_t>::max(); };
   const std::size_t budget = bytes_or_any(run.memory_bytes);
-  const std::size_t device_budget = bytes_or_any(run.device_memory_bytes);
-  const auto hints_for = [&](std::int64_t rows) {
-    PrepareHints asked = hints;
-    if (rows < base.rows) {
-      asked.self = false;
-      asked.batch = std::min(asked.batch, part_rows_of(hints.k));
-    }
-    return asked;
-  };
+  const std::size_t device_budget = bytes_or_any(run.device_memory_bytes > 0 ? run.device_memory_bytes : ops.device_memory());
   const auto device_needed = [&](std::int64_t rows) {
     return ops.device_bytes_needed(rows, base.cols, base.dtype, metric, hints_for(rows));
   };
@@ -46,7 +32,7 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     // A part, and each thread's copy of the list it merges into.
     const std::size_t list = list_bytes(1, hints.k);
     const std::size_t parts =
-        in_blocks ? std::max(part_bytes, list) + static_cast<std::size_t>(threads_of(run)) * list : 0;
+        in_blocks ? std::max(merge_part_bytes, list) + static_cast<std::size_t>(threads_of(run)) * list : 0;
     return result_bytes + parts +
            ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };
@@ -78,10 +64,19 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
   }
 }
 
+// What a block of so many rows is prepared for.
+PrepareHints BlockedBase::hints_for(std::int64_t rows) const {
+  PrepareHints hints = hints_;
+  if (rows < base_.rows) {
+    hints.self = false;
+    hints.batch = std::min(hints.batch, merge_part_rows(hints.k));
+  }
+  return hints;
+}
+
 template <class Visit>
 void BlockedBase::for_each_block(const RunOptions& run, Visit&& visit) const {
-  PrepareHints hints = hints_;
-  hints.self = false;
+  const PrepareHints hints = hints_for(block_rows_);
   RunOptions counted = run;
   counted.memory_bytes = 0;  // the budget decided the blocks' size
   for (std::int64_t begin = 0; begin < base_.rows; begin += block_rows_) {
@@ -98,7 +93,7 @@ void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, c
   if (whole_) return ops_.nearest_rows(*whole_, queries, k, out, run, first_self);
   clear_lists(out, metric_);
   for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, std::int64_t) {
-    merge_nearest(ops_, block, begin, queries, k, out, run, first_self, part_rows_of(k));
+    merge_nearest(ops_, block, begin, queries, k, out, run, first_self);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -28,6 +29,7 @@ class BlockedBase {
   RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
+  PrepareHints hints_for(std::int64_t rows) const;
   template <class Visit>
   void for_each_block(const RunOptions& run, Visit&& visit) const;
 
@@ -38,10 +40,5 @@ class BlockedBase {
   std::int64_t block_rows_ = 0;
   std::unique_ptr<PreparedRows> whole_;
 };
-
-/// Bytes that lists of k neighbours take.
-inline std::size_t list_bytes(std::int64_t rows, std::int64_t k) {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) * (sizeof(RowId) + sizeof(float));
-}
 
 }  // namespace gigaknn

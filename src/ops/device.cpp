@@ -5,6 +5,7 @@
 //   cuda:0, cuda:0,cuda:1   GPUs by number
 #include <gigaknn/device.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <mutex>
@@ -37,9 +38,11 @@ std::vector<int> gpu_numbers(std::string_view name, int count) {
   }
   while (!name.empty()) {
     const std::string_view one = name.substr(0, name.find(','));
-    name.remove_prefix(std::min(name.size(), one.size() + 1));
+    const bool last = one.size() == name.size();
+    name.remove_prefix(last ? one.size() : one.size() + 1);
     const int number = one.starts_with("cuda:") ? number_of(one.substr(5)) : -1;
-    if (number < 0 || number >= count) return {};
+    const bool twice = std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+    if (number < 0 || number >= count || twice || (name.empty() && !last)) return {};
     numbers.push_back(number);
   }
   return numbers;

@@ -25,7 +25,8 @@ void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far,
   std::vector<PackedNeighbor> merged;
   if (!far_rows_.empty() && (count < out.k || key_of(list[count - 1]) == infinity)) {
     merged.assign(list, list + count);
-    for (const LocalRow far_row : far_rows_) merged.push_back(pack_neighbor(infinity, far_row));
+    const auto useful = std::min(far_rows_.size(), static_cast<std::size_t>(out.k));  // the first: they are ascending
+    for (std::size_t i = 0; i < useful; ++i) merged.push_back(pack_neighbor(infinity, far_rows_[i]));
     std::sort(merged.begin(), merged.end());
     list = merged.data();
     count = std::min<std::int64_t>(out.k, static_cast<std::int64_t>(merged.size()));

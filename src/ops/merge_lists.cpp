@@ -58,7 +58,8 @@ void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Me
 }
 
 void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries, std::int64_t k,
-                   NeighborsOut out, const RunOptions& run, std::int64_t first_self, std::int64_t part_rows) {
+                   NeighborsOut out, const RunOptions& run, std::int64_t first_self) {
+  const std::int64_t part_rows = merge_part_rows(k);
   const std::int64_t end = begin + part.rows();
   Neighbors found(std::min(part_rows, queries.rows), k);
   for (std::int64_t from = 0; from < queries.rows;) {

@@ -11,10 +11,21 @@ namespace gigaknn {
 /// Fills every list with `no_row` beside the farthest value.
 void clear_lists(NeighborsOut out, Metric metric);
 
+/// Bytes that lists of k neighbours take.
+inline std::size_t list_bytes(std::int64_t rows, std::int64_t k) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) * (sizeof(RowId) + sizeof(float));
+}
+/// What `merge_nearest` holds beside the lists it merges into: so many bytes of lists, or one list.
+inline constexpr std::size_t merge_part_bytes = std::size_t{1} << 20;
+inline std::int64_t merge_part_rows(std::int64_t k) {
+  const auto rows = static_cast<std::int64_t>(merge_part_bytes / list_bytes(1, k));
+  return rows > 1 ? rows : 1;
+}
+
 /// Searches `part`, which holds the rows from `begin` of a base, and merges what it finds into `out`. As
-/// Ops::nearest_rows otherwise, `first_self` counting rows of the base. `part_rows` lists at a time are held beside `out`.
+/// Ops::nearest_rows otherwise, `first_self` counting rows of the base.
 void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries, std::int64_t k,
-                   NeighborsOut out, const RunOptions& run, std::int64_t first_self, std::int64_t part_rows);
+                   NeighborsOut out, const RunOptions& run, std::int64_t first_self);
 
 /// Merges lists of k into lists of k; the ids of `part` count from `begin`.
 void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric, const RunOptions& run);

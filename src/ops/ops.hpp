@@ -81,13 +81,15 @@ class Ops {
   virtual std::size_t device_bytes_needed(std::int64_t, std::int64_t, DType, Metric, const PrepareHints&) const {
     return 0;
   }
+  /// Bytes that the device has free; 0: not known, or they are the host's.
+  virtual std::size_t device_memory() const { return 0; }
 
   /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
   /// of the base and does not count as its own neighbour.
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
-  /// The k nearest other rows of every row: each pair is looked at once.
+  /// The k nearest other rows of every row; where it pays, each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;
 

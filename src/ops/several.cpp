@@ -7,7 +7,6 @@
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
-#include "ops/blocks.hpp"
 #include "ops/merge_lists.hpp"
 #include "ops/requests.hpp"
 
@@ -27,7 +26,7 @@ class SeveralRows : public PreparedRows {
   MemorySpace space() const override { return MemorySpace::device; }
   std::size_t bytes() const override {
     std::size_t sum = 0;
-    for (const auto& part : parts) sum += part->bytes();
+    for (const auto& part : parts) sum += part ? part->bytes() : 0;
     return sum;
   }
   std::string description() const override {
@@ -39,7 +38,7 @@ class SeveralRows : public PreparedRows {
   MatrixRef base;
   Metric metric_;
   std::vector<std::int64_t> begins;  // [shards + 1]
-  std::vector<std::unique_ptr<PreparedRows>> parts;
+  std::vector<std::unique_ptr<PreparedRows>> parts;  // null: a shard without rows
 };
 
 class Several : public Ops {
@@ -59,15 +58,13 @@ class Several : public Ops {
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
                                         const RunOptions& run) const override {
     require_base(base, metric);
-    // Fewer rows than shards: some would be empty, which no device prepares.
-    require(base.rows >= shards(), Fault::invalid_argument, "a base of ", base.rows, " rows cannot be split into ",
-            shards_, " shards");
-    std::vector<std::int64_t> begins;
-    for (std::int64_t s = 0; s <= shards(); ++s) begins.push_back(base.rows * s / shards());
+    std::vector<std::int64_t> begins;  // rounded up: where there are fewer rows than shards, the last have none
+    for (std::int64_t s = 0; s <= shards(); ++s) begins.push_back((base.rows * s + shards() - 1) / shards());
     auto rows = std::make_unique<SeveralRows>(base, metric, begins);
     rows->parts.resize(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {
       const std::size_t s = i % shards_;
+      if (begins[s] == begins[s + 1]) return;
       rows->parts[i] = devices_[i]->prepare(base.slice(begins[s], begins[s + 1]), metric, hints, own);
     });
     return rows;
@@ -77,11 +74,17 @@ class Several : public Ops {
                            int threads) const override {
     const std::size_t a_device = devices_.front()->bytes_needed(shard_rows(n), d, dtype, metric, hints, threads);
     const std::int64_t lists = hints.self ? n : hints.batch;
-    return a_device * devices_.size() + (shards_ > 1 ? (shards_ + 1) * list_bytes(lists, std::min(hints.k, n)) : 0);
+    return a_device * devices_.size() + (shards_ > 1 ? shards_ * list_bytes(lists, std::min(hints.k, n)) + devices_.size() * merge_part_bytes : 0);
   }
   std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                   const PrepareHints& hints) const override {
     return devices_.front()->device_bytes_needed(shard_rows(n), d, dtype, metric, hints);
+  }
+
+  std::size_t device_memory() const override {
+    std::size_t least = devices_.front()->device_memory();
+    for (const Ops* device : devices_) least = std::min(least, device->device_memory());
+    return least;
   }
 
   void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
@@ -99,8 +102,9 @@ class Several : public Ops {
       }
       found[i] = Neighbors(end - begin, k);
       clear_lists(NeighborsOut(found[i]), base.metric());
+      if (!base.parts[i]) return;
       merge_nearest(*devices_[i], *base.parts[i], base.begins[i % shards_], queries.slice(begin, end), k,
-                    NeighborsOut(found[i]), own, self, end - begin);
+                    NeighborsOut(found[i]), own, self);
     });
     if (shards_ == 1) return;
     clear_lists(out, base.metric());
@@ -121,6 +125,8 @@ class Several : public Ops {
     std::vector<RadiusNeighbors> found(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {
       const auto [begin, end] = queries_of(i, queries.rows);
+      found[i].offsets.assign(static_cast<std::size_t>(end - begin + 1), 0);
+      if (!base.parts[i]) return;
       found[i] = devices_[i]->within_radius(*base.parts[i], queries.slice(begin, end), radius, own);
     });
     const std::vector<std::int64_t> begins(base.begins.begin(), base.begins.end() - 1);
@@ -172,7 +178,7 @@ class Several : public Ops {
     RunOptions own = run;
     own.threads = std::max(1, threads_of(run) / static_cast<int>(devices_.size()));
     std::vector<std::exception_ptr> errors(devices_.size());
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;  // joined whatever happens
     for (std::size_t i = 0; i < devices_.size(); ++i) {
       threads.emplace_back([&, i] {
         try {
@@ -182,7 +188,7 @@ class Several : public Ops {
         }
       });
     }
-    for (std::thread& thread : threads) thread.join();
+    threads.clear();
     for (const std::exception_ptr& error : errors) {
       if (error) std::rethrow_exception(error);
     }

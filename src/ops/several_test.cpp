@@ -44,9 +44,13 @@ TEST(Several, refuses_what_cannot_be_shared) {
   for (const char* name : {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "cuda:0", ""}) {
     test::expect_error(Fault::device, {name, "emulated:2..8"}, [=] { ops_of(name); });
   }
-  const Matrix one(1, 3, DType::u8);
-  test::expect_error(Fault::invalid_argument, {"1 rows cannot be split into 2 shards"},
-                     [&] { ops_of("emulated:2", 2).prepare(one, Metric::l2, {}, {}); });
+}
+TEST(Several, shards_may_have_no_rows) {
+  for (const std::int64_t n : {1, 2, 3}) {
+    const Devices several = {&ops_of("emulated:8", 4)};
+    check_nearest_rows(case_of(Metric::l2, DType::f32, n, 5), several);
+    check_within_radius(case_of(Metric::l1, DType::i8, n, 5), several);
+  }
 }
 
 }  // namespace

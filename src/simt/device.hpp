@@ -16,6 +16,8 @@ std::string device_kind();            ///< "emulated" or "cuda"
 int device_count();                   ///< devices are numbered from 0
 std::string device_name(int device);  ///< for people: what it is
 int multiprocessors(int device);
+std::size_t shared_bytes_a_block(int device);  ///< the most
+std::size_t free_memory(int device);           ///< bytes; 0: not known
 
 /// How often each kernel was launched since the process began, by name.
 std::map<std::string, std::int64_t> launches();

@@ -1,5 +1,5 @@
-// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool (cudaMallocAsync), which is told to
-// keep nothing beyond what is in use when a stream is synchronized.
+// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool (cudaMallocAsync), which by default keeps
+// nothing beyond what is in use when a stream is synchronized.
 #include "simt/device.hpp"
 
 #include <cuda_runtime.h>
@@ -109,6 +109,19 @@ int multiprocessors(int device) {
   int count = 0;
   check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "the device does not answer");
   return count;
+}
+
+std::size_t shared_bytes_a_block(int device) {
+  int bytes = 0;
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "the device does not answer");
+  return static_cast<std::size_t>(bytes);
+}
+std::size_t free_memory(int device) {
+  check(cudaSetDevice(device), "the device cannot be used");
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &all_bytes), "the device does not answer");
+  return free_bytes;
 }
 
 Stream* create_stream(int device) {

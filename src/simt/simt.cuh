@@ -107,7 +107,9 @@ void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... argu
   count_launch(at.name);
   const auto stream = static_cast<cudaStream_t>(native_stream(at.stream));
   if (at.shared > 48 << 10) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
+    const cudaError_t refused =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
+    require(refused == cudaSuccess, Fault::device, "a kernel cannot have ", at.shared, " bytes of shared memory");
   }
   kernel<<<at.grid, at.block, at.shared, stream>>>(Parameters(arguments)...);
   const cudaError_t error = cudaGetLastError();

@@ -1,6 +1,6 @@
 #include "ops/gpu/gpu_ops.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -14,6 +14,8 @@
 
 namespace gigaknn::gpu {
 namespace {
+
+constexpr std::int64_t pair_batch_bytes = 64 << 20;  // of rows that are gathered at a time
 
 class GpuOps : public Ops {
  public:
@@ -39,6 +41,8 @@ class GpuOps : public Ops {
     return GpuRows::device_bytes_needed(n, d, dtype, metric, hints);
   }
 
+  std::size_t device_memory() const override { return simt::free_memory(device_); }
+
   void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
                     const RunOptions& run, std::int64_t first_self) const override {
     require_queries(prepared, queries, k);
@@ -60,7 +64,8 @@ class GpuOps : public Ops {
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
                       const RunOptions& run) const override {
     require_pairs(queries, base, metric);
-    constexpr std::int64_t batch = 1 << 16;
+    const std::int64_t batch = std::clamp<std::int64_t>(
+        pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)), 1, 1 << 16);
     for (std::int64_t first = 0; first < queries.rows; first += batch) {
       check_cancelled(run);
       const std::int64_t count = std::min(batch, queries.rows - first);
@@ -70,7 +75,11 @@ class GpuOps : public Ops {
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t id = value_of(ids[first + i]);
         require_pair_id(id, base.rows);
-        std::memcpy(gathered.row<std::byte>(i), base.row_bytes(std::max<std::int64_t>(id, 0)), row_bytes);
+        if (id >= 0) {
+          std::memcpy(gathered.row<std::byte>(i), base.row_bytes(id), row_bytes);
+        } else {
+          std::memset(gathered.row<std::byte>(i), 0, row_bytes);
+        }
       }
       const simt::OwnStream stream(device_);
       DeviceRows a(queries.slice(first, first + count), stream);

@@ -24,14 +24,24 @@ constexpr std::int64_t expected_growth = 4;  // survivors then take a quarter of
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
+constexpr std::size_t split_bytes = std::size_t{64} << 20;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
 
+// What a list takes: its keys and survivors, its place where lists are merged, the finished one.
 std::size_t list_bytes_of(std::int64_t k, std::int64_t capacity) {
-  return at(2 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) + sizeof(std::uint32_t) + sizeof(float);
+  return at(3 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) + sizeof(std::uint32_t) + sizeof(float);
+}
+// And what a query takes.
+std::size_t query_bytes_of(std::int64_t k, std::int64_t capacity, std::int64_t d, DType dtype, Metric metric) {
+  return list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, d, dtype) + ProductCodes::query_bytes(1, d, metric, dtype);
+}
+// Few queries share a base among blocks, each with a list of its own: at most so many lists.
+std::int64_t most_split_lists(std::int64_t k) {
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(split_bytes / list_bytes_of(k, capacity_for(k))), 1, 1024);
 }
 
 // Places that follow each other hold rows from all over the base, so that the first places are a fair sample of the rest.
@@ -83,6 +93,7 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
   const std::vector<LocalRow> order = scatter(near_rows);
   places_ = static_cast<std::int64_t>(order.size());
   order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(order), stream_);
+  simt::synchronize(stream_);  // before `order` can go
   if (!negative_ && places_ > least_capacity && hints.queries >= least_filter_queries) {
     if (has_product_form(metric, base.cols)) {
       scan_ = Scan::products;
@@ -97,9 +108,9 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
 std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                          const PrepareHints& hints) {
   const std::int64_t k = std::min(hints.k, n);
-  const std::size_t a_query = list_bytes_of(k, capacity_for(k)) + DeviceRows::bytes_of(1, d, dtype) +
-                              ProductCodes::query_bytes(1, d, metric, dtype);
-  const std::size_t queries = a_query * at(std::min(hints.batch, least_batch));
+  const std::size_t a_query = query_bytes_of(k, capacity_for(k), d, dtype, metric);
+  const std::size_t queries = a_query * at(std::min(hints.batch, least_batch)) +
+                              at(most_split_lists(k)) * list_bytes_of(k, capacity_for(k));
   // The device rounds what it gives up to 256 bytes.
   return DeviceRows::bytes_of(n, d, dtype) + ProductCodes::bytes_of(n, d, metric, dtype) + at(n) * sizeof(LocalRow) +
          queries + 32 * 256;
@@ -139,6 +150,7 @@ LimitRule GpuRows::rule_of(const Batch& batch) const {
   } else if (scan_ == Scan::differences) {
     rule.form = LimitForm::at_most;
     rule.error = difference_error(metric_, base_.dtype, base_.cols);
+    rule.slack = difference_slack(metric_, base_.cols);
   }
   return rule;
 }
@@ -154,11 +166,11 @@ void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& li
 
 // Queries at a time, so that their lists and codes fit in what the base leaves of the device's budget.
 std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const {
-  const std::size_t a_query = list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, base_.cols, base_.dtype) +
-                              ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype);
+  const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   std::size_t scratch = default_scratch;
   if (run.device_memory_bytes > 0) {
-    scratch = std::min(scratch, run.device_memory_bytes - std::min(run.device_memory_bytes, bytes() + 32 * 256));
+    const std::size_t taken = bytes() + 32 * 256 + at(most_split_lists(k)) * list_bytes_of(k, capacity_for(k));
+    scratch = std::min(scratch, run.device_memory_bytes - std::min(run.device_memory_bytes, taken));
   }
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, most_batch);
 }
@@ -172,15 +184,14 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = first_self,
                   .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
     const bool filtered = job.rule.form != LimitForm::none;
-    std::int64_t capacity = capacity_for(kept);
+    const std::int64_t capacity = capacity_for(kept);
     if (filtered) {
       job.finished = scan_is_exact();
       job.places.end = std::min(places_, capacity);
     } else {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t wanted = 8 * simt::multiprocessors(device_) / queries;
+      const std::int64_t wanted = std::min<std::int64_t>(8 * simt::multiprocessors(device_), most_split_lists(kept)) / queries;
       job.splits = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
-      capacity = std::max(capacity, kept * (job.splits - 1));
     }
     const std::int64_t count = queries * job.splits;
     const simt::DeviceBuffer<PackedNeighbor> keys(at(count * (kept + capacity)), stream);
@@ -200,7 +211,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       settle(job, lists, stream);
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
-    finish_lists(lists, job.splits, finished.get(), stream);
+    const simt::DeviceBuffer<PackedNeighbor> merged(job.splits > 1 ? at(count * kept) : 0, stream);
+    finish_lists(lists, job.splits, merged.get(), finished.get(), stream);
     sorted = finished.download();
   }
   for (std::int64_t i = 0; i < queries; ++i) {
@@ -252,15 +264,13 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
                       .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
   const bool filtered = job.rule.form != LimitForm::none;
   if (!filtered && capacity < places_) return places_;
-  const std::vector<PackedNeighbor> all_bounds(at(queries), bound);
   const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
-  const simt::DeviceBuffer<PackedNeighbor> bounds(std::span<const PackedNeighbor>(all_bounds), stream);
+  const simt::DeviceBuffer<PackedNeighbor> bounds(at(queries), stream);
   const simt::DeviceBuffer<float> limits(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> keys(at(queries * capacity), stream);
   const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries, 0, capacity, capacity};
-  simt::fill(counts.get(), 0, counts.size() * sizeof(std::uint32_t), stream);
+  set_bounds(job.rule, bound, lists, stream);
   if (filtered) {
-    set_limits(job.rule, lists, stream);
     scan(batch, job, lists, stream);
   } else {
     admit_all(job.places, lists, stream);
@@ -269,11 +279,13 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
   const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
   if (filtered && most > capacity) return most;
   if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
-  const std::vector<PackedNeighbor> survivors = keys.download();
+  std::vector<PackedNeighbor> survivors(at(queries * most));
+  const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
+  simt::copy_rows(survivors.data(), row_bytes, keys.get(), at(capacity) * sizeof(PackedNeighbor), row_bytes, at(queries), stream);
+  simt::synchronize(stream);
   for (std::int64_t i = 0; i < queries; ++i) {
-    const PackedNeighbor* list = survivors.data() + i * capacity;
-    const std::int64_t length = std::min<std::int64_t>(count[at(i)], places_);
-    std::copy_if(list, list + length, std::back_inserter(found[at(i)]),
+    const PackedNeighbor* list = survivors.data() + i * most;
+    std::copy_if(list, list + count[at(i)], std::back_inserter(found[at(i)]),
                  [](PackedNeighbor neighbor) { return neighbor != no_neighbor; });
   }
   return 0;

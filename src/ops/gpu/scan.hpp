@@ -26,5 +26,7 @@ bool has_difference_form(Metric metric, std::int64_t cols);
 bool differences_are_exact(Metric metric, DType dtype);
 /// The most by which its numbers exceed the key, as a share of the key.
 double difference_error(Metric metric, DType dtype, std::int64_t cols);
+/// And beyond that, by terms too small for float32.
+double difference_slack(Metric metric, std::int64_t cols);
 
 }  // namespace gigaknn::gpu

@@ -4,7 +4,7 @@
 // transposed, so that a thread reads the four queries and the four rows of its 16 sums with one load each.
 //
 // The numbers are sums of terms of one sign in float32: each of at most d + 3 roundings makes them err by a factor of
-// 1 + 2^-24, and what underflows only makes them smaller.
+// 1 + 2^-24. Differences and sums of the smallest floats are exact; a term of chi2 may be rounded to the next of them.
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/for_dtype.hpp"
@@ -180,6 +180,10 @@ bool differences_are_exact(Metric metric, DType dtype) {
 double difference_error(Metric metric, DType dtype, std::int64_t cols) {
   if (metric == Metric::jaccard) return 0x1p-20;  // its quotient, before the key is computed
   return differences_are_exact(metric, dtype) ? 0 : static_cast<double>(cols + 8) * 0x1p-23;
+}
+
+double difference_slack(Metric metric, std::int64_t cols) {
+  return metric == Metric::chi2 ? static_cast<double>(cols) * 0x1p-149 : 0;
 }
 
 void scan_differences(const ScanJob& job, const Survivors& lists, simt::Stream* stream) {

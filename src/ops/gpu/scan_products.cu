@@ -22,7 +22,6 @@ constexpr int slab_bytes = slab_steps * simt::mma_bytes;
 // Shared rows are 16 bytes longer than what they hold: the eight rows of a fragment then lie in eight groups of banks.
 constexpr int slab_pitch = slab_bytes + 16;
 constexpr int stages = 2;
-constexpr int most_resident_bytes = 160 << 10;
 
 /// warps_q x warps_r warps, each with query_frags x row_frags fragments of 16 queries by 8 rows.
 template <int warps_q, int warps_r, int query_frags_, int row_frags_>
@@ -201,9 +200,11 @@ void launch_scan(const ScanJob& job, const CodesView& rows, const CodesView& que
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
   const std::int64_t resident_bytes = std::int64_t{Tile::queries} * (rows.steps * simt::mma_bytes + 16);
-  const bool resident = resident_bytes <= most_resident_bytes;
+  const std::int64_t row_bytes = std::int64_t{stages} * Tile::rows * slab_pitch;
+  const auto most_bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(simt::device_of(stream)));
+  const bool resident = row_bytes + resident_bytes <= most_bytes;
   const std::int64_t query_bytes = resident ? resident_bytes : std::int64_t{stages} * Tile::queries * slab_pitch;
-  const std::size_t shared = static_cast<std::size_t>(stages * Tile::rows * slab_pitch + query_bytes);
+  const auto shared = static_cast<std::size_t>(row_bytes + query_bytes);
   simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream, "scan_products"},
                scan_products_kernel<Products, Tile>, job, rows, queries, resident, lists);
 }

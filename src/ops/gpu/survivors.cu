@@ -18,10 +18,13 @@ struct Shared {
   unsigned found;
 };
 
-/// The largest that a key of t can grow to in the scan's numbers. A key is its real value rounded once to float32: hence
-/// the factor, and the smallest float, for what rounds to zero.
+/// The largest real value that rounds to the key t: hence the factor, and the smallest float, for what rounds to zero.
+__device__ __forceinline__ double most_before_rounding(double t) {
+  return t < -0x1.FFFFFEp127 ? -0x1.FFFFFEp127 : t + fabs(t) * 0x1p-22 + 0x1p-148;  // -infinity: overflow
+}
+/// The same as the metric's formula has it.
 __device__ __forceinline__ double growth_of(Metric metric, double t) {
-  const double most = t < -0x1.FFFFFEp127 ? -0x1.FFFFFEp127 : t + fabs(t) * 0x1p-22 + 0x1p-148;  // -infinity: overflow
+  const double most = most_before_rounding(t);
   switch (metric) {
     case Metric::euclidean: return most * most;
     case Metric::hellinger: return 2 * most * most;
@@ -42,10 +45,10 @@ __device__ __forceinline__ float limit_of(const LimitRule& rule, std::int64_t qu
   }
   if (rule.far[query] & far_row) return -infinity;
   if (!(t < infinity)) return infinity;
-  return __double2float_ru(growth_of(Metric::l2, t) * (1 + rule.error));
+  return __double2float_ru(most_before_rounding(t) * (1 + rule.error) + rule.slack);
 }
 
-/// Puts row `row` into the list, if it can enter. All lanes of a warp call it together.
+/// All lanes of a warp call it together.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const SettleJob& job, std::int64_t query, LocalRow row) {
   if (is_self(job.first_self, query, row)) return no_neighbor;
@@ -128,9 +131,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(Set
   }
 }
 
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) set_limits_kernel(LimitRule rule, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    set_bounds_kernel(LimitRule rule, PackedNeighbor bound, Survivors lists) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (query < lists.queries) lists.limits[query] = limit_of(rule, query, lists.bounds[query]);
+  if (query >= lists.queries) return;
+  lists.counts[query] = 0;
+  lists.bounds[query] = bound;
+  if (rule.form != LimitForm::none) lists.limits[query] = limit_of(rule, query, bound);
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) admit_all_kernel(Places places, Survivors lists) {
@@ -150,17 +157,20 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
   }
 }
 
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* out) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
   Shared& shared = simt::shared<Shared>();
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
-    // The lists of one query stand `pitch` apart; they are drawn together behind the first one's keys.
     PackedNeighbor* keys = lists.keys + query * splits * lists.pitch;
-    const std::int64_t count = lists.k * splits;
-    for (std::int64_t i = lists.k + threadIdx.x; i < count; i += blockDim.x) {
-      keys[i] = keys[i / lists.k * lists.pitch + i % lists.k];
+    if (splits > 1) {
+      const std::int64_t count = lists.k * splits;
+      PackedNeighbor* const together = scratch + query * count;
+      for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        together[i] = keys[i / lists.k * lists.pitch + i % lists.k];
+      }
+      block_keep_smallest(together, count, lists.k, shared.counts, shared.found);
+      keys = together;
     }
-    if (splits > 1) block_keep_smallest(keys, count, lists.k, shared.counts, shared.found);
     block_sort(keys, lists.k);
     for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) out[query * lists.k + i] = keys[i];
     __syncthreads();
@@ -185,10 +195,10 @@ void settle(const SettleJob& job, const Survivors& lists, simt::Stream* stream) 
   });
 }
 
-void set_limits(const LimitRule& rule, const Survivors& lists, simt::Stream* stream) {
+void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
   const auto blocks = static_cast<unsigned>((lists.queries + block_threads - 1) / block_threads);
-  simt::launch({blocks, block_threads, 0, stream, "set_limits"}, set_limits_kernel, rule, lists);
+  simt::launch({blocks, block_threads, 0, stream, "set_bounds"}, set_bounds_kernel, rule, bound, lists);
 }
 
 void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream) {
@@ -203,10 +213,9 @@ void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream
   });
 }
 
-void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt::Stream* stream) {
-  require(splits == 1 || lists.k * splits <= lists.pitch, Fault::invalid_argument, "no room to merge ", splits, " lists");
+void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {
   if (lists.queries == 0) return;
-  simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists, splits, out);
+  simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists, splits, scratch, out);
 }
 
 }  // namespace gigaknn::gpu

@@ -15,7 +15,7 @@
 
 namespace gigaknn::gpu {
 
-/// A query's own part of its limit (encode_rows.hpp).
+/// A query's own part of its limit (product_codes.hpp).
 struct QueryTerms {
   double start;
   double slope;
@@ -23,7 +23,7 @@ struct QueryTerms {
 
 /// How the numbers of a scan tell that a key is not above t:
 ///   at_least  number >= start - slope * growth(t), where growth is t, or what the metric's formula makes of it
-///   at_most   number <= t * (1 + error)
+///   at_most   number <= t * (1 + error) + slack
 enum class LimitForm : std::uint8_t { none, at_least, at_most };
 struct LimitRule {
   LimitForm form = LimitForm::none;
@@ -31,6 +31,7 @@ struct LimitRule {
   const QueryTerms* terms = nullptr;  ///< at_least: [q]
   const std::uint8_t* far = nullptr;  ///< [q] 1: nothing comes through
   double error = 0;                   ///< at_most
+  double slack = 0;                   ///< at_most
 };
 
 /// Places [begin, end) of a base in the order of the scans: place i holds row order[i].
@@ -68,13 +69,14 @@ struct SettleJob {
 void start_lists(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
 /// Takes what the scan of `job.places` let through into the lists.
 void settle(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
-/// Sets the limits of lists whose bounds are given.
-void set_limits(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
+/// Gives every list the same bound, and the limit that follows; empties the counts.
+void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists, simt::Stream* stream);
 /// Lets every place through, as a scan with no limits would. The lists have room for all.
 void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream);
 /// Computes the keys of the survivors alone, behind the (empty) lists: for searches by radius.
 void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
-/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged.
-void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt::Stream* stream);
+/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged in `scratch`
+/// [queries, splits * k].
+void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream);
 
 }  // namespace gigaknn::gpu
