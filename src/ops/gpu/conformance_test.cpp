@@ -104,6 +104,20 @@ TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
     check_nearest_rows(c, device());
   }
 }
+TEST(GpuSearch, no_place_falls_between_the_blocks_that_share_a_base) {
+  Case c = shape(Metric::l2, DType::f32, 70, 1, 3, 1);  // with tiny tiles eight blocks share it
+  c.kind = Kind::gaussian;
+  c.hints.queries = 1;
+  const Problem problem(c);
+  const Ops& ops = *device().front();
+  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
+  for (std::int64_t row = 0; row < c.n; ++row) {
+    GuardedLists lists(1, 1);
+    ops.nearest_rows(*prepared, problem.base.ref().slice(row, row + 1), 1, lists.out(), problem.run, -1);
+    EXPECT_EQ(lists.lists.distances[0], 0.0f) << row;
+    EXPECT_EQ(value_of(lists.lists.ids[0]), row);
+  }
+}
 TEST(GpuSearch, terms_of_chi2_that_are_rounded_up_lose_no_neighbour) {
   // In units of the smallest float each term is 9/5, which float32 rounds to 2; the decoys' keys lie between.
   constexpr float unit = 0x1p-149f;
