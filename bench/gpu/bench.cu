@@ -1,8 +1,10 @@
-// Times the GPU's work against the roofline of the machine it runs on, which it measures first: bytes over the bandwidth of a
-// copy. Every result is checked on a sample of rows before it is timed. Medians; kernels by events of the device, whole
-// searches (vectors and results on the host) by the clock.
+// Times the GPU's work against the roofline of the machine it runs on, which it measures first:
+// bytes over the bandwidth of a copy. Every result is checked on a sample of rows before it is
+// timed. Medians; kernels by events of the device, whole searches (vectors and results on the host)
+// by the clock.
 //
-//   gpu_bench [--small] [--json FILE]      --small: sizes for the emulated device, to see that all of it works
+//   gpu_bench [--small] [--json FILE]      --small: sizes for the emulated device, to see that all
+//   of it works
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -33,7 +35,8 @@ double now_ms() {
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -67,14 +70,17 @@ double host_ms(int repeats, const std::function<void()>& run) {
 void report(const std::string& work, double ms, double roof_ms, double target_ms) {
   std::printf("%-58s %10.3f ms", work.c_str(), ms);
   if (roof_ms > 0) std::printf("  roof %8.3f ms (%5.1f %%)", roof_ms, 100 * roof_ms / ms);
-  if (target_ms > 0) std::printf("  target %6.2f ms %s", target_ms, ms <= target_ms ? "met" : "MISSED");
+  if (target_ms > 0)
+    std::printf("  target %6.2f ms %s", target_ms, ms <= target_ms ? "met" : "MISSED");
   std::printf("\n");
   std::fflush(stdout);
-  json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms, ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ",
-                                target_ms, "}"));
+  json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms,
+                                ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
 }
 
-void require_right(bool right, const std::string& what) { require(right, Fault::device, "wrong result: ", what); }
+void require_right(bool right, const std::string& what) {
+  require(right, Fault::device, "wrong result: ", what);
+}
 
 // ---- inputs
 
@@ -102,7 +108,8 @@ Matrix make_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64_t seed
   for (std::int64_t i = 0; i < n; ++i) {
     const auto centre = static_cast<std::uint64_t>(next() * 1000);
     for (std::int64_t j = 0; j < d; ++j) {
-      const double value = 64 + 128 * random_unit(99, centre, static_cast<std::uint64_t>(j)) + 60 * (next() + next() - 1);
+      const double value = 64 + 128 * random_unit(99, centre, static_cast<std::uint64_t>(j)) +
+                           60 * (next() + next() - 1);
       if (dtype == DType::u8) {
         rows.row<std::uint8_t>(i)[j] = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
       } else {
@@ -123,7 +130,8 @@ double measure_copy(simt::Stream* stream) {
   const std::size_t bytes = small ? std::size_t{1} << 20 : std::size_t{4} << 30;
   const DeviceBuffer<std::byte> from(bytes, stream);
   const DeviceBuffer<std::byte> to(bytes, stream);
-  const double ms = device_ms(stream, 10, [&](int) { simt::copy(to.get(), from.get(), bytes, stream); });
+  const double ms =
+      device_ms(stream, 10, [&](int) { simt::copy(to.get(), from.get(), bytes, stream); });
   const double bandwidth = 2.0 * static_cast<double>(bytes) / ms * 1e-6;
   std::printf("copy: %.0f GB/s read and written\n", bandwidth);
   json_rows.push_back(join_text("{\"work\": \"copy\", \"gb_per_s\": ", bandwidth, "}"));
@@ -135,10 +143,13 @@ void measure_selection(simt::Stream* stream, double bytes_a_ms) {
   const std::int64_t rows = small ? 8 : 10000;
   const std::int64_t longest = small ? 2000 : 128000;
   const DeviceBuffer<float> values(static_cast<std::size_t>(rows * longest), stream);
-  simt::launch({1024, 256, 0, stream}, random_floats_kernel, values.get(), rows * longest, std::uint64_t{7});
+  simt::launch({1024, 256, 0, stream}, random_floats_kernel, values.get(), rows * longest,
+               std::uint64_t{7});
   const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(rows * 2048), stream);
   const auto run = [&](std::int64_t length, int k, double target_ms) {
-    const auto select = [&] { gpu::select_rows(values.get(), nullptr, rows, length, length, k, out.get(), stream); };
+    const auto select = [&] {
+      gpu::select_rows(values.get(), nullptr, rows, length, length, k, out.get(), stream);
+    };
     select();
     std::vector<float> row(static_cast<std::size_t>(length));
     std::vector<PackedNeighbor> found(static_cast<std::size_t>(k));
@@ -147,7 +158,8 @@ void measure_selection(simt::Stream* stream, double bytes_a_ms) {
       simt::copy(found.data(), out.get() + r * k, found.size() * sizeof(PackedNeighbor), stream);
       simt::synchronize(stream);
       std::vector<PackedNeighbor> want;
-      for (std::size_t i = 0; i < row.size(); ++i) want.push_back(pack_neighbor(row[i], static_cast<LocalRow>(i)));
+      for (std::size_t i = 0; i < row.size(); ++i)
+        want.push_back(pack_neighbor(row[i], static_cast<LocalRow>(i)));
       want.resize(std::max(want.size(), found.size()), no_neighbor);
       std::partial_sort(want.begin(), want.begin() + k, want.end());
       want.resize(found.size());
@@ -167,7 +179,8 @@ void measure_selection(simt::Stream* stream, double bytes_a_ms) {
 }
 
 // The first answers again, in float64 by the definition of l2 or l1.
-void check_answers(const Matrix& queries, const Matrix& base, Metric metric, const Neighbors& found) {
+void check_answers(const Matrix& queries, const Matrix& base, Metric metric,
+                   const Neighbors& found) {
   const std::int64_t checked = std::min<std::int64_t>(3, found.queries);
   for (std::int64_t q = 0; q < checked; ++q) {
     std::vector<PackedNeighbor> want;
@@ -182,7 +195,8 @@ void check_answers(const Matrix& queries, const Matrix& base, Metric metric, con
     std::nth_element(want.begin(), want.begin() + (found.k - 1), want.end());
     const float kth = key_of(want[static_cast<std::size_t>(found.k - 1)]);
     const float got = found.distances[static_cast<std::size_t>((q + 1) * found.k - 1)];
-    require_right(std::abs(got - kth) <= 1e-6f * kth, join_text("query ", q, ": k-th distance ", got, ", want ", kth));
+    require_right(std::abs(got - kth) <= 1e-6f * kth,
+                  join_text("query ", q, ": k-th distance ", got, ", want ", kth));
   }
 }
 
@@ -196,7 +210,8 @@ void measure_search(const Ops& ops, DType dtype, double bytes_a_ms) {
   const RunOptions run;
   const PrepareHints hints{.k = 10, .queries = q, .batch = q, .self = false};
   std::unique_ptr<PreparedRows> rows;
-  report("prepare " + name, host_ms(small ? 1 : 3, [&] { rows = ops.prepare(base, Metric::l2, hints, run); }), 0, 0);
+  report("prepare " + name,
+         host_ms(small ? 1 : 3, [&] { rows = ops.prepare(base, Metric::l2, hints, run); }), 0, 0);
   const bool bytes = dtype == DType::u8;
   const struct {
     std::int64_t k;
@@ -207,18 +222,23 @@ void measure_search(const Ops& ops, DType dtype, double bytes_a_ms) {
     const auto search = [&] { ops.nearest_rows(*rows, queries, k, NeighborsOut(found), run, -1); };
     search();
     check_answers(queries, base, Metric::l2, found);
-    report(join_text("search ", q, " in ", name, ", k = ", k), host_ms(small ? 1 : 5, search), 0, small ? 0 : target_ms);
+    report(join_text("search ", q, " in ", name, ", k = ", k), host_ms(small ? 1 : 5, search), 0,
+           small ? 0 : target_ms);
   }
   Neighbors found(1, 10);
-  const auto one = [&] { ops.nearest_rows(*rows, queries.ref().slice(0, 1), 10, NeighborsOut(found), run, -1); };
+  const auto one = [&] {
+    ops.nearest_rows(*rows, queries.ref().slice(0, 1), 10, NeighborsOut(found), run, -1);
+  };
   one();
   check_answers(queries, base, Metric::l2, found);
   report("search 1 in " + name + ", k = 10", host_ms(small ? 1 : 20, one),
-         static_cast<double>(n * d) * static_cast<double>(size_of(dtype)) / bytes_a_ms, small || bytes ? 0 : 0.15);
+         static_cast<double>(n * d) * static_cast<double>(size_of(dtype)) / bytes_a_ms,
+         small || bytes ? 0 : 0.15);
   if (bytes) {
     Neighbors graph(n, 10);
     report("exact 10-NN graph of " + name,
-           host_ms(1, [&] { ops.self_nearest(*rows, 10, NeighborsOut(graph), run); }), 0, small ? 0 : 600);
+           host_ms(1, [&] { ops.self_nearest(*rows, 10, NeighborsOut(graph), run); }), 0,
+           small ? 0 : 600);
   }
 }
 
@@ -231,7 +251,8 @@ void measure_manhattan(const Ops& ops) {
     const Matrix queries = make_rows(q, d, DType::f32, 4);
     std::unique_ptr<PreparedRows> rows;
     const PrepareHints hints{.k = 1, .queries = q, .batch = q, .self = false};
-    report(join_text("upload ", n, " x ", d, " f32"), host_ms(3, [&] { rows = ops.prepare(base, Metric::l1, hints, {}); }), 0, 0);
+    report(join_text("upload ", n, " x ", d, " f32"),
+           host_ms(3, [&] { rows = ops.prepare(base, Metric::l1, hints, {}); }), 0, 0);
     Neighbors found(q, 1);
     const auto search = [&] { ops.nearest_rows(*rows, queries, 1, NeighborsOut(found), {}, -1); };
     search();
@@ -265,7 +286,8 @@ int run(int argc, char** argv) {
   measure_manhattan(ops);
   if (!json.empty()) {
     std::ofstream file(json);
-    file << "{\"device\": \"" << simt::device_name(0) << "\", \"small\": " << (small ? "true" : "false") << ", \"rows\": [\n";
+    file << "{\"device\": \"" << simt::device_name(0)
+         << "\", \"small\": " << (small ? "true" : "false") << ", \"rows\": [\n";
     for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
     file << "\n]}\n";
     require(file.good(), Fault::io, "cannot write ", json);

@@ -1,8 +1,8 @@
 // Names of devices:
 //
-//   cpu, cpu:avx2 ...    the host; a name behind the colon forces an instruction set, for tests and benchmarks
-//   emulated             one emulated GPU; emulated:4 is four of them
-//   cuda:0, cuda:0,cuda:1   GPUs by number
+//   cpu, cpu:avx2 ...    the host; a name behind the colon forces an instruction set, for tests and
+//   benchmarks emulated             one emulated GPU; emulated:4 is four of them cuda:0,
+//   cuda:0,cuda:1   GPUs by number
 #include <gigaknn/device.hpp>
 
 #include <algorithm>
@@ -25,14 +25,17 @@ namespace {
 int number_of(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && text.front() != '-' ? number : -1;
+  return error == std::errc() && end == text.data() + text.size() && text.front() != '-' ? number
+                                                                                         : -1;
 }
 
 // The numbers of the GPUs that a name means; empty: it means none.
 std::vector<int> gpu_numbers(std::string_view name, int count) {
   std::vector<int> numbers;
   if (gpu::emulated()) {
-    const int wanted = name == "emulated" ? 1 : name.starts_with("emulated:") ? number_of(name.substr(9)) : 0;
+    const int wanted = name == "emulated"              ? 1
+                       : name.starts_with("emulated:") ? number_of(name.substr(9))
+                                                       : 0;
     for (int i = 0; i < wanted && wanted <= count; ++i) numbers.push_back(i);
     return numbers;
   }
@@ -62,13 +65,18 @@ std::vector<std::string> devices() {
   return names;
 }
 
-std::string isa_of(const std::string& device) { return ops_of(device).isa(); }
-std::map<std::string, std::int64_t> kernel_launches() { return gpu::launches(); }
+std::string isa_of(const std::string& device) {
+  return ops_of(device).isa();
+}
+std::map<std::string, std::int64_t> kernel_launches() {
+  return gpu::launches();
+}
 
 const Ops& ops_of(const std::string& device, int shards) {
   require(shards >= 1, Fault::invalid_argument, "shards must be >= 1, got ", shards);
   if (const Ops* ops = cpu::find_ops(device)) {
-    require(shards == 1, Fault::invalid_argument, "shards are for several GPUs, got ", shards, " on ", device);
+    require(shards == 1, Fault::invalid_argument, "shards are for several GPUs, got ", shards,
+            " on ", device);
     return *ops;
   }
   const std::vector<const Ops*> gpus = gpu::devices();
@@ -82,7 +90,8 @@ const Ops& ops_of(const std::string& device, int shards) {
   }
   if (numbers.size() == 1 && shards == 1) return *gpus[static_cast<std::size_t>(numbers.front())];
   static std::mutex mutex;
-  static std::map<std::pair<std::vector<int>, int>, std::unique_ptr<Ops>> made;  // kept: callers hold references
+  // Kept: callers hold references.
+  static std::map<std::pair<std::vector<int>, int>, std::unique_ptr<Ops>> made;
   const std::lock_guard lock(mutex);
   std::unique_ptr<Ops>& ops = made[{numbers, shards}];
   if (!ops) {

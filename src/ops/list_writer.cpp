@@ -7,8 +7,8 @@
 
 namespace gigaknn {
 
-void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self, std::int64_t row,
-                       NeighborsOut out) const {
+void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
+                       std::int64_t row, NeighborsOut out) const {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   RowId* ids = out.ids + row * out.k;
   float* distances = out.distances + row * out.k;
@@ -25,8 +25,10 @@ void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far,
   std::vector<PackedNeighbor> merged;
   if (!far_rows_.empty() && (count < out.k || key_of(list[count - 1]) == infinity)) {
     merged.assign(list, list + count);
-    const auto useful = std::min(far_rows_.size(), static_cast<std::size_t>(out.k));  // the first: they are ascending
-    for (std::size_t i = 0; i < useful; ++i) merged.push_back(pack_neighbor(infinity, far_rows_[i]));
+    const auto useful = std::min(far_rows_.size(),
+                                 static_cast<std::size_t>(out.k));  // the first: they are ascending
+    for (std::size_t i = 0; i < useful; ++i)
+      merged.push_back(pack_neighbor(infinity, far_rows_[i]));
     std::sort(merged.begin(), merged.end());
     list = merged.data();
     count = std::min<std::int64_t>(out.k, static_cast<std::int64_t>(merged.size()));

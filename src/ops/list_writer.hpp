@@ -1,5 +1,5 @@
-// The last step of a search, the same on every device: a query's sorted list becomes k ids and values, with the rows that
-// are farthest from everything behind the others.
+// The last step of a search, the same on every device: a query's sorted list becomes k ids and
+// values, with the rows that are farthest from everything behind the others.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ class ListWriter {
   ListWriter(Metric metric, std::int64_t rows, std::vector<LocalRow> far_rows)
       : metric_(metric), rows_(rows), far_rows_(std::move(far_rows)) {}
 
-  /// Writes list `row` of `out` from `count` sorted neighbours, none of them far. `far`: the query itself is farthest from
-  /// everything; `self`: the row of the base that it is, or -1.
-  void write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self, std::int64_t row,
-             NeighborsOut out) const;
+  /// Writes list `row` of `out` from `count` sorted neighbours, none of them far. `far`: the query
+  /// itself is farthest from everything; `self`: the row of the base that it is, or -1.
+  void write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
+             std::int64_t row, NeighborsOut out) const;
 
   const std::vector<LocalRow>& far_rows() const { return far_rows_; }
 

@@ -16,9 +16,9 @@ bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
 }
 
 // Merges a sorted list of k into a sorted list of k. no_row marks free slots, always at the end.
-void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances, std::int64_t offset,
-                std::int64_t k, bool larger_first, std::vector<RowId>& id_scratch,
-                std::vector<float>& distance_scratch) {
+void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances,
+                std::int64_t offset, std::int64_t k, bool larger_first,
+                std::vector<RowId>& id_scratch, std::vector<float>& distance_scratch) {
   id_scratch.assign(ids, ids + k);
   distance_scratch.assign(distances, distances + k);
   std::int64_t a = 0;
@@ -45,20 +45,22 @@ void clear_lists(NeighborsOut out, Metric metric) {
   std::fill_n(out.distances, out.rows * out.k, larger_is_nearer(metric) ? -infinity : infinity);
 }
 
-void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric, const RunOptions& run) {
+void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
+                 const RunOptions& run) {
   const std::int64_t k = out.k;
   parallel_for(run, out.rows, 256, [&](std::int64_t first, std::int64_t last, int) {
     std::vector<RowId> ids;
     std::vector<float> distances;
     for (std::int64_t i = first; i < last; ++i) {
-      merge_list(out.ids + i * k, out.distances + i * k, part.ids.data() + i * k, part.distances.data() + i * k, begin, k,
-                 larger_is_nearer(metric), ids, distances);
+      merge_list(out.ids + i * k, out.distances + i * k, part.ids.data() + i * k,
+                 part.distances.data() + i * k, begin, k, larger_is_nearer(metric), ids, distances);
     }
   });
 }
 
-void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries, std::int64_t k,
-                   NeighborsOut out, const RunOptions& run, std::int64_t first_self) {
+void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries,
+                   std::int64_t k, NeighborsOut out, const RunOptions& run,
+                   std::int64_t first_self) {
   const std::int64_t part_rows = merge_part_rows(k);
   const std::int64_t end = begin + part.rows();
   Neighbors found(std::min(part_rows, queries.rows), k);
@@ -86,8 +88,9 @@ void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin,
   }
 }
 
-RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts, const std::vector<std::int64_t>& begins,
-                             std::int64_t queries, Metric metric) {
+RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts,
+                             const std::vector<std::int64_t>& begins, std::int64_t queries,
+                             Metric metric) {
   RadiusNeighbors all;
   all.offsets.push_back(0);
   const bool larger_first = larger_is_nearer(metric);

@@ -1,4 +1,5 @@
-// Lists found in a part of a base, taken into lists of the whole: the total order decides, whatever the parts.
+// Lists found in a part of a base, taken into lists of the whole: the total order decides, whatever
+// the parts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ void clear_lists(NeighborsOut out, Metric metric);
 
 /// Bytes that lists of k neighbours take.
 inline std::size_t list_bytes(std::int64_t rows, std::int64_t k) {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) * (sizeof(RowId) + sizeof(float));
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) *
+         (sizeof(RowId) + sizeof(float));
 }
 /// What `merge_nearest` holds beside the lists it merges into: so many bytes of lists, or one list.
 inline constexpr std::size_t merge_part_bytes = std::size_t{1} << 20;
@@ -22,16 +24,19 @@ inline std::int64_t merge_part_rows(std::int64_t k) {
   return rows > 1 ? rows : 1;
 }
 
-/// Searches `part`, which holds the rows from `begin` of a base, and merges what it finds into `out`. As
-/// Ops::nearest_rows otherwise, `first_self` counting rows of the base.
-void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries, std::int64_t k,
-                   NeighborsOut out, const RunOptions& run, std::int64_t first_self);
+/// Searches `part`, which holds the rows from `begin` of a base, and merges what it finds into
+/// `out`. As Ops::nearest_rows otherwise, `first_self` counting rows of the base.
+void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries,
+                   std::int64_t k, NeighborsOut out, const RunOptions& run,
+                   std::int64_t first_self);
 
 /// Merges lists of k into lists of k; the ids of `part` count from `begin`.
-void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric, const RunOptions& run);
+void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
+                 const RunOptions& run);
 
 /// Joins what each part of a base has within a radius.
-RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts, const std::vector<std::int64_t>& begins,
-                             std::int64_t queries, Metric metric);
+RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts,
+                             const std::vector<std::int64_t>& begins, std::int64_t queries,
+                             Metric metric);
 
 }  // namespace gigaknn

@@ -1,4 +1,5 @@
-// What every device checks of a request before it starts: one wording, one place. Each throws Error.
+// What every device checks of a request before it starts: one wording, one place. Each throws
+// Error.
 #pragma once
 
 #include <cmath>
@@ -9,40 +10,47 @@
 namespace gigaknn {
 
 inline void require_metric(MatrixRef rows, Metric metric) {
-  require(on_bits(metric) ? rows.dtype == DType::u8 : rows.dtype <= DType::i8, Fault::unsupported, "metric ",
-          name_of(metric), " takes ", on_bits(metric) ? "u8 rows of packed bits" : "f32, f16, u8 or i8 rows", ", got ",
+  require(on_bits(metric) ? rows.dtype == DType::u8 : rows.dtype <= DType::i8, Fault::unsupported,
+          "metric ", name_of(metric), " takes ",
+          on_bits(metric) ? "u8 rows of packed bits" : "f32, f16, u8 or i8 rows", ", got ",
           name_of(rows.dtype));
 }
 inline void require_base(MatrixRef base, Metric metric) {
-  require(base.rows >= 1 && base.cols >= 1, Fault::invalid_argument, "a base of ", base.rows, " x ", base.cols,
-          " has nothing to search");
+  require(base.rows >= 1 && base.cols >= 1, Fault::invalid_argument, "a base of ", base.rows, " x ",
+          base.cols, " has nothing to search");
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a base of ", base.rows,
           " rows must be searched in blocks of fewer than 4294967295");
   require_metric(base, metric);
 }
-inline void require_k(std::int64_t k) { require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k); }
+inline void require_k(std::int64_t k) {
+  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+}
 inline void require_same_rows(MatrixRef queries, std::int64_t cols, DType dtype) {
-  require(queries.cols == cols && queries.dtype == dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
-          name_of(queries.dtype), ", the base ", cols, " x ", name_of(dtype));
+  require(queries.cols == cols && queries.dtype == dtype, Fault::invalid_argument, "queries are ",
+          queries.cols, " x ", name_of(queries.dtype), ", the base ", cols, " x ", name_of(dtype));
 }
 inline void require_queries(const PreparedRows& base, MatrixRef queries, std::int64_t k) {
   require_k(k);
   require_same_rows(queries, base.cols(), base.dtype());
 }
 inline void require_radius(float radius) {
-  require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
+  require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ",
+          radius);
 }
 inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
   require_same_rows(queries, base.cols, base.dtype);
   require_metric(base, metric);
 }
 inline void require_labelled(MatrixRef rows, std::int64_t label_count) {
-  require(rows.dtype <= DType::i8, Fault::unsupported, "rows of ", name_of(rows.dtype), " cannot be summed");
-  require(label_count >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot sum ",
-          rows.rows, " x ", rows.cols, " rows of ", label_count, " labels");
+  require(rows.dtype <= DType::i8, Fault::unsupported, "rows of ", name_of(rows.dtype),
+          " cannot be summed");
+  require(label_count >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF},
+          Fault::invalid_argument, "cannot sum ", rows.rows, " x ", rows.cols, " rows of ",
+          label_count, " labels");
 }
 inline void require_pair_id(std::int64_t id, std::int64_t rows) {
-  require(id >= -1 && id < rows, Fault::invalid_argument, "id ", id, " must be in [-1, ", rows - 1, "]");
+  require(id >= -1 && id < rows, Fault::invalid_argument, "id ", id, " must be in [-1, ", rows - 1,
+          "]");
 }
 
 }  // namespace gigaknn

@@ -43,7 +43,8 @@ class SeveralRows : public PreparedRows {
 
 class Several : public Ops {
  public:
-  Several(std::vector<const Ops*> devices, int shards) : devices_(std::move(devices)), shards_(static_cast<std::size_t>(shards)) {}
+  Several(std::vector<const Ops*> devices, int shards)
+      : devices_(std::move(devices)), shards_(static_cast<std::size_t>(shards)) {}
 
   std::string name() const override {
     std::string names;
@@ -53,28 +54,36 @@ class Several : public Ops {
     }
     return names;
   }
-  std::string isa() const override { return join_text(devices_.size(), " x ", devices_.front()->isa()); }
+  std::string isa() const override {
+    return join_text(devices_.size(), " x ", devices_.front()->isa());
+  }
 
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
                                         const RunOptions& run) const override {
     require_base(base, metric);
-    std::vector<std::int64_t> begins;  // rounded up: where there are fewer rows than shards, the last have none
-    for (std::int64_t s = 0; s <= shards(); ++s) begins.push_back((base.rows * s + shards() - 1) / shards());
+    // Rounded up: where there are fewer rows than shards, the last have none.
+    std::vector<std::int64_t> begins;
+    for (std::int64_t s = 0; s <= shards(); ++s)
+      begins.push_back((base.rows * s + shards() - 1) / shards());
     auto rows = std::make_unique<SeveralRows>(base, metric, begins);
     rows->parts.resize(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {
       const std::size_t s = i % shards_;
       if (begins[s] == begins[s + 1]) return;
-      rows->parts[i] = devices_[i]->prepare(base.slice(begins[s], begins[s + 1]), metric, hints, own);
+      rows->parts[i] =
+          devices_[i]->prepare(base.slice(begins[s], begins[s + 1]), metric, hints, own);
     });
     return rows;
   }
 
-  std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const PrepareHints& hints,
-                           int threads) const override {
-    const std::size_t a_device = devices_.front()->bytes_needed(shard_rows(n), d, dtype, metric, hints, threads);
+  std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                           const PrepareHints& hints, int threads) const override {
+    const std::size_t a_device =
+        devices_.front()->bytes_needed(shard_rows(n), d, dtype, metric, hints, threads);
     const std::int64_t lists = hints.self ? n : hints.batch;
-    return a_device * devices_.size() + (shards_ > 1 ? shards_ * list_bytes(lists, std::min(hints.k, n)) + devices_.size() * merge_part_bytes : 0);
+    if (shards_ == 1) return a_device * devices_.size();
+    return (a_device + merge_part_bytes) * devices_.size() +
+           shards_ * list_bytes(lists, std::min(hints.k, n));
   }
   std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                   const PrepareHints& hints) const override {
@@ -87,8 +96,9 @@ class Several : public Ops {
     return least;
   }
 
-  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
-                    const RunOptions& run, std::int64_t first_self) const override {
+  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k,
+                    NeighborsOut out, const RunOptions& run,
+                    std::int64_t first_self) const override {
     require_queries(prepared, queries, k);
     const auto& base = static_cast<const SeveralRows&>(prepared);
     std::vector<Neighbors> found(devices_.size());
@@ -97,14 +107,15 @@ class Several : public Ops {
       if (begin == end) return;
       const std::int64_t self = first_self < 0 ? -1 : first_self + begin;
       if (shards_ == 1) {
-        devices_[i]->nearest_rows(*base.parts[i], queries.slice(begin, end), k, lists_of(out, begin, end), own, self);
+        devices_[i]->nearest_rows(*base.parts[i], queries.slice(begin, end), k,
+                                  lists_of(out, begin, end), own, self);
         return;
       }
       found[i] = Neighbors(end - begin, k);
       clear_lists(NeighborsOut(found[i]), base.metric());
       if (!base.parts[i]) return;
-      merge_nearest(*devices_[i], *base.parts[i], base.begins[i % shards_], queries.slice(begin, end), k,
-                    NeighborsOut(found[i]), own, self);
+      merge_nearest(*devices_[i], *base.parts[i], base.begins[i % shards_],
+                    queries.slice(begin, end), k, NeighborsOut(found[i]), own, self);
     });
     if (shards_ == 1) return;
     clear_lists(out, base.metric());
@@ -114,7 +125,8 @@ class Several : public Ops {
     }
   }
 
-  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out,
+                    const RunOptions& run) const override {
     nearest_rows(prepared, static_cast<const SeveralRows&>(prepared).base, k, out, run, 0);
   }
 
@@ -136,7 +148,8 @@ class Several : public Ops {
       const auto [begin, end] = queries_of(group, queries.rows);
       const auto first = found.begin() + static_cast<std::ptrdiff_t>(group);
       const RadiusNeighbors part =
-          merge_within({first, first + static_cast<std::ptrdiff_t>(shards_)}, begins, end - begin, base.metric());
+          merge_within({first, first + static_cast<std::ptrdiff_t>(shards_)}, begins, end - begin,
+                       base.metric());
       for (std::size_t q = 1; q < part.offsets.size(); ++q) {
         all.offsets.push_back(static_cast<std::int64_t>(all.ids.size()) + part.offsets[q]);
       }
@@ -146,13 +159,13 @@ class Several : public Ops {
     return all;
   }
 
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
-                      const RunOptions& run) const override {
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids,
+                      float* out, const RunOptions& run) const override {
     devices_.front()->pair_distances(queries, base, metric, ids, out, run);
   }
 
-  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
-                    const RunOptions& run) const override {
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+                    std::int64_t* counts, const RunOptions& run) const override {
     devices_.front()->sum_by_label(rows, labels, label_count, sums, counts, run);
   }
 
@@ -173,8 +186,10 @@ class Several : public Ops {
     return out;
   }
 
-  // Calls work(i, run) for every device at once, each from a thread of its own. The first error is thrown.
-  void on_each(const RunOptions& run, const std::function<void(std::size_t, const RunOptions&)>& work) const {
+  // Calls work(i, run) for every device at once, each from a thread of its own. The first error is
+  // thrown.
+  void on_each(const RunOptions& run,
+               const std::function<void(std::size_t, const RunOptions&)>& work) const {
     RunOptions own = run;
     own.threads = std::max(1, threads_of(run) / static_cast<int>(devices_.size()));
     std::vector<std::exception_ptr> errors(devices_.size());
@@ -201,8 +216,9 @@ class Several : public Ops {
 }  // namespace
 
 std::unique_ptr<Ops> make_several(std::vector<const Ops*> devices, int shards) {
-  require(shards >= 1 && devices.size() % static_cast<std::size_t>(shards) == 0, Fault::invalid_argument, "shards must divide the ",
-          devices.size(), " devices, got ", shards);
+  require(shards >= 1 && devices.size() % static_cast<std::size_t>(shards) == 0,
+          Fault::invalid_argument, "shards must divide the ", devices.size(), " devices, got ",
+          shards);
   return std::make_unique<Several>(std::move(devices), shards);
 }
 

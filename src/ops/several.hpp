@@ -1,6 +1,6 @@
-// Several devices as one: each holds the whole base and answers its share of the queries, or each holds a part of the base
-// (a shard), or groups of devices hold shards and share the queries. Lists are merged in the total order, so the result is
-// that of one device, bit for bit.
+// Several devices as one: each holds the whole base and answers its share of the queries, or each
+// holds a part of the base (a shard), or groups of devices hold shards and share the queries. Lists
+// are merged in the total order, so the result is that of one device, bit for bit.
 #pragma once
 
 #include <memory>

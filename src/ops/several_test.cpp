@@ -12,14 +12,16 @@ namespace {
 using namespace test;
 
 Case case_of(Metric metric, DType dtype, std::int64_t n, std::int64_t q) {
-  Case c{.metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = 12, .k = 6};
+  Case c{
+      .metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = 12, .k = 6};
   c.hints = {.k = c.k, .queries = 1000, .batch = 1000, .self = false};
   return c;
 }
 
 TEST(Several, devices_answer_as_one) {
-  for (const auto& [metric, dtype] : {Subject{Metric::l2, DType::f32}, Subject{Metric::inner_product, DType::u8},
-                                      Subject{Metric::hamming, DType::u8}, Subject{Metric::chi2, DType::f32}}) {
+  for (const auto& [metric, dtype] :
+       {Subject{Metric::l2, DType::f32}, Subject{Metric::inner_product, DType::u8},
+        Subject{Metric::hamming, DType::u8}, Subject{Metric::chi2, DType::f32}}) {
     for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {3, 3}}) {
       const Devices several = {&ops_of("emulated:" + std::to_string(count), shards)};
       for (const std::int64_t n : {7, 60}) {
@@ -38,10 +40,13 @@ TEST(Several, devices_answer_as_one) {
 }
 
 TEST(Several, refuses_what_cannot_be_shared) {
-  test::expect_error(Fault::invalid_argument, {"shards must divide the 4 devices, got 3"}, [] { ops_of("emulated:4", 3); });
-  test::expect_error(Fault::invalid_argument, {"shards must be >= 1, got 0"}, [] { ops_of("emulated:4", 0); });
+  test::expect_error(Fault::invalid_argument, {"shards must divide the 4 devices, got 3"},
+                     [] { ops_of("emulated:4", 3); });
+  test::expect_error(Fault::invalid_argument, {"shards must be >= 1, got 0"},
+                     [] { ops_of("emulated:4", 0); });
   test::expect_error(Fault::invalid_argument, {"got 2 on cpu"}, [] { ops_of("cpu", 2); });
-  for (const char* name : {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "cuda:0", ""}) {
+  for (const char* name :
+       {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "cuda:0", ""}) {
     test::expect_error(Fault::device, {name, "emulated:2..8"}, [=] { ops_of(name); });
   }
 }

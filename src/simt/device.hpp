@@ -31,7 +31,7 @@ int device_of(const Stream* stream);
 void destroy_stream(Stream* stream);
 /// Waits for all work of the stream. Throws Error: device, of the work that failed.
 void synchronize(Stream* stream);
-Event* create_event();
+Event* create_event(int device = 0);  ///< to be recorded in streams of that device
 void destroy_event(Event* event);
 void record(Event* event, Stream* stream);
 /// What is enqueued to `stream` from now on waits for the event.

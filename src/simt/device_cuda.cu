@@ -1,5 +1,6 @@
-// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool (cudaMallocAsync), which by default keeps
-// nothing beyond what is in use when a stream is synchronized.
+// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool
+// (cudaMallocAsync), which by default keeps nothing beyond what is in use when a stream is
+// synchronized.
 #include "simt/device.hpp"
 
 #include <cuda_runtime.h>
@@ -24,7 +25,8 @@ namespace {
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // it is told now
-  fail(error == cudaErrorMemoryAllocation ? Fault::out_of_memory : Fault::device, what, ": ", cudaGetErrorString(error));
+  fail(error == cudaErrorMemoryAllocation ? Fault::out_of_memory : Fault::device, what, ": ",
+       cudaGetErrorString(error));
 }
 
 Stream& stream_of(Stream* stream) {
@@ -49,8 +51,9 @@ class Accounts {
   void reserve(std::size_t bytes, int device) {
     const std::lock_guard lock(mutex_);
     MemoryUse& use = uses_[device];
-    require(use.budget_bytes == 0 || use.bytes + bytes <= use.budget_bytes, Fault::out_of_memory, "a device budget of ",
-            use.budget_bytes, " bytes is too small: ", use.bytes, " are in use and ", bytes, " more are needed");
+    require(use.budget_bytes == 0 || use.bytes + bytes <= use.budget_bytes, Fault::out_of_memory,
+            "a device budget of ", use.budget_bytes, " bytes is too small: ", use.bytes,
+            " are in use and ", bytes, " more are needed");
     use.bytes += bytes;
     use.peak_bytes = use.bytes > use.peak_bytes ? use.bytes : use.peak_bytes;
   }
@@ -61,7 +64,8 @@ class Accounts {
   void give_back(void* memory) {
     const std::lock_guard lock(mutex_);
     const auto block = blocks_.find(memory);
-    require(block != blocks_.end(), Fault::device, "release of memory that the device did not give");
+    require(block != blocks_.end(), Fault::device,
+            "release of memory that the device did not give");
     uses_[block->second.device].bytes -= block->second.bytes;
     blocks_.erase(block);
   }
@@ -91,7 +95,9 @@ Accounts& accounts() {
 
 }  // namespace
 
-std::string device_kind() { return "cuda"; }
+std::string device_kind() {
+  return "cuda";
+}
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
@@ -107,13 +113,15 @@ std::string device_name(int device) {
 }
 int multiprocessors(int device) {
   int count = 0;
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "the device does not answer");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+        "the device does not answer");
   return count;
 }
 
 std::size_t shared_bytes_a_block(int device) {
   int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "the device does not answer");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "the device does not answer");
   return static_cast<std::size_t>(bytes);
 }
 std::size_t free_memory(int device) {
@@ -130,16 +138,21 @@ Stream* create_stream(int device) {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream could be created");
   return new Stream{stream, device};
 }
-int device_of(const Stream* stream) { return stream ? stream->device : 0; }
+int device_of(const Stream* stream) {
+  return stream ? stream->device : 0;
+}
 void destroy_stream(Stream* stream) {
   cudaSetDevice(stream->device);
   cudaStreamSynchronize(stream->stream);
   cudaStreamDestroy(stream->stream);
   delete stream;
 }
-void synchronize(Stream* stream) { check(cudaStreamSynchronize(enter(stream)), "work on the device failed"); }
+void synchronize(Stream* stream) {
+  check(cudaStreamSynchronize(enter(stream)), "work on the device failed");
+}
 
-Event* create_event() {
+Event* create_event(int device) {
+  check(cudaSetDevice(device), "the device cannot be used");
   cudaEvent_t event = nullptr;
   check(cudaEventCreate(&event), "no event could be created");
   return new Event{event};
@@ -148,7 +161,9 @@ void destroy_event(Event* event) {
   cudaEventDestroy(event->event);
   delete event;
 }
-void record(Event* event, Stream* stream) { check(cudaEventRecord(event->event, enter(stream)), "an event cannot be recorded"); }
+void record(Event* event, Stream* stream) {
+  check(cudaEventRecord(event->event, enter(stream)), "an event cannot be recorded");
+}
 void wait(Stream* stream, Event* event) {
   check(cudaStreamWaitEvent(enter(stream), event->event, 0), "a stream cannot wait for an event");
 }
@@ -159,15 +174,20 @@ double milliseconds_between(Event* from, Event* to) {
   return elapsed;
 }
 
-void set_memory_budget(std::size_t bytes, int device) { accounts().set_budget(bytes, device); }
-MemoryUse memory_use(int device) { return accounts().use(device); }
+void set_memory_budget(std::size_t bytes, int device) {
+  accounts().set_budget(bytes, device);
+}
+MemoryUse memory_use(int device) {
+  return accounts().use(device);
+}
 
 void* allocate(std::size_t bytes, Stream* stream) {
   const int device = device_of(stream);
   accounts().reserve(bytes, device);
   void* memory = nullptr;
   try {
-    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, enter(stream)), "the device has no memory left");
+    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, enter(stream)),
+          "the device has no memory left");
   } catch (...) {
     accounts().cancel(bytes, device);
     throw;
@@ -184,16 +204,19 @@ void release(void* memory, Stream* stream) {
 void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");
 }
-void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
-               std::size_t rows, Stream* stream) {
+void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+               std::size_t row_bytes, std::size_t rows, Stream* stream) {
   if (rows == 0 || row_bytes == 0) return;
-  check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault, enter(stream)),
+  check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
+                          enter(stream)),
         "a copy failed");
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
 }
 
-void* native_stream(Stream* stream) { return enter(stream); }
+void* native_stream(Stream* stream) {
+  return enter(stream);
+}
 
 }  // namespace gigaknn::simt

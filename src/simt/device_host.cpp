@@ -150,7 +150,7 @@ void destroy_stream(Stream* stream) {
 }
 void synchronize(Stream* stream) { drain(stream_of(stream), ~std::uint64_t{0}); }
 
-Event* create_event() { return new Event; }
+Event* create_event(int) { return new Event; }
 void destroy_event(Event* event) { delete event; }
 void record(Event* event, Stream* stream) {
   Stream& of = stream_of(stream);

@@ -8,7 +8,7 @@
 // (PTX ISA, mma.m16n8k16 and mma.m16n8k32.) Integer sums are exact as long as they fit in 32 bits. A product of two bf16
 // is exact; a sum of several is not, and hardware neither rounds it to nearest nor says in which order it adds. What is
 // known (Fasi, Higham, Mikaitis, Pranesh: Numerical behavior of NVIDIA tensor cores, 2021): the addends of a group, four
-// products or more and the sum so far, are aligned to the largest and cut to 24 bits or more. So a group of g products errs
+// products or more and the sum so far, are aligned to the largest and cut to 24 bits or more, towards zero. So a group of g products errs
 // by less than (g + 1) * 2^-23 of its largest addend; groups of four are the worst, and `bf16_sum_error` bounds the whole.
 // The emulated device cuts each group of 8 once, towards zero.
 #pragma once

@@ -8,7 +8,8 @@
 
 namespace gigaknn::cpu {
 
-void sum_by_label(const RowKernels& kernels, MatrixRef rows, const LabelRuns& labels, double* sums, const RunOptions& run) {
+void sum_by_label(const RowKernels& kernels, MatrixRef rows, const LabelRuns& labels, double* sums,
+                  const RunOptions& run) {
   const std::int64_t d = rows.cols;
   const auto labels_count = static_cast<std::int64_t>(labels.label_begins.size()) - 1;
   // A label at a time: its runs follow each other, so that one partial sum a thread is enough.
@@ -17,12 +18,15 @@ void sum_by_label(const RowKernels& kernels, MatrixRef rows, const LabelRuns& la
     std::fill_n(total, d, 0.0);
     std::vector<double> partial(static_cast<std::size_t>(d));
     std::vector<float> values(static_cast<std::size_t>(d));
-    for (auto r = labels.label_begins[static_cast<std::size_t>(label)]; r < labels.label_begins[static_cast<std::size_t>(label) + 1]; ++r) {
+    for (auto r = labels.label_begins[static_cast<std::size_t>(label)];
+         r < labels.label_begins[static_cast<std::size_t>(label) + 1]; ++r) {
       const auto run_at = static_cast<std::size_t>(r);
       std::fill(partial.begin(), partial.end(), 0.0);
       for (auto i = labels.run_begins[run_at]; i < labels.run_begins[run_at + 1]; ++i) {
-        widen_row(kernels, rows.dtype, rows.row_bytes(labels.rows[static_cast<std::size_t>(i)]), values.data(), d);
-        for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += values[static_cast<std::size_t>(j)];
+        widen_row(kernels, rows.dtype, rows.row_bytes(labels.rows[static_cast<std::size_t>(i)]),
+                  values.data(), d);
+        for (std::int64_t j = 0; j < d; ++j)
+          partial[static_cast<std::size_t>(j)] += values[static_cast<std::size_t>(j)];
       }
       for (std::int64_t j = 0; j < d; ++j) total[j] += partial[static_cast<std::size_t>(j)];
     }

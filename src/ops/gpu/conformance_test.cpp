@@ -1,5 +1,5 @@
-// Every op x metric x dtype on the GPU, real or emulated, against the float64 reference: cases as small as the emulated one
-// needs, other ones under each of its schedules (conformance.hpp).
+// Every op x metric x dtype on the GPU, real or emulated, against the float64 reference: cases as
+// small as the emulated one needs, other ones under each of its schedules (conformance.hpp).
 #include "ops/conformance.hpp"
 
 #include <cstdlib>
@@ -41,10 +41,11 @@ class GpuConformance : public testing::TestWithParam<Subject> {
  protected:
   void sweep(std::int64_t count, double most_work, bool self,
              const std::function<void(const Case&, const Devices&)>& check) {
-    CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 + static_cast<std::uint64_t>(GetParam().dtype) +
-                    500 + 1000 * schedule());
+    CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 +
+                    static_cast<std::uint64_t>(GetParam().dtype) + 500 + 1000 * schedule());
     for (std::int64_t index = 0; index < count; ++index) {
-      Case c = maker.make(GetParam(), index + static_cast<std::int64_t>(schedule()) * count, most_work * work_share, self);
+      Case c = maker.make(GetParam(), index + static_cast<std::int64_t>(schedule()) * count,
+                          most_work * work_share, self);
       c.k = std::min<std::int64_t>(c.k, c.n + 3);
       check(c, device());
     }
@@ -52,13 +53,25 @@ class GpuConformance : public testing::TestWithParam<Subject> {
 };
 INSTANTIATE_TEST_SUITE_P(Every, GpuConformance, testing::ValuesIn(subjects()), subject_name);
 
-TEST_P(GpuConformance, nearest_rows_equals_the_reference) { sweep(4, 2e5, false, check_nearest_rows); }
-TEST_P(GpuConformance, self_nearest_equals_the_reference) { sweep(2, 1e5, true, check_self_nearest); }
-TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) { sweep(1, 1e5, false, check_first_self); }
-TEST_P(GpuConformance, within_radius_equals_the_reference) { sweep(2, 3e4, false, check_within_radius); }
-TEST_P(GpuConformance, pair_distances_equal_the_reference) { sweep(3, 3e5, false, check_pair_distances); }
+TEST_P(GpuConformance, nearest_rows_equals_the_reference) {
+  sweep(4, 2e5, false, check_nearest_rows);
+}
+TEST_P(GpuConformance, self_nearest_equals_the_reference) {
+  sweep(2, 1e5, true, check_self_nearest);
+}
+TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) {
+  sweep(1, 1e5, false, check_first_self);
+}
+TEST_P(GpuConformance, within_radius_equals_the_reference) {
+  sweep(2, 3e4, false, check_within_radius);
+}
+TEST_P(GpuConformance, pair_distances_equal_the_reference) {
+  sweep(3, 3e5, false, check_pair_distances);
+}
 
-TEST_P(GpuConformance, sum_by_label_adds_in_the_order_of_its_contract) { sweep(2, 1e5, false, check_sum_by_label); }
+TEST_P(GpuConformance, sum_by_label_adds_in_the_order_of_its_contract) {
+  sweep(2, 1e5, false, check_sum_by_label);
+}
 
 // Beyond what is computed outright before the first scan.
 TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
@@ -68,7 +81,8 @@ TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   c.k = 5;
   c.hints = {.k = 5, .queries = 1000, .batch = 1000, .self = false};
   const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
-  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count; kind += kinds_apart) {
+  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count;
+       kind += kinds_apart) {
     c.kind = static_cast<Kind>(kind);
     c.n = kind % 2 ? 1100 : 1390;
     c.seed = static_cast<std::uint64_t>(kind) + 100 * schedule();
@@ -78,7 +92,8 @@ TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   EXPECT_TRUE(launches.contains("scan_products") || launches.contains("scan_differences"));
 }
 
-Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int64_t d, std::int64_t k) {
+Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int64_t d,
+           std::int64_t k) {
   Case c{.metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = d, .k = k};
   c.hints = {.k = k, .queries = 1000, .batch = 1000, .self = false};
   return c;
@@ -113,13 +128,15 @@ TEST(GpuSearch, no_place_falls_between_the_blocks_that_share_a_base) {
   const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
   for (std::int64_t row = 0; row < c.n; ++row) {
     GuardedLists lists(1, 1);
-    ops.nearest_rows(*prepared, problem.base.ref().slice(row, row + 1), 1, lists.out(), problem.run, -1);
+    ops.nearest_rows(*prepared, problem.base.ref().slice(row, row + 1), 1, lists.out(), problem.run,
+                     -1);
     EXPECT_EQ(lists.lists.distances[0], 0.0f) << row;
     EXPECT_EQ(value_of(lists.lists.ids[0]), row);
   }
 }
 TEST(GpuSearch, terms_of_chi2_that_are_rounded_up_lose_no_neighbour) {
-  // In units of the smallest float each term is 9/5, which float32 rounds to 2; the decoys' keys lie between.
+  // In units of the smallest float each term is 9/5, which float32 rounds to 2; the decoys' keys
+  // lie between.
   constexpr float unit = 0x1p-149f;
   constexpr std::int64_t n = 1500;
   constexpr std::int64_t d = 100;
@@ -127,7 +144,8 @@ TEST(GpuSearch, terms_of_chi2_that_are_rounded_up_lose_no_neighbour) {
   Matrix queries(1, d, DType::f32);
   for (std::int64_t j = 0; j < d; ++j) queries.row<float>(0)[j] = unit;
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) base.row<float>(i)[j] = i % 7 == 3 ? 4 * unit : j < 94 ? 4 * unit : 5 * unit;
+    for (std::int64_t j = 0; j < d; ++j)
+      base.row<float>(i)[j] = i % 7 == 3 ? 4 * unit : j < 94 ? 4 * unit : 5 * unit;
   }
   const Ops& ops = *device().front();
   const PrepareHints hints{.k = 3, .queries = 1000, .batch = 1000, .self = false};
@@ -141,7 +159,8 @@ TEST(GpuSearch, terms_of_chi2_that_are_rounded_up_lose_no_neighbour) {
                          reference::within_radius(queries, base, Metric::chi2, radius)));
 }
 TEST(GpuSearch, memory_stays_within_what_was_said) {
-  for (const auto& [k, q] : {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}, {200, 5}}) {
+  for (const auto& [k, q] :
+       {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}, {200, 5}}) {
     Case c = shape(Metric::l2, DType::f32, q < 17 ? 9000 : 1500, q, q < 17 ? 4 : 24, k);
     c.hints.queries = c.hints.batch = q;
     const Problem problem(c);

@@ -2,7 +2,7 @@
 #include "ops/gpu/device_rows.hpp"
 
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 
 namespace gigaknn::gpu {
 namespace {
@@ -65,9 +65,8 @@ std::size_t DeviceRows::bytes_of(std::int64_t rows, std::int64_t cols, DType dty
 
 void find_facts(DeviceRows& rows, Metric metric, simt::Stream* stream) {
   if (rows.rows_ == 0) return;
-  const std::int64_t blocks = (rows.rows_ + 3) / 4;
   for_dtype(rows.dtype_, [&]<DType dtype>() {
-    simt::launch({static_cast<unsigned>(blocks < 65536 ? blocks : 65536), block_threads, 0, stream, "find_facts"},
+    simt::launch({blocks_for(rows.rows_, block_threads / 32), block_threads, 0, stream, "find_facts"},
                  find_facts_kernel<dtype>, rows.view(), metric, rows.squared_norms_.get(),
                  rows.far_.get());
   });

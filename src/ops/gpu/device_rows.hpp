@@ -20,10 +20,11 @@ struct RowsView {
   std::int32_t cols = 0;
   DType dtype = DType::f32;
   const double* squared_norms = nullptr;  ///< [rows], canonical sums
-  const std::uint8_t* far = nullptr;      ///< [rows] 1: farthest from everything (NaN, infinity; zero under cosine)
+  const std::uint8_t* far = nullptr;      ///< [rows] marks, far_row or negative_row
 };
 
-/// What `find_facts` marks in `far` besides: rows that chi2 and hellinger are not made for, which no filter may see.
+/// Marks of a row: farthest from everything (NaN, infinity; zero under cosine); of a kind that chi2 and
+/// hellinger are not made for, which no filter may see.
 inline constexpr std::uint8_t far_row = 1;
 inline constexpr std::uint8_t negative_row = 2;
 

@@ -29,11 +29,13 @@ class GpuOps : public Ops {
     require_base(base, metric);
     const std::size_t needed = device_bytes_needed(base.rows, base.cols, base.dtype, metric, hints);
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
-            "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows, " rows need ", needed);
+            "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows,
+            " rows need ", needed);
     return std::make_unique<GpuRows>(device_, base, metric, hints, run);
   }
 
-  std::size_t bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints& hints, int) const override {
+  std::size_t bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints& hints,
+                           int) const override {
     return GpuRows::host_bytes_needed(n, hints);
   }
   std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -43,13 +45,15 @@ class GpuOps : public Ops {
 
   std::size_t device_memory() const override { return simt::free_memory(device_); }
 
-  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, NeighborsOut out,
-                    const RunOptions& run, std::int64_t first_self) const override {
+  void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k,
+                    NeighborsOut out, const RunOptions& run,
+                    std::int64_t first_self) const override {
     require_queries(prepared, queries, k);
     static_cast<const GpuRows&>(prepared).nearest(queries, k, out, first_self, run);
   }
 
-  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+  void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out,
+                    const RunOptions& run) const override {
     require_k(k);
     static_cast<const GpuRows&>(prepared).self_nearest(k, out, run);
   }
@@ -61,11 +65,13 @@ class GpuOps : public Ops {
     return static_cast<const GpuRows&>(prepared).within(queries, radius, run);
   }
 
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
-                      const RunOptions& run) const override {
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids,
+                      float* out, const RunOptions& run) const override {
     require_pairs(queries, base, metric);
     const std::int64_t batch = std::clamp<std::int64_t>(
-        pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)), 1, 1 << 16);
+        pair_batch_bytes /
+            static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)),
+        1, 1 << 16);
     for (std::int64_t first = 0; first < queries.rows; first += batch) {
       check_cancelled(run);
       const std::int64_t count = std::min(batch, queries.rows - first);
@@ -91,13 +97,14 @@ class GpuOps : public Ops {
       const std::vector<float> found = keys.download();
       for (std::int64_t i = 0; i < count; ++i) {
         const bool none = value_of(ids[first + i]) < 0;
-        out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity() : found[static_cast<std::size_t>(i)]);
+        out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity()
+                                                   : found[static_cast<std::size_t>(i)]);
       }
     }
   }
 
-  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
-                    const RunOptions& run) const override {
+  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+                    std::int64_t* counts, const RunOptions& run) const override {
     require_labelled(rows, label_count);
     check_cancelled(run);
     const LabelRuns runs(labels, rows.rows, label_count);
@@ -116,7 +123,8 @@ class GpuOps : public Ops {
 std::vector<const Ops*> devices() {
   static const auto all = [] {
     std::vector<std::unique_ptr<const Ops>> list;
-    for (int device = 0; device < simt::device_count(); ++device) list.push_back(std::make_unique<GpuOps>(device));
+    for (int device = 0; device < simt::device_count(); ++device)
+      list.push_back(std::make_unique<GpuOps>(device));
     return list;
   }();
   std::vector<const Ops*> list;
@@ -124,7 +132,11 @@ std::vector<const Ops*> devices() {
   return list;
 }
 
-bool emulated() { return simt::device_kind() == "emulated"; }
-std::map<std::string, std::int64_t> launches() { return simt::launches(); }
+bool emulated() {
+  return simt::device_kind() == "emulated";
+}
+std::map<std::string, std::int64_t> launches() {
+  return simt::launches();
+}
 
 }  // namespace gigaknn::gpu

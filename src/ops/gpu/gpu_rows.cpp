@@ -17,44 +17,52 @@ constexpr std::int64_t least_capacity = 4;
 constexpr std::int64_t least_filter_queries = 2;
 #else
 constexpr std::int64_t least_capacity = 1024;
-constexpr std::int64_t least_filter_queries = 17;  // fewer are answered while the rows stream past once, unfiltered
+// Fewer are answered while the rows stream past once, unfiltered.
+constexpr std::int64_t least_filter_queries = 17;
 #endif
 constexpr std::int64_t capacity_of_k = 8;
-constexpr std::int64_t expected_growth = 4;  // survivors then take a quarter of the capacity, if bounds were sharp
+// Survivors then take a quarter of the capacity, if bounds were sharp.
+constexpr std::int64_t expected_growth = 4;
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
-constexpr std::size_t split_bytes = std::size_t{64} << 20;
+constexpr std::int64_t most_lists = 1024;  // of few queries that share a base among blocks
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
-std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
+std::int64_t capacity_for(std::int64_t k) {
+  return std::max(least_capacity, capacity_of_k * k);
+}
 
 // What a list takes: its keys and survivors, its place where lists are merged, the finished one.
 std::size_t list_bytes_of(std::int64_t k, std::int64_t capacity) {
-  return at(3 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) + sizeof(std::uint32_t) + sizeof(float);
+  return at(3 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) +
+         sizeof(std::uint32_t) + sizeof(float);
 }
 // And what a query takes.
-std::size_t query_bytes_of(std::int64_t k, std::int64_t capacity, std::int64_t d, DType dtype, Metric metric) {
-  return list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, d, dtype) + ProductCodes::query_bytes(1, d, metric, dtype);
-}
-// Few queries share a base among blocks, each with a list of its own: at most so many lists.
-std::int64_t most_split_lists(std::int64_t k) {
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(split_bytes / list_bytes_of(k, capacity_for(k))), 1, 1024);
+std::size_t query_bytes_of(std::int64_t k, std::int64_t capacity, std::int64_t d, DType dtype,
+                           Metric metric) {
+  return list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, d, dtype) +
+         ProductCodes::query_bytes(1, d, metric, dtype);
 }
 
-// Places that follow each other hold rows from all over the base, so that the first places are a fair sample of the rest.
+// Places that follow each other hold rows from all over the base, so that the first places are a
+// fair sample of the rest.
 std::vector<LocalRow> scatter(const std::vector<LocalRow>& rows) {
   const std::size_t n = rows.size();
-  std::size_t step = std::max<std::size_t>(1, static_cast<std::size_t>(0.6180339887 * static_cast<double>(n)));
+  std::size_t step =
+      std::max<std::size_t>(1, static_cast<std::size_t>(0.6180339887 * static_cast<double>(n)));
   while (n > 0 && std::gcd(step, n) != 1) ++step;
   std::vector<LocalRow> order(n);
   for (std::size_t i = 0, place = 0; i < n; ++i, place = (place + step) % n) order[i] = rows[place];
   return order;
 }
 
-std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count, simt::Stream* stream) {
+std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count,
+                                   simt::Stream* stream) {
   std::vector<std::uint8_t> values(at(count));
   simt::copy(values.data(), from, values.size(), stream);
   simt::synchronize(stream);
@@ -71,15 +79,22 @@ struct GpuRows::Batch {
   std::optional<ProductCodes::Queries> codes;
 
   Batch(const GpuRows& base, const RowsView& rows, simt::Stream* stream)
-      : view(rows), far(download(rows.far, rows.rows, stream)),
-        negative(std::any_of(far.begin(), far.end(), [](std::uint8_t mark) { return (mark & negative_row) != 0; })) {
+      : view(rows),
+        far(download(rows.far, rows.rows, stream)),
+        negative(std::any_of(far.begin(), far.end(),
+                             [](std::uint8_t mark) { return (mark & negative_row) != 0; })) {
     if (base.codes_ && !negative) codes = base.codes_->encode_queries(rows, stream);
   }
   bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
 };
 
-GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run)
-    : device_(device), base_(base), metric_(metric), stream_(device), writer_(metric, base.rows, {}) {
+GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints,
+                 const RunOptions& run)
+    : device_(device),
+      base_(base),
+      metric_(metric),
+      stream_(device),
+      writer_(metric, base.rows, {}) {
   check_cancelled(run);
   rows_ = DeviceRows(base, stream_);
   find_facts(rows_, metric, stream_);
@@ -109,11 +124,10 @@ std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType d
                                          const PrepareHints& hints) {
   const std::int64_t k = std::min(hints.k, n);
   const std::size_t a_query = query_bytes_of(k, capacity_for(k), d, dtype, metric);
-  const std::size_t queries = a_query * at(std::min(hints.batch, least_batch)) +
-                              at(most_split_lists(k)) * list_bytes_of(k, capacity_for(k));
+  const std::size_t queries = a_query * at(std::min(hints.batch, least_batch));
   // The device rounds what it gives up to 256 bytes.
-  return DeviceRows::bytes_of(n, d, dtype) + ProductCodes::bytes_of(n, d, metric, dtype) + at(n) * sizeof(LocalRow) +
-         queries + 32 * 256;
+  return DeviceRows::bytes_of(n, d, dtype) + ProductCodes::bytes_of(n, d, metric, dtype) +
+         at(n) * sizeof(LocalRow) + queries + 32 * 256;
 }
 
 std::size_t GpuRows::host_bytes_needed(std::int64_t n, const PrepareHints& hints) {
@@ -130,15 +144,20 @@ std::size_t GpuRows::bytes() const {
 std::string GpuRows::description() const {
   switch (scan_) {
     case Scan::products:
-      return codes_->kind() == ProductKind::bf16 ? "products of bf16 on tensor cores, bounded, then float64"
-                                                 : "products of bytes on tensor cores, exact";
-    case Scan::differences: return scan_is_exact() ? "tiles of differences, exact" : "tiles of differences in f32, then float64";
-    default: return "every pair in float64";
+      return codes_->kind() == ProductKind::bf16
+                 ? "products of bf16 on tensor cores, bounded, then float64"
+                 : "products of bytes on tensor cores, exact";
+    case Scan::differences:
+      return scan_is_exact() ? "tiles of differences, exact"
+                             : "tiles of differences in f32, then float64";
+    default:
+      return "every pair in float64";
   }
 }
 
 bool GpuRows::scan_is_exact() const {
-  return scan_ == Scan::products ? codes_->kind() != ProductKind::bf16 : differences_are_exact(metric_, base_.dtype);
+  return scan_ == Scan::products ? codes_->kind() != ProductKind::bf16
+                                 : differences_are_exact(metric_, base_.dtype);
 }
 
 LimitRule GpuRows::rule_of(const Batch& batch) const {
@@ -155,7 +174,8 @@ LimitRule GpuRows::rule_of(const Batch& batch) const {
   return rule;
 }
 
-void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& lists, simt::Stream* stream) const {
+void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& lists,
+                   simt::Stream* stream) const {
   const ScanJob scan{job.places, job.base, job.queries, metric_, job.first_self};
   if (scan_ == Scan::products) {
     scan_products(scan, codes_->kind(), codes_->view(), batch.codes->codes, lists, stream);
@@ -164,25 +184,33 @@ void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& li
   }
 }
 
-// Queries at a time, so that their lists and codes fit in what the base leaves of the device's budget.
-std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const {
+// Queries at a time, so that their lists and codes fit in what the base leaves of the device's
+// budget.
+std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k,
+                                 const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   std::size_t scratch = default_scratch;
   if (run.device_memory_bytes > 0) {
-    const std::size_t taken = bytes() + 32 * 256 + at(most_split_lists(k)) * list_bytes_of(k, capacity_for(k));
+    const std::size_t taken = bytes() + 32 * 256;
     scratch = std::min(scratch, run.device_memory_bytes - std::min(run.device_memory_bytes, taken));
   }
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, most_batch);
 }
 
-void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self, std::int64_t first_row,
-                            NeighborsOut out, const RunOptions& run, simt::Stream* stream) const {
+void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
+                            std::int64_t first_row, NeighborsOut out, const RunOptions& run,
+                            simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
   const std::int64_t kept = std::min(k, places_);
   std::vector<PackedNeighbor> sorted;
   if (kept > 0) {
-    SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = first_self,
-                  .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
+    SettleJob job{.base = rows_.view(),
+                  .queries = batch.view,
+                  .metric = metric_,
+                  .first_self = first_self,
+                  .places = {order_.get(), 0, places_},
+                  .rule = rule_of(batch),
+                  .finished = false};
     const bool filtered = job.rule.form != LimitForm::none;
     const std::int64_t capacity = capacity_for(kept);
     if (filtered) {
@@ -190,15 +218,18 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       job.places.end = std::min(places_, capacity);
     } else {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t wanted = std::min<std::int64_t>(8 * simt::multiprocessors(device_), most_split_lists(kept)) / queries;
-      job.splits = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
+      const std::int64_t room = std::min(most_lists, batch_rows(capacity, kept, run));
+      const std::int64_t wanted = std::min<std::int64_t>(8 * simt::multiprocessors(device_), room) / queries;
+      job.splits = static_cast<int>(
+          std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
     const std::int64_t count = queries * job.splits;
     const simt::DeviceBuffer<PackedNeighbor> keys(at(count * (kept + capacity)), stream);
     const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream);
     const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
     const simt::DeviceBuffer<float> limits(at(count), stream);
-    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), count, kept, capacity, kept + capacity};
+    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(),
+                          count,      kept,         capacity,     kept + capacity};
     start_lists(job, lists, stream);
     while (job.places.end < places_ && filtered) {
       simt::synchronize(stream);
@@ -206,7 +237,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       // Of the next places about k / seen will be nearer than the k-th of those seen.
       const std::int64_t seen = job.places.end;
       job.places.begin = seen;
-      job.places.end = std::min(places_, seen + std::max(least_capacity, seen * capacity / (kept * expected_growth)));
+      job.places.end = std::min(
+          places_, seen + std::max(least_capacity, seen * capacity / (kept * expected_growth)));
       scan(batch, job, lists, stream);
       settle(job, lists, stream);
     }
@@ -218,7 +250,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
   for (std::int64_t i = 0; i < queries; ++i) {
     const PackedNeighbor* list = sorted.data() + i * kept;
     const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
-    writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i, first_row + i, out);
+    writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i, first_row + i,
+                  out);
   }
 }
 
@@ -233,7 +266,8 @@ void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
-    nearest_batch(Batch(*this, rows.view(), stream), k, first_self < 0 ? -1 : first_self + first, first, out, run, stream);
+    nearest_batch(Batch(*this, rows.view(), stream), k, first_self < 0 ? -1 : first_self + first,
+                  first, out, run, stream);
     if (run.progress) run.progress->report("search", last, queries.rows);
   }
 }
@@ -256,19 +290,27 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
   }
 }
 
-// Finds all rows below the bound, unless some query has more survivors than `capacity`: then returns how many.
+// Finds all rows below the bound, unless some query has more survivors than `capacity`: then
+// returns how many.
 std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
-                                   std::vector<std::vector<PackedNeighbor>>& found, simt::Stream* stream) const {
+                                   std::vector<std::vector<PackedNeighbor>>& found,
+                                   simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
-  const SettleJob job{.base = rows_.view(), .queries = batch.view, .metric = metric_, .first_self = -1,
-                      .places = {order_.get(), 0, places_}, .rule = rule_of(batch), .finished = false};
+  const SettleJob job{.base = rows_.view(),
+                      .queries = batch.view,
+                      .metric = metric_,
+                      .first_self = -1,
+                      .places = {order_.get(), 0, places_},
+                      .rule = rule_of(batch),
+                      .finished = false};
   const bool filtered = job.rule.form != LimitForm::none;
   if (!filtered && capacity < places_) return places_;
   const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> bounds(at(queries), stream);
   const simt::DeviceBuffer<float> limits(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> keys(at(queries * capacity), stream);
-  const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries, 0, capacity, capacity};
+  const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries,
+                        0,          capacity,     capacity};
   set_bounds(job.rule, bound, lists, stream);
   if (filtered) {
     scan(batch, job, lists, stream);
@@ -281,7 +323,8 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
   if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
   std::vector<PackedNeighbor> survivors(at(queries * most));
   const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
-  simt::copy_rows(survivors.data(), row_bytes, keys.get(), at(capacity) * sizeof(PackedNeighbor), row_bytes, at(queries), stream);
+  simt::copy_rows(survivors.data(), row_bytes, keys.get(), at(capacity) * sizeof(PackedNeighbor),
+                  row_bytes, at(queries), stream);
   simt::synchronize(stream);
   for (std::int64_t i = 0; i < queries; ++i) {
     const PackedNeighbor* list = survivors.data() + i * most;
@@ -321,7 +364,8 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
             list.push_back(pack_neighbor(infinity, static_cast<LocalRow>(row)));
           }
         } else {
-          for (const LocalRow row : writer_.far_rows()) list.push_back(pack_neighbor(infinity, row));
+          for (const LocalRow row : writer_.far_rows())
+            list.push_back(pack_neighbor(infinity, row));
         }
       }
       std::sort(list.begin(), list.end());

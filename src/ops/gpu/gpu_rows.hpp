@@ -1,9 +1,12 @@
-// A base prepared for a GPU, or for the emulated one: the rows, what is known of them, and the scan that suits them.
+// A base prepared for a GPU, or for the emulated one: the rows, what is known of them, and the scan
+// that suits them.
 //
-//   rows [n, d] as they are --> norms, marks --> those that are not far, in a scattered order --> codes
+//   rows [n, d] as they are --> norms, marks --> those that are not far, in a scattered order -->
+//   codes
 //
-// One search: the nearest of the first places are computed outright; what they bound, the scan of the next places filters;
-// what that lets through is computed, and bounds the scan of still more places (survivors.hpp).
+// One search: the nearest of the first places are computed outright; what they bound, the scan of
+// the next places filters; what that lets through is computed, and bounds the scan of still more
+// places (survivors.hpp).
 #pragma once
 
 #include <optional>
@@ -18,7 +21,8 @@ namespace gigaknn::gpu {
 
 class GpuRows : public PreparedRows {
  public:
-  GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints, const RunOptions& run);
+  GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& hints,
+          const RunOptions& run);
 
   /// The most that a base and a search take on the device, and of the host.
   static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
@@ -33,7 +37,8 @@ class GpuRows : public PreparedRows {
   std::size_t bytes() const override;
   std::string description() const override;
 
-  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self, const RunOptions& run) const;
+  void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
+               const RunOptions& run) const;
   void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
@@ -42,11 +47,14 @@ class GpuRows : public PreparedRows {
   struct Batch;  // queries on the device
 
   std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;
-  void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self, std::int64_t first_row, NeighborsOut out,
-                     const RunOptions& run, simt::Stream* stream) const;
+  void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
+                     std::int64_t first_row, NeighborsOut out, const RunOptions& run,
+                     simt::Stream* stream) const;
   std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
-                            std::vector<std::vector<PackedNeighbor>>& found, simt::Stream* stream) const;
-  void scan(const Batch& batch, const SettleJob& job, const Survivors& lists, simt::Stream* stream) const;
+                            std::vector<std::vector<PackedNeighbor>>& found,
+                            simt::Stream* stream) const;
+  void scan(const Batch& batch, const SettleJob& job, const Survivors& lists,
+            simt::Stream* stream) const;
   bool scan_is_exact() const;
   LimitRule rule_of(const Batch& batch) const;
 

@@ -2,7 +2,7 @@
 #include "ops/gpu/pair_keys.hpp"
 
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 
 namespace gigaknn::gpu {
 namespace {
@@ -23,9 +23,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) pair_keys_kernel(
 
 void pair_keys(const RowsView& a, const RowsView& b, Metric metric, float* keys, simt::Stream* stream) {
   if (a.rows == 0) return;
-  const std::int64_t blocks = (a.rows + 3) / 4;
   for_dtype(a.dtype, [&]<DType dtype>() {
-    simt::launch({static_cast<unsigned>(blocks < 65536 ? blocks : 65536), block_threads, 0, stream, "pair_keys"},
+    simt::launch({blocks_for(a.rows, block_threads / 32), block_threads, 0, stream, "pair_keys"},
                  pair_keys_kernel<dtype>, a, b, metric, keys);
   });
 }

@@ -2,7 +2,7 @@
 #include "ops/gpu/product_codes.hpp"
 
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 #include "simt/mma.cuh"
 
 namespace gigaknn::gpu {
@@ -238,11 +238,6 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
   }
 }
 
-unsigned blocks_for(std::int64_t rows) {
-  const std::int64_t blocks = (rows + 3) / 4;
-  return static_cast<unsigned>(blocks < 65536 ? blocks : 65536);
-}
-
 template <DType dtype, class Run>
 void for_kind(ProductKind kind, Run run) {
   if constexpr (dtype == DType::u8 || dtype == DType::i8) {
@@ -270,7 +265,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
     : metric_(metric),
       kind_(kind_of(metric, base.dtype)), steps_(steps_of(base.cols, kind_)), rows_(count),
       data_(static_cast<std::size_t>(count * steps_ * simt::mma_bytes), stream), largest_(1, stream) {
-  const auto blocks = blocks_for(count);
+  const auto blocks = blocks_for(count, block_threads / 32);
   if (kind_ != ProductKind::bf16) {
     scale_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
     bias_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
@@ -315,7 +310,7 @@ ProductCodes::Queries ProductCodes::encode_queries(const RowsView& queries, simt
   if (queries.rows == 0) return encoded;
   for_dtype(queries.dtype, [&]<DType dtype>() {
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {
-      simt::launch({blocks_for(queries.rows), block_threads, 0, stream, "encode_queries"}, encode_queries_kernel<dtype, as_bytes>, queries,
+      simt::launch({blocks_for(queries.rows, block_threads / 32), block_threads, 0, stream, "encode_queries"}, encode_queries_kernel<dtype, as_bytes>, queries,
                    Mapping{metric_, center_.get()}, largest_.get(), steps_, encoded.data.get(), encoded.terms.get());
     });
   });

@@ -1,20 +1,23 @@
-// Rows in the form that tensor cores multiply, and what bounds a distance by the product of two such forms.
+// Rows in the form that tensor cores multiply, and what bounds a distance by the product of two
+// such forms.
 //
-// Bytes (u8, i8) are multiplied as they are: the product <x,y> is exact. Its share in a distance, on a query's side and on
-// a row's, gives
+// Bytes (u8, i8) are multiplied as they are: the product <x,y> is exact. Its share in a distance,
+// on a query's side and on a row's, gives
 //     number = <x,y> * scale_y + bias_y        compared with start_x - slope_x * t
 //
-// Floats are mapped first (l2, euclidean: less a common centre; cosine: divided by the norm; hellinger: roots), scaled by a
-// power of two, and rounded to bf16. Let v be a mapped row, c its code, e = |v - c|. Then (Cauchy, Schwarz)
+// Floats are mapped first (l2, euclidean: less a common centre; cosine: divided by the norm;
+// hellinger: roots), scaled by a power of two, and rounded to bf16. Let v be a mapped row, c its
+// code, e = |v - c|. Then (Cauchy, Schwarz)
 //     <vx,vy> <= <cx,cy> + |cx| ey + ex |cy| + ex ey,
-// and the sum that the tensor core makes of K products errs by less than g = bf16_sum_error(K) times the sum of their
-// absolute values. Five more dimensions carry all of this through the multiplication itself,
-//     row    cy, (1 + 2g)(ey + g|cy|), (1 + 2g)(|cy| + ey), -h1, -h2, -h3     h1 + h2 + h3 <= |vy|^2 / 2 * (1 - 2g)
-//     query  cx, |cx|,                 ex,                    1,   1,   1
+// and the sum that the tensor core makes of K products errs by less than g = bf16_sum_error(K)
+// times the sum of their absolute values. Five more dimensions carry all of this through the
+// multiplication itself,
+//     row    cy, (1 + 2g)(ey + g|cy|), (1 + 2g)(|cy| + ey), -h1, -h2, -h3     h1 + h2 + h3 <=
+//     |vy|^2 / 2 * (1 - 2g) query  cx, |cx|,                 ex,                    1,   1,   1
 // each rounded to its safe side (h = 0 but for l2, euclidean, hellinger), so that
 //     number = <row, query> >= <vx,vy> - |vy|^2 / 2,
-// and one comparison with the query's limit decides: of l2, (|vx|^2 - t) / 2. A query has a power of two of its own, which
-// scales its limit too.
+// and one comparison with the query's limit decides: of l2, (|vx|^2 - t) / 2. A query has a power
+// of two of its own, which scales its limit too.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +43,10 @@ bool has_product_form(Metric metric, std::int64_t cols);
 /// The rows of a base, in the order of the scans, and what queries need to know of them.
 class ProductCodes {
  public:
-  /// Encodes base rows order[0] ... order[count - 1], none of which is far. `base` and `order` lie on the device.
-  ProductCodes(const RowsView& base, Metric metric, const LocalRow* order, std::int64_t count, simt::Stream* stream);
+  /// Encodes base rows order[0] ... order[count - 1], none of which is far. `base` and `order` lie
+  /// on the device.
+  ProductCodes(const RowsView& base, Metric metric, const LocalRow* order, std::int64_t count,
+               simt::Stream* stream);
 
   ProductKind kind() const { return kind_; }
   CodesView view() const;
@@ -55,7 +60,8 @@ class ProductCodes {
     CodesView codes;
   };
   Queries encode_queries(const RowsView& queries, simt::Stream* stream) const;
-  static std::size_t query_bytes(std::int64_t queries, std::int64_t cols, Metric metric, DType dtype);
+  static std::size_t query_bytes(std::int64_t queries, std::int64_t cols, Metric metric,
+                                 DType dtype);
 
  private:
   Metric metric_;
@@ -65,8 +71,9 @@ class ProductCodes {
   simt::DeviceBuffer<std::byte> data_;
   simt::DeviceBuffer<float> scale_;
   simt::DeviceBuffer<float> bias_;
-  simt::DeviceBuffer<float> center_;                    // [cols]
-  simt::DeviceBuffer<unsigned long long> largest_;      // the bits of the largest squared norm of a mapped row
+  simt::DeviceBuffer<float> center_;  // [cols]
+  simt::DeviceBuffer<unsigned long long>
+      largest_;  // the bits of the largest squared norm of a mapped row
 };
 
 }  // namespace gigaknn::gpu

@@ -1,5 +1,6 @@
-// The streaming half of exact search: every row of a base, in the order of the scans, against every query, tile by tile.
-// What a query's limit does not exclude is appended to its survivors; nothing else is written.
+// The streaming half of exact search: every row of a base, in the order of the scans, against every
+// query, tile by tile. What a query's limit does not exclude is appended to its survivors; nothing
+// else is written.
 #pragma once
 
 #include "ops/gpu/product_codes.hpp"
@@ -16,8 +17,8 @@ struct ScanJob {
 };
 
 /// By products of codes, on tensor cores. Leaves finished neighbours for bytes, rows for bf16.
-void scan_products(const ScanJob& job, ProductKind kind, const CodesView& base_codes, const CodesView& query_codes,
-                   const Survivors& lists, simt::Stream* stream);
+void scan_products(const ScanJob& job, ProductKind kind, const CodesView& base_codes,
+                   const CodesView& query_codes, const Survivors& lists, simt::Stream* stream);
 
 /// By differences in float32 (l1, linf, chi2) or counts of bits (hamming, jaccard).
 void scan_differences(const ScanJob& job, const Survivors& lists, simt::Stream* stream);

@@ -7,7 +7,7 @@
 // 1 + 2^-24. Differences and sums of the smallest floats are exact; a term of chi2 may be rounded to the next of them.
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 #include "ops/gpu/scan.hpp"
 
 #include <algorithm>

@@ -3,13 +3,13 @@
 #include "ops/gpu/select_rows.hpp"
 
 #include "core/require.hpp"
+#include "ops/gpu/launching.hpp"
 #include "ops/gpu/warp_select.cuh"
 
 namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-constexpr std::int64_t most_blocks = 1 << 16;  // then a warp takes several rows
 
 /// Blocks that an SM must hold, chosen so that ptxas neither spills to seat more nor wastes registers; 0 leaves it to it.
 template <int K>
@@ -44,10 +44,8 @@ void select_rows(const float* values, const std::int32_t* lengths, std::int64_t 
   require(rows >= 0 && columns >= 0 && columns < (std::int64_t{1} << 31) && stride >= columns, Fault::invalid_argument,
           "cannot select from ", rows, " x ", columns, " values with a stride of ", stride);
   if (rows == 0) return;
-  const std::int64_t blocks = (rows + block_threads / 32 - 1) / (block_threads / 32);
   const auto run = [&](auto kernel) {
-    simt::launch({static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks), block_threads, 0, stream, "warp_select_rows"}, kernel,
-                 values, lengths, rows, static_cast<int>(columns), stride, k, out);
+    simt::launch({blocks_for(rows, block_threads / 32), block_threads, 0, stream, "warp_select_rows"}, kernel, values, lengths, rows, static_cast<int>(columns), stride, k, out);
   };
   if (k <= 32) return run(warp_select_rows<32>);
   if (k <= 64) return run(warp_select_rows<64>);

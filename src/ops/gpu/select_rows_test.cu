@@ -58,7 +58,8 @@ void check(Values kind, std::int64_t rows, std::int64_t columns, std::int64_t st
   const std::vector<float> values = make_values(kind, rows, stride, static_cast<std::uint64_t>(columns * 7 + k));
   std::vector<std::int32_t> lengths;
   for (std::int64_t row = 0; ragged && row < rows; ++row) {
-    lengths.push_back(static_cast<std::int32_t>(random_below(static_cast<std::uint64_t>(columns) + 1, 9, 4, static_cast<std::uint64_t>(row))));
+    const auto length = random_below(static_cast<std::uint64_t>(columns) + 1, 9, 4, static_cast<std::uint64_t>(row));
+    lengths.push_back(static_cast<std::int32_t>(length));
   }
   const DeviceBuffer<float> on_device{std::span<const float>(values)};
   const DeviceBuffer<std::int32_t> lengths_on_device{std::span<const std::int32_t>(lengths)};

@@ -3,7 +3,7 @@
 #include "ops/gpu/sum_by_label.hpp"
 
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 
 namespace gigaknn::gpu {
 namespace {
@@ -38,9 +38,8 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-dim3 grid_of(std::int64_t blocks, int cols) {
-  constexpr std::int64_t most = 1 << 16;
-  return {static_cast<unsigned>(blocks < most ? blocks : most), static_cast<unsigned>((cols + block_threads - 1) / block_threads)};
+dim3 grid_of(std::int64_t items, int cols) {
+  return {blocks_for(items), static_cast<unsigned>((cols + block_threads - 1) / block_threads)};
 }
 
 }  // namespace

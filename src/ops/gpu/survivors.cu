@@ -4,14 +4,13 @@
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/block_select.cuh"
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/for_dtype.hpp"
+#include "ops/gpu/launching.hpp"
 
 namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
-constexpr std::int64_t most_blocks = 1 << 16;
 
 struct Shared {
   DigitCounts counts;
@@ -157,7 +156,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
   }
 }
 
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
   Shared& shared = simt::shared<Shared>();
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
@@ -176,8 +176,6 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_lists_kern
     __syncthreads();
   }
 }
-
-unsigned blocks_for(std::int64_t lists) { return static_cast<unsigned>(lists < most_blocks ? lists : most_blocks); }
 
 }  // namespace
 
@@ -215,7 +213,8 @@ void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream
 
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {
   if (lists.queries == 0) return;
-  simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists, splits, scratch, out);
+  simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists,
+               splits, scratch, out);
 }
 
 }  // namespace gigaknn::gpu

@@ -1,12 +1,15 @@
-// The lists of neighbours that a search on a device builds, query by query, while a scan streams the base past:
+// The lists of neighbours that a search on a device builds, query by query, while a scan streams
+// the base past:
 //
-//   keys    [q, k + capacity]  the k nearest so far, in no order; behind them what the scan let through
-//   counts  [q]                how many the scan let through; beyond `capacity` they were dropped, and the query does
+//   keys    [q, k + capacity]  the k nearest so far, in no order; behind them what the scan let
+//   through counts  [q]                how many the scan let through; beyond `capacity` they were
+//   dropped, and the query does
 //                              these places again without a filter
 //   bounds  [q]                the k-th nearest so far: what is not below it cannot enter
 //   limits  [q]                the same in the scan's own numbers (LimitRule)
 //
-//   scan --rows, or finished keys--> keys, counts --settle--> the k nearest, bounds, limits --> scan of the next places
+//   scan --rows, or finished keys--> keys, counts --settle--> the k nearest, bounds, limits -->
+//   scan of the next places
 #pragma once
 
 #include <cstdint>
@@ -22,16 +25,16 @@ struct QueryTerms {
 };
 
 /// How the numbers of a scan tell that a key is not above t:
-///   at_least  number >= start - slope * growth(t), where growth is t, or what the metric's formula makes of it
-///   at_most   number <= t * (1 + error) + slack
+///   at_least  number >= start - slope * growth(t), where growth is t, or what the metric's formula
+///   makes of it at_most   number <= t * (1 + error) + slack
 enum class LimitForm : std::uint8_t { none, at_least, at_most };
 struct LimitRule {
   LimitForm form = LimitForm::none;
   Metric metric = Metric::l2;
   const QueryTerms* terms = nullptr;  ///< at_least: [q]
   const std::uint8_t* far = nullptr;  ///< [q] 1: nothing comes through
-  double error = 0;                   ///< at_most
-  double slack = 0;                   ///< at_most
+  double error = 0;  ///< at_most
+  double slack = 0;  ///< at_most
 };
 
 /// Places [begin, end) of a base in the order of the scans: place i holds row order[i].
@@ -41,8 +44,8 @@ struct Places {
   std::int64_t end = 0;
 };
 
-/// Where scans leave what they let through. A scan either knows the key of a pair exactly and leaves finished packed
-/// neighbours below the bound, or leaves rows for `settle` to compute.
+/// Where scans leave what they let through. A scan either knows the key of a pair exactly and
+/// leaves finished packed neighbours below the bound, or leaves rows for `settle` to compute.
 struct Survivors {
   PackedNeighbor* keys = nullptr;
   std::uint32_t* counts = nullptr;
@@ -58,11 +61,12 @@ struct SettleJob {
   RowsView base;
   RowsView queries;
   Metric metric;
-  std::int64_t first_self;  ///< query i is row first_self + i of the base and no neighbour of itself; -1: none is
-  Places places;            ///< what the scan went through
+  std::int64_t first_self;  ///< query i is row first_self + i of the base and no neighbour of
+                            ///< itself; -1: none is
+  Places places;  ///< what the scan went through
   LimitRule rule;
-  bool finished;    ///< what survived has its key
-  int splits = 1;   ///< list i belongs to query i / splits and takes part i % splits of the places
+  bool finished;  ///< what survived has its key
+  int splits = 1;  ///< list i belongs to query i / splits and takes part i % splits of the places
 };
 
 /// Starts the lists with what is in `job.places`, which need not be scanned: every row is computed.
@@ -70,13 +74,15 @@ void start_lists(const SettleJob& job, const Survivors& lists, simt::Stream* str
 /// Takes what the scan of `job.places` let through into the lists.
 void settle(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
 /// Gives every list the same bound, and the limit that follows; empties the counts.
-void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists, simt::Stream* stream);
+void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists,
+                simt::Stream* stream);
 /// Lets every place through, as a scan with no limits would. The lists have room for all.
 void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream);
 /// Computes the keys of the survivors alone, behind the (empty) lists: for searches by radius.
 void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream* stream);
-/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged in `scratch`
-/// [queries, splits * k].
-void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream);
+/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query
+/// are merged in `scratch` [queries, splits * k].
+void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out,
+                  simt::Stream* stream);
 
 }  // namespace gigaknn::gpu

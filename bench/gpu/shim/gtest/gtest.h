@@ -1,5 +1,6 @@
-// As much of GoogleTest as the conformance tests use, for machines that have nvcc and nothing else (bench/gpu/run.sh).
-// A program of tests takes substrings of the names it shall run; without any it runs all.
+// As much of GoogleTest as the conformance tests use, for machines that have nvcc and nothing else
+// (bench/gpu/run.sh). A program of tests takes substrings of the names it shall run; without any it
+// runs all.
 #pragma once
 
 #include <cstdio>
@@ -22,7 +23,8 @@ inline std::vector<Entry>& entries() {
   static std::vector<Entry> all;
   return all;
 }
-inline std::vector<std::function<void()>>& expansions() {  // of parameterized tests, once all are known
+inline std::vector<std::function<void()>>&
+expansions() {  // of parameterized tests, once all are known
   static std::vector<std::function<void()>> all;
   return all;
 }
@@ -46,15 +48,25 @@ class AssertionResult {
   bool success_;
   std::string message_;
 };
-inline AssertionResult AssertionSuccess() { return AssertionResult(true); }
-inline AssertionResult AssertionFailure() { return AssertionResult(false); }
-inline AssertionResult result_of(AssertionResult result) { return result; }
-inline AssertionResult result_of(bool value) { return AssertionResult(value); }
+inline AssertionResult AssertionSuccess() {
+  return AssertionResult(true);
+}
+inline AssertionResult AssertionFailure() {
+  return AssertionResult(false);
+}
+inline AssertionResult result_of(AssertionResult result) {
+  return result;
+}
+inline AssertionResult result_of(bool value) {
+  return AssertionResult(value);
+}
 
 /// Reports a failure at the end of the statement.
 class Failure {
  public:
-  Failure(const char* file, int line, const std::string& what) { text_ << file << ':' << line << ": " << what << ' '; }
+  Failure(const char* file, int line, const std::string& what) {
+    text_ << file << ':' << line << ": " << what << ' ';
+  }
   ~Failure() {
     std::printf("%s\n", text_.str().c_str());
     failed_here = true;
@@ -94,7 +106,8 @@ struct TestParamInfo {
 
 template <class Container>
 auto ValuesIn(const Container& container) {
-  return std::vector<std::decay_t<decltype(*container.begin())>>(container.begin(), container.end());
+  return std::vector<std::decay_t<decltype(*container.begin())>>(container.begin(),
+                                                                 container.end());
 }
 
 template <class Suite>
@@ -113,11 +126,12 @@ struct Parameterized {
     expansions().push_back([=] {
       for (std::size_t i = 0; i < values.size(); ++i) {
         for (const Pattern& pattern : patterns()) {
-          entries().push_back({prefix + "/" + pattern.name + "/" + namer(TestParamInfo<T>{values[i], i}),
-                               [value = values[i], run = pattern.run] {
-                                 Suite::current() = &value;
-                                 run();
-                               }});
+          entries().push_back(
+              {prefix + "/" + pattern.name + "/" + namer(TestParamInfo<T>{values[i], i}),
+               [value = values[i], run = pattern.run] {
+                 Suite::current() = &value;
+                 run();
+               }});
         }
       }
     });
@@ -151,26 +165,30 @@ inline int run_all(int argc, char** argv) {
 
 }  // namespace testing
 
-#define TEST(suite, test)                                                                       \
-  struct suite##_##test : testing::Test {                                                       \
-    void TestBody() override;                                                                   \
-  };                                                                                            \
-  static const bool suite##_##test##_is_known =                                                 \
-      (testing::entries().push_back({#suite "." #test, [] { suite##_##test().TestBody(); }}), true); \
+#define TEST(suite, test)                                                                     \
+  struct suite##_##test : testing::Test {                                                     \
+    void TestBody() override;                                                                 \
+  };                                                                                          \
+  static const bool suite##_##test##_is_known =                                               \
+      (testing::entries().push_back({#suite "." #test, [] { suite##_##test().TestBody(); }}), \
+       true);                                                                                 \
   void suite##_##test::TestBody()
-#define TEST_P(suite, test)                                                                     \
-  struct suite##_##test : suite {                                                               \
-    void TestBody() override;                                                                   \
-  };                                                                                            \
-  static const bool suite##_##test##_is_known =                                                 \
-      (testing::Parameterized<suite>::patterns().push_back({#suite "." #test, [] { suite##_##test().TestBody(); }}), true); \
+#define TEST_P(suite, test)                                          \
+  struct suite##_##test : suite {                                    \
+    void TestBody() override;                                        \
+  };                                                                 \
+  static const bool suite##_##test##_is_known =                      \
+      (testing::Parameterized<suite>::patterns().push_back(          \
+           {#suite "." #test, [] { suite##_##test().TestBody(); }}), \
+       true);                                                        \
   void suite##_##test::TestBody()
 #define INSTANTIATE_TEST_SUITE_P(prefix, suite, values, namer) \
-  static const bool prefix##_##suite##_is_known = testing::Parameterized<suite>::instantiate(#prefix, values, namer)
+  static const bool prefix##_##suite##_is_known =              \
+      testing::Parameterized<suite>::instantiate(#prefix, values, namer)
 
-#define GIGAKNN_EXPECT(condition, what)                                  \
+#define GIGAKNN_EXPECT(condition, what)                                                \
   if (const testing::AssertionResult result = testing::result_of(condition); result) { \
-  } else                                                                 \
+  } else                                                                               \
     testing::Failure(__FILE__, __LINE__, what) << result.message() << ' '
 #define EXPECT_TRUE(condition) GIGAKNN_EXPECT(condition, "expected: " #condition)
 #define EXPECT_FALSE(condition) GIGAKNN_EXPECT(!(condition), "expected not: " #condition)
