@@ -1,8 +1,8 @@
 // Names of devices:
 //
-//   cpu, cpu:avx2 ...    the host; a name behind the colon forces an instruction set, for tests and
-//   benchmarks emulated             one emulated GPU; emulated:4 is four of them cuda:0,
-//   cuda:0,cuda:1   GPUs by number
+//   cpu, cpu:avx2 ...      the host; what follows the colon forces an instruction set, for tests
+//   emulated               one emulated GPU; emulated:4 is four of them
+//   cuda:0, cuda:0,cuda:1  GPUs by number
 #include <gigaknn/device.hpp>
 
 #include <algorithm>

@@ -1,8 +1,7 @@
 // A base prepared for a GPU, or for the emulated one: the rows, what is known of them, and the scan
 // that suits them.
 //
-//   rows [n, d] as they are --> norms, marks --> those that are not far, in a scattered order -->
-//   codes
+//   rows [n, d] as they are --> norms, marks --> those not far, in a scattered order --> codes
 //
 // One search: the nearest of the first places are computed outright; what they bound, the scan of
 // the next places filters; what that lets through is computed, and bounds the scan of still more

@@ -12,9 +12,12 @@
 // and the sum that the tensor core makes of K products errs by less than g = bf16_sum_error(K)
 // times the sum of their absolute values. Five more dimensions carry all of this through the
 // multiplication itself,
-//     row    cy, (1 + 2g)(ey + g|cy|), (1 + 2g)(|cy| + ey), -h1, -h2, -h3     h1 + h2 + h3 <=
-//     |vy|^2 / 2 * (1 - 2g) query  cx, |cx|,                 ex,                    1,   1,   1
-// each rounded to its safe side (h = 0 but for l2, euclidean, hellinger), so that
+//
+//     row    cy, (1 + 2g)(ey + g|cy|), (1 + 2g)(|cy| + ey), -h1, -h2, -h3
+//     query  cx, |cx|,                 ex,                    1,   1,   1
+//
+// with h1 + h2 + h3 <= |vy|^2 / 2 * (1 - 2g) for l2, euclidean and hellinger, and 0 for the others;
+// each is rounded to its safe side, so that
 //     number = <row, query> >= <vx,vy> - |vy|^2 / 2,
 // and one comparison with the query's limit decides: of l2, (|vx|^2 - t) / 2. A query has a power
 // of two of its own, which scales its limit too.
@@ -72,8 +75,7 @@ class ProductCodes {
   simt::DeviceBuffer<float> scale_;
   simt::DeviceBuffer<float> bias_;
   simt::DeviceBuffer<float> center_;  // [cols]
-  simt::DeviceBuffer<unsigned long long>
-      largest_;  // the bits of the largest squared norm of a mapped row
+  simt::DeviceBuffer<unsigned long long> largest_;  // bits of the largest squared mapped norm
 };
 
 }  // namespace gigaknn::gpu

@@ -2,14 +2,14 @@
 // the base past:
 //
 //   keys    [q, k + capacity]  the k nearest so far, in no order; behind them what the scan let
-//   through counts  [q]                how many the scan let through; beyond `capacity` they were
-//   dropped, and the query does
-//                              these places again without a filter
+//                              through
+//   counts  [q]                how many the scan let through; beyond `capacity` they were dropped,
+//                              and the query does these places again without a filter
 //   bounds  [q]                the k-th nearest so far: what is not below it cannot enter
 //   limits  [q]                the same in the scan's own numbers (LimitRule)
 //
-//   scan --rows, or finished keys--> keys, counts --settle--> the k nearest, bounds, limits -->
-//   scan of the next places
+//   scan --rows, or finished keys--> keys, counts
+//        --settle--> the k nearest, bounds, limits --> scan of the next places
 #pragma once
 
 #include <cstdint>

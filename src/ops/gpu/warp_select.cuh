@@ -139,14 +139,6 @@ class WarpSelect {
     if (__any_sync(~0u, held_ == T || (last && held_ > 0))) flush();
   }
 
-  /// Merges another warp's finished queue [k], laid out as `store` leaves it.
-  __device__ __forceinline__ void merge(const PackedNeighbor* sorted) {
-    absorb<registers>([&](int i) {
-      const int at = i * 32 + 31 - lane_id();
-      return at < k_ ? sorted[at] : no_neighbor;
-    });
-  }
-
   /// Calls write(i, key) for the i-th smallest, i < k, each by the lane that holds it.
   template <class Write>
   __device__ __forceinline__ void store(Write write) const {
