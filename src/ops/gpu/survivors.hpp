@@ -25,14 +25,14 @@ struct QueryTerms {
 };
 
 /// How the numbers of a scan tell that a key is not above t:
-///   at_least  number >= start - slope * growth(t), where growth is t, or what the metric's formula
-///   makes of it at_most   number <= t * (1 + error) + slack
+///   at_least  number >= start - slope * growth(t); growth is t, or what the metric's formula has
+///   at_most   number <= t * (1 + error) + slack
 enum class LimitForm : std::uint8_t { none, at_least, at_most };
 struct LimitRule {
   LimitForm form = LimitForm::none;
   Metric metric = Metric::l2;
   const QueryTerms* terms = nullptr;  ///< at_least: [q]
-  const std::uint8_t* far = nullptr;  ///< [q] 1: nothing comes through
+  const std::uint8_t* far = nullptr;  ///< [q] far_row: nothing comes through
   double error = 0;  ///< at_most
   double slack = 0;  ///< at_most
 };
