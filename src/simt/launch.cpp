@@ -54,13 +54,12 @@ void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] st
   }
 }
 
-// Plain threads: fibers and the thread sanitizer want to know whose stack they stand on.
+// Blocks run on the pool's own threads alone, never on one that launches: those come and go with whoever uses the library,
+// and each would keep a thousand fibers until its end, longer than the thread sanitizer can give them.
 class Pool {
  public:
   Pool() {
-    for (std::int64_t i = 1; i < workers(); ++i) {
-      helpers_.emplace_back([this, i] { help(static_cast<std::uint64_t>(i)); });
-    }
+    for (std::uint64_t i = 0; i < worker_count(); ++i) workers_.emplace_back([this, i] { work(i); });
   }
   ~Pool() {
     {
@@ -68,63 +67,56 @@ class Pool {
       stop_ = true;
     }
     wake_.notify_all();
-    for (std::thread& helper : helpers_) helper.join();
+    for (std::thread& worker : workers_) worker.join();
   }
 
   void run(Job& job) {
     const std::lock_guard one(one_at_a_time_);
-    if (helpers_.empty() || job.blocks == 1) {
-      work_on(job, 0, 1);
-    } else {
-      {
-        const std::lock_guard lock(mutex_);
-        job_ = &job;
-        ++serial_;
-        busy_ = helpers_.size();
-      }
-      wake_.notify_all();
-      work_on(job, 0, helpers_.size() + 1);
-      std::unique_lock lock(mutex_);
-      done_.wait(lock, [&] { return busy_ == 0; });
-    }
+    std::unique_lock lock(mutex_);
+    job_ = &job;
+    ++serial_;
+    chosen_ = busy_ = std::min<std::uint64_t>(job.blocks, workers_.size());
+    wake_.notify_all();
+    done_.wait(lock, [&] { return busy_ == 0; });
     if (job.error) std::rethrow_exception(job.error);
   }
 
  private:
-  static std::int64_t workers() {
+  static std::uint64_t worker_count() {
     const std::int64_t count = environment_number("GIGAKNN_EMULATED_WORKERS", available_threads());
 #ifdef GIGAKNN_SIMT_TSAN
     // Races between blocks show between OS threads only, and the sanitizer dies of more than 8,000 fibers.
-    return std::clamp<std::int64_t>(count, 2, 4);
+    return static_cast<std::uint64_t>(std::clamp<std::int64_t>(count, 2, 4));
 #else
-    return std::max<std::int64_t>(count, 1);
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 1));
 #endif
   }
 
-  void help(std::uint64_t index) {
+  void work(std::uint64_t index) {
+    std::unique_lock lock(mutex_);
     for (std::uint64_t seen = 0;;) {
-      Job* job = nullptr;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [&] { return stop_ || serial_ != seen; });
-        if (stop_) return;
-        seen = serial_;
-        job = job_;
-      }
-      work_on(*job, index, helpers_.size() + 1);
-      const std::lock_guard lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || serial_ != seen; });
+      if (stop_) return;
+      seen = serial_;
+      if (index >= chosen_) continue;
+      Job& job = *job_;
+      const std::uint64_t chosen = chosen_;
+      lock.unlock();
+      work_on(job, index, chosen);
+      lock.lock();
       if (--busy_ == 0) done_.notify_one();
     }
   }
 
-  std::vector<std::thread> helpers_;
+  std::vector<std::thread> workers_;
   std::mutex one_at_a_time_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
   Job* job_ = nullptr;
   std::uint64_t serial_ = 0;
-  std::size_t busy_ = 0;
+  std::uint64_t chosen_ = 0;  // the first so many workers take part
+  std::uint64_t busy_ = 0;
   bool stop_ = false;
 };
 
