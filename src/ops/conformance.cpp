@@ -153,6 +153,20 @@ void check_nearest_rows(const Case& c, const Devices& devices) {
   }
 }
 
+void check_nearest_one(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, 1);
+  PrepareHints hints = c.hints;
+  hints.k = 1;
+  for (const Ops* ops : devices) {
+    const auto prepared = ops->prepare(problem.base, c.metric, hints, problem.run);
+    GuardedLists lists(c.q, 1);
+    ops->nearest_one(*prepared, problem.queries, lists.lists.ids.data(), lists.lists.distances.data(),
+                     problem.run);
+    EXPECT_TRUE(same_lists(lists, want)) << "nearest_one on " << ops->isa() << ": " << c;
+  }
+}
+
 void check_self_nearest(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Neighbors want = reference::nearest_rows(problem.base, problem.base, c.metric, c.k, 0);

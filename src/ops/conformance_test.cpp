@@ -31,6 +31,9 @@ INSTANTIATE_TEST_SUITE_P(Every, Conformance, testing::ValuesIn(subjects()), subj
 TEST_P(Conformance, nearest_rows_equals_the_reference) {
   sweep(24, 1e7, false, check_nearest_rows);
 }
+TEST_P(Conformance, nearest_one_equals_the_reference) {
+  sweep(5, 3e6, false, check_nearest_one);
+}
 TEST_P(Conformance, self_nearest_equals_the_reference) {
   sweep(19, 5e6, true, check_self_nearest);
 }

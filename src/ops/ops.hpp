@@ -89,6 +89,19 @@ class Ops {
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
+  /// The nearest row of each query: k-means' first step. As `nearest_rows` with k = 1, which devices are quickest at when
+  /// `base` was prepared for it (PrepareHints::k).
+  ///
+  ///   ids, distances  [q]
+  void nearest_one(const PreparedRows& base, MatrixRef queries, RowId* ids, float* distances, const RunOptions& run) const {
+    NeighborsOut out;
+    out.ids = ids;
+    out.distances = distances;
+    out.rows = queries.rows;
+    out.k = 1;
+    nearest_rows(base, queries, 1, out, run);
+  }
+
   /// The k nearest other rows of every row; where it pays, each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;

@@ -6,15 +6,20 @@
 
 namespace gigaknn::gpu {
 
-/// Whether `row` is the query itself, and so no neighbour of it (SettleJob::first_self).
+/// Whether `row` is the query itself, and so no neighbour of it (SearchJob::first_self).
 __device__ __forceinline__ bool is_self(std::int64_t first_self, std::int64_t query, LocalRow row) {
   return first_self >= 0 && first_self + query == row;
 }
 
+/// What an unfinished scan leaves of a pair.
+__device__ __forceinline__ std::uint64_t number_at(float number, std::int64_t place) {
+  return std::uint64_t{__float_as_uint(number)} << 32 | static_cast<std::uint32_t>(place);
+}
+
 /// Appends to the query's survivors; what finds no room is counted alone.
-__device__ __forceinline__ void append(const Survivors& lists, std::int64_t query, PackedNeighbor found) {
+__device__ __forceinline__ void append(const Survivors& lists, std::int64_t query, std::uint64_t found) {
   const std::uint32_t slot = atomicAdd(&lists.counts[query], 1u);
-  if (slot < lists.capacity) lists.keys[query * lists.pitch + lists.k + slot] = found;
+  if (slot < lists.pitch) lists.keys[query * lists.pitch + slot] = found;
 }
 
 }  // namespace gigaknn::gpu

@@ -56,6 +56,9 @@ INSTANTIATE_TEST_SUITE_P(Every, GpuConformance, testing::ValuesIn(subjects()), s
 TEST_P(GpuConformance, nearest_rows_equals_the_reference) {
   sweep(4, 2e5, false, check_nearest_rows);
 }
+TEST_P(GpuConformance, nearest_one_equals_the_reference) {
+  sweep(3, 2e5, false, check_nearest_one);
+}
 TEST_P(GpuConformance, self_nearest_equals_the_reference) {
   sweep(2, 1e5, true, check_self_nearest);
 }
@@ -73,7 +76,7 @@ TEST_P(GpuConformance, sum_by_label_adds_in_the_order_of_its_contract) {
   sweep(2, 1e5, false, check_sum_by_label);
 }
 
-// Beyond what is computed outright before the first scan.
+// Through several scans.
 TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};
   c.d = 19;

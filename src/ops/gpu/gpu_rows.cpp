@@ -13,16 +13,21 @@ namespace gigaknn::gpu {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_capacity = 4;
+constexpr std::int64_t small_capacity = 4;
+constexpr std::int64_t capacity_of_one = 4;
 constexpr std::int64_t least_filter_queries = 2;
+constexpr std::int64_t least_first = 2;
 #else
-constexpr std::int64_t least_capacity = 1024;
+constexpr std::int64_t small_capacity = 1024;
+constexpr std::int64_t capacity_of_one = 128;
 // Fewer are answered while the rows stream past once, unfiltered.
 constexpr std::int64_t least_filter_queries = 17;
+constexpr std::int64_t least_first = 32;
 #endif
 constexpr std::int64_t capacity_of_k = 8;
 // Survivors then take a quarter of the capacity, if bounds were sharp.
 constexpr std::int64_t expected_growth = 4;
+constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
@@ -33,14 +38,19 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
+// Room for what a scan lets through: a batch of k-means has many queries of one neighbour each.
 std::int64_t capacity_for(std::int64_t k) {
-  return std::max(least_capacity, capacity_of_k * k);
+  return std::max(std::min(k * capacity_of_one, small_capacity), capacity_of_k * k);
+}
+// Places of the first scan, which has no limits and lets all of them through.
+std::int64_t first_places(std::int64_t k) {
+  return std::min(std::max(least_first, capacity_of_k * k), capacity_for(k));
 }
 
-// What a list takes: its keys and survivors, its place where lists are merged, the finished one.
+// What a list takes: its entries, its place where lists are merged, the finished one.
 std::size_t list_bytes_of(std::int64_t k, std::int64_t capacity) {
-  return at(3 * k + capacity) * sizeof(PackedNeighbor) + sizeof(PackedNeighbor) +
-         sizeof(std::uint32_t) + sizeof(float);
+  return at(k + capacity) * (sizeof(PackedNeighbor) + sizeof(float)) +
+         at(2 * k + 1) * sizeof(PackedNeighbor) + 2 * sizeof(std::uint32_t) + sizeof(float);
 }
 // And what a query takes.
 std::size_t query_bytes_of(std::int64_t k, std::int64_t capacity, std::int64_t d, DType dtype,
@@ -109,7 +119,7 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
   places_ = static_cast<std::int64_t>(order.size());
   order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(order), stream_);
   simt::synchronize(stream_);  // before `order` can go
-  if (!negative_ && places_ > least_capacity && hints.queries >= least_filter_queries) {
+  if (!negative_ && places_ > first_places(std::min(hints.k, places_)) && hints.queries >= least_filter_queries) {
     if (has_product_form(metric, base.cols)) {
       scan_ = Scan::products;
       codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
@@ -174,13 +184,28 @@ LimitRule GpuRows::rule_of(const Batch& batch) const {
   return rule;
 }
 
-void GpuRows::scan(const Batch& batch, const SettleJob& job, const Survivors& lists,
-                   simt::Stream* stream) const {
-  const ScanJob scan{job.places, job.base, job.queries, metric_, job.first_self};
+SearchJob GpuRows::job_of(const Batch& batch, std::int64_t first_self) const {
+  SearchJob job{.base = rows_.view(),
+                .queries = batch.view,
+                .base_codes = {},
+                .query_codes = {},
+                .metric = metric_,
+                .first_self = first_self,
+                .places = {order_.get(), 0, places_},
+                .rule = rule_of(batch),
+                .finished = scan_is_exact()};
+  if (batch.codes) {
+    job.base_codes = codes_->view();
+    job.query_codes = batch.codes->codes;
+  }
+  return job;
+}
+
+void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) const {
   if (scan_ == Scan::products) {
-    scan_products(scan, codes_->kind(), codes_->view(), batch.codes->codes, lists, stream);
+    scan_products(job, lists, stream);
   } else {
-    scan_differences(scan, lists, stream);
+    scan_differences(job, lists, stream);
   }
 }
 
@@ -204,47 +229,43 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
   const std::int64_t kept = std::min(k, places_);
   std::vector<PackedNeighbor> sorted;
   if (kept > 0) {
-    SettleJob job{.base = rows_.view(),
-                  .queries = batch.view,
-                  .metric = metric_,
-                  .first_self = first_self,
-                  .places = {order_.get(), 0, places_},
-                  .rule = rule_of(batch),
-                  .finished = false};
-    const bool filtered = job.rule.form != LimitForm::none;
+    SearchJob job = job_of(batch, first_self);
+    const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept);
     const std::int64_t capacity = capacity_for(kept);
-    if (filtered) {
-      job.finished = scan_is_exact();
-      job.places.end = std::min(places_, capacity);
-    } else {
+    int splits = 1;
+    if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
       const std::int64_t room = std::min(most_lists, batch_rows(capacity, kept, run));
       const std::int64_t wanted = std::min<std::int64_t>(8 * simt::multiprocessors(device_), room) / queries;
-      job.splits = static_cast<int>(
+      splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
-    const std::int64_t count = queries * job.splits;
-    const simt::DeviceBuffer<PackedNeighbor> keys(at(count * (kept + capacity)), stream);
+    const std::int64_t count = queries * splits;
+    const std::int64_t pitch = kept + capacity;
+    const bool doubtful = filtered && !job.finished;
+    const simt::DeviceBuffer<PackedNeighbor> keys(at(count * pitch), stream);
+    const simt::DeviceBuffer<float> numbers(doubtful ? at(count * pitch) : 0, stream);
     const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream);
+    const simt::DeviceBuffer<std::uint32_t> held(at(count), stream);
     const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
     const simt::DeviceBuffer<float> limits(at(count), stream);
-    const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(),
-                          count,      kept,         capacity,     kept + capacity};
-    start_lists(job, lists, stream);
-    while (job.places.end < places_ && filtered) {
+    const Survivors lists{keys.get(),   doubtful ? numbers.get() : nullptr, counts.get(), held.get(), bounds.get(),
+                          limits.get(), count,         kept,         pitch};
+    set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists, stream);
+    if (!filtered) take_all(job, splits, lists, stream);
+    for (std::int64_t seen = 0; filtered && seen < places_; seen = job.places.end) {
+      // Of the next places about k / seen will be nearer than the k-th of those seen.
+      const std::int64_t next = seen * capacity / (kept * expected_growth);
+      job.places.begin = seen;
+      job.places.end = std::min(places_, seen + std::clamp(next, first_places(kept), most_places));
+      scan(job, lists, stream);
+      settle(job, job.places.end == places_, lists, stream);
       simt::synchronize(stream);
       check_cancelled(run);
-      // Of the next places about k / seen will be nearer than the k-th of those seen.
-      const std::int64_t seen = job.places.end;
-      job.places.begin = seen;
-      job.places.end = std::min(
-          places_, seen + std::max(least_capacity, seen * capacity / (kept * expected_growth)));
-      scan(batch, job, lists, stream);
-      settle(job, lists, stream);
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
-    const simt::DeviceBuffer<PackedNeighbor> merged(job.splits > 1 ? at(count * kept) : 0, stream);
-    finish_lists(lists, job.splits, merged.get(), finished.get(), stream);
+    const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(count * kept) : 0, stream);
+    finish_lists(lists, splits, merged.get(), finished.get(), stream);
     sorted = finished.download();
   }
   for (std::int64_t i = 0; i < queries; ++i) {
@@ -296,31 +317,26 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
                                    std::vector<std::vector<PackedNeighbor>>& found,
                                    simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
-  const SettleJob job{.base = rows_.view(),
-                      .queries = batch.view,
-                      .metric = metric_,
-                      .first_self = -1,
-                      .places = {order_.get(), 0, places_},
-                      .rule = rule_of(batch),
-                      .finished = false};
+  const SearchJob job = job_of(batch, -1);
   const bool filtered = job.rule.form != LimitForm::none;
   if (!filtered && capacity < places_) return places_;
   const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> bounds(at(queries), stream);
   const simt::DeviceBuffer<float> limits(at(queries), stream);
   const simt::DeviceBuffer<PackedNeighbor> keys(at(queries * capacity), stream);
-  const Survivors lists{keys.get(), counts.get(), bounds.get(), limits.get(), queries,
-                        0,          capacity,     capacity};
+  const simt::DeviceBuffer<std::uint32_t> held(at(queries), stream);
+  const Survivors lists{keys.get(),   nullptr, counts.get(), held.get(), bounds.get(),
+                        limits.get(), queries, 0,            capacity};
   set_bounds(job.rule, bound, lists, stream);
   if (filtered) {
-    scan(batch, job, lists, stream);
+    scan(job, lists, stream);
   } else {
     admit_all(job.places, lists, stream);
   }
   const std::vector<std::uint32_t> count = counts.download();
   const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
   if (filtered && most > capacity) return most;
-  if (!filtered || !scan_is_exact()) finish_survivors(job, lists, stream);
+  if (!filtered || !job.finished) finish_survivors(job, lists, stream);
   std::vector<PackedNeighbor> survivors(at(queries * most));
   const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
   simt::copy_rows(survivors.data(), row_bytes, keys.get(), at(capacity) * sizeof(PackedNeighbor),
@@ -341,7 +357,7 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
   if (std::isnan(limit)) return result;
   // Exclusive: everything whose key is at most `limit`, whatever its row.
   const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
-  std::int64_t capacity = least_capacity;
+  std::int64_t capacity = small_capacity;
   for (std::int64_t first = 0; first < queries.rows;) {
     check_cancelled(run);
     const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, run));

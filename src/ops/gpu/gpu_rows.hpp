@@ -3,9 +3,8 @@
 //
 //   rows [n, d] as they are --> norms, marks --> those not far, in a scattered order --> codes
 //
-// One search: the nearest of the first places are computed outright; what they bound, the scan of
-// the next places filters; what that lets through is computed, and bounds the scan of still more
-// places (survivors.hpp).
+// One search: a scan of the first places bounds the k-th nearest; the scan of the next ones leaves
+// out what that excludes; what it lets through bounds the scan of still more places (survivors.hpp).
 #pragma once
 
 #include <optional>
@@ -52,8 +51,8 @@ class GpuRows : public PreparedRows {
   std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
                             std::vector<std::vector<PackedNeighbor>>& found,
                             simt::Stream* stream) const;
-  void scan(const Batch& batch, const SettleJob& job, const Survivors& lists,
-            simt::Stream* stream) const;
+  SearchJob job_of(const Batch& batch, std::int64_t first_self) const;
+  void scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) const;
   bool scan_is_exact() const;
   LimitRule rule_of(const Batch& batch) const;
 

@@ -3,6 +3,7 @@
 
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
+#include "ops/gpu/limits.cuh"
 #include "simt/mma.cuh"
 
 namespace gigaknn::gpu {
@@ -43,7 +44,6 @@ __device__ __forceinline__ std::uint16_t bf16_below(double value) {  // of a num
   const std::uint32_t below = __float_as_uint(__double2float_rd(value)) >> 16;
   return static_cast<std::uint16_t>(below < 0x0080u ? 0 : below);
 }
-__device__ __forceinline__ double value_of_bf16(std::uint16_t bits) { return __uint_as_float(std::uint32_t{bits} << 16); }
 __device__ __forceinline__ std::uint16_t negative(std::uint16_t bits) { return bits ? bits | 0x8000u : 0; }
 
 // 2^e <= x < 2^(e+1), of a number that is no subnormal; -1023 of zero.
@@ -64,29 +64,33 @@ struct Mapping {
   const float* center;  // null: none
 };
 
+// The root as the canonical distance rounds it: differences of these are what is bounded.
+template <DType dtype>
+__device__ __forceinline__ double root_or_own(Metric metric, const std::byte* row, int i) {
+  const double x = element<dtype>(row, i);
+  return metric == Metric::hellinger ? __dsqrt_rn(x) : x;
+}
+
 template <DType dtype>
 __device__ __forceinline__ double mapped(const Mapping& mapping, const std::byte* row, int i, double norm) {
-  const double x = element<dtype>(row, i);
+  const double x = root_or_own<dtype>(mapping.metric, row, i);
   if (mapping.center) return x - mapping.center[i];
-  if (mapping.metric == Metric::hellinger) return sqrt(x);
   if constexpr (dtype == DType::f32 || dtype == DType::f16) {
     if (mapping.metric == Metric::cosine) return x / norm;
   }
   return x;
 }
 
-__device__ __forceinline__ bool has_difference(Metric metric) {
-  return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::hellinger;
-}
-
 // The mean of a sample of rows; a thread a column.
 template <DType dtype>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
-    center_kernel(RowsView base, const LocalRow* order, std::int64_t count, float* center) {
+    center_kernel(RowsView base, Metric metric, const LocalRow* order, std::int64_t count, float* center) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= base.cols) return;
   double sum = 0;
-  for (std::int64_t place = 0; place < count; ++place) sum += element<dtype>(base.data + order[place] * base.pitch, i);
+  for (std::int64_t place = 0; place < count; ++place) {
+    sum += root_or_own<dtype>(metric, base.data + order[place] * base.pitch, i);
+  }
   center[i] = __double2float_rn(sum / static_cast<double>(count));
 }
 
@@ -269,7 +273,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   if (kind_ != ProductKind::bf16) {
     scale_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
     bias_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
-  } else if (metric == Metric::l2 || metric == Metric::euclidean) {
+  } else if (has_difference(metric)) {
     center_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(base.cols), stream);
   }
   simt::fill(largest_.get(), 0, sizeof(unsigned long long), stream);
@@ -278,7 +282,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   for_dtype(base.dtype, [&]<DType dtype>() {
     if (mapping.center) {
       simt::launch({static_cast<unsigned>((base.cols + block_threads - 1) / block_threads), block_threads, 0, stream, "find_center"},
-                   center_kernel<dtype>, base, order, count < most_center_rows ? count : most_center_rows, center_.get());
+                   center_kernel<dtype>, base, metric, order, count < most_center_rows ? count : most_center_rows, center_.get());
     }
     simt::launch({blocks, block_threads, 0, stream, "find_largest"}, largest_kernel<dtype>, base, mapping, order, count, largest_.get());
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {
@@ -288,7 +292,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   });
 }
 
-CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, scale_.get(), bias_.get()}; }
+CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, kind_, scale_.get(), bias_.get()}; }
 
 std::size_t ProductCodes::bytes() const {
   return data_.size() + (scale_.size() + bias_.size() + center_.size()) * sizeof(float) + sizeof(unsigned long long);
@@ -306,7 +310,7 @@ ProductCodes::Queries ProductCodes::encode_queries(const RowsView& queries, simt
   Queries encoded{simt::DeviceBuffer<std::byte>(static_cast<std::size_t>(queries.rows * steps_ * simt::mma_bytes), stream),
                   simt::DeviceBuffer<QueryTerms>(static_cast<std::size_t>(queries.rows), stream),
                   {}};
-  encoded.codes = {encoded.data.get(), queries.rows, pitch_of(steps_), steps_, nullptr, nullptr};
+  encoded.codes = {encoded.data.get(), queries.rows, pitch_of(steps_), steps_, kind_, nullptr, nullptr};
   if (queries.rows == 0) return encoded;
   for_dtype(queries.dtype, [&]<DType dtype>() {
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {

@@ -5,8 +5,8 @@
 // on a query's side and on a row's, gives
 //     number = <x,y> * scale_y + bias_y        compared with start_x - slope_x * t
 //
-// Floats are mapped first (l2, euclidean: less a common centre; cosine: divided by the norm;
-// hellinger: roots), scaled by a power of two, and rounded to bf16. Let v be a mapped row, c its
+// Floats are mapped first (l2, euclidean: less a common centre; hellinger: roots less theirs;
+// cosine: divided by the norm), scaled by a power of two, and rounded to bf16. Let v be a mapped row, c its
 // code, e = |v - c|. Then (Cauchy, Schwarz)
 //     <vx,vy> <= <cx,cy> + |cx| ey + ex |cy| + ex ey,
 // and the sum that the tensor core makes of K products errs by less than g = bf16_sum_error(K)
@@ -21,24 +21,20 @@
 //     number = <row, query> >= <vx,vy> - |vy|^2 / 2,
 // and one comparison with the query's limit decides: of l2, (|vx|^2 - t) / 2. A query has a power
 // of two of its own, which scales its limit too.
+//
+// And back: by how much may a number exceed what it stands for? The sum errs by g times its absolute
+// terms, and the bounds are taken twice, once by what they bound, once by themselves. With b1, b2
+// for a row's two bounds, h for its three parts and H for |vy|^2 / 2 (or both 0),
+//     number - (<vx,vy> - H) <= (2 + g)(|cx| b1 + ex b2) + H - h (1 - g),
+//     H <= (h + 2^-125) / (1 - 2g - 2^-20):   each part leaves 2^-7 of its rest, or 2^-126.
+// So a scan's numbers bound keys from both sides (limits.cuh), and float64 decides near the k-th only.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/gpu/survivors.hpp"
+#include "ops/gpu/search_job.hpp"
 
 namespace gigaknn::gpu {
-
-enum class ProductKind : std::uint8_t { bf16, u8, s8 };
-
-struct CodesView {
-  const std::byte* data = nullptr;  ///< rows of `steps` times 32 bytes
-  std::int64_t rows = 0;
-  std::int64_t pitch = 0;  ///< bytes of a row
-  int steps = 0;
-  const float* scale = nullptr;  ///< bytes, rows of the base: [n]
-  const float* bias = nullptr;
-};
 
 /// True for metrics that are functions of a product, for rows of so many dimensions.
 bool has_product_form(Metric metric, std::int64_t cols);

@@ -3,29 +3,19 @@
 // else is written.
 #pragma once
 
-#include "ops/gpu/product_codes.hpp"
 #include "ops/gpu/survivors.hpp"
 
 namespace gigaknn::gpu {
 
-struct ScanJob {
-  Places places;
-  RowsView base;
-  RowsView queries;
-  Metric metric;
-  std::int64_t first_self;  ///< as SettleJob
-};
-
-/// By products of codes, on tensor cores. Leaves finished neighbours for bytes, rows for bf16.
-void scan_products(const ScanJob& job, ProductKind kind, const CodesView& base_codes,
-                   const CodesView& query_codes, const Survivors& lists, simt::Stream* stream);
+/// By products of codes, on tensor cores. Leaves finished neighbours for bytes.
+void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
 
 /// By differences in float32 (l1, linf, chi2) or counts of bits (hamming, jaccard).
-void scan_differences(const ScanJob& job, const Survivors& lists, simt::Stream* stream);
+void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
 bool has_difference_form(Metric metric, std::int64_t cols);
 /// Whether it leaves finished neighbours.
 bool differences_are_exact(Metric metric, DType dtype);
-/// The most by which its numbers exceed the key, as a share of the key.
+/// The most by which its numbers and the key differ, as a share of the lesser.
 double difference_error(Metric metric, DType dtype, std::int64_t cols);
 /// And beyond that, by terms too small for float32.
 double difference_slack(Metric metric, std::int64_t cols);

@@ -93,7 +93,7 @@ __device__ __forceinline__ Element load(const std::byte* row, int i) {
 }
 
 template <class Sum, DType dtype, bool finished>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_kernel(ScanJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_kernel(SearchJob job, Survivors lists) {
   using Element = typename Sum::Element;
   auto& slabs = simt::shared<Slabs<Element>>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -143,20 +143,20 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
         const std::int64_t place = first_place + own_row + j;
         if (!(sums[i][j].number() <= limits[i]) || place >= job.places.end) continue;
         const std::int64_t query = first_query + own_query + i;
-        const LocalRow row = job.places.order[place];
-        PackedNeighbor found = row;
         if constexpr (finished) {
-          found = pack(key_of(sums[i][j]), row);
-          if (found >= lists.bounds[query] || is_self(job.first_self, query, row)) continue;
+          const LocalRow row = job.places.order[place];
+          const PackedNeighbor found = pack(key_of(sums[i][j]), row);
+          if (found < lists.bounds[query] && !is_self(job.first_self, query, row)) append(lists, query, found);
+        } else {
+          append(lists, query, number_at(sums[i][j].number(), place));
         }
-        append(lists, query, found);
       }
     }
   }
 }
 
 template <class Sum, DType dtype, bool finished>
-void launch_scan(const ScanJob& job, const Survivors& lists, simt::Stream* stream) {
+void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   const std::int64_t query_tiles = (job.queries.rows + tile - 1) / tile;
   const std::int64_t row_tiles = (job.places.end - job.places.begin + tile - 1) / tile;
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 4096 / query_tiles, 65535}));
@@ -186,7 +186,7 @@ double difference_slack(Metric metric, std::int64_t cols) {
   return metric == Metric::chi2 ? static_cast<double>(cols) * 0x1p-149 : 0;
 }
 
-void scan_differences(const ScanJob& job, const Survivors& lists, simt::Stream* stream) {
+void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0 || job.places.begin == job.places.end) return;
   if (job.metric == Metric::hamming) return launch_scan<Hamming, DType::u8, true>(job, lists, stream);
   if (job.metric == Metric::jaccard) return launch_scan<Jaccard, DType::u8, true>(job, lists, stream);

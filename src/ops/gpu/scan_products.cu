@@ -57,7 +57,9 @@ __device__ __forceinline__ float key_of_product(Metric metric, int dot, double x
 
 template <class Products, class Tile>
 __global__ void __launch_bounds__(Tile::threads)
-    scan_products_kernel(ScanJob job, CodesView rows, CodesView queries, bool resident, Survivors lists) {
+    scan_products_kernel(SearchJob job, bool resident, Survivors lists) {
+  const CodesView& rows = job.base_codes;
+  const CodesView& queries = job.query_codes;
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
   std::byte* const memory = simt::dynamic_shared<std::byte>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -177,15 +179,15 @@ __global__ void __launch_bounds__(Tile::threads)
           const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;
           if (!(number(f, i) >= limits[f][i / 2]) || place >= job.places.end) continue;
           const std::int64_t query = first_query + (query_warp * Tile::query_frags + f) * 16 + i / 2 * 8 + lane_id() / 4;
-          const LocalRow row = job.places.order[place];
-          PackedNeighbor found = row;
           if constexpr (exact) {
+            const LocalRow row = job.places.order[place];
             const float key = key_of_product(job.metric, sums[f][r][i], job.queries.squared_norms[query],
                                              job.base.squared_norms[row]);
-            found = pack(key, row);
-            if (found >= lists.bounds[query] || is_self(job.first_self, query, row)) continue;
+            const PackedNeighbor found = pack(key, row);
+            if (found < lists.bounds[query] && !is_self(job.first_self, query, row)) append(lists, query, found);
+          } else {
+            append(lists, query, number_at(sums[f][r][i], place));
           }
-          append(lists, query, found);
         }
       }
     }
@@ -193,8 +195,9 @@ __global__ void __launch_bounds__(Tile::threads)
 }
 
 template <class Products, class Tile>
-void launch_scan(const ScanJob& job, const CodesView& rows, const CodesView& queries, const Survivors& lists,
-                 simt::Stream* stream) {
+void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+  const CodesView& rows = job.base_codes;
+  const CodesView& queries = job.query_codes;
   const std::int64_t query_tiles = (queries.rows + Tile::queries - 1) / Tile::queries;
   const std::int64_t row_tiles = (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
@@ -206,22 +209,21 @@ void launch_scan(const ScanJob& job, const CodesView& rows, const CodesView& que
   const std::int64_t query_bytes = resident ? resident_bytes : std::int64_t{stages} * Tile::queries * slab_pitch;
   const auto shared = static_cast<std::size_t>(row_bytes + query_bytes);
   simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream, "scan_products"},
-               scan_products_kernel<Products, Tile>, job, rows, queries, resident, lists);
+               scan_products_kernel<Products, Tile>, job, resident, lists);
 }
 
 }  // namespace
 
-void scan_products(const ScanJob& job, ProductKind kind, const CodesView& base_codes, const CodesView& query_codes,
-                   const Survivors& lists, simt::Stream* stream) {
+void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0 || job.places.begin == job.places.end) return;
   const auto run = [&]<class Products>() {
-    if (query_codes.rows > NarrowTile::queries) {
-      launch_scan<Products, WideTile>(job, base_codes, query_codes, lists, stream);
+    if (job.query_codes.rows > NarrowTile::queries) {
+      launch_scan<Products, WideTile>(job, lists, stream);
     } else {
-      launch_scan<Products, NarrowTile>(job, base_codes, query_codes, lists, stream);
+      launch_scan<Products, NarrowTile>(job, lists, stream);
     }
   };
-  switch (kind) {
+  switch (job.base_codes.kind) {
     case ProductKind::bf16: return run.template operator()<simt::Bf16Products>();
     case ProductKind::u8: return run.template operator()<simt::U8Products>();
     case ProductKind::s8: return run.template operator()<simt::S8Products>();

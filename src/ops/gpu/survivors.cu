@@ -1,10 +1,14 @@
-// One block a list. What a scan let through is computed warp by warp, a warp a row, then the block selects.
+// A list is a warp's where few neighbours are sought, a block's otherwise: the same steps, by threads of a Team. Numbers
+// become the most that keys can be, thread by thread; the k-th smallest of them bounds the list; what its limit excludes is
+// dropped. Keys are computed, a warp a row, once at the end, or where more is left than the list has room for.
 #include "ops/gpu/survivors.hpp"
 
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/block_select.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
+#include "ops/gpu/limits.cuh"
+#include "ops/gpu/warp_select.cuh"
 
 namespace gigaknn::gpu {
 namespace {
@@ -12,121 +16,195 @@ namespace {
 constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
 
-struct Shared {
-  DigitCounts counts;
-  unsigned found;
+// ---- who has a list
+
+struct BlockTeam {
+  static constexpr int a_block = 1;  // teams
+  struct Shared {
+    DigitCounts counts;
+    unsigned found;
+  };
+  Shared& shared = simt::shared<Shared>();
+
+  __device__ __forceinline__ unsigned& found() const { return shared.found; }
+  static __device__ __forceinline__ int index() { return 0; }
+  static __device__ __forceinline__ int rank() { return static_cast<int>(threadIdx.x); }
+  static __device__ __forceinline__ int size() { return block_threads; }
+  static __device__ __forceinline__ int warp() { return warp_id(); }
+  static __device__ __forceinline__ int warps() { return block_threads / 32; }
+  static __device__ __forceinline__ void sync() { __syncthreads(); }
+  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
+    return block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, shared.counts);
+  }
 };
 
-/// The largest real value that rounds to the key t: hence the factor, and the smallest float, for what rounds to zero.
-__device__ __forceinline__ double most_before_rounding(double t) {
-  return t < -0x1.FFFFFEp127 ? -0x1.FFFFFEp127 : t + fabs(t) * 0x1p-22 + 0x1p-148;  // -infinity: overflow
-}
-/// The same as the metric's formula has it.
-__device__ __forceinline__ double growth_of(Metric metric, double t) {
-  const double most = most_before_rounding(t);
-  switch (metric) {
-    case Metric::euclidean: return most * most;
-    case Metric::hellinger: return 2 * most * most;
-    default: return most;
-  }
-}
+template <int K>
+struct WarpTeam {
+  static constexpr int a_block = block_threads / 32;
+  struct Shared {
+    unsigned found[a_block];
+  };
+  Shared& shared = simt::shared<Shared>();
 
-__device__ __forceinline__ float limit_of(const LimitRule& rule, std::int64_t query, PackedNeighbor bound) {
-  const float t = unpack_key(bound);
-  const float infinity = __uint_as_float(0x7F800000u);
-  if (rule.form == LimitForm::at_least) {
-    if (rule.far[query] & far_row) return infinity;
-    if (!(t < infinity)) return -infinity;  // no bound yet
-    const QueryTerms terms = rule.terms[query];
-    const double growth = terms.slope * growth_of(rule.metric, t);
-    // The last term: what float64 may have lost.
-    return __double2float_rd(terms.start - growth - (fabs(terms.start) + fabs(growth)) * 0x1p-45);
+  __device__ __forceinline__ unsigned& found() const { return shared.found[warp_id()]; }
+  static __device__ __forceinline__ int index() { return warp_id(); }
+  static __device__ __forceinline__ int rank() { return lane_id(); }
+  static __device__ __forceinline__ int size() { return 32; }
+  static __device__ __forceinline__ int warp() { return 0; }
+  static __device__ __forceinline__ int warps() { return 1; }
+  static __device__ __forceinline__ void sync() { __syncwarp(); }
+  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
+    WarpSelect<K, thread_queue_length<K>> best(static_cast<int>(k));
+    for (unsigned first = 0; first < count; first += 32) {
+      const unsigned i = first + static_cast<unsigned>(lane_id());
+      if (i < count) best.offer(keys[i]);
+      best.settle(first + 32 >= count);
+    }
+    return best.bound();
   }
-  if (rule.far[query] & far_row) return -infinity;
-  if (!(t < infinity)) return infinity;
-  return __double2float_ru(most_before_rounding(t) * (1 + rule.error) + rule.slack);
+};
+
+// ---- a list and what is done with it; all threads of a team call every function together
+
+struct List {
+  PackedNeighbor* keys;
+  float* numbers;  // null: all keys are computed
+  unsigned count;
+  PackedNeighbor bound;
+};
+
+__device__ __forceinline__ List list_of(const Survivors& lists, std::int64_t at) {
+  return {lists.keys + at * lists.pitch, lists.numbers ? lists.numbers + at * lists.pitch : nullptr, lists.held[at],
+          lists.bounds[at]};
 }
 
 /// All lanes of a warp call it together.
 template <DType dtype>
-__device__ __forceinline__ PackedNeighbor neighbor_of(const SettleJob& job, std::int64_t query, LocalRow row) {
+__device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
   if (is_self(job.first_self, query, row)) return no_neighbor;
   return canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row);
 }
 
+/// Finds the bound and drops what cannot be among the k nearest.
+template <class Team>
+__device__ __forceinline__ void prune(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, List& list) {
+  if (list.count >= k) list.bound = team.kth_smallest(list.keys, list.count, k);
+  const LimitForm form = job.rule.form;
+  const float limit = list.numbers ? limit_of(job.rule, query, list.bound) : 0;
+  if (team.rank() == 0) team.found() = 0;
+  // In place: a round reads as many entries as there are threads, then writes to places that were read before.
+  for (unsigned first = 0; first < list.count; first += static_cast<unsigned>(team.size())) {
+    const unsigned i = first + static_cast<unsigned>(team.rank());
+    const PackedNeighbor key = i < list.count ? list.keys[i] : no_neighbor;
+    const float number = list.numbers && i < list.count ? list.numbers[i] : best_number(form);
+    team.sync();
+    if (key == no_neighbor) continue;
+    const bool doubtful = number != best_number(form);
+    if (key > list.bound && !(doubtful && passes(form, number, limit))) continue;
+    const unsigned slot = atomicAdd(&team.found(), 1u);
+    list.keys[slot] = key;
+    if (list.numbers) list.numbers[slot] = number;
+  }
+  team.sync();
+  list.count = team.found();
+  team.sync();
+}
+
+/// Prunes, and computes keys if this is the last time or too little room is left.
+template <DType dtype, class Team>
+__device__ __forceinline__ void tighten(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
+                                        std::int64_t pitch, bool last, List& list) {
+  for (bool computed = !list.numbers;; computed = true) {
+    prune(team, job, query, k, list);
+    if (computed || !(last || list.count > k + (pitch - k) / 2)) return;
+    for (unsigned i = static_cast<unsigned>(team.warp()); i < list.count; i += static_cast<unsigned>(team.warps())) {
+      if (list.numbers[i] == best_number(job.rule.form)) continue;
+      const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, static_cast<LocalRow>(list.keys[i]));
+      __syncwarp();  // all lanes have read
+      if (lane_id() == 0) {
+        list.keys[i] = neighbor;
+        list.numbers[i] = best_number(job.rule.form);
+      }
+    }
+    team.sync();
+  }
+}
+
 /// Computes every row of places [begin, end) and takes it into the list.
-template <DType dtype>
-__device__ PackedNeighbor take_places(const SettleJob& job, const Survivors& lists, std::int64_t query,
-                                      std::int64_t begin, std::int64_t end, PackedNeighbor* keys, PackedNeighbor bound,
-                                      Shared& shared) {
+template <DType dtype, class Team>
+__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
+                                            std::int64_t pitch, std::int64_t begin, std::int64_t end, List& list) {
   // At a time as many places as the list has room for.
-  for (std::int64_t first = begin; first < end; first += lists.capacity) {
-    const std::int64_t count = min(lists.capacity, end - first);
-    if (threadIdx.x == 0) shared.found = 0;
-    __syncthreads();
-    for (std::int64_t i = warp_id(); i < count; i += block_warps()) {
-      const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, job.places.order[first + i]);
-      if (lane_id() == 0 && neighbor < bound) keys[lists.k + atomicAdd(&shared.found, 1u)] = neighbor;
+  while (begin < end) {
+    const std::int64_t last = min(end, begin + pitch - list.count);
+    if (team.rank() == 0) team.found() = list.count;
+    team.sync();
+    for (std::int64_t place = begin + team.warp(); place < last; place += team.warps()) {
+      const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, job.places.order[place]);
+      if (lane_id() == 0 && neighbor < list.bound) {
+        const unsigned slot = atomicAdd(&team.found(), 1u);
+        list.keys[slot] = neighbor;
+        if (list.numbers) list.numbers[slot] = best_number(job.rule.form);
+      }
     }
-    __syncthreads();
-    const unsigned found = shared.found;
-    if (found > 0) bound = block_keep_smallest(keys, lists.k + found, lists.k, shared.counts, shared.found);
-    __syncthreads();
-  }
-  return bound;
-}
-
-/// Gives each survivor of the query its key, or `no_neighbor` where it cannot enter.
-template <DType dtype>
-__device__ void compute_survivors(const SettleJob& job, std::int64_t query, PackedNeighbor* survivors, unsigned count,
-                                  PackedNeighbor bound) {
-  for (unsigned i = warp_id(); i < count; i += block_warps()) {
-    const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, static_cast<LocalRow>(survivors[i]));
-    __syncwarp();  // all lanes have read
-    if (lane_id() == 0) survivors[i] = neighbor < bound ? neighbor : no_neighbor;
-  }
-}
-
-template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) start_lists_kernel(SettleJob job, Survivors lists) {
-  Shared& shared = simt::shared<Shared>();
-  for (std::int64_t list = blockIdx.x; list < lists.queries; list += gridDim.x) {
-    const std::int64_t query = list / job.splits;
-    const std::int64_t part = list % job.splits;
-    const std::int64_t places = job.places.end - job.places.begin;
-    PackedNeighbor* keys = lists.keys + list * lists.pitch;
-    for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) keys[i] = no_neighbor;
-    __syncthreads();
-    const PackedNeighbor bound =
-        take_places<dtype>(job, lists, query, job.places.begin + places * part / job.splits,
-                           job.places.begin + places * (part + 1) / job.splits, keys, no_neighbor, shared);
-    if (threadIdx.x == 0) {
-      lists.counts[list] = 0;
-      lists.bounds[list] = bound;
-      if (job.rule.form != LimitForm::none) lists.limits[list] = limit_of(job.rule, list, bound);
+    team.sync();
+    const unsigned found = team.found();
+    team.sync();
+    if (found > list.count) {
+      list.count = found;
+      tighten<dtype>(team, job, query, k, pitch, false, list);
     }
+    begin = last;
   }
 }
 
-template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(SettleJob job, Survivors lists) {
-  Shared& shared = simt::shared<Shared>();
-  for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
+// ---- kernels
+
+template <DType dtype, class Team>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(SearchJob job, bool final, Survivors lists) {
+  const Team team;
+  const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
+  for (std::int64_t query = std::int64_t{blockIdx.x} * Team::a_block + team.index(); query < lists.queries; query += step) {
+    List list = list_of(lists, query);
     const unsigned count = lists.counts[query];
-    if (count == 0) continue;
-    PackedNeighbor* keys = lists.keys + query * lists.pitch;
-    PackedNeighbor bound = lists.bounds[query];
-    if (count > lists.capacity) {
-      bound = take_places<dtype>(job, lists, query, job.places.begin, job.places.end, keys, bound, shared);
+    team.sync();  // all have read
+    if (count > lists.pitch) {
+      take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, list);
     } else {
-      if (!job.finished) compute_survivors<dtype>(job, query, keys + lists.k, count, bound);
-      bound = block_keep_smallest(keys, lists.k + count, lists.k, shared.counts, shared.found);
+      if (list.numbers) {
+        for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
+          const float number = __uint_as_float(static_cast<std::uint32_t>(list.keys[i] >> 32));
+          const auto place = static_cast<std::uint32_t>(list.keys[i]);
+          const LocalRow row = job.places.order[place];
+          list.keys[i] =
+              is_self(job.first_self, query, row) ? no_neighbor : pack(most_key(job, query, place, number), row);
+          list.numbers[i] = number;
+        }
+        team.sync();
+      }
+      if (count == list.count && !final) continue;
+      list.count = count;
     }
-    if (threadIdx.x == 0) {
-      lists.counts[query] = 0;
-      lists.bounds[query] = bound;
-      lists.limits[query] = limit_of(job.rule, query, bound);
+    tighten<dtype>(team, job, query, lists.k, lists.pitch, final, list);
+    if (team.rank() == 0) {
+      lists.counts[query] = list.count;
+      lists.held[query] = list.count;
+      lists.bounds[query] = list.bound;
+      lists.limits[query] = limit_of(job.rule, query, list.bound);
     }
+  }
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) take_all_kernel(SearchJob job, int splits, Survivors lists) {
+  const BlockTeam team;
+  for (std::int64_t at = blockIdx.x; at < lists.queries; at += gridDim.x) {
+    const std::int64_t part = at % splits;
+    const std::int64_t places = job.places.end - job.places.begin;
+    List list = list_of(lists, at);
+    take_places<dtype>(team, job, at / splits, lists.k, lists.pitch, job.places.begin + places * part / splits,
+                       job.places.begin + places * (part + 1) / splits, list);
+    if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
 
@@ -135,63 +213,61 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (query >= lists.queries) return;
   lists.counts[query] = 0;
+  lists.held[query] = 0;
   lists.bounds[query] = bound;
   if (rule.form != LimitForm::none) lists.limits[query] = limit_of(rule, query, bound);
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) admit_all_kernel(Places places, Survivors lists) {
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
-    PackedNeighbor* keys = lists.keys + query * lists.pitch + lists.k;
+    std::uint64_t* const entries = lists.keys + query * lists.pitch;
     const std::int64_t count = places.end - places.begin;
-    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) keys[i] = places.order[places.begin + i];
+    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) entries[i] = number_at(0, places.begin + i);
     if (threadIdx.x == 0) lists.counts[query] = static_cast<std::uint32_t>(count);
   }
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_kernel(SettleJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_kernel(SearchJob job, Survivors lists) {
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
-    const unsigned count = min(lists.counts[query], static_cast<unsigned>(lists.capacity));
-    compute_survivors<dtype>(job, query, lists.keys + query * lists.pitch + lists.k, count, lists.bounds[query]);
+    PackedNeighbor* const keys = lists.keys + query * lists.pitch;
+    const PackedNeighbor bound = lists.bounds[query];
+    const unsigned count = min(lists.counts[query], static_cast<unsigned>(lists.pitch));
+    for (unsigned i = static_cast<unsigned>(warp_id()); i < count; i += static_cast<unsigned>(block_warps())) {
+      const LocalRow row = job.places.order[static_cast<std::uint32_t>(keys[i])];
+      const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, row);
+      __syncwarp();  // all lanes have read
+      if (lane_id() == 0) keys[i] = neighbor < bound ? neighbor : no_neighbor;
+    }
   }
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
-  Shared& shared = simt::shared<Shared>();
+  const BlockTeam team;
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
-    PackedNeighbor* keys = lists.keys + query * splits * lists.pitch;
+    const auto entry = [&](std::int64_t i) {
+      const std::int64_t at = query * splits + i / lists.k;
+      return i % lists.k < lists.held[at] ? lists.keys[at * lists.pitch + i % lists.k] : no_neighbor;
+    };
+    PackedNeighbor* const list = splits > 1 ? scratch + query * splits * lists.k : out + query * lists.k;
+    for (std::int64_t i = threadIdx.x; i < lists.k * splits; i += blockDim.x) list[i] = entry(i);
+    __syncthreads();
+    if (splits > 1) block_keep_smallest(list, lists.k * splits, lists.k, team.shared.counts, team.shared.found);
+    block_sort(list, lists.k);
     if (splits > 1) {
-      const std::int64_t count = lists.k * splits;
-      PackedNeighbor* const together = scratch + query * count;
-      for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-        together[i] = keys[i / lists.k * lists.pitch + i % lists.k];
-      }
-      block_keep_smallest(together, count, lists.k, shared.counts, shared.found);
-      keys = together;
+      for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) out[query * lists.k + i] = list[i];
     }
-    block_sort(keys, lists.k);
-    for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) out[query * lists.k + i] = keys[i];
     __syncthreads();
   }
 }
 
+// The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
+constexpr std::int64_t few = 32;
+constexpr std::int64_t some = 128;
+
 }  // namespace
-
-void start_lists(const SettleJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0) return;
-  for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "start_lists"}, start_lists_kernel<dtype>, job, lists);
-  });
-}
-
-void settle(const SettleJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0) return;
-  for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "settle"}, settle_kernel<dtype>, job, lists);
-  });
-}
 
 void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
@@ -199,15 +275,23 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
   simt::launch({blocks, block_threads, 0, stream, "set_bounds"}, set_bounds_kernel, rule, bound, lists);
 }
 
-void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0) return;
-  simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "admit_all"}, admit_all_kernel, places, lists);
-}
-
-void finish_survivors(const SettleJob& job, const Survivors& lists, simt::Stream* stream) {
+void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "finish_survivors"}, finish_survivors_kernel<dtype>, job, lists);
+    const auto run = [&]<class Team>() {
+      simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, "settle"}, settle_kernel<dtype, Team>,
+                   job, last, lists);
+    };
+    if (lists.k <= few) return run.template operator()<WarpTeam<few>>();
+    if (lists.k <= some) return run.template operator()<WarpTeam<some>>();
+    run.template operator()<BlockTeam>();
+  });
+}
+
+void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  for_dtype(job.base.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_all"}, take_all_kernel<dtype>, job, splits, lists);
   });
 }
 
@@ -215,6 +299,18 @@ void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, P
   if (lists.queries == 0) return;
   simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists,
                splits, scratch, out);
+}
+
+void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "admit_all"}, admit_all_kernel, places, lists);
+}
+
+void finish_survivors(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  for_dtype(job.base.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "finish_survivors"}, finish_survivors_kernel<dtype>, job, lists);
+  });
 }
 
 }  // namespace gigaknn::gpu

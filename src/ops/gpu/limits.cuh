@@ -1,0 +1,97 @@
+// Between the numbers of a scan and keys, both ways: which numbers a bound excludes, and how large a key may be whose number
+// is known. Every rounding goes to the safe side.
+#pragma once
+
+#include "ops/gpu/search_job.hpp"
+#include "ops/gpu/warp.cuh"
+#include "simt/mma.cuh"
+
+namespace gigaknn::gpu {
+
+__device__ __forceinline__ float infinity() { return __uint_as_float(0x7F800000u); }
+__device__ __forceinline__ double value_of_bf16(std::uint16_t bits) { return __uint_as_float(std::uint32_t{bits} << 16); }
+
+/// l2, euclidean and hellinger: functions of |x - y|^2.
+__host__ __device__ constexpr bool has_difference(Metric metric) {
+  return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::hellinger;
+}
+
+/// The largest real value that rounds to the key t: hence the factor, and the smallest float, for what rounds to zero.
+__device__ __forceinline__ double most_before_rounding(double t) {
+  return t < -0x1.FFFFFEp127 ? -0x1.FFFFFEp127 : t + fabs(t) * 0x1p-22 + 0x1p-148;  // -infinity: overflow
+}
+/// The same as the metric's formula has it.
+__device__ __forceinline__ double growth_of(Metric metric, double t) {
+  const double most = most_before_rounding(t);
+  switch (metric) {
+    case Metric::euclidean: return most * most;
+    case Metric::hellinger: return 2 * most * most;
+    default: return most;
+  }
+}
+
+/// What a number must reach, or not exceed, for its key to be at most `bound`'s.
+__device__ __forceinline__ float limit_of(const LimitRule& rule, std::int64_t query, PackedNeighbor bound) {
+  const float t = unpack_key(bound);
+  if (rule.form == LimitForm::at_least) {
+    if (rule.far[query] & far_row) return infinity();
+    if (!(t < infinity())) return -infinity();  // no bound yet
+    const QueryTerms terms = rule.terms[query];
+    const double growth = terms.slope * growth_of(rule.metric, t);
+    // The last term: what float64 may have lost.
+    return __double2float_rd(terms.start - growth - (fabs(terms.start) + fabs(growth)) * 0x1p-45);
+  }
+  if (rule.far[query] & far_row) return -infinity();
+  if (!(t < infinity())) return infinity();
+  return __double2float_ru(most_before_rounding(t) * (1 + rule.error) + rule.slack);
+}
+__device__ __forceinline__ bool passes(LimitForm form, float number, float limit) {
+  return form == LimitForm::at_least ? number >= limit : number <= limit;
+}
+
+/// The number that no limit excludes but that of a far query.
+__device__ __forceinline__ float best_number(LimitForm form) {
+  return form == LimitForm::at_least ? infinity() : -infinity();
+}
+
+/// By how much the number of a pair of bf16 codes may exceed what it stands for (product_codes.hpp, "And back").
+__device__ __forceinline__ double doubt_of_product(const SearchJob& job, std::int64_t query, std::int64_t place) {
+  const auto bounds = [&](const CodesView& codes, std::int64_t at) {
+    return reinterpret_cast<const std::uint16_t*>(codes.data + at * codes.pitch) + job.base.cols;
+  };
+  const std::uint16_t* const x = bounds(job.query_codes, query);
+  const std::uint16_t* const y = bounds(job.base_codes, place);
+  const double g = simt::bf16_sum_error(job.base_codes.steps * 16);
+  double doubt =
+      (2 + g) * (value_of_bf16(x[0]) * value_of_bf16(y[0]) + value_of_bf16(x[1]) * value_of_bf16(y[1]));
+  if (has_difference(job.metric)) {
+    const double h = -(value_of_bf16(y[2]) + value_of_bf16(y[3]) + value_of_bf16(y[4]));
+    doubt += value_of_bf16(x[2]) * ((h + 0x1p-125) / (1 - 2 * g - 0x1p-20) - h * (1 - g));
+  }
+  return doubt * (1 + 0x1p-36) + 0x1p-99;  // products that vanish
+}
+
+/// A key that the pair's is not above, from its number in the scan.
+__device__ __forceinline__ float most_key(const SearchJob& job, std::int64_t query, std::int64_t place, float number) {
+  constexpr double safe = 0x1p-36;  // what float64 loses, in the canonical distance too
+  double key;
+  if (job.rule.form == LimitForm::at_least) {
+    const QueryTerms terms = job.rule.terms[query];
+    if (!(terms.slope > 0)) return infinity();  // it has no code
+    const double least = number - doubt_of_product(job, query, place);
+    const double start = terms.start + fabs(terms.start) * 0x1p-35 + 0x1p-99;
+    double growth = (start - least) / terms.slope;
+    growth += (fabs(start) + fabs(least)) / terms.slope * safe;
+    switch (job.metric) {
+      case Metric::euclidean: key = sqrt(fmax(growth, 0.0)); break;
+      case Metric::hellinger: key = sqrt(fmax(growth, 0.0) / 2); break;
+      case Metric::l2: key = fmax(growth, 0.0); break;
+      default: key = growth;
+    }
+  } else {
+    key = (number + job.rule.slack) * (1 + job.rule.error);
+  }
+  return __double2float_ru(key + fabs(key) * safe);
+}
+
+}  // namespace gigaknn::gpu

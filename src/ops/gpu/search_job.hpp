@@ -1,0 +1,62 @@
+// What the kernels of one search share: rows and queries, their codes, and how a scan's number tells what a key can be.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gpu/device_rows.hpp"
+
+namespace gigaknn::gpu {
+
+enum class ProductKind : std::uint8_t { bf16, u8, s8 };
+
+/// Rows in the form that tensor cores multiply (product_codes.hpp).
+struct CodesView {
+  const std::byte* data = nullptr;  ///< rows of `steps` times 32 bytes
+  std::int64_t rows = 0;
+  std::int64_t pitch = 0;  ///< bytes of a row
+  int steps = 0;
+  ProductKind kind = ProductKind::bf16;
+  const float* scale = nullptr;  ///< bytes, rows of the base: [n]
+  const float* bias = nullptr;
+};
+
+/// A query's own part of its limit (product_codes.hpp).
+struct QueryTerms {
+  double start;
+  double slope;
+};
+
+/// How the numbers of a scan tell that a key is not above t:
+///   at_least  number >= start - slope * growth(t); growth is t, or what the metric's formula has
+///   at_most   number <= t * (1 + error) + slack
+enum class LimitForm : std::uint8_t { none, at_least, at_most };
+struct LimitRule {
+  LimitForm form = LimitForm::none;
+  Metric metric = Metric::l2;
+  const QueryTerms* terms = nullptr;  ///< at_least: [q]
+  const std::uint8_t* far = nullptr;  ///< [q] far_row: nothing comes through
+  double error = 0;  ///< at_most
+  double slack = 0;  ///< at_most
+};
+
+/// Places [begin, end) of a base in the order of the scans: place i holds row order[i].
+struct Places {
+  const LocalRow* order = nullptr;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct SearchJob {
+  RowsView base;
+  RowsView queries;
+  CodesView base_codes;   ///< where the scan multiplies; rows are places
+  CodesView query_codes;
+  Metric metric;
+  std::int64_t first_self;  ///< query i is row first_self + i of the base and no neighbour of
+                            ///< itself; -1: none is
+  Places places;            ///< what this scan goes through
+  LimitRule rule;
+  bool finished;  ///< the scan knows keys, and leaves packed neighbours
+};
+
+}  // namespace gigaknn::gpu
