@@ -115,11 +115,16 @@ function(gigaknn_emulated_test name)
     set_tests_properties(${name}.cuda PROPERTIES LABELS gpu TIMEOUT 600)
     return()
   endif()
-  foreach(seed 0 1 2 3)  # ascending, descending, random twice
+  set(seeds 0 1 2 3)  # ascending, descending, random twice
+  if(GIGAKNN_SANITIZE MATCHES "address")
+    set(seeds 0 3)  # what is out of bounds is so in every order: one for reports, one for chance
+  endif()
+  foreach(seed ${seeds})
     add_test(NAME ${name}.seed_${seed} COMMAND ${name} --gtest_brief=1)
     set_tests_properties(${name}.seed_${seed} PROPERTIES LABELS emulated TIMEOUT 600)
   endforeach()
-  foreach(seed 1 2 3)
+  list(REMOVE_ITEM seeds 0)
+  foreach(seed ${seeds})
     set_tests_properties(${name}.seed_${seed} PROPERTIES ENVIRONMENT
       "GIGAKNN_EMULATED_SEED=${seed};GIGAKNN_EMULATED_LATE=1")
   endforeach()

@@ -69,13 +69,13 @@ class OwnStream {
   Stream* stream_;
 };
 
-/// Memory of the device for n values of T.
+/// Memory of the device for n values of T; none at all for n = 0.
 template <class T>
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::size_t n, Stream* stream = nullptr)
-      : data_(static_cast<T*>(allocate(n * sizeof(T), stream))), size_(n), stream_(stream) {}
+      : data_(n > 0 ? static_cast<T*>(allocate(n * sizeof(T), stream)) : nullptr), size_(n), stream_(stream) {}
   /// A copy of host memory, which must live until the stream is synchronized.
   explicit DeviceBuffer(std::span<const T> from, Stream* stream = nullptr) : DeviceBuffer(from.size(), stream) {
     copy(data_, from.data(), from.size_bytes(), stream);

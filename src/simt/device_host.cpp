@@ -185,6 +185,7 @@ void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
 }
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
                std::size_t rows, Stream* stream) {
+  if (rows == 0 || row_bytes == 0) return;
   post(stream, [=] {
     for (std::size_t i = 0; i < rows; ++i) {
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch, row_bytes);

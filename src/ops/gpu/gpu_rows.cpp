@@ -249,7 +249,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     const simt::DeviceBuffer<std::uint32_t> held(at(count), stream);
     const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
     const simt::DeviceBuffer<float> limits(at(count), stream);
-    const Survivors lists{keys.get(),   doubtful ? numbers.get() : nullptr, counts.get(), held.get(), bounds.get(),
+    const Survivors lists{keys.get(),   numbers.get(), counts.get(), held.get(), bounds.get(),
                           limits.get(), count,         kept,         pitch};
     set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists, stream);
     if (!filtered) take_all(job, splits, lists, stream);

@@ -9,6 +9,7 @@
 
 #include "core/expect_error.hpp"
 #include "core/random.hpp"
+#include "core/require.hpp"
 #include "ops/gpu/select_rows.hpp"
 
 namespace gigaknn {
@@ -39,7 +40,7 @@ std::vector<float> make_values(Values kind, std::int64_t rows, std::int64_t stri
 }
 
 std::vector<PackedNeighbor> expected(const std::vector<float>& values, const std::vector<std::int32_t>& lengths,
-                                     std::int64_t rows, std::int64_t columns, std::int64_t stride, int k) {
+                                     std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t k) {
   std::vector<PackedNeighbor> all;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::vector<PackedNeighbor> keys;
@@ -54,38 +55,82 @@ std::vector<PackedNeighbor> expected(const std::vector<float>& values, const std
   return all;
 }
 
-void check(Values kind, std::int64_t rows, std::int64_t columns, std::int64_t stride, int k, bool ragged = false) {
+using gpu::SelectMethod;
+using gpu::SelectPlan;
+
+// Every way that keeps k.
+std::vector<SelectPlan> plans_for(std::int64_t k) {
+  std::vector<SelectPlan> plans;
+  const auto add = [&](SelectMethod method, int warps, std::int64_t parts) { plans.push_back({method, warps, parts}); };
+  if (k <= gpu::most_thread_queues_k) {
+    add(SelectMethod::thread_queues, 1, 1);
+    add(SelectMethod::thread_queues, 4, 1);
+    add(SelectMethod::thread_queues, 2, 3);
+  }
+  if (k <= gpu::most_ballot_buffer_k) {
+    add(SelectMethod::ballot_buffer, 1, 1);
+    add(SelectMethod::ballot_buffer, 2, 1);
+    add(SelectMethod::ballot_buffer, 4, 2);
+  }
+  add(SelectMethod::stream, 1, 1);
+  add(SelectMethod::stream, 1, 2);
+  return plans;
+}
+
+std::string text_of(const SelectPlan& plan) {
+  return join_text("method ", static_cast<int>(plan.method), ", ", plan.warps, " warps, ", plan.parts, " parts");
+}
+
+void check(Values kind, std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t k,
+           const std::vector<SelectPlan>& plans, bool ragged = false) {
   const std::vector<float> values = make_values(kind, rows, stride, static_cast<std::uint64_t>(columns * 7 + k));
   std::vector<std::int32_t> lengths;
   for (std::int64_t row = 0; ragged && row < rows; ++row) {
     const auto length = random_below(static_cast<std::uint64_t>(columns) + 1, 9, 4, static_cast<std::uint64_t>(row));
     lengths.push_back(static_cast<std::int32_t>(length));
   }
+  const std::vector<PackedNeighbor> want = expected(values, lengths, rows, columns, stride, k);
   const DeviceBuffer<float> on_device{std::span<const float>(values)};
   const DeviceBuffer<std::int32_t> lengths_on_device{std::span<const std::int32_t>(lengths)};
   const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(rows * k));
-  gpu::select_rows(on_device.get(), ragged ? lengths_on_device.get() : nullptr, rows, columns, stride, k, out.get(), nullptr);
-  EXPECT_EQ(out.download(), expected(values, lengths, rows, columns, stride, k))
-      << "kind " << static_cast<int>(kind) << ", " << rows << " x " << columns << ", k " << k;
+  for (const SelectPlan& plan : plans) {
+    simt::fill(out.get(), 0x55, out.size() * sizeof(PackedNeighbor), nullptr);
+    gpu::select_rows(on_device.get(), ragged ? lengths_on_device.get() : nullptr, rows, columns, stride, k, plan, out.get(),
+                     nullptr);
+    EXPECT_EQ(out.download(), want) << "kind " << static_cast<int>(kind) << ", " << rows << " x " << columns << ", k " << k
+                                    << ", " << text_of(plan);
+  }
+}
+void check(Values kind, std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t k, bool ragged = false) {
+  check(kind, rows, columns, stride, k, plans_for(k), ragged);
 }
 
-TEST(SelectRows, equals_a_sort_in_the_total_order) {
 #if defined(GIGAKNN_SIMT_TSAN)
-  const std::int64_t lengths[] = {1, 33, 300};
+const std::int64_t row_lengths[] = {1, 33, 300};
+#elif defined(GIGAKNN_SANITIZED)
+const std::int64_t row_lengths[] = {1, 32, 127, 700};
 #else
-  const std::int64_t lengths[] = {1, 31, 32, 33, 127, 300, 2500};
+const std::int64_t row_lengths[] = {1, 31, 32, 33, 127, 300, 2500};
 #endif
+
+TEST(SelectRows, equals_a_sort_in_the_total_order) {
   for (const Values kind : {Values::random, Values::few, Values::falling, Values::rising, Values::special}) {
-    for (const std::int64_t columns : lengths) {
+    for (const std::int64_t columns : row_lengths) {
       for (const int k : {1, 10, 32, 33, 100, 256, 257}) check(kind, 5, columns, columns + 3, k);
     }
   }
 }
-TEST(SelectRows, keeps_up_to_2048) {
-  for (const int k : {500, 512, 1000, 1024, 1025, 2048}) {
+TEST(SelectRows, keeps_any_k) {
+  for (const int k : {500, 512, 1000, 1024, 1025, 2048, 2049, 5000}) {
     check(Values::random, 2, 3000, 3000, k);
     check(Values::few, 1, 2100, 2100, k);
   }
+}
+// More blocks than rows, more rows than blocks, a buffer in memory that fills again and again.
+TEST(SelectRows, empties_a_full_buffer) {
+  check(Values::falling, 1, 30000, 30000, 10, {{SelectMethod::stream, 1, 1}, {SelectMethod::ballot_buffer, 1, 1}});
+  check(Values::falling, 3, 20000, 20000, 4000, {{SelectMethod::stream, 1, 1}});
+  check(Values::random, 40, 9000, 9000, 3500, {{SelectMethod::stream, 1, 1}});
 }
 TEST(SelectRows, takes_rows_of_different_lengths) {
   check(Values::random, 37, 100, 100, 10, true);
@@ -96,12 +141,52 @@ TEST(SelectRows, no_rows_and_no_columns_are_answered) {
   check(Values::random, 3, 0, 0, 5);
 }
 TEST(SelectRows, refuses_what_it_cannot_select) {
-  for (const int k : {0, -1, 2049}) {
-    test::expect_error(Fault::invalid_argument, {"[1, 2048]", std::to_string(k)},
-                       [&] { gpu::select_rows(nullptr, nullptr, 1, 1, 1, k, nullptr, nullptr); });
+  const auto select = [](std::int64_t k, std::int64_t stride, const SelectPlan& plan) {
+    gpu::select_rows(nullptr, nullptr, 1, 4, stride, k, plan, nullptr, nullptr);
+  };
+  const SelectPlan stream{};
+  for (const std::int64_t k : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 31}) {
+    test::expect_error(Fault::invalid_argument, {"[1, 2147483647]", std::to_string(k)}, [&] { select(k, 4, stream); });
   }
-  test::expect_error(Fault::invalid_argument, {"stride of 3"},
-                     [&] { gpu::select_rows(nullptr, nullptr, 1, 4, 3, 1, nullptr, nullptr); });
+  test::expect_error(Fault::invalid_argument, {"stride of 3"}, [&] { select(1, 3, stream); });
+  test::expect_error(Fault::invalid_argument, {"2048", "2049"}, [&] { select(2049, 4, {SelectMethod::thread_queues, 1, 1}); });
+  test::expect_error(Fault::invalid_argument, {"256", "257"}, [&] { select(257, 4, {SelectMethod::ballot_buffer, 1, 1}); });
+  test::expect_error(Fault::invalid_argument, {"3 warps"}, [&] { select(1, 4, {SelectMethod::thread_queues, 3, 1}); });
+}
+
+TEST(SelectPlans, suit_the_matrix) {
+  for (const std::int64_t k : {1, 32, 33, 256, 257, 2048, 2049, 100000}) {
+    for (const std::int64_t columns : {1, 1000, 128000, 10000000}) {
+      const SelectPlan many = gpu::select_plan(100000, columns, k, 132);
+      EXPECT_EQ(many.parts, 1) << k;
+      EXPECT_TRUE(many.method != SelectMethod::thread_queues || k <= gpu::most_thread_queues_k);
+      EXPECT_TRUE(many.method != SelectMethod::ballot_buffer || k <= gpu::most_ballot_buffer_k);
+      const SelectPlan one = gpu::select_plan(1, columns, k, 132);
+      EXPECT_GE(columns / one.parts, std::min<std::int64_t>(columns, 8 * k)) << k << " of " << columns;
+    }
+  }
+  EXPECT_GT(gpu::select_plan(1, 10000000, 10, 132).parts, 100);
+}
+TEST(SelectPlans, say_what_scratch_they_take) {
+  const std::vector<float> values(40000);
+  const DeviceBuffer<float> on_device{std::span<const float>(values)};
+  for (const std::int64_t k : {10, 300, 5000}) {
+    for (const SelectPlan& plan : plans_for(k)) {
+      const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(4 * k));
+      const std::size_t before = simt::memory_use().bytes;
+      struct Budget {
+        explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+        ~Budget() { simt::set_memory_budget(0); }
+      };
+      const std::size_t said = gpu::select_bytes(4, k, plan, simt::multiprocessors(0));
+      const Budget budget(before + said + 2 * 256);  // the device rounds up
+      EXPECT_NO_THROW(gpu::select_rows(on_device.get(), nullptr, 4, 10000, 10000, k, plan, out.get(), nullptr)) << text_of(plan);
+      if (said > 4096) {
+        simt::set_memory_budget(before + said / 2);
+        EXPECT_THROW(gpu::select_rows(on_device.get(), nullptr, 4, 10000, 10000, k, plan, out.get(), nullptr), Error) << text_of(plan);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-[[maybe_unused]] constexpr int blocks_an_sm = 6;  // 80 registers a thread: ptxas spills a few to seat more
+// 80 and 96 registers a thread: ptxas spills a few to seat more.
+[[maybe_unused]] constexpr int blocks_an_sm = 6;
+[[maybe_unused]] constexpr int list_blocks_an_sm = 5;
 
 // ---- who has a list
 
@@ -57,10 +59,9 @@ struct WarpTeam {
     WarpSelect<K, thread_queue_length<K>> best(static_cast<int>(k));
     for (unsigned first = 0; first < count; first += 32) {
       const unsigned i = first + static_cast<unsigned>(lane_id());
-      if (i < count) best.offer(keys[i]);
-      best.settle(first + 32 >= count);
+      best.take(i < count ? keys[i] : no_neighbor, first + 32 >= count);
     }
-    return best.bound();
+    return best.queue().bound();
   }
 };
 
@@ -161,7 +162,8 @@ __device__ __forceinline__ void take_places(const Team& team, const SearchJob& j
 // ---- kernels
 
 template <DType dtype, class Team>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(SearchJob job, bool final, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+    settle_kernel(SearchJob job, bool final, Survivors lists) {
   const Team team;
   const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
   for (std::int64_t query = std::int64_t{blockIdx.x} * Team::a_block + team.index(); query < lists.queries; query += step) {
@@ -196,7 +198,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) settle_kernel(Sea
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) take_all_kernel(SearchJob job, int splits, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+    take_all_kernel(SearchJob job, int splits, Survivors lists) {
   const BlockTeam team;
   for (std::int64_t at = blockIdx.x; at < lists.queries; at += gridDim.x) {
     const std::int64_t part = at % splits;

@@ -6,6 +6,7 @@
 //
 // A candidate below the warp's k-th key enters its lane's queue. Once any lane's queue is full, all queues are sorted
 // together and merged into the warp queue by odd-size merging networks, whose exchanges across lanes are shuffles.
+// BallotSelect is what followed it: the same warp queue, one buffer of candidates for all lanes.
 //
 // Keys are packed neighbours (core/neighbor.hpp), 64 bits whose order is the total order: value, then id, NaN last. So
 // the k smallest are one certain set in one certain order, whatever the schedule. Places that stay empty hold
@@ -110,33 +111,31 @@ __device__ __forceinline__ void sort_odd(PackedNeighbor (&keys)[n]) {
   }
 }
 
-/// Selects the k smallest, 1 <= k <= K. All 32 lanes call every member but `offer` together.
-template <int K, int T>
-class WarpSelect {
-  static_assert(K % 32 == 0 && T >= 1);
+/// The k smallest so far, 1 <= k <= K, in order. All 32 lanes call every member together.
+template <int K>
+class WarpQueue {
+  static_assert(K % 32 == 0);
   static constexpr int registers = K / 32;
 
  public:
-  __device__ __forceinline__ explicit WarpSelect(int k) : k_(k) {
-    GIGAKNN_UNROLL for (int i = 0; i < registers; ++i) warp_queue_[i] = no_neighbor;
-    clear();
+  __device__ __forceinline__ explicit WarpQueue(int k) : k_(k) {
+    GIGAKNN_UNROLL for (int i = 0; i < registers; ++i) keys_[i] = no_neighbor;
   }
 
   /// What is not below this cannot enter.
   __device__ __forceinline__ PackedNeighbor bound() const { return bound_; }
 
-  /// A candidate of this lane alone; at most T between two calls of `settle`.
-  __device__ __forceinline__ void offer(PackedNeighbor key) {
-    if (key < bound_) {
-      GIGAKNN_UNROLL for (int i = T - 1; i > 0; --i) thread_queue_[i] = thread_queue_[i - 1];
-      thread_queue_[0] = key;
-      ++held_;
-    }
-  }
-
-  /// Makes room: empties the thread queues into the warp queue if any of them is full, or for the last time.
-  __device__ __forceinline__ void settle(bool last = false) {
-    if (__any_sync(~0u, held_ == T || (last && held_ > 0))) flush();
+  /// Keeps the K smallest of these and of n sorted registers.
+  template <int n>
+  __device__ __forceinline__ void absorb(const PackedNeighbor (&sorted)[n]) {
+    constexpr int both = registers < n ? registers : n;
+    GIGAKNN_UNROLL for (int i = 0; i < both; ++i) keep(keys_[registers - 1 - i], simt::shfl_xor(sorted[i], 31), true);
+    merge_continue<0, registers, true>(keys_);
+    // The k-th stands in register (k - 1) / 32. Compared with ==, the compiler makes an indexed load of it and moves the
+    // whole queue out of the registers; hence the inequality.
+    PackedNeighbor kth = keys_[0];
+    GIGAKNN_UNROLL for (int i = 1; i < registers; ++i) kth = i * 32 < k_ ? keys_[i] : kth;
+    bound_ = simt::shfl(kth, (k_ - 1) % 32);
   }
 
   /// Calls write(i, key) for the i-th smallest, i < k, each by the lane that holds it.
@@ -144,41 +143,98 @@ class WarpSelect {
   __device__ __forceinline__ void store(Write write) const {
     GIGAKNN_UNROLL for (int i = 0; i < registers; ++i) {
       const int at = i * 32 + lane_id();
-      if (at < k_) write(at, warp_queue_[i]);
+      if (at < k_) write(at, keys_[i]);
+    }
+  }
+
+ private:
+  PackedNeighbor keys_[registers];
+  int k_;
+  PackedNeighbor bound_ = no_neighbor;
+};
+
+/// For tests that count: every lane tells each candidate, and every merge.
+struct NoCounts {
+  __device__ __forceinline__ void candidate(bool) {}
+  __device__ __forceinline__ void merge() {}
+};
+
+/// WarpSelect. `take` is called by all lanes together, and in one place of a kernel only: it is large, and a second copy
+/// doubles nvcc's time and spills at K = 2048.
+template <int K, int T, class Counts = NoCounts>
+class WarpSelect {
+  static_assert(T >= 1);
+
+ public:
+  __device__ __forceinline__ explicit WarpSelect(int k, Counts counts = {}) : queue_(k), counts_(counts) { clear(); }
+
+  __device__ __forceinline__ const WarpQueue<K>& queue() const { return queue_; }
+
+  /// A candidate of each lane, or `no_neighbor`. `last`: leaves none waiting.
+  __device__ __forceinline__ void take(PackedNeighbor key, bool last) {
+    const bool enters = key < queue_.bound();
+    counts_.candidate(enters);
+    if (enters) {
+      GIGAKNN_UNROLL for (int i = T - 1; i > 0; --i) waiting_[i] = waiting_[i - 1];
+      waiting_[0] = key;
+      ++held_;
+    }
+    if (__any_sync(~0u, held_ == T || (last && held_ > 0))) {
+      counts_.merge();
+      sort_odd<0, T>(waiting_);
+      queue_.template absorb<T>(waiting_);
+      clear();
     }
   }
 
  private:
   __device__ __forceinline__ void clear() {
     held_ = 0;
-    GIGAKNN_UNROLL for (int i = 0; i < T; ++i) thread_queue_[i] = no_neighbor;
+    GIGAKNN_UNROLL for (int i = 0; i < T; ++i) waiting_[i] = no_neighbor;
   }
 
-  // The one place where it is inlined: a second copy doubles nvcc's time and spills at K = 2048.
-  __device__ __forceinline__ void flush() {
-    sort_odd<0, T>(thread_queue_);
-    absorb<T>([&](int i) { return simt::shfl_xor(thread_queue_[i], 31); });
-    clear();
-  }
-
-  /// Keeps the K smallest of the warp queue and of n sorted registers, given with their lanes reversed.
-  template <int n, class Reversed>
-  __device__ __forceinline__ void absorb(Reversed reversed) {
-    constexpr int both = registers < n ? registers : n;
-    GIGAKNN_UNROLL for (int i = 0; i < both; ++i) keep(warp_queue_[registers - 1 - i], reversed(i), true);
-    merge_continue<0, registers, true>(warp_queue_);
-    // The k-th stands in register (k - 1) / 32. Compared with ==, the compiler makes an indexed load of it and moves the
-    // whole queue out of the registers; hence the inequality.
-    PackedNeighbor kth = warp_queue_[0];
-    GIGAKNN_UNROLL for (int i = 1; i < registers; ++i) kth = i * 32 < k_ ? warp_queue_[i] : kth;
-    bound_ = simt::shfl(kth, (k_ - 1) % 32);
-  }
-
-  PackedNeighbor warp_queue_[registers];
-  PackedNeighbor thread_queue_[T];
+  WarpQueue<K> queue_;
+  PackedNeighbor waiting_[T];
   int held_ = 0;
-  int k_;
-  PackedNeighbor bound_ = no_neighbor;
+  Counts counts_;
+};
+
+/// The same queue behind one buffer of 32 candidates, which lanes fill in the order of a vote: a merge never finds it
+/// half empty, however unevenly candidates fall on lanes, and its sort is one register deep.
+template <int K>
+class BallotSelect {
+ public:
+  using Buffer = PackedNeighbor[32];
+
+  /// `buffer` is this warp's, in shared memory.
+  __device__ __forceinline__ BallotSelect(int k, Buffer& buffer) : queue_(k), buffer_(buffer) {}
+
+  __device__ __forceinline__ const WarpQueue<K>& queue() const { return queue_; }
+
+  /// As WarpSelect::take.
+  __device__ __forceinline__ void take(PackedNeighbor key, bool last) {
+    unsigned waiting = __ballot_sync(~0u, key < queue_.bound());
+    for (;;) {
+      const bool waits = waiting >> lane_id() & 1;
+      const int slot = held_ + __popc(waiting & ((1u << lane_id()) - 1));
+      const bool seated = waits && slot < 32;
+      if (seated) buffer_[slot] = key;
+      held_ = min(32, held_ + __popc(waiting));
+      waiting = __ballot_sync(~0u, waits && !seated);
+      if (!(held_ == 32 || (last && held_ > 0))) return;
+      __syncwarp();  // all are seated
+      PackedNeighbor sorted[1] = {lane_id() < held_ ? buffer_[lane_id()] : no_neighbor};
+      __syncwarp();  // all have read
+      sort_lanes(sorted[0]);
+      queue_.template absorb<1>(sorted);
+      held_ = 0;
+    }
+  }
+
+ private:
+  WarpQueue<K> queue_;
+  Buffer& buffer_;
+  int held_ = 0;
 };
 
 /// Lengths of the thread queue that Johnson et al. found best (their section 4.3).

@@ -1,0 +1,44 @@
+// Which way of selecting suits a matrix of values: a table, one line a range, and how long rows are cut.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace gigaknn::gpu {
+
+/// thread_queues  WarpSelect (Johnson et al. 2017): a warp or several a row, registers
+/// ballot_buffer  a warp's queue in registers behind a buffer of 32 candidates that votes fill
+/// stream         a block a row, a buffer in memory that selection by digits empties; any k
+enum class SelectMethod : std::uint8_t { thread_queues, ballot_buffer, stream };
+
+inline constexpr int most_thread_queues_k = 2048;
+inline constexpr int most_ballot_buffer_k = 256;
+
+struct SelectPlan {
+  SelectMethod method = SelectMethod::stream;
+  int warps = 1;           ///< a row, or part of it: 1, 2 or 4; `stream`: a whole block
+  std::int64_t parts = 1;  ///< of each row, selected alone and then merged
+};
+
+/// The first line that k and the length of rows do not exceed.
+struct SelectRule {
+  std::int64_t k;
+  std::int64_t columns;
+  SelectMethod method;
+  int warps;
+};
+inline constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+// NOT MEASURED ON A GPU. Till bench/gpu has run: thread queues where merges are short, the ballot's buffer where they are
+// longer than what 32 candidates are worth, digits where the queue would fill the registers.
+inline constexpr SelectRule select_table[] = {
+    {32, any, SelectMethod::thread_queues, 1},
+    {128, 8192, SelectMethod::thread_queues, 1},
+    {256, any, SelectMethod::ballot_buffer, 1},
+    {2048, 4096, SelectMethod::thread_queues, 4},
+    {any, any, SelectMethod::stream, 1},
+};
+
+/// The table's way, and rows cut in parts where there are too few of them to fill `multiprocessors`.
+SelectPlan select_plan(std::int64_t rows, std::int64_t columns, std::int64_t k, int multiprocessors);
+
+}  // namespace gigaknn::gpu
