@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 #include <gigaknn/error.hpp>
@@ -229,6 +230,44 @@ void check_pair_distances(const Case& c, const Devices& devices) {
                         problem.run);
     EXPECT_TRUE(same_entries(ids, got, ids, want, 1))
         << "pair_distances on " << ops->isa() << ": " << c;
+  }
+}
+
+void check_select_k(const Case& c, const Devices& devices) {
+  Matrix storage(c.q, c.n + (c.strided ? 3 : 0), DType::f32);
+  MatrixRef values = storage;
+  values.cols = c.n;
+  const float special[] = {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-42f, 3e38f};
+  for (std::int64_t i = 0; i < c.q; ++i) {
+    for (std::int64_t j = 0; j < c.n; ++j) {
+      const auto at = static_cast<std::uint64_t>(i * c.n + j);
+      const auto drawn = random_below(1000, c.seed, 8, at);
+      storage.row<float>(i)[j] = drawn < 7    ? special[drawn]
+                                : drawn < 40 ? static_cast<float>(drawn % 5) - 2
+                                             : static_cast<float>(random_unit(c.seed, 9, at) - 0.5);
+    }
+  }
+  Neighbors want(c.q, c.k);
+  for (std::int64_t i = 0; i < c.q; ++i) {
+    std::vector<std::int64_t> columns(static_cast<std::size_t>(c.n));
+    std::iota(columns.begin(), columns.end(), 0);
+    const float* const row = values.row<float>(i);
+    std::stable_sort(columns.begin(), columns.end(), [&](std::int64_t a, std::int64_t b) {
+      return std::isnan(row[b]) ? !std::isnan(row[a]) : row[a] < row[b];
+    });
+    for (std::int64_t j = 0; j < c.k; ++j) {
+      const auto entry = static_cast<std::size_t>(i * c.k + j);
+      const bool none = j >= c.n;
+      want.ids[entry] = none ? no_row : RowId{columns[static_cast<std::size_t>(j)]};
+      want.distances[entry] = none ? infinity : row[columns[static_cast<std::size_t>(j)]] + 0.0f;
+    }
+  }
+  RunOptions run;
+  run.threads = c.threads;
+  for (const Ops* ops : devices) {
+    GuardedLists lists(c.q, c.k);
+    ops->select_k(values, c.k, lists.out(), run);
+    EXPECT_TRUE(same_lists(lists, want)) << "select_k on " << ops->isa() << ": " << c;
   }
 }
 

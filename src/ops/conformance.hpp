@@ -118,6 +118,8 @@ void check_self_nearest(const Case& c, const Devices& devices = instruction_sets
 void check_first_self(const Case& c, const Devices& devices = instruction_sets());
 void check_within_radius(const Case& c, const Devices& devices = instruction_sets());
 void check_pair_distances(const Case& c, const Devices& devices = instruction_sets());
+/// The c.k smallest of each element of the base's rows, and of values that tie, are NaN or infinite.
+void check_select_k(const Case& c, const Devices& devices = instruction_sets());
 /// The rows of the base with c.k labels, drawn or all the same.
 void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
 

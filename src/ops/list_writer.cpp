@@ -39,4 +39,13 @@ void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far,
   }
 }
 
+void write_selected(const PackedNeighbor* sorted, std::int64_t row, NeighborsOut out) {
+  for (std::int64_t i = 0; i < out.k; ++i) {
+    const bool none = sorted[i] == no_neighbor;
+    out.ids[row * out.k + i] = none ? no_row : RowId{row_of(sorted[i])};
+    out.distances[row * out.k + i] =
+        none ? std::numeric_limits<float>::infinity() : key_of(sorted[i]);
+  }
+}
+
 }  // namespace gigaknn

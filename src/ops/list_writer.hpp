@@ -29,4 +29,7 @@ class ListWriter {
   std::vector<LocalRow> far_rows_;
 };
 
+/// Writes list `row` of `out` from its k selected values, `no_neighbor` where there are no more.
+void write_selected(const PackedNeighbor* sorted, std::int64_t row, NeighborsOut out);
+
 }  // namespace gigaknn

@@ -122,6 +122,12 @@ class Ops {
   ///   counts  [label_count]
   virtual void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
+
+  /// The k smallest of each row of values, smallest first; of equal ones the smaller column, NaN last.
+  ///
+  ///   values  [rows, columns]  f32, columns < 2^31
+  ///   out     [rows, k]        columns as ids, and their values; rows shorter than k end in no_row beside +inf
+  virtual void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const = 0;
 };
 
 /// The ops of a device, or of several as one. `shards` > 1: each holds that part of the base (several.hpp).

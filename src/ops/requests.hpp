@@ -48,6 +48,13 @@ inline void require_labelled(MatrixRef rows, std::int64_t label_count) {
           Fault::invalid_argument, "cannot sum ", rows.rows, " x ", rows.cols, " rows of ",
           label_count, " labels");
 }
+inline void require_values(MatrixRef values, std::int64_t k) {
+  require_k(k);
+  require(values.dtype == DType::f32, Fault::unsupported, "values of ", name_of(values.dtype),
+          " cannot be selected from");
+  require(values.cols < std::int64_t{1} << 31 && k < std::int64_t{1} << 31, Fault::invalid_argument,
+          "cannot select ", k, " of ", values.cols, " values");
+}
 inline void require_pair_id(std::int64_t id, std::int64_t rows) {
   require(id >= -1 && id < rows, Fault::invalid_argument, "id ", id, " must be in [-1, ", rows - 1,
           "]");

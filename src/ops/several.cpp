@@ -169,6 +169,16 @@ class Several : public Ops {
     devices_.front()->sum_by_label(rows, labels, label_count, sums, counts, run);
   }
 
+  void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_values(values, k);
+    const auto count = static_cast<std::int64_t>(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const std::int64_t begin = values.rows * static_cast<std::int64_t>(i) / count;
+      const std::int64_t end = values.rows * (static_cast<std::int64_t>(i) + 1) / count;
+      devices_[i]->select_k(values.slice(begin, end), k, lists_of(out, begin, end), own);
+    });
+  }
+
  private:
   std::int64_t shards() const { return static_cast<std::int64_t>(shards_); }
   std::int64_t shard_rows(std::int64_t n) const { return (n + shards() - 1) / shards(); }

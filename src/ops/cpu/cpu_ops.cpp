@@ -1,5 +1,6 @@
 #include "ops/cpu/cpu_ops.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 
@@ -8,6 +9,7 @@
 #include "ops/canonical.hpp"
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/cpu/sum_by_label.hpp"
+#include "ops/list_writer.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::cpu {
@@ -80,6 +82,22 @@ class CpuOps : public Ops {
     const LabelRuns runs(labels, rows.rows, label_count);
     cpu::sum_by_label(*kernels_, rows, runs, sums, run);
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
+  }
+
+  void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_values(values, k);
+    parallel_for(run, values.rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
+      std::vector<PackedNeighbor> keys;
+      for (std::int64_t i = begin; i < end; ++i) {
+        keys.assign(static_cast<std::size_t>(std::max(k, values.cols)), no_neighbor);
+        const float* const row = values.row<float>(i);
+        for (std::int64_t j = 0; j < values.cols; ++j) keys[j] = pack_neighbor(row[j], static_cast<LocalRow>(j));
+        const auto kth = keys.begin() + k;
+        if (kth != keys.end()) std::nth_element(keys.begin(), kth, keys.end());
+        std::sort(keys.begin(), kth);
+        write_selected(keys.data(), i, out);
+      }
+    });
   }
 
  private:

@@ -102,6 +102,21 @@ Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int6
   return c;
 }
 
+TEST(GpuSelection, selects_any_k) {
+  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
+    for (const std::int64_t n : {1, 40, 3000}) {
+      Case c;
+      c.n = n;
+      c.q = 5;
+      c.k = k;
+      c.seed = static_cast<std::uint64_t>(k + n);
+      c.threads = 2;
+      c.strided = k % 3 == 1;
+      check_select_k(c, device());
+    }
+  }
+}
+
 TEST(GpuSearch, answers_any_k) {
   for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
     check_nearest_rows(shape(Metric::l2, DType::f32, 5200, 3, 6, k), device());

@@ -9,12 +9,15 @@
 #include "ops/canonical.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
+#include "ops/gpu/select_rows.hpp"
 #include "ops/gpu/sum_by_label.hpp"
+#include "ops/list_writer.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::gpu {
 namespace {
 
+constexpr std::size_t select_batch_bytes = std::size_t{1} << 30;
 constexpr std::int64_t pair_batch_bytes = 64 << 20;  // of rows that are gathered at a time
 
 class GpuOps : public Ops {
@@ -112,6 +115,41 @@ class GpuOps : public Ops {
     const DeviceRows on_device(rows, stream);
     gpu::sum_by_label(on_device.view(), runs, sums, stream);
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
+  }
+
+  void select_k(MatrixRef values, std::int64_t k, NeighborsOut out,
+                const RunOptions& run) const override {
+    require_values(values, k);
+    const int multiprocessors = simt::multiprocessors(device_);
+    const auto needed = [&](std::int64_t rows) {
+      const std::size_t lists =
+          static_cast<std::size_t>(rows * k) * sizeof(PackedNeighbor) +
+          static_cast<std::size_t>(rows * values.cols) * sizeof(float) + 8 * 256;
+      return lists + select_bytes(rows, k, select_plan(rows, values.cols, k, multiprocessors),
+                                  multiprocessors);
+    };
+    const std::size_t budget =
+        run.device_memory_bytes > 0 ? run.device_memory_bytes : select_batch_bytes;
+    std::int64_t batch = std::max<std::int64_t>(values.rows, 1);
+    while (batch > 1 && needed(batch) > budget) batch = (batch + 1) / 2;
+    require(run.device_memory_bytes == 0 || needed(batch) <= budget, Fault::out_of_memory,
+            "a device budget of ", budget, " bytes is too small: selecting from a row needs ",
+            needed(batch));
+    for (std::int64_t first = 0; first < values.rows; first += batch) {
+      check_cancelled(run);
+      const std::int64_t rows = std::min(batch, values.rows - first);
+      const simt::OwnStream stream(device_);
+      const simt::DeviceBuffer<float> on_device(static_cast<std::size_t>(rows * values.cols),
+                                                stream);
+      const simt::DeviceBuffer<PackedNeighbor> found(static_cast<std::size_t>(rows * k), stream);
+      const std::size_t row_bytes = static_cast<std::size_t>(values.cols) * sizeof(float);
+      simt::copy_rows(on_device.get(), row_bytes, values.row_bytes(first),
+                      static_cast<std::size_t>(values.stride_bytes), row_bytes,
+                      static_cast<std::size_t>(rows), stream);
+      select_rows(on_device.get(), nullptr, rows, values.cols, values.cols, k, found.get(), stream);
+      const std::vector<PackedNeighbor> sorted = found.download();
+      for (std::int64_t i = 0; i < rows; ++i) write_selected(sorted.data() + i * k, first + i, out);
+    }
   }
 
  private:
