@@ -1,6 +1,7 @@
 #include "ops/blocks.hpp"
 
 #include <algorithm>
+#include <future>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -37,7 +38,10 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
            ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
   };
   const auto fits_budgets = [&](std::int64_t rows) {
-    return needed(rows) <= budget && device_needed(rows) <= device_budget;
+    if (!ahead_) return needed(rows) <= budget && device_needed(rows) <= device_budget;
+    const std::size_t beside =
+        ops.bytes_needed(rows, base.cols, base.dtype, metric, hints_for(rows), threads_of(run));
+    return needed(rows) + beside <= budget && device_needed(rows) <= device_budget / 2;
   };
   block_rows_ = std::min(base.rows, most_block_rows);
   if (!fits_budgets(block_rows_)) {
@@ -48,6 +52,9 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     require(device_needed(least) <= device_budget, Fault::out_of_memory, "a device budget of ", device_budget,
             " bytes is too small: this search needs at least ", std::min(device_needed(least), device_needed(block_rows_)),
             " bytes");
+    ahead_ = ops.space() == MemorySpace::device;
+    ahead_ = ahead_ && fits_budgets(least);
+    if (ahead_) device_budget_ = device_budget / 2;
     std::int64_t fits = least;  // bisection: bytes_needed grows with the rows
     std::int64_t too_many = block_rows_;
     while (too_many - fits > 1) {
@@ -74,17 +81,28 @@ PrepareHints BlockedBase::hints_for(std::int64_t rows) const {
   return hints;
 }
 
+std::unique_ptr<PreparedRows> BlockedBase::prepare_block(std::int64_t begin, const RunOptions& run) const {
+  check_cancelled(run);
+  const std::int64_t end = std::min(base_.rows, begin + block_rows_);
+  return ops_.prepare(base_.slice(begin, end), metric_, hints_for(block_rows_), run);
+}
+
+// Calls visit(block, its first row, run).
 template <class Visit>
 void BlockedBase::for_each_block(const RunOptions& run, Visit&& visit) const {
-  const PrepareHints hints = hints_for(block_rows_);
   RunOptions counted = run;
   counted.memory_bytes = 0;  // the budget decided the blocks' size
+  if (ahead_) counted.device_memory_bytes = device_budget_;
+  std::unique_ptr<PreparedRows> block = prepare_block(0, counted);
   for (std::int64_t begin = 0; begin < base_.rows; begin += block_rows_) {
-    check_cancelled(run);
-    const std::int64_t end = std::min(base_.rows, begin + block_rows_);
-    const auto block = ops_.prepare(base_.slice(begin, end), metric_, hints, counted);
-    visit(*block, begin, end);
-    if (run.progress) run.progress->report("blocks", end, base_.rows);
+    const std::int64_t next = begin + block_rows_;
+    const bool more = next < base_.rows;
+    std::future<std::unique_ptr<PreparedRows>> coming;
+    if (more && ahead_) coming = std::async(std::launch::async, [&] { return prepare_block(next, counted); });
+    visit(*block, begin, counted);
+    block.reset();
+    if (more) block = ahead_ ? coming.get() : prepare_block(next, counted);
+    if (run.progress) run.progress->report("blocks", std::min(next, base_.rows), base_.rows);
   }
 }
 
@@ -92,8 +110,8 @@ void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, c
                           std::int64_t first_self) const {
   if (whole_) return ops_.nearest_rows(*whole_, queries, k, out, run, first_self);
   clear_lists(out, metric_);
-  for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, std::int64_t) {
-    merge_nearest(ops_, block, begin, queries, k, out, run, first_self);
+  for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, const RunOptions& own) {
+    merge_nearest(ops_, block, begin, queries, k, out, own, first_self);
   });
 }
 
@@ -106,8 +124,8 @@ RadiusNeighbors BlockedBase::within(MatrixRef queries, float radius, const RunOp
   if (whole_) return ops_.within_radius(*whole_, queries, radius, run);
   std::vector<RadiusNeighbors> parts;
   std::vector<std::int64_t> begins;
-  for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, std::int64_t) {
-    parts.push_back(ops_.within_radius(block, queries, radius, run));
+  for_each_block(run, [&](const PreparedRows& block, std::int64_t begin, const RunOptions& own) {
+    parts.push_back(ops_.within_radius(block, queries, radius, own));
     begins.push_back(begin);
   });
   return merge_within(parts, begins, queries.rows, metric_);

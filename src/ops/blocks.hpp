@@ -1,5 +1,8 @@
 // Exact search under a memory budget: a base whose prepared form would not fit is prepared and searched block
 // by block, and the lists of the blocks are merged in the total order. The bytes of the result are the same.
+//
+//   a GPU   prepare 0 | prepare 1 | prepare 2 | ...          its budget holds two blocks: one is copied and encoded
+//                     | search 0  | search 1  | ...          while the other is searched
 #pragma once
 
 #include <memory>
@@ -12,7 +15,8 @@ namespace gigaknn {
 /// A base to be searched with `ops`, in as many blocks as `run.memory_bytes` asks for.
 class BlockedBase {
  public:
-  /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's. One block is prepared at once.
+  /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's. Where blocks live on a
+  /// device of their own, two are prepared at once if its budget allows.
   /// Throws Error: out_of_memory where not even the smallest block fits (with the budget that would do).
   BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
               std::size_t result_bytes, const RunOptions& run);
@@ -30,6 +34,7 @@ class BlockedBase {
 
  private:
   PrepareHints hints_for(std::int64_t rows) const;
+  std::unique_ptr<PreparedRows> prepare_block(std::int64_t begin, const RunOptions& run) const;
   template <class Visit>
   void for_each_block(const RunOptions& run, Visit&& visit) const;
 
@@ -38,6 +43,8 @@ class BlockedBase {
   Metric metric_;
   PrepareHints hints_;
   std::int64_t block_rows_ = 0;
+  std::size_t device_budget_ = 0;  // of one block and its search; 0: none
+  bool ahead_ = false;             // the next block is prepared beside the search of this one
   std::unique_ptr<PreparedRows> whole_;
 };
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include <gigaknn/error.hpp>
@@ -53,6 +57,9 @@ class CountingOps : public Ops {
   void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
                     std::int64_t* counts, const RunOptions& run) const override {
     real_.sum_by_label(rows, labels, label_count, sums, counts, run);
+  }
+  void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    real_.select_k(values, k, out, run);
   }
 
   static constexpr std::size_t per_row = 10000;
@@ -111,6 +118,73 @@ TEST_P(Blocks, radius_gives_the_lists_of_one_piece) {
 INSTANTIATE_TEST_SUITE_P(Metrics, Blocks,
                          testing::Values(Metric::l2, Metric::inner_product, Metric::cosine, Metric::l1),
                          [](const auto& info) { return std::string(name_of(info.param)); });
+
+/// A device of its own: says that rows live there, and waits in each search until the next block is being prepared.
+class AsideOps : public CountingOps {
+ public:
+  MemorySpace space() const override { return MemorySpace::device; }
+  std::size_t device_bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const PrepareHints&) const override {
+    return static_cast<std::size_t>(n) * per_row;
+  }
+  std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
+                                        const RunOptions& run) const override {
+    const std::lock_guard lock(mutex);
+    budgets.insert(run.device_memory_bytes);
+    auto rows = CountingOps::prepare(base, metric, hints, run);
+    prepared.notify_all();
+    return rows;
+  }
+  void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out, const RunOptions& run,
+                    std::int64_t first_self) const override {
+    {
+      std::unique_lock lock(mutex);
+      ++searches;
+      budgets.insert(run.device_memory_bytes);
+      const int wanted = std::min(searches + 1, blocks_in_all);
+      in_time = prepared.wait_for(lock, std::chrono::seconds(20), [&] { return blocks >= wanted; }) && in_time;
+    }
+    CountingOps::nearest_rows(base, queries, k, out, run, first_self);
+  }
+
+  int blocks_in_all = 0;
+  mutable std::mutex mutex;
+  mutable std::condition_variable prepared;
+  mutable std::set<std::size_t> budgets;
+  mutable int searches = 0;
+  mutable bool in_time = true;
+};
+
+TEST(BlocksAhead, the_next_block_is_prepared_while_this_one_is_searched) {
+  const Matrix base = random_rows(5000, 6, 1);
+  const Matrix queries = random_rows(40, 6, 2);
+  AsideOps ops;
+  RunOptions run;
+  run.device_memory_bytes = AsideOps::per_row * 2600;  // two blocks of 1,300 rows
+  const BlockedBase blocked(ops, base, Metric::l2, {.k = 7}, 0, run);
+  EXPECT_EQ(blocked.block_rows(), 1250);
+  ops.blocks_in_all = 4;
+  Neighbors got(40, 7), want(40, 7);
+  blocked.nearest(queries, 7, NeighborsOut(got), run);
+  EXPECT_TRUE(ops.in_time);
+  EXPECT_EQ(ops.searches, 4);
+  EXPECT_EQ(ops.budgets, std::set<std::size_t>{run.device_memory_bytes / 2});
+  const CountingOps plain;
+  const BlockedBase whole(plain, base, Metric::l2, {.k = 7}, 0, {});
+  whole.nearest(queries, 7, NeighborsOut(want), {});
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_EQ(got.distances, want.distances);
+}
+TEST(BlocksAhead, a_budget_of_one_small_block_is_used_for_one) {
+  const Matrix base = random_rows(5000, 6, 1);
+  AsideOps ops;
+  RunOptions run;
+  run.device_memory_bytes = AsideOps::per_row * 1100;  // two of the smallest would not fit
+  const BlockedBase blocked(ops, base, Metric::l2, {.k = 7}, 0, run);
+  EXPECT_EQ(blocked.block_rows(), 1000);
+  Neighbors got(40, 7);
+  blocked.nearest(random_rows(40, 6, 2), 7, NeighborsOut(got), run);
+  EXPECT_EQ(ops.blocks, 5);
+}
 
 TEST(BlocksError, a_budget_below_the_smallest_block_names_what_would_do) {
   const Matrix base = random_rows(5000, 6, 1);

@@ -81,6 +81,8 @@ class Ops {
   virtual std::size_t device_bytes_needed(std::int64_t, std::int64_t, DType, Metric, const PrepareHints&) const {
     return 0;
   }
+  /// Where prepared rows live. What is not the host's is copied there, beside a search of other rows if need be.
+  virtual MemorySpace space() const { return MemorySpace::host; }
   /// Bytes that the device has free; 0: not known, or they are the host's.
   virtual std::size_t device_memory() const { return 0; }
 

@@ -90,6 +90,7 @@ class Several : public Ops {
     return devices_.front()->device_bytes_needed(shard_rows(n), d, dtype, metric, hints);
   }
 
+  MemorySpace space() const override { return devices_.front()->space(); }
   std::size_t device_memory() const override {
     std::size_t least = devices_.front()->device_memory();
     for (const Ops* device : devices_) least = std::min(least, device->device_memory());

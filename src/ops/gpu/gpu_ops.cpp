@@ -46,6 +46,7 @@ class GpuOps : public Ops {
     return GpuRows::device_bytes_needed(n, d, dtype, metric, hints);
   }
 
+  MemorySpace space() const override { return MemorySpace::device; }
   std::size_t device_memory() const override { return simt::free_memory(device_); }
 
   void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k,

@@ -28,6 +28,7 @@ constexpr std::int64_t capacity_of_k = 8;
 // Survivors then take a quarter of the capacity, if bounds were sharp.
 constexpr std::int64_t expected_growth = 4;
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
+constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
@@ -260,6 +261,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       job.places.end = std::min(places_, seen + std::clamp(next, first_places(kept), most_places));
       scan(job, lists, stream);
       settle(job, job.places.end == places_, lists, stream);
+      // Not after a short scan: to wait for it takes longer.
+      if (queries * (job.places.end - seen) < scores_a_check) continue;
       simt::synchronize(stream);
       check_cancelled(run);
     }

@@ -201,11 +201,15 @@ template <DType dtype>
 __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     take_all_kernel(SearchJob job, int splits, Survivors lists) {
   const BlockTeam team;
-  for (std::int64_t at = blockIdx.x; at < lists.queries; at += gridDim.x) {
-    const std::int64_t part = at % splits;
+  const std::int64_t queries = lists.queries / splits;
+  for (std::int64_t i = blockIdx.x; i < lists.queries; i += gridDim.x) {
+    // Blocks that run side by side have the same part, which so comes from memory once.
+    const std::int64_t query = i % queries;
+    const std::int64_t part = i / queries;
+    const std::int64_t at = query * splits + part;
     const std::int64_t places = job.places.end - job.places.begin;
     List list = list_of(lists, at);
-    take_places<dtype>(team, job, at / splits, lists.k, lists.pitch, job.places.begin + places * part / splits,
+    take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin + places * part / splits,
                        job.places.begin + places * (part + 1) / splits, list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
