@@ -236,9 +236,9 @@ SelectPlan select_plan(std::int64_t rows, std::int64_t columns, std::int64_t k, 
 
 std::size_t select_bytes(std::int64_t rows, std::int64_t k, const SelectPlan& plan, int multiprocessors) {
   const std::int64_t items = rows * plan.parts;
-  const std::size_t lists = plan.parts > 1 ? static_cast<std::size_t>(items * k) * sizeof(PackedNeighbor) : 0;
-  const bool streams = plan.method == SelectMethod::stream || plan.parts > 1;
-  return lists + (streams ? stream_bytes(items, k, multiprocessors) : 0);
+  const std::size_t first = plan.method == SelectMethod::stream ? stream_bytes(items, k, multiprocessors) : 0;
+  if (plan.parts == 1) return first;
+  return first + static_cast<std::size_t>(items * k) * sizeof(PackedNeighbor) + stream_bytes(rows, k, multiprocessors);
 }
 
 void select_rows(const float* values, const std::int32_t* lengths, std::int64_t rows, std::int64_t columns,
