@@ -95,6 +95,25 @@ TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   EXPECT_TRUE(launches.contains("scan_products") || launches.contains("scan_differences"));
 }
 
+// Each pair once, for both of its lists.
+TEST_P(GpuConformance, symmetric_graphs_answer_every_kind_of_vectors) {
+  Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};
+  c.d = 19;
+  c.k = 4;
+  c.q = 1;
+  c.hints = {.k = 4, .queries = 1000, .batch = 1000, .self = true};
+  const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
+  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count;
+       kind += kinds_apart) {
+    c.kind = static_cast<Kind>(kind);
+    c.n = kind % 2 ? 150 : 201;
+    c.seed = static_cast<std::uint64_t>(kind) + 300 * schedule();
+    check_self_nearest(c, device());
+  }
+  const auto launches = gpu::launches();
+  EXPECT_TRUE(launches.contains("scan_products_both") || launches.contains("scan_differences_both"));
+}
+
 Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int64_t d,
            std::int64_t k) {
   Case c{.metric = metric, .dtype = dtype, .kind = Kind::clustered, .n = n, .q = q, .d = d, .k = k};
@@ -200,6 +219,33 @@ TEST(GpuSearch, memory_stays_within_what_was_said) {
     }
     EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
   }
+}
+TEST(GpuSearch, memory_of_a_graph_stays_within_its_budget) {
+  Case c = shape(Metric::l2, DType::f32, 1500, 1, 6, 3);
+  c.hints.self = true;
+  const Problem problem(c);
+  const Ops& ops = *device().front();
+  const std::size_t needed = ops.device_bytes_needed(c.n, c.d, c.dtype, c.metric, c.hints);
+  const Neighbors want = reference::nearest_rows(problem.base, problem.base, c.metric, c.k, 0);
+  std::int64_t symmetric = 0;
+  for (const std::size_t share : {4, 6, 10, 40, 400}) {
+    const std::size_t bytes = needed / 4 * share;
+    RunOptions run = problem.run;
+    run.device_memory_bytes = bytes;
+    struct Budget {
+      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+      ~Budget() { simt::set_memory_budget(0); }
+    };
+    const Budget budget(bytes);
+    const std::int64_t before = gpu::launches()["scan_products_both"];
+    const auto prepared = ops.prepare(problem.base, c.metric, c.hints, run);
+    GuardedLists lists(c.n, c.k);
+    ops.self_nearest(*prepared, c.k, lists.out(), run);
+    EXPECT_TRUE(same_lists(lists, want)) << share;
+    symmetric += gpu::launches()["scan_products_both"] > before;
+  }
+  EXPECT_GT(symmetric, 0);
+  EXPECT_LT(symmetric, 5);
 }
 }  // namespace
 }  // namespace gigaknn

@@ -27,6 +27,8 @@ constexpr std::int64_t least_first = 32;
 constexpr std::int64_t capacity_of_k = 8;
 // Survivors then take a quarter of the capacity, if bounds were sharp.
 constexpr std::int64_t expected_growth = 4;
+constexpr std::int64_t symmetric_capacity_of_k = 32;
+constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
 constexpr std::int64_t most_batch = 1 << 16;
@@ -81,6 +83,29 @@ std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count,
 }
 
 }  // namespace
+
+// The memory of lists.
+struct GpuRows::Lists {
+  simt::DeviceBuffer<PackedNeighbor> keys;
+  simt::DeviceBuffer<float> numbers;
+  simt::DeviceBuffer<std::uint32_t> counts;
+  simt::DeviceBuffer<std::uint32_t> held;
+  simt::DeviceBuffer<PackedNeighbor> bounds;
+  simt::DeviceBuffer<float> limits;
+  Survivors view;
+
+  // `doubtful`: scans leave keys open.
+  Lists(std::int64_t count, std::int64_t k, std::int64_t capacity, bool doubtful,
+        simt::Stream* stream)
+      : keys(at(count * (k + capacity)), stream),
+        numbers(doubtful ? keys.size() : 0, stream),
+        counts(at(count), stream),
+        held(at(count), stream),
+        bounds(at(count), stream),
+        limits(at(count), stream),
+        view{keys.get(),   numbers.get(), counts.get(), held.get(), bounds.get(),
+             limits.get(), count,         k,            k + capacity} {}
+};
 
 // Queries as kernels see them.
 struct GpuRows::Batch {
@@ -143,7 +168,7 @@ std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType d
 
 std::size_t GpuRows::host_bytes_needed(std::int64_t n, const PrepareHints& hints) {
   const std::int64_t k = std::min(hints.k, n);
-  const std::int64_t batch = std::min(hints.batch, most_batch);
+  const std::int64_t batch = std::min(hints.self ? n : hints.batch, most_batch);
   // Marks and orders of the rows; the lists of a batch as they come back.
   return at(n) * (1 + 3 * sizeof(LocalRow)) + at(batch) * (at(k) * sizeof(PackedNeighbor) + 1);
 }
@@ -171,34 +196,35 @@ bool GpuRows::scan_is_exact() const {
                                  : differences_are_exact(metric_, base_.dtype);
 }
 
-LimitRule GpuRows::rule_of(const Batch& batch) const {
-  LimitRule rule{.form = LimitForm::none, .metric = metric_, .far = batch.view.far};
-  if (batch.negative) return rule;
-  if (scan_ == Scan::products) {
-    rule.form = LimitForm::at_least;
-    rule.terms = batch.codes->terms.get();
-  } else if (scan_ == Scan::differences) {
-    rule.form = LimitForm::at_most;
-    rule.error = difference_error(metric_, base_.dtype, base_.cols);
-    rule.slack = difference_slack(metric_, base_.cols);
-  }
-  return rule;
-}
-
-SearchJob GpuRows::job_of(const Batch& batch, std::int64_t first_self) const {
+// `codes`: of the queries, or null where the scan needs none, or may not be used.
+SearchJob GpuRows::job_of(const RowsView& queries, const ProductCodes::Queries* codes,
+                          std::int64_t first_self) const {
   SearchJob job{.base = rows_.view(),
-                .queries = batch.view,
+                .queries = queries,
                 .base_codes = {},
                 .query_codes = {},
                 .metric = metric_,
                 .first_self = first_self,
                 .places = {order_.get(), 0, places_},
-                .rule = rule_of(batch),
-                .finished = scan_is_exact()};
-  if (batch.codes) {
+                .rule = {.form = LimitForm::none, .metric = metric_, .far = queries.far},
+                .finished = scan_is_exact(),
+                .end_list = queries.rows};
+  if (scan_ == Scan::products && codes) {
     job.base_codes = codes_->view();
-    job.query_codes = batch.codes->codes;
+    job.query_codes = codes->codes;
+    job.rule.form = LimitForm::at_least;
+    job.rule.terms = codes->terms.get();
+  } else if (scan_ == Scan::differences) {
+    job.rule.form = LimitForm::at_most;
+    job.rule.error = difference_error(metric_, base_.dtype, base_.cols);
+    job.rule.slack = difference_slack(metric_, base_.cols);
   }
+  return job;
+}
+
+SearchJob GpuRows::job_of(const Batch& batch, std::int64_t first_self) const {
+  SearchJob job = job_of(batch.view, batch.codes ? &*batch.codes : nullptr, first_self);
+  if (batch.negative) job.rule.form = LimitForm::none;
   return job;
 }
 
@@ -215,12 +241,26 @@ void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* s
 std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k,
                                  const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
-  std::size_t scratch = default_scratch;
-  if (run.device_memory_bytes > 0) {
-    const std::size_t taken = bytes() + 32 * 256;
-    scratch = std::min(scratch, run.device_memory_bytes - std::min(run.device_memory_bytes, taken));
-  }
+  const std::size_t scratch = std::min(default_scratch, scratch_for(run, default_scratch));
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, most_batch);
+}
+
+// Scans places [0, end), more of them each time, and settles; `last`: for good.
+void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Survivors& lists,
+                          const RunOptions& run, simt::Stream* stream) const {
+  const std::int64_t capacity = lists.pitch - lists.k;
+  for (std::int64_t seen = 0; seen < end; seen = job.places.end) {
+    // Of the next places about k / seen will be nearer than the k-th of those seen.
+    const std::int64_t next = seen * capacity / (lists.k * expected_growth);
+    job.places.begin = seen;
+    job.places.end = std::min(end, seen + std::clamp(next, first_places(lists.k), most_places));
+    scan(job, lists, stream);
+    settle(job, last && job.places.end == end, lists, stream);
+    // Not after a short scan: to wait for it takes longer.
+    if (lists.queries * (job.places.end - seen) < scores_a_check) continue;
+    simt::synchronize(stream);
+    check_cancelled(run);
+  }
 }
 
 void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
@@ -230,7 +270,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
   const std::int64_t kept = std::min(k, places_);
   std::vector<PackedNeighbor> sorted;
   if (kept > 0) {
-    SearchJob job = job_of(batch, first_self);
+    const SearchJob job = job_of(batch, first_self);
     const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept);
     const std::int64_t capacity = capacity_for(kept);
     int splits = 1;
@@ -241,34 +281,17 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
-    const std::int64_t count = queries * splits;
-    const std::int64_t pitch = kept + capacity;
-    const bool doubtful = filtered && !job.finished;
-    const simt::DeviceBuffer<PackedNeighbor> keys(at(count * pitch), stream);
-    const simt::DeviceBuffer<float> numbers(doubtful ? at(count * pitch) : 0, stream);
-    const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream);
-    const simt::DeviceBuffer<std::uint32_t> held(at(count), stream);
-    const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
-    const simt::DeviceBuffer<float> limits(at(count), stream);
-    const Survivors lists{keys.get(),   numbers.get(), counts.get(), held.get(), bounds.get(),
-                          limits.get(), count,         kept,         pitch};
-    set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists, stream);
-    if (!filtered) take_all(job, splits, lists, stream);
-    for (std::int64_t seen = 0; filtered && seen < places_; seen = job.places.end) {
-      // Of the next places about k / seen will be nearer than the k-th of those seen.
-      const std::int64_t next = seen * capacity / (kept * expected_growth);
-      job.places.begin = seen;
-      job.places.end = std::min(places_, seen + std::clamp(next, first_places(kept), most_places));
-      scan(job, lists, stream);
-      settle(job, job.places.end == places_, lists, stream);
-      // Not after a short scan: to wait for it takes longer.
-      if (queries * (job.places.end - seen) < scores_a_check) continue;
-      simt::synchronize(stream);
-      check_cancelled(run);
+    const Lists lists(queries * splits, kept, capacity, filtered && !job.finished, stream);
+    set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists.view, stream);
+    if (filtered) {
+      scan_places(job, places_, true, lists.view, run, stream);
+    } else {
+      take_all(job, splits, lists.view, stream);
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
-    const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(count * kept) : 0, stream);
-    finish_lists(lists, splits, merged.get(), finished.get(), stream);
+    const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(queries * splits * kept) : 0,
+                                                    stream);
+    finish_lists(lists.view, splits, merged.get(), finished.get(), stream);
     sorted = finished.download();
   }
   for (std::int64_t i = 0; i < queries; ++i) {
@@ -298,6 +321,9 @@ void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
 
 void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
+  if (const std::int64_t capacity = symmetric_capacity(kept, run)) {
+    return self_symmetric(kept, capacity, out, run);
+  }
   const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
   const RowsView all = rows_.view();
   if (run.progress) run.progress->report("search", 0, base_.rows);
@@ -314,6 +340,84 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
   }
 }
 
+std::size_t GpuRows::scratch_for(const RunOptions& run, std::size_t otherwise) const {
+  if (run.device_memory_bytes == 0) return otherwise;
+  const std::size_t taken = bytes() + 32 * 256;
+  return run.device_memory_bytes - std::min(run.device_memory_bytes, taken);
+}
+
+// Room in each list of a symmetric search: the more, the fewer places are looked at from one side.
+// 0 where half of the places would not do, or nothing fits.
+std::int64_t GpuRows::symmetric_capacity(std::int64_t k, const RunOptions& run) const {
+  if (scan_ == Scan::none || places_ <= 2 * first_places(k)) return 0;
+  const std::size_t room =
+      scratch_for(run, std::max(default_scratch, simt::free_memory(device_) / 2));
+  const std::int64_t wanted = std::max(capacity_for(k), symmetric_capacity_of_k * k);
+  const std::size_t a_list = query_bytes_of(k, 0, base_.cols, base_.dtype, metric_);
+  const std::size_t an_entry = query_bytes_of(k, 1, base_.cols, base_.dtype, metric_) - a_list;
+  const std::size_t for_entries = room / at(places_) > a_list ? room / at(places_) - a_list : 0;
+  const std::int64_t fits = static_cast<std::int64_t>(for_entries / an_entry);
+  const std::int64_t capacity = std::min(wanted, fits);
+  return capacity >= 2 * expected_growth * k ? capacity : 0;
+}
+
+// All lists at once, in the order of places:
+//
+//          0        S                    n   rows
+//     0    +--------+--------------------+   S  every list against the first S places, in rounds: limits so sharp
+//          |   1    |         2          |      that the rest fits in the lists
+//     S    |        +--------------------+   2  the first S lists against the rest
+//          |        | .        3         |   3  pairs i < j of the rest, each once, for both lists
+//     n    +--------+-------------------.+
+void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut out,
+                             const RunOptions& run) const {
+  const simt::OwnStream stream(device_);
+  std::optional<ProductCodes::Queries> codes;
+  if (codes_) codes = codes_->encode_places(rows_.view(), order_.get(), stream);
+  SearchJob job = job_of(rows_.view(), codes ? &*codes : nullptr, 0);
+  job.rule.far = nullptr;  // no place is
+  job.query_order = order_.get();
+  job.end_list = places_;
+  const Lists lists(places_, k, capacity, !job.finished, stream);
+  set_bounds(job.rule, no_neighbor, lists.view, stream);
+  const std::int64_t first =
+      std::min(places_, std::max(first_places(k), expected_growth * k * places_ / capacity));
+  scan_places(job, first, false, lists.view, run, stream);
+  job.places = {order_.get(), first, places_};
+  job.end_list = first;
+  scan(job, lists.view, stream);
+  job.both_sides = true;
+  const std::int64_t step = std::max<std::int64_t>(1, most_scores / places_);
+  for (job.first_list = first; job.first_list < places_; job.first_list = job.end_list) {
+    if (run.progress) run.progress->report("search", job.first_list, base_.rows);
+    job.end_list = std::min(places_, job.first_list + step);
+    scan(job, lists.view, stream);
+    simt::synchronize(stream);
+    check_cancelled(run);
+  }
+  settle(job, true, lists.view, stream);
+
+  std::vector<LocalRow> order(at(places_));
+  simt::copy(order.data(), order_.get(), order.size() * sizeof(LocalRow), stream);
+  const simt::DeviceBuffer<PackedNeighbor> finished(at(places_ * k), stream);
+  finish_lists(lists.view, 1, nullptr, finished.get(), stream);
+  std::vector<PackedNeighbor> sorted(at(std::min(places_, most_batch) * k));
+  for (std::int64_t begin = 0; begin < places_; begin += most_batch) {
+    const std::int64_t count = std::min(most_batch, places_ - begin);
+    simt::copy(sorted.data(), finished.get() + begin * k, at(count * k) * sizeof(PackedNeighbor),
+               stream);
+    simt::synchronize(stream);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const LocalRow row = order[at(begin + i)];
+      const PackedNeighbor* list = sorted.data() + i * k;
+      writer_.write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, row, row,
+                    out);
+    }
+  }
+  for (const LocalRow row : writer_.far_rows()) writer_.write(nullptr, 0, true, row, row, out);
+  if (run.progress) run.progress->report("search", base_.rows, base_.rows);
+}
+
 // Finds all rows below the bound, unless some query has more survivors than `capacity`: then
 // returns how many.
 std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
@@ -323,26 +427,21 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
   const SearchJob job = job_of(batch, -1);
   const bool filtered = job.rule.form != LimitForm::none;
   if (!filtered && capacity < places_) return places_;
-  const simt::DeviceBuffer<std::uint32_t> counts(at(queries), stream);
-  const simt::DeviceBuffer<PackedNeighbor> bounds(at(queries), stream);
-  const simt::DeviceBuffer<float> limits(at(queries), stream);
-  const simt::DeviceBuffer<PackedNeighbor> keys(at(queries * capacity), stream);
-  const simt::DeviceBuffer<std::uint32_t> held(at(queries), stream);
-  const Survivors lists{keys.get(),   nullptr, counts.get(), held.get(), bounds.get(),
-                        limits.get(), queries, 0,            capacity};
+  const Lists memory(queries, 0, capacity, false, stream);
+  const Survivors& lists = memory.view;
   set_bounds(job.rule, bound, lists, stream);
   if (filtered) {
     scan(job, lists, stream);
   } else {
     admit_all(job.places, lists, stream);
   }
-  const std::vector<std::uint32_t> count = counts.download();
+  const std::vector<std::uint32_t> count = memory.counts.download();
   const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
   if (filtered && most > capacity) return most;
   if (!filtered || !job.finished) finish_survivors(job, lists, stream);
   std::vector<PackedNeighbor> survivors(at(queries * most));
   const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
-  simt::copy_rows(survivors.data(), row_bytes, keys.get(), at(capacity) * sizeof(PackedNeighbor),
+  simt::copy_rows(survivors.data(), row_bytes, lists.keys, at(capacity) * sizeof(PackedNeighbor),
                   row_bytes, at(queries), stream);
   simt::synchronize(stream);
   for (std::int64_t i = 0; i < queries; ++i) {

@@ -43,18 +43,26 @@ class GpuRows : public PreparedRows {
  private:
   enum class Scan { none, products, differences };
   struct Batch;  // queries on the device
+  struct Lists;
 
+  std::size_t scratch_for(const RunOptions& run, std::size_t otherwise) const;
   std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;
   void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
                      std::int64_t first_row, NeighborsOut out, const RunOptions& run,
                      simt::Stream* stream) const;
+  std::int64_t symmetric_capacity(std::int64_t k, const RunOptions& run) const;
+  void self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut out,
+                      const RunOptions& run) const;
   std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
                             std::vector<std::vector<PackedNeighbor>>& found,
                             simt::Stream* stream) const;
+  SearchJob job_of(const RowsView& queries, const ProductCodes::Queries* codes,
+                   std::int64_t first_self) const;
   SearchJob job_of(const Batch& batch, std::int64_t first_self) const;
   void scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) const;
+  void scan_places(SearchJob job, std::int64_t end, bool last, const Survivors& lists,
+                   const RunOptions& run, simt::Stream* stream) const;
   bool scan_is_exact() const;
-  LimitRule rule_of(const Batch& batch) const;
 
   int device_;
   MatrixRef base_;

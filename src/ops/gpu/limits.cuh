@@ -34,14 +34,14 @@ __device__ __forceinline__ double growth_of(Metric metric, double t) {
 __device__ __forceinline__ float limit_of(const LimitRule& rule, std::int64_t query, PackedNeighbor bound) {
   const float t = unpack_key(bound);
   if (rule.form == LimitForm::at_least) {
-    if (rule.far[query] & far_row) return infinity();
+    if (rule.far && rule.far[query] & far_row) return infinity();
     if (!(t < infinity())) return -infinity();  // no bound yet
     const QueryTerms terms = rule.terms[query];
     const double growth = terms.slope * growth_of(rule.metric, t);
     // The last term: what float64 may have lost.
     return __double2float_rd(terms.start - growth - (fabs(terms.start) + fabs(growth)) * 0x1p-45);
   }
-  if (rule.far[query] & far_row) return -infinity();
+  if (rule.far && rule.far[query] & far_row) return -infinity();
   if (!(t < infinity())) return infinity();
   return __double2float_ru(most_before_rounding(t) * (1 + rule.error) + rule.slack);
 }
@@ -52,6 +52,25 @@ __device__ __forceinline__ bool passes(LimitForm form, float number, float limit
 /// The number that no limit excludes but that of a far query.
 __device__ __forceinline__ float best_number(LimitForm form) {
   return form == LimitForm::at_least ? infinity() : -infinity();
+}
+
+/// The row of `job.queries` that list `list` belongs to.
+__device__ __forceinline__ std::int64_t query_row(const SearchJob& job, std::int64_t list) {
+  return job.query_order ? job.query_order[list] : list;
+}
+
+// What number_of_other_side may lose and adds, as a share of its terms.
+constexpr float other_side_slack = 0x1p-21f;
+
+/// Of a pair of places of a base that is searched with itself: the product of the bf16 codes of x, as a query, and y stands
+/// for <x,y> - h(y); this is a number that stands for <x,y> - h(x), and is not below it.
+__device__ __forceinline__ float number_of_other_side(float number, float h_x_below, float h_y_above) {
+  return __fmaf_rn(fabsf(number), other_side_slack, number) + h_y_above - h_x_below;
+}
+
+// H - h (1 - g)
+__device__ __forceinline__ double h_doubt(double h, double g) {
+  return (h + 0x1p-125) / (1 - 2 * g - 0x1p-20) - h * (1 - g);
 }
 
 /// By how much the number of a pair of bf16 codes may exceed what it stands for (product_codes.hpp, "And back").
@@ -66,8 +85,11 @@ __device__ __forceinline__ double doubt_of_product(const SearchJob& job, std::in
       (2 + g) * (value_of_bf16(x[0]) * value_of_bf16(y[0]) + value_of_bf16(x[1]) * value_of_bf16(y[1]));
   if (has_difference(job.metric)) {
     const double h = -(value_of_bf16(y[2]) + value_of_bf16(y[3]) + value_of_bf16(y[4]));
-    doubt += value_of_bf16(x[2]) * ((h + 0x1p-125) / (1 - 2 * g - 0x1p-20) - h * (1 - g));
+    doubt += value_of_bf16(x[2]) * h_doubt(h, g);
   }
+  // Places of one base: the number may be that of (place, query), whose bounds are the same before they are rounded to bf16,
+  // whose h is the query's, and which number_of_other_side raised.
+  if (job.query_order) doubt = 1.25 * (doubt + h_doubt(job.base_codes.bias[query], g));
   return doubt * (1 + 0x1p-36) + 0x1p-99;  // products that vanish
 }
 

@@ -34,7 +34,7 @@ __global__ void measure_kernel(SearchJob job, Survivors lists, Measured* out) {
     const auto place = static_cast<std::uint32_t>(entry);
     const float number = __uint_as_float(static_cast<std::uint32_t>(entry >> 32));
     const LocalRow row = job.places.order[place];
-    const PackedNeighbor key = canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row);
+    const PackedNeighbor key = canonical_neighbor<dtype>(job.metric, job.queries, query_row(job, query), job.base, row);
     if (lane_id() == 0) {
       const PackedNeighbor most = pack(most_key(job, query, place, number), row);
       out[query * lists.pitch + i] = {key, most, number, limit_of(job.rule, query, key), limit_of(job.rule, query, most)};
@@ -42,9 +42,9 @@ __global__ void measure_kernel(SearchJob job, Survivors lists, Measured* out) {
   }
 }
 
-// Every pair of the case, query by query.
+// Every pair of the case, query by query; `both`: of the base with itself, each number once for both sides.
 std::vector<Measured> measure(Metric metric, DType dtype, Kind kind, std::int64_t n, std::int64_t q, std::int64_t d,
-                              LimitForm& form) {
+                              LimitForm& form, bool both = false) {
   test::StridedRows base(n, d, dtype, 0), queries(q, d, dtype, 0);
   test::VectorMaker(kind, n, d, dtype, metric, 17).fill(base, queries);
   const simt::OwnStream stream(0);
@@ -72,12 +72,12 @@ std::vector<Measured> measure(Metric metric, DType dtype, Kind kind, std::int64_
   const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(near_rows), stream);
   SearchJob job{.base = rows.view(), .queries = others.view(), .base_codes = {}, .query_codes = {}, .metric = metric,
                 .first_self = -1, .places = {order.get(), 0, places},
-                .rule = {.metric = metric, .far = others.view().far}, .finished = false};
+                .rule = {.metric = metric, .far = others.view().far}, .finished = false, .end_list = q};
   std::optional<ProductCodes> codes;
   std::optional<ProductCodes::Queries> query_codes;
   if (has_product_form(metric, d)) {
     codes.emplace(job.base, metric, order.get(), places, stream);
-    query_codes = codes->encode_queries(job.queries, stream);
+    query_codes = both ? codes->encode_places(job.base, order.get(), stream) : codes->encode_queries(job.queries, stream);
     job.base_codes = codes->view();
     job.query_codes = query_codes->codes;
     job.rule.form = LimitForm::at_least;
@@ -88,6 +88,13 @@ std::vector<Measured> measure(Metric metric, DType dtype, Kind kind, std::int64_
     job.rule.slack = difference_slack(metric, d);
   }
   form = job.rule.form;
+  if (both) {
+    job.queries = job.base;
+    job.rule.far = nullptr;
+    job.query_order = order.get();
+    job.end_list = q = places;
+    job.both_sides = true;
+  }
 
   const auto total = static_cast<std::size_t>(q * places);
   const simt::DeviceBuffer<PackedNeighbor> keys(total, stream);
@@ -109,8 +116,9 @@ std::vector<Measured> measure(Metric metric, DType dtype, Kind kind, std::int64_
   const std::vector<Measured> all = measured.download();
   std::vector<Measured> result;
   for (std::int64_t i = 0; i < q; ++i) {
+    const auto count = found[static_cast<std::size_t>(i)];
     // A far query has none.
-    EXPECT_TRUE(found[static_cast<std::size_t>(i)] == places || found[static_cast<std::size_t>(i)] == 0);
+    EXPECT_TRUE(both ? count == places - 1 : count == places || count == 0) << count << " of " << places;
     const auto begin = all.begin() + i * places;
     result.insert(result.end(), begin, begin + found[static_cast<std::size_t>(i)]);
   }
@@ -145,7 +153,10 @@ TEST(Limits, bound_every_key_from_both_sides) {
     for (int kind = static_cast<int>(metric) % kinds_apart; kind < test::kind_count; kind += kinds_apart) {
       const std::int64_t d = dims[(kind + static_cast<int>(metric)) % 4];
       LimitForm form{};
-      for (const Measured& pair : measure(metric, dtype, static_cast<Kind>(kind), 60, 3, d, form)) {
+      std::vector<Measured> all = measure(metric, dtype, static_cast<Kind>(kind), 60, 3, d, form);
+      const std::vector<Measured> both = measure(metric, dtype, static_cast<Kind>(kind), 20, 1, d, form, true);
+      all.insert(all.end(), both.begin(), both.end());
+      for (const Measured& pair : all) {
         ASSERT_LE(pair.key, pair.most) << name_of(metric) << " of " << name_of(dtype) << ", "
                                        << name_of(static_cast<Kind>(kind)) << ", d = " << d << ": key "
                                        << key_of(pair.key) << ", most " << key_of(pair.most);

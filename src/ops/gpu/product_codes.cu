@@ -169,12 +169,15 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         std::uint16_t* bounds = elements + base.cols;
         bounds[0] = bf16_above((1 + 2 * g) * (norms.error + g * norms.code));
         bounds[1] = bf16_above((1 + 2 * g) * (norms.code + norms.error));
+        double h = 0;
         double half = has_difference(mapping.metric) ? norms.mapped_squared / 2 * (1 - 2 * g) : 0;
         GIGAKNN_UNROLL for (int i = 2; i < 5; ++i) {
           const std::uint16_t part = bf16_below(half);
           bounds[i] = negative(part);
           half -= value_of_bf16(part);
+          h += value_of_bf16(part);
         }
+        biases[place] = __double2float_rn(h);
       }
     }
   }
@@ -185,14 +188,15 @@ __device__ __forceinline__ QueryTerms no_terms() { return {-1.0 / 0.0, 0}; }
 
 template <DType dtype, bool as_bytes>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
-    encode_queries_kernel(RowsView queries, Mapping mapping, const unsigned long long* largest, int steps,
-                          std::byte* codes, QueryTerms* terms) {
+    encode_queries_kernel(RowsView queries, const LocalRow* order, std::int64_t count, Mapping mapping,
+                          const unsigned long long* largest, int steps, std::byte* codes, QueryTerms* terms) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   const double base_squared = __longlong_as_double(static_cast<long long>(*largest));
-  for (std::int64_t query = std::int64_t{blockIdx.x} * block_warps() + warp_id(); query < queries.rows; query += step) {
-    const std::byte* x = queries.data + query * queries.pitch;
+  for (std::int64_t query = std::int64_t{blockIdx.x} * block_warps() + warp_id(); query < count; query += step) {
+    const std::int64_t row = order ? order[query] : query;
+    const std::byte* x = queries.data + row * queries.pitch;
     std::byte* code = codes + query * steps * simt::mma_bytes;
-    const double squared = queries.squared_norms[query];
+    const double squared = queries.squared_norms[row];
     if constexpr (as_bytes) {
       for (int i = lane_id(); i < steps * simt::mma_bytes; i += 32) code[i] = i < queries.cols ? x[i] : std::byte{0};
       // Integers beyond 2^24 are rounded on their way to float32, and so are scale, bias and their sum: 2^-21 covers it.
@@ -205,7 +209,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
       if (lane_id() == 0) terms[query] = term;
     } else {
       auto* elements = reinterpret_cast<std::uint16_t*>(code);
-      const bool far = queries.far[query] & far_row;
+      const bool far = queries.far[row] & far_row;
       const double norm = sqrt(squared);
       const double base_scale = scale_of(*largest);
       const double mapped_squared = canonical_sum(far ? 0 : queries.cols, [&](int i) {
@@ -213,7 +217,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         return v * v;
       });
       // Its scale is an element of the code, and what it makes of a row's norm must be a float.
-      const int own = mapped_squared > 0 ? max(-60, min(120, exponent_of(sqrt(mapped_squared)))) : 0;
+      const int own = !order && mapped_squared > 0 ? max(-60, min(120, exponent_of(sqrt(mapped_squared)))) : 0;
       const double own_scale = power_of_two(-own);
       const bool encodable = !far && mapped_squared * own_scale * own_scale < 16;
       for (int i = lane_id(); i < steps * 16; i += 32) elements[i] = 0;
@@ -270,9 +274,9 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
       kind_(kind_of(metric, base.dtype)), steps_(steps_of(base.cols, kind_)), rows_(count),
       data_(static_cast<std::size_t>(count * steps_ * simt::mma_bytes), stream), largest_(1, stream) {
   const auto blocks = blocks_for(count, block_threads / 32);
+  bias_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
   if (kind_ != ProductKind::bf16) {
     scale_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
-    bias_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
   } else if (has_difference(metric)) {
     center_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(base.cols), stream);
   }
@@ -302,19 +306,27 @@ std::size_t ProductCodes::bytes_of(std::int64_t rows, std::int64_t cols, Metric 
   if (!has_product_form(metric, cols)) return 0;
   const auto n = static_cast<std::size_t>(rows);
   const ProductKind kind = kind_of(metric, dtype);
-  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + (kind != ProductKind::bf16 ? n * 8 : 0) +
+  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * (kind != ProductKind::bf16 ? 8 : 4) +
          static_cast<std::size_t>(cols) * sizeof(float) + sizeof(unsigned long long);
 }
 
 ProductCodes::Queries ProductCodes::encode_queries(const RowsView& queries, simt::Stream* stream) const {
-  Queries encoded{simt::DeviceBuffer<std::byte>(static_cast<std::size_t>(queries.rows * steps_ * simt::mma_bytes), stream),
-                  simt::DeviceBuffer<QueryTerms>(static_cast<std::size_t>(queries.rows), stream),
+  return encode(queries, nullptr, queries.rows, stream);
+}
+ProductCodes::Queries ProductCodes::encode_places(const RowsView& base, const LocalRow* order, simt::Stream* stream) const {
+  return encode(base, order, rows_, stream);
+}
+
+ProductCodes::Queries ProductCodes::encode(const RowsView& queries, const LocalRow* order, std::int64_t count,
+                                           simt::Stream* stream) const {
+  Queries encoded{simt::DeviceBuffer<std::byte>(static_cast<std::size_t>(count * steps_ * simt::mma_bytes), stream),
+                  simt::DeviceBuffer<QueryTerms>(static_cast<std::size_t>(count), stream),
                   {}};
-  encoded.codes = {encoded.data.get(), queries.rows, pitch_of(steps_), steps_, kind_, nullptr, nullptr};
-  if (queries.rows == 0) return encoded;
+  encoded.codes = {encoded.data.get(), count, pitch_of(steps_), steps_, kind_, nullptr, nullptr};
+  if (count == 0) return encoded;
   for_dtype(queries.dtype, [&]<DType dtype>() {
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {
-      simt::launch({blocks_for(queries.rows, block_threads / 32), block_threads, 0, stream, "encode_queries"}, encode_queries_kernel<dtype, as_bytes>, queries,
+      simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "encode_queries"}, encode_queries_kernel<dtype, as_bytes>, queries, order, count,
                    Mapping{metric_, center_.get()}, largest_.get(), steps_, encoded.data.get(), encoded.terms.get());
     });
   });

@@ -59,10 +59,15 @@ class ProductCodes {
     CodesView codes;
   };
   Queries encode_queries(const RowsView& queries, simt::Stream* stream) const;
+  /// The rows of the base themselves as queries, place by place, without powers of two of their own.
+  Queries encode_places(const RowsView& base, const LocalRow* order, simt::Stream* stream) const;
   static std::size_t query_bytes(std::int64_t queries, std::int64_t cols, Metric metric,
                                  DType dtype);
 
  private:
+  Queries encode(const RowsView& queries, const LocalRow* order, std::int64_t count,
+                 simt::Stream* stream) const;
+
   Metric metric_;
   ProductKind kind_;
   int steps_;

@@ -8,6 +8,7 @@
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
+#include "ops/gpu/limits.cuh"
 #include "ops/gpu/scan.hpp"
 
 #include <algorithm>
@@ -92,7 +93,19 @@ __device__ __forceinline__ Element load(const std::byte* row, int i) {
   }
 }
 
-template <class Sum, DType dtype, bool finished>
+// A pair that the limit of list `list` does not exclude, whose rows are `own` and `row`.
+template <bool finished, class Sum>
+__device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lists, std::int64_t list, std::int64_t own,
+                                      std::int64_t place, LocalRow row, const Sum& sum) {
+  if constexpr (finished) {
+    const PackedNeighbor found = pack(key_of(sum), row);
+    if (found < lists.bounds[list] && !is_self(job.first_self, own, row)) append(lists, list, found);
+  } else {
+    append(lists, list, number_at(sum.number(), place));
+  }
+}
+
+template <class Sum, DType dtype, bool finished, bool both>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_kernel(SearchJob job, Survivors lists) {
   using Element = typename Sum::Element;
   auto& slabs = simt::shared<Slabs<Element>>();
@@ -100,25 +113,27 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
   const int own_query = thread % threads_q * side;  // of the tile
   const int own_row = thread / threads_q * side;
   const int dims = std::is_same_v<Element, float> ? job.base.cols : (job.base.cols + 3) / 4;
-  const std::int64_t first_query = std::int64_t{blockIdx.x} * tile;
-  const std::int64_t tiles = (job.places.end - job.places.begin + tile - 1) / tile;
+  const std::int64_t first_query = job.first_list + std::int64_t{blockIdx.x} * tile;
+  // Of both sides those pairs whose row's place lies beyond the query's.
+  const std::int64_t begin = both ? max(job.places.begin, first_query) : job.places.begin;
+  const std::int64_t tiles = (job.places.end - begin + tile - 1) / tile;
   const std::int64_t last_tile = tiles * (blockIdx.y + 1) / gridDim.y;
 
   float limits[side];
   GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
     const std::int64_t query = first_query + own_query + i;
-    limits[i] = query < job.queries.rows ? lists.limits[query] : -__uint_as_float(0x7F800000u);
+    limits[i] = query < job.end_list ? lists.limits[query] : -__uint_as_float(0x7F800000u);
   }
 
   for (std::int64_t t = tiles * blockIdx.y / gridDim.y; t < last_tile; ++t) {
-    const std::int64_t first_place = job.places.begin + t * tile;
+    const std::int64_t first_place = begin + t * tile;
     Sum sums[side][side];
     for (int first = 0; first < dims; first += slab_dims) {
       // A thread loads four of a slab's values from each side; past the end they are equal, and add nothing.
       for (int i = thread; i < slab_dims * tile; i += block_threads) {
         const int dim = i % slab_dims;
         const int at = i / slab_dims;
-        const std::int64_t query = min(first_query + at, job.queries.rows - 1);
+        const std::int64_t query = query_row(job, min(first_query + at, job.end_list - 1));
         const LocalRow row = job.places.order[min(first_place + at, job.places.end - 1)];
         const bool there = first + dim < dims;
         slabs.queries[dim][at] =
@@ -138,17 +153,20 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
       }
       __syncthreads();
     }
-    GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
-      GIGAKNN_UNROLL for (int j = 0; j < side; ++j) {
-        const std::int64_t place = first_place + own_row + j;
-        if (!(sums[i][j].number() <= limits[i]) || place >= job.places.end) continue;
+    GIGAKNN_UNROLL for (int j = 0; j < side; ++j) {
+      const std::int64_t place = first_place + own_row + j;
+      if (place >= job.places.end) continue;
+      const float row_limit = both ? lists.limits[place] : 0;
+      GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
         const std::int64_t query = first_query + own_query + i;
-        if constexpr (finished) {
-          const LocalRow row = job.places.order[place];
-          const PackedNeighbor found = pack(key_of(sums[i][j]), row);
-          if (found < lists.bounds[query] && !is_self(job.first_self, query, row)) append(lists, query, found);
-        } else {
-          append(lists, query, number_at(sums[i][j].number(), place));
+        const float number = sums[i][j].number();
+        if (number <= limits[i] && (!both || place > query)) {
+          offer<finished>(job, lists, query, query_row(job, query), place, job.places.order[place], sums[i][j]);
+        }
+        if constexpr (both) {
+          if (number <= row_limit && query < place && query < job.end_list) {
+            offer<finished>(job, lists, place, job.places.order[place], query, job.places.order[query], sums[i][j]);
+          }
         }
       }
     }
@@ -157,11 +175,16 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
 
 template <class Sum, DType dtype, bool finished>
 void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  const std::int64_t query_tiles = (job.queries.rows + tile - 1) / tile;
+  const std::int64_t query_tiles = (job.end_list - job.first_list + tile - 1) / tile;
   const std::int64_t row_tiles = (job.places.end - job.places.begin + tile - 1) / tile;
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 4096 / query_tiles, 65535}));
-  simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, block_threads, 0, stream, "scan_differences"},
-               scan_differences_kernel<Sum, dtype, finished>, job, lists);
+  const simt::Launch at{{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, block_threads, 0, stream,
+                        job.both_sides ? "scan_differences_both" : "scan_differences"};
+  if (job.both_sides) {
+    simt::launch(at, scan_differences_kernel<Sum, dtype, finished, true>, job, lists);
+  } else {
+    simt::launch(at, scan_differences_kernel<Sum, dtype, finished, false>, job, lists);
+  }
 }
 
 }  // namespace
@@ -187,7 +210,7 @@ double difference_slack(Metric metric, std::int64_t cols) {
 }
 
 void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0 || job.places.begin == job.places.end) return;
+  if (job.first_list == job.end_list || job.places.begin == job.places.end) return;
   if (job.metric == Metric::hamming) return launch_scan<Hamming, DType::u8, true>(job, lists, stream);
   if (job.metric == Metric::jaccard) return launch_scan<Jaccard, DType::u8, true>(job, lists, stream);
   for_dtype(job.base.dtype, [&]<DType dtype>() {

@@ -11,6 +11,7 @@
 
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
+#include "ops/gpu/limits.cuh"
 #include "ops/gpu/scan.hpp"
 #include "simt/mma.cuh"
 
@@ -55,7 +56,20 @@ __device__ __forceinline__ float key_of_product(Metric metric, int dot, double x
   }
 }
 
-template <class Products, class Tile>
+// A pair that the limit of list `list` does not exclude, whose rows are `own` and `row`.
+template <bool exact, class Sum>
+__device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lists, std::int64_t list, std::int64_t own,
+                                      std::int64_t place, LocalRow row, Sum sum, float number) {
+  if constexpr (exact) {
+    const float key = key_of_product(job.metric, sum, job.queries.squared_norms[own], job.base.squared_norms[row]);
+    const PackedNeighbor found = pack(key, row);
+    if (found < lists.bounds[list] && !is_self(job.first_self, own, row)) append(lists, list, found);
+  } else {
+    append(lists, list, number_at(number, place));
+  }
+}
+
+template <class Products, class Tile, bool both>
 __global__ void __launch_bounds__(Tile::threads)
     scan_products_kernel(SearchJob job, bool resident, Survivors lists) {
   const CodesView& rows = job.base_codes;
@@ -71,8 +85,10 @@ __global__ void __launch_bounds__(Tile::threads)
   std::byte* const shared_rows = memory;
   std::byte* const shared_queries = memory + stages * Tile::rows * slab_pitch;
 
-  const std::int64_t first_query = std::int64_t{blockIdx.x} * Tile::queries;
-  const std::int64_t tiles = (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
+  const std::int64_t first_query = job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
+  // Of both sides those pairs whose row's place lies beyond the query's.
+  const std::int64_t begin = both ? max(job.places.begin, first_query) : job.places.begin;
+  const std::int64_t tiles = (job.places.end - begin + Tile::rows - 1) / Tile::rows;
   const std::int64_t first_tile = tiles * blockIdx.y / gridDim.y;
   const std::int64_t last_tile = tiles * (blockIdx.y + 1) / gridDim.y;
   if (first_tile == last_tile) return;
@@ -92,10 +108,10 @@ __global__ void __launch_bounds__(Tile::threads)
   const auto fetch_slab = [&](std::int64_t tile, int slab) {
     const int count = min(slab_steps, rows.steps - slab * slab_steps);
     const int stage = static_cast<int>((tile * slabs + slab) % stages);
-    fetch(shared_rows + stage * Tile::rows * slab_pitch, slab_pitch, rows, job.places.begin + tile * Tile::rows,
+    fetch(shared_rows + stage * Tile::rows * slab_pitch, slab_pitch, rows, begin + tile * Tile::rows,
           job.places.end, Tile::rows, slab * slab_steps, count);
     if (!resident) {
-      fetch(shared_queries + stage * Tile::queries * slab_pitch, slab_pitch, queries, first_query, queries.rows,
+      fetch(shared_queries + stage * Tile::queries * slab_pitch, slab_pitch, queries, first_query, job.end_list,
             Tile::queries, slab * slab_steps, count);
     }
     simt::copy_async_commit();
@@ -103,15 +119,24 @@ __global__ void __launch_bounds__(Tile::threads)
 
   // The limits of this thread's queries: two a fragment.
   float limits[Tile::query_frags][2];
+  // As rows, which they are too.
+  float query_scale[both && exact ? Tile::query_frags : 1][2];
+  float query_bias[both ? Tile::query_frags : 1][2];
   GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
     GIGAKNN_UNROLL for (int half = 0; half < 2; ++half) {
       const std::int64_t query =
           first_query + (query_warp * Tile::query_frags + f) * 16 + half * 8 + lane_id() / 4;
-      limits[f][half] = query < queries.rows ? lists.limits[query] : __uint_as_float(0x7F800000u);
+      const bool there = query < job.end_list;
+      limits[f][half] = there ? lists.limits[query] : infinity();
+      if constexpr (both) {
+        const float bias = there ? __ldg(rows.bias + query) : 0;
+        query_bias[f][half] = exact ? bias : bias - bias * other_side_slack;
+        if constexpr (exact) query_scale[f][half] = there ? __ldg(rows.scale + query) : 0;
+      }
     }
   }
 
-  if (resident) fetch(shared_queries, query_pitch, queries, first_query, queries.rows, Tile::queries, 0, rows.steps);
+  if (resident) fetch(shared_queries, query_pitch, queries, first_query, job.end_list, Tile::queries, 0, rows.steps);
   fetch_slab(first_tile, 0);
   for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
     typename Products::Sum sums[Tile::query_frags][Tile::row_frags][4] = {};
@@ -151,15 +176,21 @@ __global__ void __launch_bounds__(Tile::threads)
       __syncthreads();  // the stage is free
     }
 
-    const std::int64_t tile_place = job.places.begin + tile * Tile::rows + row_warp * Tile::row_frags * 8;
+    const std::int64_t tile_place = begin + tile * Tile::rows + row_warp * Tile::row_frags * 8;
     GIGAKNN_UNROLL for (int r = 0; r < Tile::row_frags; ++r) {
-      float scale[2];
-      float bias[2];
-      if constexpr (exact) {
+      float scale[2] = {};
+      float bias[2] = {};
+      float row_limits[2] = {};
+      if constexpr (exact || both) {
         GIGAKNN_UNROLL for (int c = 0; c < 2; ++c) {
           const std::int64_t place = min(tile_place + r * 8 + lane_id() % 4 * 2 + c, job.places.end - 1);
-          scale[c] = __ldg(rows.scale + place);
           bias[c] = __ldg(rows.bias + place);
+          if constexpr (exact) {
+            scale[c] = __ldg(rows.scale + place);
+          } else {
+            bias[c] += bias[c] * other_side_slack;
+          }
+          if constexpr (both) row_limits[c] = lists.limits[place];
         }
       }
       const auto number = [&](int f, int i) {
@@ -169,24 +200,35 @@ __global__ void __launch_bounds__(Tile::threads)
           return sums[f][r][i];
         }
       };
+      // In the row's own list.
+      const auto other_number = [&](int f, int i) {
+        if constexpr (exact) {
+          return __fmaf_rn(static_cast<float>(sums[f][r][i]), query_scale[f][i / 2], query_bias[f][i / 2]);
+        } else {
+          return number_of_other_side(sums[f][r][i], query_bias[f][i / 2], bias[i % 2]);
+        }
+      };
       bool any = false;
       GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
-        GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) any |= number(f, i) >= limits[f][i / 2];
+        GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) {
+          any |= number(f, i) >= limits[f][i / 2];
+          if constexpr (both) any |= other_number(f, i) >= row_limits[i % 2];
+        }
       }
       if (!any) continue;
       GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
         GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) {
           const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;
-          if (!(number(f, i) >= limits[f][i / 2]) || place >= job.places.end) continue;
+          if (place >= job.places.end) continue;
           const std::int64_t query = first_query + (query_warp * Tile::query_frags + f) * 16 + i / 2 * 8 + lane_id() / 4;
-          if constexpr (exact) {
-            const LocalRow row = job.places.order[place];
-            const float key = key_of_product(job.metric, sums[f][r][i], job.queries.squared_norms[query],
-                                             job.base.squared_norms[row]);
-            const PackedNeighbor found = pack(key, row);
-            if (found < lists.bounds[query] && !is_self(job.first_self, query, row)) append(lists, query, found);
-          } else {
-            append(lists, query, number_at(sums[f][r][i], place));
+          if (number(f, i) >= limits[f][i / 2] && (!both || place > query)) {
+            offer<exact>(job, lists, query, query_row(job, query), place, job.places.order[place], sums[f][r][i], sums[f][r][i]);
+          }
+          if constexpr (both) {
+            if (other_number(f, i) >= row_limits[i % 2] && query < place && query < job.end_list) {
+              offer<exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums[f][r][i],
+                           other_number(f, i));
+            }
           }
         }
       }
@@ -194,11 +236,10 @@ __global__ void __launch_bounds__(Tile::threads)
   }
 }
 
-template <class Products, class Tile>
+template <class Products, class Tile, bool both>
 void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   const CodesView& rows = job.base_codes;
-  const CodesView& queries = job.query_codes;
-  const std::int64_t query_tiles = (queries.rows + Tile::queries - 1) / Tile::queries;
+  const std::int64_t query_tiles = (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
   const std::int64_t row_tiles = (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
@@ -208,19 +249,22 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
   const bool resident = row_bytes + resident_bytes <= most_bytes;
   const std::int64_t query_bytes = resident ? resident_bytes : std::int64_t{stages} * Tile::queries * slab_pitch;
   const auto shared = static_cast<std::size_t>(row_bytes + query_bytes);
-  simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream, "scan_products"},
-               scan_products_kernel<Products, Tile>, job, resident, lists);
+  simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream,
+                both ? "scan_products_both" : "scan_products"},
+               scan_products_kernel<Products, Tile, both>, job, resident, lists);
 }
 
 }  // namespace
 
 void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0 || job.places.begin == job.places.end) return;
+  if (job.first_list == job.end_list || job.places.begin == job.places.end) return;
   const auto run = [&]<class Products>() {
-    if (job.query_codes.rows > NarrowTile::queries) {
-      launch_scan<Products, WideTile>(job, lists, stream);
+    if (job.both_sides) {
+      launch_scan<Products, WideTile, true>(job, lists, stream);
+    } else if (job.end_list - job.first_list > NarrowTile::queries) {
+      launch_scan<Products, WideTile, false>(job, lists, stream);
     } else {
-      launch_scan<Products, NarrowTile>(job, lists, stream);
+      launch_scan<Products, NarrowTile, false>(job, lists, stream);
     }
   };
   switch (job.base_codes.kind) {

@@ -16,8 +16,8 @@ struct CodesView {
   std::int64_t pitch = 0;  ///< bytes of a row
   int steps = 0;
   ProductKind kind = ProductKind::bf16;
-  const float* scale = nullptr;  ///< bytes, rows of the base: [n]
-  const float* bias = nullptr;
+  const float* scale = nullptr;  ///< rows of the base: bytes [n]
+  const float* bias = nullptr;   ///< bytes [n]; bf16: h, which their products subtract
 };
 
 /// A query's own part of its limit (product_codes.hpp).
@@ -34,7 +34,7 @@ struct LimitRule {
   LimitForm form = LimitForm::none;
   Metric metric = Metric::l2;
   const QueryTerms* terms = nullptr;  ///< at_least: [q]
-  const std::uint8_t* far = nullptr;  ///< [q] far_row: nothing comes through
+  const std::uint8_t* far = nullptr;  ///< [q] far_row: nothing comes through; null: none is
   double error = 0;  ///< at_most
   double slack = 0;  ///< at_most
 };
@@ -57,6 +57,14 @@ struct SearchJob {
   Places places;            ///< what this scan goes through
   LimitRule rule;
   bool finished;  ///< the scan knows keys, and leaves packed neighbours
+
+  /// A base searched with itself: list i is that of row query_order[i], as places are; null: of query i.
+  const LocalRow* query_order = nullptr;
+  /// The lists that this scan serves.
+  std::int64_t first_list = 0;
+  std::int64_t end_list = 0;
+  /// Of lists that are places: pairs with the row's place beyond the list's alone, each for both of its lists.
+  bool both_sides = false;
 };
 
 }  // namespace gigaknn::gpu

@@ -82,8 +82,9 @@ __device__ __forceinline__ List list_of(const Survivors& lists, std::int64_t at)
 /// All lanes of a warp call it together.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
-  if (is_self(job.first_self, query, row)) return no_neighbor;
-  return canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row);
+  const std::int64_t own = query_row(job, query);
+  if (is_self(job.first_self, own, row)) return no_neighbor;
+  return canonical_neighbor<dtype>(job.metric, job.queries, own, job.base, row);
 }
 
 /// Finds the bound and drops what cannot be among the k nearest.
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
           const auto place = static_cast<std::uint32_t>(list.keys[i]);
           const LocalRow row = job.places.order[place];
           list.keys[i] =
-              is_self(job.first_self, query, row) ? no_neighbor : pack(most_key(job, query, place, number), row);
+              is_self(job.first_self, query_row(job, query), row) ? no_neighbor : pack(most_key(job, query, place, number), row);
           list.numbers[i] = number;
         }
         team.sync();
