@@ -1,88 +1,30 @@
 // Times the GPU's work against the roofline of the machine it runs on, which it measures first:
 // bytes over the bandwidth of a copy. Every result is checked on a sample of rows before it is
 // timed. Medians; kernels by events of the device, whole searches (vectors and results on the host)
-// by the clock.
+// by the clock. Johnson, Douze, Jégou 2017: figures 3 and 4, table 1; Bustos et al. 2006.
 //
 //   gpu_bench [--small] [--json FILE]      --small: sizes for the emulated device, to see that all
 //   of it works
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <vector>
+#include <optional>
 
-#include "core/random.hpp"
-#include "core/require.hpp"
+#ifdef __CUDACC__
+#include <cub/device/device_segmented_sort.cuh>
+#endif
+
+#include "measure.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/gpu/select_rows.hpp"
-#include "simt/simt.cuh"
+#include "plain.cuh"
 
-namespace gigaknn {
+namespace gigaknn::bench {
 namespace {
 
+using gpu::SelectMethod;
+using gpu::SelectPlan;
 using simt::DeviceBuffer;
-
-bool small = false;
-std::vector<std::string> json_rows;
-
-double now_ms() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
-// The median of `repeats` runs after two that warm up; run(i) may rotate among inputs.
-double device_ms(simt::Stream* stream, int repeats, const std::function<void(int)>& run) {
-  simt::Event* begin = simt::create_event();
-  simt::Event* end = simt::create_event();
-  std::vector<double> times;
-  for (int i = -2; i < repeats; ++i) {
-    simt::record(begin, stream);
-    run(i + 2);
-    simt::record(end, stream);
-    const double elapsed = simt::milliseconds_between(begin, end);
-    if (i >= 0) times.push_back(elapsed);
-  }
-  simt::destroy_event(begin);
-  simt::destroy_event(end);
-  return median(times);
-}
-double host_ms(int repeats, const std::function<void()>& run) {
-  run();
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
-    const double begin = now_ms();
-    run();
-    times.push_back(now_ms() - begin);
-  }
-  return median(times);
-}
-
-void report(const std::string& work, double ms, double roof_ms, double target_ms) {
-  std::printf("%-58s %10.3f ms", work.c_str(), ms);
-  if (roof_ms > 0) std::printf("  roof %8.3f ms (%5.1f %%)", roof_ms, 100 * roof_ms / ms);
-  if (target_ms > 0)
-    std::printf("  target %6.2f ms %s", target_ms, ms <= target_ms ? "met" : "MISSED");
-  std::printf("\n");
-  std::fflush(stdout);
-  json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms,
-                                ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
-}
-
-void require_right(bool right, const std::string& what) {
-  require(right, Fault::device, "wrong result: ", what);
-}
-
-// ---- inputs
 
 __global__ void random_floats_kernel(float* values, std::int64_t count, std::uint64_t seed) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
@@ -92,36 +34,6 @@ __global__ void random_floats_kernel(float* values, std::int64_t count, std::uin
     x = (x ^ x >> 27) * 0x94D049BB133111EBu;
     values[i] = static_cast<float>(x >> 40) * 0x1p-24f;
   }
-}
-
-// Rows around 1,000 centres, so that neighbours are nearer than the rest; in f32, or rounded to u8.
-Matrix make_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64_t seed) {
-  Matrix rows(n, d, dtype);
-  std::uint64_t state = seed;
-  const auto next = [&] {
-    state += 0x9E3779B97F4A7C15u;
-    std::uint64_t x = state;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return static_cast<double>((x ^ x >> 31) >> 11) * 0x1p-53;
-  };
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto centre = static_cast<std::uint64_t>(next() * 1000);
-    for (std::int64_t j = 0; j < d; ++j) {
-      const double value = 64 + 128 * random_unit(99, centre, static_cast<std::uint64_t>(j)) +
-                           60 * (next() + next() - 1);
-      if (dtype == DType::u8) {
-        rows.row<std::uint8_t>(i)[j] = static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0));
-      } else {
-        rows.row<float>(i)[j] = static_cast<float>(value);
-      }
-    }
-  }
-  return rows;
-}
-
-double element(const Matrix& rows, std::int64_t i, std::int64_t j) {
-  return rows.dtype() == DType::u8 ? rows.row<std::uint8_t>(i)[j] : rows.row<float>(i)[j];
 }
 
 // ---- work
@@ -138,44 +50,78 @@ double measure_copy(simt::Stream* stream) {
   return bandwidth * 1e6;  // bytes a ms
 }
 
-// Johnson, Douze, Jégou 2017, figure 3: selection over the length of rows, as a share of the peak.
+const char* name_of(SelectMethod method) {
+  switch (method) {
+    case SelectMethod::thread_queues: return "thread queues";
+    case SelectMethod::ballot_buffer: return "ballot buffer";
+    default: return "stream";
+  }
+}
+
+// What a selection found in the first and the last row, against a sort.
+void check_selection(const DeviceBuffer<float>& values, const DeviceBuffer<PackedNeighbor>& out, std::int64_t rows,
+                     std::int64_t length, std::int64_t k, simt::Stream* stream) {
+  std::vector<float> row(static_cast<std::size_t>(length));
+  std::vector<PackedNeighbor> found(static_cast<std::size_t>(k));
+  for (const std::int64_t r : {std::int64_t{0}, rows - 1}) {
+    simt::copy(row.data(), values.get() + r * length, row.size() * sizeof(float), stream);
+    simt::copy(found.data(), out.get() + r * k, found.size() * sizeof(PackedNeighbor), stream);
+    simt::synchronize(stream);
+    std::vector<PackedNeighbor> want;
+    for (std::size_t i = 0; i < row.size(); ++i) want.push_back(pack_neighbor(row[i], static_cast<LocalRow>(i)));
+    want.resize(std::max(want.size(), found.size()), no_neighbor);
+    std::partial_sort(want.begin(), want.begin() + k, want.end());
+    want.resize(found.size());
+    require_right(found == want, join_text("selection, row ", r, ", length ", length, ", k ", k));
+  }
+}
+
+// Figure 3: selection over the length of rows, as a share of the peak, by every method; select_table is set by this.
 void measure_selection(simt::Stream* stream, double bytes_a_ms) {
   const std::int64_t rows = small ? 8 : 10000;
   const std::int64_t longest = small ? 2000 : 128000;
   const DeviceBuffer<float> values(static_cast<std::size_t>(rows * longest), stream);
-  simt::launch({1024, 256, 0, stream}, random_floats_kernel, values.get(), rows * longest,
-               std::uint64_t{7});
+  simt::launch({1024, 256, 0, stream}, random_floats_kernel, values.get(), rows * longest, std::uint64_t{7});
   const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(rows * 2048), stream);
-  const auto run = [&](std::int64_t length, int k, double target_ms) {
-    const auto select = [&] {
-      gpu::select_rows(values.get(), nullptr, rows, length, length, k, out.get(), stream);
+  const int multiprocessors = simt::multiprocessors(0);
+  const auto run = [&](std::int64_t length, std::int64_t k, double target_ms) {
+    const double roof = static_cast<double>(rows * length) * sizeof(float) / bytes_a_ms;
+    const SelectPlan chosen = gpu::select_plan(rows, length, k, multiprocessors);
+    const auto measure = [&](const SelectPlan& plan, bool by_table) {
+      const auto select = [&] {
+        gpu::select_rows(values.get(), nullptr, rows, length, length, k, plan, out.get(), stream);
+      };
+      select();
+      check_selection(values, out, rows, length, k, stream);
+      report(join_text("select ", rows, " x ", length, ", k = ", k, by_table ? " (table): " : ": ", name_of(plan.method), " x ",
+                       plan.warps),
+             device_ms(stream, small ? 1 : 5, [&](int) { select(); }), roof, by_table && !small ? target_ms : 0);
     };
-    select();
-    std::vector<float> row(static_cast<std::size_t>(length));
-    std::vector<PackedNeighbor> found(static_cast<std::size_t>(k));
-    for (const std::int64_t r : {std::int64_t{0}, rows - 1}) {
-      simt::copy(row.data(), values.get() + r * length, row.size() * sizeof(float), stream);
-      simt::copy(found.data(), out.get() + r * k, found.size() * sizeof(PackedNeighbor), stream);
-      simt::synchronize(stream);
-      std::vector<PackedNeighbor> want;
-      for (std::size_t i = 0; i < row.size(); ++i)
-        want.push_back(pack_neighbor(row[i], static_cast<LocalRow>(i)));
-      want.resize(std::max(want.size(), found.size()), no_neighbor);
-      std::partial_sort(want.begin(), want.begin() + k, want.end());
-      want.resize(found.size());
-      require_right(found == want, join_text("selection, row ", r, ", length ", length, ", k ", k));
+    measure(chosen, true);
+    std::vector<SelectPlan> others = {{SelectMethod::stream, 1, 1}};
+    for (const int warps : {1, 2, 4}) others.push_back({SelectMethod::thread_queues, warps, 1});
+    for (const int warps : {1, 2}) {
+      if (k <= gpu::most_ballot_buffer_k) others.push_back({SelectMethod::ballot_buffer, warps, 1});
     }
-    const double ms = device_ms(stream, small ? 1 : 7, [&](int) { select(); });
-    report(join_text("k-selection ", rows, " x ", length, ", k = ", k), ms,
-           static_cast<double>(rows * length) * sizeof(float) / bytes_a_ms, small ? 0 : target_ms);
+    for (const SelectPlan& plan : others) {
+      if (plan.method != chosen.method || plan.warps != chosen.warps) measure(plan, false);
+    }
   };
-  for (const int k : {32, 100, 256}) run(longest, k, 1.6);
+  for (const int k : {10, 32, 100, 256}) run(longest, k, 1.6);
   run(longest, 1000, 2.2);
   run(longest, 2048, 3);
-  for (std::int64_t length = small ? 1000 : 1000; length < longest; length *= 2) {
+  for (std::int64_t length = 1000; length < longest; length *= 2) {
     run(length, 100, 0);
     run(length, 1000, 0);
   }
+  const std::int64_t length = small ? 500 : 4000;
+  const auto plain = [&] {
+    simt::launch({static_cast<unsigned>((rows + 63) / 64), 64, 0, stream}, plain_select, values.get(), rows, length, 100, out.get());
+  };
+  plain();
+  check_selection(values, out, rows, length, 100, stream);
+  report(join_text("select ", rows, " x ", length, ", k = 100: plain, a thread a row"),
+         device_ms(stream, 1, [&](int) { plain(); }), static_cast<double>(rows * length) * sizeof(float) / bytes_a_ms, 0);
 }
 
 // The first answers again, in float64 by the definition of l2 or l1.
@@ -242,22 +188,135 @@ void measure_search(const Ops& ops, DType dtype, double bytes_a_ms) {
   }
 }
 
-// Bustos et al. 2006: nearest neighbour by l1; the upload is the preparation.
-void measure_manhattan(const Ops& ops) {
+// Figure 4: exact search over k, by a fused search, by the matrix of distances on two streams with selection, and with a
+// full sort.
+void measure_unfused(const Ops& ops) {
+  const std::int64_t n = small ? 3000 : 1000000;
+  const std::int64_t q = small ? 32 : 1024;
+  const std::int64_t d = small ? 16 : 128;
+  const std::int64_t part = small ? 16 : 256;  // queries whose distances are in memory at once, on each of two streams
+  const Matrix base = make_rows(n, d, DType::f32, 1);
+  const Matrix queries = make_rows(q, d, DType::f32, 2);
+  const auto rows = ops.prepare(base, Metric::l2, {.k = 10, .queries = q, .batch = q, .self = false}, {});
+  const simt::OwnStream streams[] = {simt::OwnStream(0), simt::OwnStream(0)};
+  const auto upload = [&](const Matrix& from) {
+    return DeviceBuffer<float>(std::span(from.row<float>(0), static_cast<std::size_t>(from.rows() * d)), streams[0]);
+  };
+  const DeviceBuffer<float> x = upload(queries);
+  const DeviceBuffer<float> y = upload(base);
+  simt::synchronize(streams[0]);
+  const DeviceBuffer<float> matrices[] = {DeviceBuffer<float>(static_cast<std::size_t>(part * n), streams[0]),
+                                          DeviceBuffer<float>(static_cast<std::size_t>(part * n), streams[1])};
+  const auto fill = [&](std::int64_t at, int s) {
+    simt::launch({{static_cast<unsigned>((n + plain_side - 1) / plain_side), static_cast<unsigned>(part / plain_side)},
+                  {plain_side, plain_side}, 0, streams[s]},
+                 plain_distances, x.get() + at * d, y.get(), part, n, static_cast<int>(d), matrices[s].get());
+  };
+  for (const std::int64_t k : {1, 10, 100, 1000}) {
+    const std::string name = join_text(" ", q, " in ", n, " x ", d, " f32, k = ", k);
+    Neighbors found(q, k);
+    report("fused" + name, host_ms(small ? 1 : 5, [&] {
+             ops.nearest_rows(*rows, queries, k, NeighborsOut(found), {}, -1);
+           }), 0, 0);
+    const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(q * k), streams[0]);
+    simt::synchronize(streams[0]);
+    const auto unfused = [&] {
+      for (std::int64_t at = 0; at < q; at += part) {
+        const int s = static_cast<int>(at / part % 2);
+        fill(at, s);
+        gpu::select_rows(matrices[s].get(), nullptr, part, n, n, k, out.get() + at * k, streams[s]);
+      }
+      for (const simt::OwnStream& stream : streams) simt::synchronize(stream);
+    };
+    unfused();
+    const std::vector<PackedNeighbor> keys = out.download();
+    for (std::int64_t i = 0; i < q; ++i) {
+      const float want = found.distances[static_cast<std::size_t>(i * k + k - 1)];
+      const float got = key_of(keys[static_cast<std::size_t>(i * k + k - 1)]);
+      require_right(std::abs(got - want) <= 1e-4f * want, join_text("unfused, query ", i, ": ", got, ", fused ", want));
+    }
+    report("distances, then selection on two streams" + name, host_ms(small ? 1 : 2, unfused), 0, 0);
+  }
+#ifdef __CUDACC__
+  const DeviceBuffer<float> sorted(static_cast<std::size_t>(part * n), streams[0]);
+  std::vector<int> begins;
+  for (std::int64_t i = 0; i <= part; ++i) begins.push_back(static_cast<int>(i * n));
+  const DeviceBuffer<int> offsets(std::span<const int>(begins), streams[0]);
+  std::size_t bytes = 0;
+  const auto sort = [&](void* scratch) {
+    cub::DeviceSegmentedSort::SortKeys(scratch, bytes, matrices[0].get(), sorted.get(), static_cast<int>(part * n),
+                                       static_cast<int>(part), offsets.get(), offsets.get() + 1,
+                                       static_cast<cudaStream_t>(simt::native_stream(streams[0])));
+  };
+  sort(nullptr);
+  const DeviceBuffer<std::byte> scratch(bytes, streams[0]);
+  report(join_text("distances, then a full sort ", part, " in ", n, " x ", d, " f32"), host_ms(1, [&] {
+           fill(0, 0);
+           sort(scratch.get());
+           simt::synchronize(streams[0]);
+         }), 0, 0);
+#endif
+}
+
+// Table 1: k-means; what one round of its two steps takes, rows and sums on the host.
+void measure_kmeans(const Ops& ops) {
+  const std::int64_t n = small ? 3000 : 1000000;
+  const std::int64_t d = small ? 16 : 128;
+  const Matrix rows = make_rows(n, d, DType::f32, 5);
+  for (const std::int64_t centroids : {256, 4096}) {
+    if (small && centroids > 256) break;
+    Matrix centers(centroids, d, DType::f32);
+    for (std::int64_t i = 0; i < centroids; ++i) std::copy_n(rows.row<float>(i * (n / centroids)), d, centers.row<float>(i));
+    std::vector<RowId> labels(static_cast<std::size_t>(n));
+    std::vector<float> distances(static_cast<std::size_t>(n));
+    std::vector<double> sums(static_cast<std::size_t>(centroids * d));
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(centroids));
+    const std::string name = join_text(" ", n, " x ", d, " f32, ", centroids, " centroids");
+    const auto assign = [&] {
+      const auto prepared = ops.prepare(centers, Metric::l2, {.k = 1, .queries = n, .batch = n, .self = false}, {});
+      ops.nearest_one(*prepared, rows, labels.data(), distances.data(), {});
+    };
+    assign();
+    for (const std::int64_t i : {std::int64_t{0}, n / 2, n - 1}) {
+      double best = HUGE_VAL;
+      for (std::int64_t c = 0; c < centroids; ++c) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < d; ++j) sum += std::pow(double{rows.row<float>(i)[j]} - centers.row<float>(c)[j], 2);
+        best = std::min(best, sum);
+      }
+      require_right(std::abs(best - distances[static_cast<std::size_t>(i)]) <= 1e-6 * best, "the nearest centroid");
+    }
+    report("k-means, assignment:" + name, host_ms(small ? 1 : 3, assign), 0, 0);
+    report("k-means, sums:" + name, host_ms(small ? 1 : 3, [&] {
+             ops.sum_by_label(rows, labels.data(), centroids, sums.data(), counts.data(), {});
+           }), 0, 0);
+  }
+}
+
+// Bustos et al. 2006: nearest neighbour by l1; upload, compute and download apart.
+void measure_manhattan(const Ops& ops, simt::Stream* stream) {
   const std::int64_t n = small ? 3000 : 262144;
   const std::int64_t q = small ? 20 : 1000;
   for (const std::int64_t d : {16, 64, 256}) {
     const Matrix base = make_rows(n, d, DType::f32, 3);
     const Matrix queries = make_rows(q, d, DType::f32, 4);
+    const std::string name = join_text(" ", q, " in ", n, " x ", d, " f32 by l1, k = 1");
+    const DeviceBuffer<float> there(static_cast<std::size_t>(n * d), stream);
+    report("upload:" + name, host_ms(small ? 1 : 5, [&] {
+             simt::copy(there.get(), base.row<float>(0), static_cast<std::size_t>(n * d) * sizeof(float), stream);
+             simt::synchronize(stream);
+           }), 0, 0);
     std::unique_ptr<PreparedRows> rows;
-    const PrepareHints hints{.k = 1, .queries = q, .batch = q, .self = false};
-    report(join_text("upload ", n, " x ", d, " f32"),
-           host_ms(3, [&] { rows = ops.prepare(base, Metric::l1, hints, {}); }), 0, 0);
+    report("upload and prepare:" + name, host_ms(small ? 1 : 3, [&] {
+             rows = ops.prepare(base, Metric::l1, {.k = 1, .queries = q, .batch = q, .self = false}, {});
+           }), 0, 0);
     Neighbors found(q, 1);
     const auto search = [&] { ops.nearest_rows(*rows, queries, 1, NeighborsOut(found), {}, -1); };
     search();
     check_answers(queries, base, Metric::l1, found);
-    report(join_text("1-NN by l1, ", q, " in ", n, " x ", d), host_ms(small ? 1 : 5, search), 0, 0);
+    report("upload of queries, compute, download:" + name, host_ms(small ? 1 : 5, search), 0, 0);
+    const DeviceBuffer<PackedNeighbor> keys(static_cast<std::size_t>(q), stream);
+    report("download:" + name, host_ms(small ? 1 : 5, [&] { keys.download(); }), 0, 0);
     if (small) break;
   }
 }
@@ -283,7 +342,9 @@ int run(int argc, char** argv) {
   measure_selection(stream, bytes_a_ms);
   measure_search(ops, DType::f32, bytes_a_ms);
   measure_search(ops, DType::u8, bytes_a_ms);
-  measure_manhattan(ops);
+  measure_unfused(ops);
+  measure_kmeans(ops);
+  measure_manhattan(ops, stream);
   if (!json.empty()) {
     std::ofstream file(json);
     file << "{\"device\": \"" << simt::device_name(0)
@@ -296,11 +357,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace gigaknn
+}  // namespace gigaknn::bench
 
 int main(int argc, char** argv) {
   try {
-    return gigaknn::run(argc, argv);
+    return gigaknn::bench::run(argc, argv);
   } catch (const gigaknn::Error& error) {
     std::fprintf(stderr, "gpu_bench: %s\n", error.what());
     return 3;

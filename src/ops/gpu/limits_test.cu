@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <vector>
 
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"

@@ -28,13 +28,12 @@ struct SelectRule {
   int warps;
 };
 inline constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
-// NOT MEASURED ON A GPU. Till bench/gpu has run: thread queues where merges are short, the ballot's buffer where they are
-// longer than what 32 candidates are worth, digits where the queue would fill the registers.
+// NOT MEASURED ON A GPU. Till bench/gpu has run: thread queues where a queue is a few registers, the ballot's buffer where
+// rows are long for them, a stream where the queue would fill the registers.
 inline constexpr SelectRule select_table[] = {
     {32, any, SelectMethod::thread_queues, 1},
     {128, 8192, SelectMethod::thread_queues, 1},
     {256, any, SelectMethod::ballot_buffer, 1},
-    {2048, 4096, SelectMethod::thread_queues, 4},
     {any, any, SelectMethod::stream, 1},
 };
 

@@ -81,6 +81,21 @@ class Failure {
   std::ostringstream text_;
 };
 
+/// Of an assertion: `return Return() = Failure(...) << ...` leaves a function without a value.
+struct Return {
+  void operator=(const Failure&) const {}
+};
+
+template <class Type, class Call>
+bool throws(Call call) {
+  try {
+    call();
+  } catch (const Type&) {
+    return true;
+  }
+  return false;
+}
+
 class Test {
  public:
   virtual ~Test() = default;
@@ -194,4 +209,22 @@ inline int run_all(int argc, char** argv) {
 #define EXPECT_FALSE(condition) GIGAKNN_EXPECT(!(condition), "expected not: " #condition)
 #define EXPECT_EQ(a, b) GIGAKNN_EXPECT((a) == (b), "expected: " #a " == " #b)
 #define EXPECT_NE(a, b) GIGAKNN_EXPECT((a) != (b), "expected: " #a " != " #b)
+#define EXPECT_LT(a, b) GIGAKNN_EXPECT((a) < (b), "expected: " #a " < " #b)
+#define EXPECT_LE(a, b) GIGAKNN_EXPECT((a) <= (b), "expected: " #a " <= " #b)
+#define EXPECT_GT(a, b) GIGAKNN_EXPECT((a) > (b), "expected: " #a " > " #b)
+#define EXPECT_GE(a, b) GIGAKNN_EXPECT((a) >= (b), "expected: " #a " >= " #b)
+#define GIGAKNN_ASSERT(condition, what)                                                \
+  if (const testing::AssertionResult result = testing::result_of(condition); result) { \
+  } else                                                                               \
+    return testing::Return() =                                                         \
+               testing::Failure(__FILE__, __LINE__, what) << result.message() << ' '
+#define ASSERT_TRUE(condition) GIGAKNN_ASSERT(condition, "expected: " #condition)
+#define ASSERT_LE(a, b) GIGAKNN_ASSERT((a) <= (b), "expected: " #a " <= " #b)
+#define EXPECT_NO_THROW(statement)                                      \
+  GIGAKNN_EXPECT(!testing::throws<std::exception>([&] { statement; }), \
+                 "expected no exception: " #statement)
+#define EXPECT_THROW(statement, Type)                        \
+  GIGAKNN_EXPECT(testing::throws<Type>([&] { statement; }), \
+                 "expected an exception: " #statement)
+#define SCOPED_TRACE(message)  // failures here are few and found again where GoogleTest is
 #define ADD_FAILURE() testing::Failure(__FILE__, __LINE__, "failure")
