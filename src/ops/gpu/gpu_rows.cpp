@@ -7,6 +7,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "ops/canonical.hpp"
 
 namespace gigaknn::gpu {
@@ -31,6 +32,7 @@ constexpr std::int64_t symmetric_capacity_of_k = 32;
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
+constexpr std::int64_t lists_a_thread = 2048;  // written at a time
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
@@ -294,12 +296,14 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     finish_lists(lists.view, splits, merged.get(), finished.get(), stream);
     sorted = finished.download();
   }
-  for (std::int64_t i = 0; i < queries; ++i) {
-    const PackedNeighbor* list = sorted.data() + i * kept;
-    const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
-    writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i, first_row + i,
-                  out);
-  }
+  parallel_for(run, queries, lists_a_thread, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const PackedNeighbor* list = sorted.data() + i * kept;
+      const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
+      writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i,
+                    first_row + i, out);
+    }
+  });
 }
 
 void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
@@ -407,12 +411,14 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
     simt::copy(sorted.data(), finished.get() + begin * k, at(count * k) * sizeof(PackedNeighbor),
                stream);
     simt::synchronize(stream);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const LocalRow row = order[at(begin + i)];
-      const PackedNeighbor* list = sorted.data() + i * k;
-      writer_.write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, row, row,
-                    out);
-    }
+    parallel_for(run, count, lists_a_thread, [&](std::int64_t from, std::int64_t to, int) {
+      for (std::int64_t i = from; i < to; ++i) {
+        const LocalRow row = order[at(begin + i)];
+        const PackedNeighbor* list = sorted.data() + i * k;
+        writer_.write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, row, row,
+                      out);
+      }
+    });
   }
   for (const LocalRow row : writer_.far_rows()) writer_.write(nullptr, 0, true, row, row, out);
   if (run.progress) run.progress->report("search", base_.rows, base_.rows);

@@ -1,4 +1,4 @@
-// See task_arena.h: a stand-in in the `tsan` build only, one thread an index.
+// See task_arena.h: a stand-in, one thread an index.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,5 @@
-// A stand-in for oneTBB in the `tsan` build only, for what src/core/threads.cpp uses of it.
+// A stand-in for oneTBB, for what src/core/threads.cpp uses of it: in the `tsan` build, and on machines that have no more than
+// nvcc (bench/gpu).
 //
 // Debian's libtbb is compiled without the thread sanitizer: the sanitizer does not see that a task happens
 // after its start and before its end, and reports a race for every argument. Plain threads it does see.
