@@ -126,6 +126,6 @@ function(gigaknn_emulated_test name)
   list(REMOVE_ITEM seeds 0)
   foreach(seed ${seeds})
     set_tests_properties(${name}.seed_${seed} PROPERTIES ENVIRONMENT
-      "GIGAKNN_EMULATED_SEED=${seed};GIGAKNN_EMULATED_LATE=1")
+      "GIGAKNN_EMULATED_SEED=${seed};GIGAKNN_EMULATED_LATE=1;GIGAKNN_WARPGROUPS=${seed}")
   endforeach()
 endfunction()

@@ -3,8 +3,9 @@
 // timed. Medians; kernels by events of the device, whole searches (vectors and results on the host)
 // by the clock. Johnson, Douze, Jégou 2017: figures 3 and 4, table 1; Bustos et al. 2006.
 //
-//   gpu_bench [--small] [--json FILE]      --small: sizes for the emulated device, to see that all
-//   of it works
+//   gpu_bench [--small] [--search] [--json FILE]
+//     --small   sizes for the emulated device, to see that all of it works
+//     --search  exact search and the graph only
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -16,6 +17,7 @@
 
 #include "measure.hpp"
 #include "ops/gpu/gpu_ops.hpp"
+#include "ops/gpu/scan.hpp"
 #include "ops/gpu/select_rows.hpp"
 #include "plain.cuh"
 
@@ -323,28 +325,34 @@ void measure_manhattan(const Ops& ops, simt::Stream* stream) {
 
 int run(int argc, char** argv) {
   std::string json;
+  bool only_search = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--small") == 0) {
       small = true;
+    } else if (std::strcmp(argv[i], "--search") == 0) {
+      only_search = true;
     } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
     } else {
-      std::fprintf(stderr, "usage: gpu_bench [--small] [--json FILE]\n");
+      std::fprintf(stderr, "usage: gpu_bench [--small] [--search] [--json FILE]\n");
       return 2;
     }
   }
   const std::vector<const Ops*> devices = gpu::devices();
   require(!devices.empty(), Fault::device, "there is no GPU here");
   const Ops& ops = *devices.front();
-  std::printf("%s, %d multiprocessors\n", simt::device_name(0).c_str(), simt::multiprocessors(0));
+  std::printf("%s, %d multiprocessors, products by %s\n", simt::device_name(0).c_str(), simt::multiprocessors(0),
+              gpu::multiplies_by_warpgroups(0) ? "warpgroups (wgmma)" : "warps (mma.sync)");
   const simt::OwnStream stream(0);
   const double bytes_a_ms = measure_copy(stream);
-  measure_selection(stream, bytes_a_ms);
+  if (!only_search) measure_selection(stream, bytes_a_ms);
   measure_search(ops, DType::f32, bytes_a_ms);
   measure_search(ops, DType::u8, bytes_a_ms);
-  measure_unfused(ops);
-  measure_kmeans(ops);
-  measure_manhattan(ops, stream);
+  if (!only_search) {
+    measure_unfused(ops);
+    measure_kmeans(ops);
+    measure_manhattan(ops, stream);
+  }
   if (!json.empty()) {
     std::ofstream file(json);
     file << "{\"device\": \"" << simt::device_name(0)

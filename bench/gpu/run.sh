@@ -2,7 +2,7 @@
 # Tests and times the kernels on this machine's GPU, in under nine minutes. Needs nvcc, CMake and Python; PyTorch is compared
 # with where it is there. Nothing is downloaded.
 #
-#   bench/gpu/run.sh [OUT]     default build/gpu; OUT gets conformance.log, sanitizer.log, bench.log, bench.json, torch.json
+#   bench/gpu/run.sh [OUT]     default build/gpu; OUT gets conformance.log, sanitizer.log, bench*.log, bench*.json, torch.json
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=$(realpath -m "${1:-build/gpu}")
@@ -36,6 +36,8 @@ if command -v compute-sanitizer >/dev/null; then
 fi
 say "timings"
 timeout 200 "$build/gpu_bench" --json "$out/bench.json" 2>&1 | tee "$out/bench.log" || failed=1
+say "the same searches by mma.sync"
+GIGAKNN_WARPGROUPS=0 timeout 60 "$build/gpu_bench" --search --json "$out/bench_mma.json" 2>&1 | tee "$out/bench_mma.log" || failed=1
 if python3 -c 'import torch' 2>/dev/null; then
   say "PyTorch"
   timeout 60 python3 bench/gpu/torch_peer.py "$out/torch.json" || failed=1

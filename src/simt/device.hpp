@@ -17,6 +17,7 @@ int device_count();                   ///< devices are numbered from 0
 std::string device_name(int device);  ///< for people: what it is
 int multiprocessors(int device);
 std::size_t shared_bytes_a_block(int device);  ///< the most
+bool has_warpgroup_products(int device);       ///< by its kind (warpgroup.cuh), unless GIGAKNN_WARPGROUPS=0
 std::size_t free_memory(int device);           ///< bytes; 0: not known
 
 /// How often each kernel was launched since the process began, by name.

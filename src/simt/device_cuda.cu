@@ -3,6 +3,7 @@
 // synchronized.
 #include "simt/device.hpp"
 
+#include <cstdlib>
 #include <cuda_runtime.h>
 
 #include <mutex>
@@ -123,6 +124,14 @@ std::size_t shared_bytes_a_block(int device) {
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "the device does not answer");
   return static_cast<std::size_t>(bytes);
+}
+bool has_warpgroup_products(int device) {
+  if (const char* asked = std::getenv("GIGAKNN_WARPGROUPS"); asked && std::atoi(asked) == 0)
+    return false;
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "the device does not answer");
+  return major == 9;
 }
 std::size_t free_memory(int device) {
   check(cudaSetDevice(device), "the device cannot be used");

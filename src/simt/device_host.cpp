@@ -136,6 +136,7 @@ std::string device_name(int) { return "emulated GPU"; }
 int multiprocessors(int) { return 2; }
 // As the least of the GPUs that the kernels are built for (8.6, 8.9, 12.0), so that what these refuse is seen here.
 std::size_t shared_bytes_a_block(int) { return 99 << 10; }
+bool has_warpgroup_products(int) { return environment_number("GIGAKNN_WARPGROUPS", 0) != 0; }
 std::size_t free_memory(int) { return 0; }
 
 Stream* create_stream(int device) { return new Stream{.device = device, .work = {}, .done = 0}; }

@@ -54,6 +54,8 @@ GIGAKNN_BYTE_PRODUCTS(S8Products, "s8");
 /// What the emulated device does with the 32 lanes' registers: `multiply(row of A, row of B, sum)`, 32 bytes a row.
 template <class Sum, Sum (*multiply)(const unsigned char*, const unsigned char*, Sum)>
 struct EmulatedProducts {
+  /// Of 32 bytes a row.
+  static Sum row_product(const unsigned char* a, const unsigned char* b, Sum sum) { return multiply(a, b, sum); }
   static void add(Sum (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Site site = Site::current()) {
     struct In {
       std::uint32_t a[4];

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/gpu/gpu_ops.hpp"
+#include "ops/gpu/scan.hpp"
 #include "simt/device.hpp"
 
 namespace gigaknn {
@@ -148,6 +149,10 @@ TEST(GpuSearch, crosses_tiles_of_queries_and_slabs_of_dimensions) {
   check_nearest_rows(shape(Metric::l1, DType::f16, 1300, 67, 33, 3), device());
   // Too long for the queries' codes to stay in shared memory.
   check_nearest_rows(shape(Metric::cosine, DType::f32, 1100, 40, 3000, 3), device());
+}
+// Where the trial fails products are still right, by mma.sync, and slower: this is what says so.
+TEST(GpuSearch, warpgroups_multiply_where_there_are_such) {
+  EXPECT_EQ(gpu::multiplies_by_warpgroups(0), simt::has_warpgroup_products(0));
 }
 TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
   for (const std::int64_t q : {1, 2, 16}) {

@@ -134,6 +134,8 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
       stream_(device),
       writer_(metric, base.rows, {}) {
   check_cancelled(run);
+  // A trial, the first time: before there is other memory to count.
+  if (has_product_form(metric, base.cols)) multiplies_by_warpgroups(device);
   rows_ = DeviceRows(base, stream_);
   find_facts(rows_, metric, stream_);
   const std::vector<std::uint8_t> marks = download(rows_.view().far, base.rows, stream_);
@@ -182,9 +184,9 @@ std::size_t GpuRows::bytes() const {
 std::string GpuRows::description() const {
   switch (scan_) {
     case Scan::products:
-      return codes_->kind() == ProductKind::bf16
-                 ? "products of bf16 on tensor cores, bounded, then float64"
-                 : "products of bytes on tensor cores, exact";
+      return join_text("products of ",
+                       codes_->kind() == ProductKind::bf16 ? "bf16, bounded, then float64" : "bytes, exact",
+                       multiplies_by_warpgroups(device_) ? "; by warpgroups" : "; by warps");
     case Scan::differences:
       return scan_is_exact() ? "tiles of differences, exact"
                              : "tiles of differences in f32, then float64";

@@ -9,6 +9,8 @@ namespace gigaknn::gpu {
 
 /// By products of codes, on tensor cores. Leaves finished neighbours for bytes.
 void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
+/// Whether it does so by warpgroups (wgmma): where there are such, and a trial gave what mma.sync gives.
+bool multiplies_by_warpgroups(int device);
 
 /// By differences in float32 (l1, linf, chi2) or counts of bits (hamming, jaccard).
 void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream);

@@ -7,21 +7,24 @@
 // Bytes moved: each row's code once for every tile of queries, from L2 for all but one of the blocks that run side by side.
 // Operations beyond the product: bf16 one comparison a score; bytes a conversion and a multiplication-addition more.
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
 #include <type_traits>
+#include <vector>
 
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/limits.cuh"
 #include "ops/gpu/scan.hpp"
-#include "simt/mma.cuh"
+#include "core/random.hpp"
+#include "simt/warpgroup.cuh"
 
 namespace gigaknn::gpu {
 namespace {
 
-constexpr int slab_steps = 2;  // of 32 bytes
-constexpr int slab_bytes = slab_steps * simt::mma_bytes;
-// Shared rows are 16 bytes longer than what they hold: the eight rows of a fragment then lie in eight groups of banks.
-constexpr int slab_pitch = slab_bytes + 16;
 constexpr int stages = 2;
 
 /// warps_q x warps_r warps, each with query_frags x row_frags fragments of 16 queries by 8 rows.
@@ -41,8 +44,96 @@ using NarrowTile = TileShape<1, 2, 1, 1>;
 using WideTile = TileShape<2, 4, 4, 4>;    // 128 queries x 128 rows
 using NarrowTile = TileShape<1, 4, 2, 2>;  // 32 x 64
 #endif
+using GroupTile = TileShape<8, 1, 1, 16>;  // 128 x 128, two warpgroups
 
 __device__ __forceinline__ std::uint32_t word_at(const std::byte* p) { return *reinterpret_cast<const std::uint32_t*>(p); }
+
+// ---- tile engines: how slabs lie in shared memory, and how they are multiplied. Row r of a slab has its 16-byte piece p at
+// `at(r, p, pitch)`; fragment f, r of a thread's sums is what mma.cuh calls C.
+
+/// mma.sync, from sm_80 on: fragments pass through registers.
+template <class Products, class Tile_>
+struct WarpEngine {
+  static constexpr bool available = true;
+  using Tile = Tile_;
+  using Sum = typename Products::Sum;
+  struct Sums {
+    Sum of[Tile::query_frags][Tile::row_frags][4];
+    __device__ __forceinline__ Sum at(int f, int r, int i) const { return of[f][r][i]; }
+  };
+  static constexpr int slab_steps = 2;
+  // 16 bytes more than a row holds: the eight rows of a fragment then lie in eight groups of banks.
+  static constexpr int row_pitch = slab_steps * simt::mma_bytes + 16;
+  static constexpr int slack = 0;
+  static __host__ __device__ int query_pitch(bool resident, int steps) {
+    return resident ? steps * simt::mma_bytes + 16 : row_pitch;
+  }
+  /// Bytes from the first query of a slab to that of the next.
+  static __host__ __device__ int query_step(bool resident) {
+    return resident ? slab_steps * simt::mma_bytes : Tile::queries * row_pitch;
+  }
+  static __host__ int query_bytes(bool resident, int steps) {
+    return Tile::queries * query_pitch(resident, steps) * (resident ? 1 : stages);
+  }
+  static __device__ __forceinline__ std::byte* align(std::byte* p) { return p; }
+  static __device__ __forceinline__ int at(int row, int piece, int pitch) { return row * pitch + piece * 16; }
+  static __device__ __forceinline__ void publish() {}
+
+  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int query_pitch, const std::byte* rows,
+                                                  int steps) {
+    const int query_warp = warp_id() / Tile::row_warps;
+    const int row_warp = warp_id() % Tile::row_warps;
+    for (int step = 0; step < steps; ++step) {
+      const int byte = step * simt::mma_bytes + lane_id() % 4 * 4;
+      std::uint32_t a[Tile::query_frags][4];
+      GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
+        const std::byte* const at =
+            queries + ((query_warp * Tile::query_frags + f) * 16 + lane_id() / 4) * query_pitch + byte;
+        a[f][0] = word_at(at);
+        a[f][1] = word_at(at + 8 * query_pitch);
+        a[f][2] = word_at(at + 16);
+        a[f][3] = word_at(at + 8 * query_pitch + 16);
+      }
+      GIGAKNN_UNROLL for (int r = 0; r < Tile::row_frags; ++r) {
+        const std::byte* const at = rows + ((row_warp * Tile::row_frags + r) * 8 + lane_id() / 4) * row_pitch + byte;
+        const std::uint32_t b[2] = {word_at(at), word_at(at + 16)};
+        GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) Products::add(sums.of[f][r], a[f], b);
+      }
+    }
+  }
+};
+
+/// wgmma, on sm_90a alone: products read shared memory themselves.
+template <class Products>
+struct GroupEngine {
+  static constexpr bool available = GIGAKNN_HAS_WARPGROUPS;
+  using Tile = GroupTile;
+  using Sum = typename Products::Sum;
+  struct Sums {
+    Sum of[simt::group_sums];
+    __device__ __forceinline__ Sum at(int, int r, int i) const { return of[r * 4 + i]; }
+  };
+  static constexpr int slab_steps = simt::group_row_bytes / simt::mma_bytes;
+  static constexpr int row_pitch = simt::group_row_bytes;
+  static constexpr int slack = simt::group_alignment;
+  static __host__ __device__ int query_pitch(bool, int) { return row_pitch; }
+  static __host__ __device__ int query_step(bool) { return Tile::queries * row_pitch; }
+  static __host__ int query_bytes(bool resident, int steps) {
+    return Tile::queries * row_pitch * (resident ? (steps + slab_steps - 1) / slab_steps : stages);
+  }
+  static __device__ __forceinline__ std::byte* align(std::byte* p) { return simt::align_slab(p); }
+  static __device__ __forceinline__ int at(int row, int piece, int) { return simt::swizzled(row, piece); }
+  static __device__ __forceinline__ void publish() { simt::publish_to_products(); }
+
+  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int, const std::byte* rows, int steps) {
+    simt::GroupProducts<Products> products;
+    const std::byte* const own = queries + warp_id() / 4 * simt::group_rows_a * row_pitch;
+    products.begin(sums.of);
+    for (int step = 0; step < steps; ++step) products.multiply(sums.of, own, rows, step);
+    products.end();
+    products.wait(sums.of);
+  }
+};
 
 /// The key of a pair whose product is known, for rows of bytes: what canonical_key would give.
 __device__ __forceinline__ float key_of_product(Metric metric, int dot, double x_squared, double y_squared) {
@@ -69,21 +160,24 @@ __device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lis
   }
 }
 
-template <class Products, class Tile, bool both>
-__global__ void __launch_bounds__(Tile::threads)
+template <class Engine, bool both>
+__global__ void __launch_bounds__(Engine::Tile::threads, 1)
     scan_products_kernel(SearchJob job, bool resident, Survivors lists) {
+  if constexpr (!Engine::available) return;
+  using Tile = typename Engine::Tile;
+  constexpr int slab_steps = Engine::slab_steps;
   const CodesView& rows = job.base_codes;
   const CodesView& queries = job.query_codes;
-  constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
-  std::byte* const memory = simt::dynamic_shared<std::byte>();
+  constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
+  std::byte* const memory = Engine::align(simt::dynamic_shared<std::byte>());
   const int thread = static_cast<int>(threadIdx.x);
   const int query_warp = warp_id() / Tile::row_warps;
   const int row_warp = warp_id() % Tile::row_warps;
   const int slabs = (rows.steps + slab_steps - 1) / slab_steps;
-  const int query_pitch = resident ? rows.steps * simt::mma_bytes + 16 : slab_pitch;
+  const int query_pitch = Engine::query_pitch(resident, rows.steps);
   // Rows first, then queries.
   std::byte* const shared_rows = memory;
-  std::byte* const shared_queries = memory + stages * Tile::rows * slab_pitch;
+  std::byte* const shared_queries = memory + stages * Tile::rows * Engine::row_pitch;
 
   const std::int64_t first_query = job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
   // Of both sides those pairs whose row's place lies beyond the query's.
@@ -93,26 +187,26 @@ __global__ void __launch_bounds__(Tile::threads)
   const std::int64_t last_tile = tiles * (blockIdx.y + 1) / gridDim.y;
   if (first_tile == last_tile) return;
 
-  // Copies steps [first, first + count) of `height` rows; rows past the end are copies of the last.
+  // Copies a slab, `height` rows of steps [slab * slab_steps, + count); rows past the end are copies of the last.
   const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row,
-                         int height, int first_step, int count) {
+                         int height, int slab, int count) {
     const int pieces = count * (simt::mma_bytes / 16);
     for (int i = thread; i < height * pieces; i += Tile::threads) {
       const int row = i / pieces;
       const int piece = i % pieces;
       const std::int64_t at = min(first_row + row, end_row - 1);
-      simt::copy_async(to + row * pitch + piece * 16,
-                       from.data + at * from.pitch + first_step * simt::mma_bytes + piece * 16);
+      simt::copy_async(to + Engine::at(row, piece, pitch),
+                       from.data + at * from.pitch + slab * slab_steps * simt::mma_bytes + piece * 16);
     }
   };
+  const auto steps_of = [&](int slab) { return min(slab_steps, rows.steps - slab * slab_steps); };
   const auto fetch_slab = [&](std::int64_t tile, int slab) {
-    const int count = min(slab_steps, rows.steps - slab * slab_steps);
     const int stage = static_cast<int>((tile * slabs + slab) % stages);
-    fetch(shared_rows + stage * Tile::rows * slab_pitch, slab_pitch, rows, begin + tile * Tile::rows,
-          job.places.end, Tile::rows, slab * slab_steps, count);
+    fetch(shared_rows + stage * Tile::rows * Engine::row_pitch, Engine::row_pitch, rows, begin + tile * Tile::rows,
+          job.places.end, Tile::rows, slab, steps_of(slab));
     if (!resident) {
-      fetch(shared_queries + stage * Tile::queries * slab_pitch, slab_pitch, queries, first_query, job.end_list,
-            Tile::queries, slab * slab_steps, count);
+      fetch(shared_queries + stage * Engine::query_step(false), query_pitch, queries, first_query, job.end_list,
+            Tile::queries, slab, steps_of(slab));
     }
     simt::copy_async_commit();
   };
@@ -136,10 +230,15 @@ __global__ void __launch_bounds__(Tile::threads)
     }
   }
 
-  if (resident) fetch(shared_queries, query_pitch, queries, first_query, job.end_list, Tile::queries, 0, rows.steps);
+  if (resident) {
+    for (int slab = 0; slab < slabs; ++slab) {
+      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, job.end_list, Tile::queries,
+            slab, steps_of(slab));
+    }
+  }
   fetch_slab(first_tile, 0);
   for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
-    typename Products::Sum sums[Tile::query_frags][Tile::row_frags][4] = {};
+    typename Engine::Sums sums = {};
     for (int slab = 0; slab < slabs; ++slab) {
       const bool last_slab = slab + 1 == slabs;
       if (!last_slab || tile + 1 < last_tile) {
@@ -148,31 +247,11 @@ __global__ void __launch_bounds__(Tile::threads)
       } else {
         simt::copy_async_wait<0>();
       }
+      Engine::publish();
       __syncthreads();
       const int stage = static_cast<int>((tile * slabs + slab) % stages);
-      const int first_step = slab * slab_steps;
-      const std::byte* const slab_rows = shared_rows + stage * Tile::rows * slab_pitch;
-      const std::byte* const slab_queries =
-          resident ? shared_queries + first_step * simt::mma_bytes : shared_queries + stage * Tile::queries * slab_pitch;
-      const int count = min(slab_steps, rows.steps - first_step);
-      for (int step = 0; step < count; ++step) {
-        const int byte = step * simt::mma_bytes + lane_id() % 4 * 4;
-        std::uint32_t a[Tile::query_frags][4];
-        GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
-          const std::byte* const at =
-              slab_queries + ((query_warp * Tile::query_frags + f) * 16 + lane_id() / 4) * query_pitch + byte;
-          a[f][0] = word_at(at);
-          a[f][1] = word_at(at + 8 * query_pitch);
-          a[f][2] = word_at(at + 16);
-          a[f][3] = word_at(at + 8 * query_pitch + 16);
-        }
-        GIGAKNN_UNROLL for (int r = 0; r < Tile::row_frags; ++r) {
-          const std::byte* const at =
-              slab_rows + ((row_warp * Tile::row_frags + r) * 8 + lane_id() / 4) * slab_pitch + byte;
-          const std::uint32_t b[2] = {word_at(at), word_at(at + 16)};
-          GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) Products::add(sums[f][r], a[f], b);
-        }
-      }
+      Engine::multiply(sums, shared_queries + (resident ? slab : stage) * Engine::query_step(resident), query_pitch,
+                       shared_rows + stage * Tile::rows * Engine::row_pitch, steps_of(slab));
       __syncthreads();  // the stage is free
     }
 
@@ -195,17 +274,17 @@ __global__ void __launch_bounds__(Tile::threads)
       }
       const auto number = [&](int f, int i) {
         if constexpr (exact) {
-          return __fmaf_rn(static_cast<float>(sums[f][r][i]), scale[i % 2], bias[i % 2]);
+          return __fmaf_rn(static_cast<float>(sums.at(f, r, i)), scale[i % 2], bias[i % 2]);
         } else {
-          return sums[f][r][i];
+          return sums.at(f, r, i);
         }
       };
       // In the row's own list.
       const auto other_number = [&](int f, int i) {
         if constexpr (exact) {
-          return __fmaf_rn(static_cast<float>(sums[f][r][i]), query_scale[f][i / 2], query_bias[f][i / 2]);
+          return __fmaf_rn(static_cast<float>(sums.at(f, r, i)), query_scale[f][i / 2], query_bias[f][i / 2]);
         } else {
-          return number_of_other_side(sums[f][r][i], query_bias[f][i / 2], bias[i % 2]);
+          return number_of_other_side(sums.at(f, r, i), query_bias[f][i / 2], bias[i % 2]);
         }
       };
       bool any = false;
@@ -222,11 +301,11 @@ __global__ void __launch_bounds__(Tile::threads)
           if (place >= job.places.end) continue;
           const std::int64_t query = first_query + (query_warp * Tile::query_frags + f) * 16 + i / 2 * 8 + lane_id() / 4;
           if (number(f, i) >= limits[f][i / 2] && (!both || place > query)) {
-            offer<exact>(job, lists, query, query_row(job, query), place, job.places.order[place], sums[f][r][i], sums[f][r][i]);
+            offer<exact>(job, lists, query, query_row(job, query), place, job.places.order[place], sums.at(f, r, i), sums.at(f, r, i));
           }
           if constexpr (both) {
             if (other_number(f, i) >= row_limits[i % 2] && query < place && query < job.end_list) {
-              offer<exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums[f][r][i],
+              offer<exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums.at(f, r, i),
                            other_number(f, i));
             }
           }
@@ -236,35 +315,110 @@ __global__ void __launch_bounds__(Tile::threads)
   }
 }
 
-template <class Products, class Tile, bool both>
+template <class Engine, bool both>
 void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  const CodesView& rows = job.base_codes;
+  using Tile = typename Engine::Tile;
+  const int steps = job.base_codes.steps;
   const std::int64_t query_tiles = (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
   const std::int64_t row_tiles = (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
-  const std::int64_t resident_bytes = std::int64_t{Tile::queries} * (rows.steps * simt::mma_bytes + 16);
-  const std::int64_t row_bytes = std::int64_t{stages} * Tile::rows * slab_pitch;
+  const std::int64_t row_bytes = std::int64_t{stages} * Tile::rows * Engine::row_pitch + Engine::slack;
   const auto most_bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(simt::device_of(stream)));
-  const bool resident = row_bytes + resident_bytes <= most_bytes;
-  const std::int64_t query_bytes = resident ? resident_bytes : std::int64_t{stages} * Tile::queries * slab_pitch;
-  const auto shared = static_cast<std::size_t>(row_bytes + query_bytes);
+  const bool resident = row_bytes + Engine::query_bytes(true, steps) <= most_bytes;
+  const auto shared = static_cast<std::size_t>(row_bytes + Engine::query_bytes(resident, steps));
   simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream,
                 both ? "scan_products_both" : "scan_products"},
-               scan_products_kernel<Products, Tile, both>, job, resident, lists);
+               scan_products_kernel<Engine, both>, job, resident, lists);
+}
+
+// ---- whether a device's warpgroups multiply as this file believes
+
+// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition.
+template <class Engine>
+std::vector<std::uint64_t> try_engine(int device) {
+  constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
+  constexpr std::int64_t n = 150;
+  constexpr int steps = 5;
+  constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
+  std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
+  for (std::int64_t i = 0; i < n * elements; ++i) {
+    const int value = static_cast<int>(random_below(9, 3, 0, static_cast<std::uint64_t>(i)));
+    if constexpr (exact) {
+      codes[static_cast<std::size_t>(i)] = static_cast<std::byte>(value);
+    } else {
+      const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value - 4)) >> 16);
+      std::memcpy(codes.data() + 2 * i, &bits, sizeof bits);
+    }
+  }
+  std::vector<LocalRow> places;
+  for (LocalRow i = 0; i < n; ++i) places.push_back(i);
+  const std::vector<float> ones(n, 1.0f), zeros(n);
+  const std::vector<double> norms(n);
+  const simt::OwnStream stream(device);
+  const simt::DeviceBuffer<std::byte> data(std::span<const std::byte>(codes), stream);
+  const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(places), stream);
+  const simt::DeviceBuffer<float> scale(std::span<const float>(ones), stream), bias(std::span<const float>(zeros), stream);
+  const simt::DeviceBuffer<double> squared(std::span<const double>(norms), stream);
+  const simt::DeviceBuffer<PackedNeighbor> keys(n * n, stream), bounds(n, stream);
+  const simt::DeviceBuffer<std::uint32_t> counts(n, stream), held(n, stream);
+  const simt::DeviceBuffer<float> limits(n, stream);
+  const CodesView view{data.get(), n, steps * simt::mma_bytes, steps, ProductKind::bf16, scale.get(), bias.get()};
+  RowsView rows;
+  rows.squared_norms = squared.get();
+  const SearchJob job{.base = rows, .queries = rows, .base_codes = view, .query_codes = view, .metric = Metric::inner_product,
+                      .first_self = -1, .places = {order.get(), 0, n}, .rule = {.form = LimitForm::none}, .finished = exact,
+                      .end_list = n};
+  const Survivors lists{keys.get(), nullptr, counts.get(), held.get(), bounds.get(), limits.get(), n, 0, n};
+  set_bounds(job.rule, no_neighbor, lists, stream);
+  const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
+  simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
+  launch_scan<Engine, false>(job, lists, stream);
+  std::vector<std::uint64_t> found = keys.download();
+  for (std::int64_t i = 0; i < n; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
+  return found;
+}
+
+template <class Products>
+bool groups_multiply(int device) {
+  return try_engine<GroupEngine<Products>>(device) == try_engine<WarpEngine<Products, WideTile>>(device);
+}
+
+// wgmma cannot be tested without the hardware, and exact has to be: a device shows once what its warpgroups can.
+bool has_groups(int device) {
+  static std::mutex mutex;
+  static std::map<int, bool> known;
+  const std::lock_guard lock(mutex);
+  const auto [at, is_new] = known.try_emplace(device, false);
+  if (is_new && simt::has_warpgroup_products(device)) {
+    at->second = groups_multiply<simt::Bf16Products>(device) && groups_multiply<simt::U8Products>(device) &&
+                 groups_multiply<simt::S8Products>(device);
+  }
+  return at->second;
+}
+
+template <class Products, bool both>
+void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+  if (has_groups(simt::device_of(stream))) {
+    launch_scan<GroupEngine<Products>, both>(job, lists, stream);
+  } else {
+    launch_scan<WarpEngine<Products, WideTile>, both>(job, lists, stream);
+  }
 }
 
 }  // namespace
+
+bool multiplies_by_warpgroups(int device) { return has_groups(device); }
 
 void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   if (job.first_list == job.end_list || job.places.begin == job.places.end) return;
   const auto run = [&]<class Products>() {
     if (job.both_sides) {
-      launch_scan<Products, WideTile, true>(job, lists, stream);
+      scan_wide<Products, true>(job, lists, stream);
     } else if (job.end_list - job.first_list > NarrowTile::queries) {
-      launch_scan<Products, WideTile, false>(job, lists, stream);
+      scan_wide<Products, false>(job, lists, stream);
     } else {
-      launch_scan<Products, NarrowTile, false>(job, lists, stream);
+      launch_scan<WarpEngine<Products, NarrowTile>, false>(job, lists, stream);
     }
   };
   switch (job.base_codes.kind) {
