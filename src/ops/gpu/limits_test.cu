@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
+#include "core/random.hpp"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
 #include "ops/gpu/limits.cuh"
@@ -169,6 +174,67 @@ TEST(Limits, bound_every_key_from_both_sides) {
     }
   }
   EXPECT_GT(pairs, 30000 / kinds_apart);
+}
+
+// What bf16_sum_error claims of the hardware, which its maker does not say: of random codes of all magnitudes, and of products
+// that cancel. On a GPU this is the test of the claim; the emulated one cuts sums as the claim allows.
+TEST(Limits, tensor_cores_err_by_less_than_is_claimed) {
+  constexpr std::int64_t n = 140;  // more than a tile
+  for (const int steps : {1, 5, 40}) {
+    const int products = steps * 16;
+    for (const int spread : {0, 6, 24}) {  // powers of two between magnitudes
+      std::vector<std::uint16_t> codes;
+      for (std::int64_t i = 0; i < n * products; ++i) {
+        const auto draw = [&](std::uint64_t bound, std::uint64_t what) {
+          return static_cast<int>(random_below(bound, static_cast<std::uint64_t>(spread), what, static_cast<std::uint64_t>(i)));
+        };
+        // Odd rows take back what even ones add.
+        const bool again = i / products % 2 && i % 3;
+        const std::uint16_t before = i < products ? 0 : codes[static_cast<std::size_t>(i - products)];
+        const int exponent = 127 - draw(static_cast<std::uint64_t>(spread + 1), 1);
+        codes.push_back(again ? before ^ 0x8000u
+                              : static_cast<std::uint16_t>(draw(2, 2) << 15 | exponent << 7 | draw(128, 3)));
+      }
+      const simt::OwnStream stream(0);
+      std::vector<LocalRow> places(n);
+      std::iota(places.begin(), places.end(), 0);
+      const simt::DeviceBuffer<std::uint16_t> data(std::span<const std::uint16_t>(codes), stream);
+      const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(places), stream);
+      const simt::DeviceBuffer<PackedNeighbor> keys(n * n, stream), bounds(n, stream);
+      const simt::DeviceBuffer<std::uint32_t> counts(n, stream), held(n, stream);
+      const simt::DeviceBuffer<float> limits(n, stream);
+      CodesView view;
+      view.data = reinterpret_cast<const std::byte*>(data.get());
+      view.rows = n;
+      view.pitch = std::int64_t{steps} * simt::mma_bytes;
+      view.steps = steps;
+      const SearchJob job{.base = {}, .queries = {}, .base_codes = view, .query_codes = view, .metric = Metric::inner_product,
+                          .first_self = -1, .places = {order.get(), 0, n}, .rule = {}, .finished = false, .end_list = n};
+      const Survivors lists{keys.get(), nullptr, counts.get(), held.get(), bounds.get(), limits.get(), n, 0, n};
+      set_bounds(job.rule, no_neighbor, lists, stream);
+      const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
+      simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
+      scan_products(job, lists, stream);
+      const std::vector<PackedNeighbor> found = keys.download();
+      const auto value = [&](std::int64_t row, int j) {
+        return double{std::bit_cast<float>(std::uint32_t{codes[static_cast<std::size_t>(row * products + j)]} << 16)};
+      };
+      for (std::int64_t x = 0; x < n; ++x) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const std::uint64_t entry = found[static_cast<std::size_t>(x * n + i)];
+          const auto y = static_cast<std::int64_t>(static_cast<std::uint32_t>(entry));
+          double exact = 0;
+          double absolute = 0;
+          for (int j = 0; j < products; ++j) {
+            exact += value(x, j) * value(y, j);
+            absolute += std::abs(value(x, j) * value(y, j));
+          }
+          const double number = std::bit_cast<float>(static_cast<std::uint32_t>(entry >> 32));
+          ASSERT_LE(std::abs(number - exact), simt::bf16_sum_error(products) * absolute) << steps << " steps, spread " << spread;
+        }
+      }
+    }
+  }
 }
 
 // How many keys a search for k would compute.
