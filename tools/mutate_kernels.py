@@ -52,7 +52,7 @@ MUTANTS = [
     ("found is read before it is counted", "survivors.cu", "team.sync();\n    const unsigned found", "const unsigned found"),
     ("lists of a split are not merged", "survivors.cu", "if (splits > 1) block_keep", "if (splits > 99999) block_keep"),
     ("runs of labels overlap", "sum_by_label.cu", "i < run_begins[run + 1]; ++i", "i <= run_begins[run + 1] - (run % 2); ++i"),
-    ("self is its own neighbour", "append.cuh", "first_self + query == row", "first_self == row"),
+    ("self is its own neighbour", "append.cuh", "first_self + own == row", "first_self == row"),
     ("buffer takes one too many", "append.cuh", "if (slot < lists.pitch)", "if (slot <= lists.pitch)"),
     ("unlocked counter", "append.cuh", "atomicAdd(&lists.counts[query], 1u)", "lists.counts[query]++"),
     ("bound without the row's error", "product_codes.cu", "(norms.error + g * norms.code)", "(g * norms.code)"),

@@ -4,6 +4,8 @@
 #include <future>
 #include <limits>
 #include <numeric>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "core/require.hpp"
@@ -54,7 +56,7 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
             " bytes");
     ahead_ = ops.space() == MemorySpace::device;
     ahead_ = ahead_ && fits_budgets(least);
-    if (ahead_) device_budget_ = device_budget / 2;
+    if (ahead_ && device_budget < std::numeric_limits<std::size_t>::max()) device_budget_ = device_budget / 2;
     std::int64_t fits = least;  // bisection: bytes_needed grows with the rows
     std::int64_t too_many = block_rows_;
     while (too_many - fits > 1) {
@@ -87,21 +89,31 @@ std::unique_ptr<PreparedRows> BlockedBase::prepare_block(std::int64_t begin, con
   return ops_.prepare(base_.slice(begin, end), metric_, hints_for(block_rows_), run);
 }
 
+// On a thread of its own; not valid where the system has no thread left.
+template <class Work>
+std::future<std::unique_ptr<PreparedRows>> begin_beside(Work work) {
+  try {
+    return std::async(std::launch::async, std::move(work));
+  } catch (const std::system_error&) {
+    return {};
+  }
+}
+
 // Calls visit(block, its first row, run).
 template <class Visit>
 void BlockedBase::for_each_block(const RunOptions& run, Visit&& visit) const {
   RunOptions counted = run;
   counted.memory_bytes = 0;  // the budget decided the blocks' size
-  if (ahead_) counted.device_memory_bytes = device_budget_;
+  if (device_budget_ > 0) counted.device_memory_bytes = device_budget_;
   std::unique_ptr<PreparedRows> block = prepare_block(0, counted);
   for (std::int64_t begin = 0; begin < base_.rows; begin += block_rows_) {
     const std::int64_t next = begin + block_rows_;
     const bool more = next < base_.rows;
     std::future<std::unique_ptr<PreparedRows>> coming;
-    if (more && ahead_) coming = std::async(std::launch::async, [&] { return prepare_block(next, counted); });
+    if (more && ahead_) coming = begin_beside([&, next] { return prepare_block(next, counted); });
     visit(*block, begin, counted);
     block.reset();
-    if (more) block = ahead_ ? coming.get() : prepare_block(next, counted);
+    if (more) block = coming.valid() ? coming.get() : prepare_block(next, counted);
     if (run.progress) run.progress->report("blocks", std::min(next, base_.rows), base_.rows);
   }
 }

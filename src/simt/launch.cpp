@@ -30,16 +30,18 @@ struct Job {
 // `workers`.
 void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] std::uint64_t workers) {
   static thread_local std::unique_ptr<BlockRunner> runner;
-  if (!runner) runner = std::make_unique<BlockRunner>();
-  runner->set_kernel(job.at, job.body, job.argument);
   const std::uint64_t width = job.at.grid.x;
   const std::uint64_t height = job.at.grid.y;
-  try {
 #ifdef GIGAKNN_SIMT_TSAN
-    // Each worker has its share, and none begins after another has ended, however busy the machine is: what races between
-    // blocks shows only between OS threads that nothing orders.
-    job.arrived.fetch_add(1);
-    while (job.arrived.load() < workers) std::this_thread::yield();
+  // Each worker has its share, and none begins after another has ended, however busy the machine is: what races between
+  // blocks shows only between OS threads that nothing orders.
+  job.arrived.fetch_add(1);
+  while (job.arrived.load() < workers) std::this_thread::yield();
+#endif
+  try {
+    if (!runner) runner = std::make_unique<BlockRunner>();
+    runner->set_kernel(job.at, job.body, job.argument);
+#ifdef GIGAKNN_SIMT_TSAN
     for (std::uint64_t b = index; b < job.blocks && job.next < job.blocks; b += workers) {
 #else
     for (std::uint64_t b; (b = job.next.fetch_add(1)) < job.blocks;) {

@@ -6,9 +6,9 @@
 
 namespace gigaknn::gpu {
 
-/// Whether `row` is the query itself, and so no neighbour of it (SearchJob::first_self).
-__device__ __forceinline__ bool is_self(std::int64_t first_self, std::int64_t query, LocalRow row) {
-  return first_self >= 0 && first_self + query == row;
+/// Whether `row` of the base is row `own` of the queries itself, and so no neighbour of it (SearchJob::first_self).
+__device__ __forceinline__ bool is_self(std::int64_t first_self, std::int64_t own, LocalRow row) {
+  return first_self >= 0 && first_self + own == row;
 }
 
 /// What an unfinished scan leaves of a pair.

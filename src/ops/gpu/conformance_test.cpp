@@ -200,6 +200,30 @@ TEST(GpuSearch, terms_of_chi2_that_are_rounded_up_lose_no_neighbour) {
   EXPECT_TRUE(same_lists(ops.within_radius(*prepared, queries, radius, {}),
                          reference::within_radius(queries, base, Metric::chi2, radius)));
 }
+// Sums of two elements beyond the largest float, of which the differences are small or not.
+TEST(GpuSearch, chi2_of_the_largest_floats_loses_no_neighbour) {
+  constexpr std::int64_t n = 600;
+  Matrix base(n, 2, DType::f32);
+  Matrix queries(3, 2, DType::f32);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    queries.row<float>(i)[0] = 3.4e38f;
+    queries.row<float>(i)[1] = 0.5f * static_cast<float>(i);
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool near_row = i % 50 == 7;
+    base.row<float>(i)[0] = near_row ? 3.4e38f : 1e38f + 1e34f * static_cast<float>(i);
+    base.row<float>(i)[1] = near_row ? 1.0f + 0.01f * static_cast<float>(i) : 0.0f;
+  }
+  const Ops& ops = *device().front();
+  const PrepareHints hints{.k = 5, .queries = 1000, .batch = 1000, .self = true};
+  const auto prepared = ops.prepare(base, Metric::chi2, hints, {});
+  GuardedLists lists(3, 5);
+  ops.nearest_rows(*prepared, queries, 5, lists.out(), {}, -1);
+  EXPECT_TRUE(same_lists(lists, reference::nearest_rows(queries, base, Metric::chi2, 5)));
+  GuardedLists graph(n, 5);
+  ops.self_nearest(*prepared, 5, graph.out(), {});
+  EXPECT_TRUE(same_lists(graph, reference::nearest_rows(base, base, Metric::chi2, 5, 0)));
+}
 TEST(GpuSearch, memory_stays_within_what_was_said) {
   for (const auto& [k, q] :
        {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}, {200, 5}}) {

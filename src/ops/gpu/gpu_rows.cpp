@@ -347,7 +347,10 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
 }
 
 std::size_t GpuRows::scratch_for(const RunOptions& run, std::size_t otherwise) const {
-  if (run.device_memory_bytes == 0) return otherwise;
+  if (run.device_memory_bytes == 0) {
+    const std::size_t there = simt::free_memory(device_);
+    return there > 0 ? std::min(otherwise, there / 4 * 3) : otherwise;
+  }
   const std::size_t taken = bytes() + 32 * 256;
   return run.device_memory_bytes - std::min(run.device_memory_bytes, taken);
 }
@@ -390,13 +393,11 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
       std::min(places_, std::max(first_places(k), expected_growth * k * places_ / capacity));
   scan_places(job, first, false, lists.view, run, stream);
   job.places = {order_.get(), first, places_};
-  job.end_list = first;
-  scan(job, lists.view, stream);
-  job.both_sides = true;
   const std::int64_t step = std::max<std::int64_t>(1, most_scores / places_);
-  for (job.first_list = first; job.first_list < places_; job.first_list = job.end_list) {
+  for (job.first_list = 0; job.first_list < places_; job.first_list = job.end_list) {
     if (run.progress) run.progress->report("search", job.first_list, base_.rows);
-    job.end_list = std::min(places_, job.first_list + step);
+    job.both_sides = job.first_list >= first;
+    job.end_list = std::min(job.both_sides ? places_ : first, job.first_list + step);
     scan(job, lists.view, stream);
     simt::synchronize(stream);
     check_cancelled(run);

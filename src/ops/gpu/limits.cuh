@@ -59,8 +59,12 @@ __device__ __forceinline__ std::int64_t query_row(const SearchJob& job, std::int
   return job.query_order ? job.query_order[list] : list;
 }
 
-// What number_of_other_side may lose and adds, as a share of its terms.
+// What number_of_other_side may lose in float32, as a share of its terms.
 constexpr float other_side_slack = 0x1p-21f;
+/// And of h(y), by which the tensor core's sum may be too small: H's own share for that is x's there.
+__device__ __forceinline__ float other_side_h_share(int steps) {
+  return other_side_slack + __double2float_ru(simt::bf16_sum_error(steps * 16));
+}
 
 /// Of a pair of places of a base that is searched with itself: the product of the bf16 codes of x, as a query, and y stands
 /// for <x,y> - h(y); this is a number that stands for <x,y> - h(x), and is not below it.
@@ -87,8 +91,7 @@ __device__ __forceinline__ double doubt_of_product(const SearchJob& job, std::in
     const double h = -(value_of_bf16(y[2]) + value_of_bf16(y[3]) + value_of_bf16(y[4]));
     doubt += value_of_bf16(x[2]) * h_doubt(h, g);
   }
-  // Places of one base: the number may be that of (place, query), whose bounds are the same before they are rounded to bf16,
-  // whose h is the query's, and which number_of_other_side raised.
+  // Places of one base: the number may be that of (place, query): product_codes.hpp, "Both sides".
   if (job.query_order) doubt = 1.25 * (doubt + h_doubt(job.base_codes.bias[query], g));
   return doubt * (1 + 0x1p-36) + 0x1p-99;  // products that vanish
 }

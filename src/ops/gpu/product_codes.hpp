@@ -28,6 +28,13 @@
 //     number - (<vx,vy> - H) <= (2 + g)(|cx| b1 + ex b2) + H - h (1 - g),
 //     H <= (h + 2^-125) / (1 - 2g - 2^-20):   each part leaves 2^-7 of its rest, or 2^-126.
 // So a scan's numbers bound keys from both sides (limits.cuh), and float64 decides near the k-th only.
+//
+// Both sides of a pair of one base: the sum is at least <vx,vy> - h(y)(1 + g) whatever else it
+// errs by, so
+//     number + h(y)(1 + g) - h(x) >= <vx,vy> - H(x),
+// each with a share more for float32 (number_of_other_side). It exceeds that by at most the
+// (2 + g)(...) above, in which x and y can change places but for their rounding to bf16, and
+// 2g h(y) + H(x) - h(x): within 5/4 of (2 + g)(...) + (H - h (1 - g)) of x and of y.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,9 @@
 // transposed, so that a thread reads the four queries and the four rows of its 16 sums with one load each.
 //
 // The numbers are sums of terms of one sign in float32: each of at most d + 3 roundings makes them err by a factor of
-// 1 + 2^-24. Differences and sums of the smallest floats are exact; a term of chi2 may be rounded to the next of them.
+// 1 + 2^-24. Both sides of that are needed (limits.cuh). Differences of the smallest floats are exact. chi2 is computed of
+// quarters, so that x + y does not overflow; the quarter of a small float is off by 2^-150 at most, a term by three times that
+// for each side, and by rounding to the next of the smallest floats: 2^-144 of the whole term.
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
@@ -41,13 +43,14 @@ struct Chebyshev {
 };
 struct ChiSquared {
   using Element = float;
+  static constexpr float scale = 0.25f;
   float sum = 0;
   __device__ __forceinline__ void add(float x, float y) {
     const float difference = x - y;
     const float total = x + y;
-    if (total > 0) sum += difference * (difference / total);  // in this order nothing overflows
+    if (total > 0) sum += difference * (difference / total);  // in this order no term overflows
   }
-  __device__ __forceinline__ float number() const { return sum; }
+  __device__ __forceinline__ float number() const { return sum / scale; }
 };
 struct Hamming {
   using Element = std::uint32_t;
@@ -84,9 +87,11 @@ struct Slabs {
   alignas(16) Element rows[slab_dims][tile];
 };
 
-template <DType dtype, class Element>
-__device__ __forceinline__ Element load(const std::byte* row, int i) {
-  if constexpr (std::is_same_v<Element, float>) {
+template <class Sum, DType dtype>
+__device__ __forceinline__ typename Sum::Element load(const std::byte* row, int i) {
+  if constexpr (std::is_same_v<Sum, ChiSquared>) {
+    return static_cast<float>(element<dtype>(row, i)) * ChiSquared::scale;
+  } else if constexpr (std::is_same_v<typename Sum::Element, float>) {
     return static_cast<float>(element<dtype>(row, i));
   } else {
     return reinterpret_cast<const std::uint32_t*>(row)[i];  // rows are padded with zeros
@@ -137,9 +142,9 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
         const LocalRow row = job.places.order[min(first_place + at, job.places.end - 1)];
         const bool there = first + dim < dims;
         slabs.queries[dim][at] =
-            there ? load<dtype, Element>(job.queries.data + query * job.queries.pitch, first + dim) : Element{0};
+            there ? load<Sum, dtype>(job.queries.data + query * job.queries.pitch, first + dim) : Element{0};
         slabs.rows[dim][at] =
-            there ? load<dtype, Element>(job.base.data + row * job.base.pitch, first + dim) : Element{0};
+            there ? load<Sum, dtype>(job.base.data + row * job.base.pitch, first + dim) : Element{0};
       }
       __syncthreads();
       for (int dim = 0; dim < slab_dims; ++dim) {
@@ -206,7 +211,7 @@ double difference_error(Metric metric, DType dtype, std::int64_t cols) {
 }
 
 double difference_slack(Metric metric, std::int64_t cols) {
-  return metric == Metric::chi2 ? static_cast<double>(cols) * 0x1p-149 : 0;
+  return metric == Metric::chi2 ? static_cast<double>(cols) * 0x1p-144 : 0;
 }
 
 void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {

@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   std::byte* const shared_rows = memory;
   std::byte* const shared_queries = memory + stages * Tile::rows * Engine::row_pitch;
 
+  const float h_share = both && !exact ? other_side_h_share(rows.steps) : 0;
   const std::int64_t first_query = job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
   // Of both sides those pairs whose row's place lies beyond the query's.
   const std::int64_t begin = both ? max(job.places.begin, first_query) : job.places.begin;
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
           if constexpr (exact) {
             scale[c] = __ldg(rows.scale + place);
           } else {
-            bias[c] += bias[c] * other_side_slack;
+            bias[c] += bias[c] * h_share;
           }
           if constexpr (both) row_limits[c] = lists.limits[place];
         }

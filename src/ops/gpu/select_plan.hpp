@@ -27,14 +27,14 @@ struct SelectRule {
   SelectMethod method;
   int warps;
 };
-inline constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
 // NOT MEASURED ON A GPU. Till bench/gpu has run: thread queues where a queue is a few registers, the ballot's buffer where
 // rows are long for them, a stream where the queue would fill the registers.
 inline constexpr SelectRule select_table[] = {
-    {32, any, SelectMethod::thread_queues, 1},
+    {32, any_number, SelectMethod::thread_queues, 1},
     {128, 8192, SelectMethod::thread_queues, 1},
-    {256, any, SelectMethod::ballot_buffer, 1},
-    {any, any, SelectMethod::stream, 1},
+    {256, any_number, SelectMethod::ballot_buffer, 1},
+    {any_number, any_number, SelectMethod::stream, 1},
 };
 
 /// The table's way, and rows cut in parts where there are too few of them to fill `multiprocessors`.

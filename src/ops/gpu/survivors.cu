@@ -272,8 +272,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
 }
 
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
-constexpr std::int64_t few = 32;
-constexpr std::int64_t some = 128;
+constexpr int few_k = 32;
+constexpr int some_k = 128;
 
 }  // namespace
 
@@ -290,8 +290,8 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
       simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, "settle"}, settle_kernel<dtype, Team>,
                    job, last, lists);
     };
-    if (lists.k <= few) return run.template operator()<WarpTeam<few>>();
-    if (lists.k <= some) return run.template operator()<WarpTeam<some>>();
+    if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k>>();
+    if (lists.k <= some_k) return run.template operator()<WarpTeam<some_k>>();
     run.template operator()<BlockTeam>();
   });
 }
