@@ -63,7 +63,7 @@ MUTANTS = [
     ("missing wait for a copy", "scan_products.cu", "simt::copy_async_wait<1>();", "simt::copy_async_wait<2>();"),
     ("missing wait for the last copy", "scan_products.cu", "simt::copy_async_wait<0>();", "simt::copy_async_wait<1>();"),
     ("products are read before they are there", "scan_products.cu", "    products.wait(sums.of);\n", ""),
-    ("pieces lie in the wrong order", "scan_products.cu", "simt::swizzled(row, piece)", "simt::swizzled(row, piece ^ 1)"),
+    ("pieces lie in the order of their numbers", "scan_products.cu", "return simt::swizzled(row, piece);", "return row * row_pitch + piece * 16;"),
     ("second warpgroup has the first one's queries", "scan_products.cu", "warp_id() / 4 * simt::group_rows_a", "0 * simt::group_rows_a"),
     ("stage is refilled while it is read", "scan_products.cu", "      " + SYNC + "  // the stage is free\n", ""),
     ("fragments swapped", "scan_products.cu", "a[f][1] = word_at(at + 8 * query_pitch);", "a[f][1] = word_at(at + 16);"),

@@ -29,7 +29,11 @@ void for_dtype(DType dtype, Run run) {
 /// Blocks for `items` of which a block takes `a_block` at a time; kernels take further rounds
 /// beyond.
 inline unsigned blocks_for(std::int64_t items, std::int64_t a_block = 1) {
+#if defined(GIGAKNN_TINY_TILES) || defined(GIGAKNN_SIMT_TSAN)
+  constexpr std::int64_t most = 3;  // so that every block takes further rounds
+#else
   constexpr std::int64_t most = 1 << 16;
+#endif
   const std::int64_t blocks = (items + a_block - 1) / a_block;
   return static_cast<unsigned>(blocks < most ? blocks : most);
 }
