@@ -7,7 +7,7 @@ A file includes its own folder and anything to its left. Besides:
   - io and simt do not know each other, nor do ops/cpu and ops/gpu, nor do cli, python and bench;
   - above ops a layer sees the waist, `ops/*.hpp`, and nothing below it (ops/cpu, ops/gpu, simt);
     bench may look inside;
-  - a CUDA header only in simt and in ops/gpu/runtime.*;
+  - a CUDA header only in simt, in ops/gpu/runtime.* and in bench/gpu;
   - HDF5, CLI11, nlohmann-json and spdlog only in cli (and tests, which are shipped to nobody).
 tests/ and fuzz/ may include every layer of the library.
 
@@ -95,8 +95,8 @@ def foreign_fault_of(source, name):
     """Why `source` may not include a header that is not ours, or None."""
     here, folder = place_of(source)
     runtime = here == "ops" and folder == "gpu" and source.name.startswith("runtime")
-    if CUDA.match(name) and here != "simt" and not runtime:
-        return "a CUDA header belongs to simt and ops/gpu/runtime only"
+    if CUDA.match(name) and here not in ("simt", "bench") and not runtime:
+        return "a CUDA header belongs to simt, ops/gpu/runtime and bench/gpu only"
     if CLI_ONLY.match(name) and here not in ("cli", "tests"):
         return "only cli includes it"
     return None

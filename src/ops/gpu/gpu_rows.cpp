@@ -34,6 +34,7 @@ constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survi
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
 constexpr std::int64_t lists_a_thread = 2048;  // written at a time
 constexpr std::int64_t most_batch = 1 << 16;
+constexpr std::int64_t most_list_bytes = 64 << 20;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
 constexpr std::int64_t most_lists = 1024;  // of few queries that share a base among blocks
@@ -43,6 +44,11 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
+// Finished lists that the host has in hand at a time.
+std::int64_t lists_at_once(std::int64_t k) {
+  return std::clamp<std::int64_t>(most_list_bytes / static_cast<std::int64_t>(sizeof(PackedNeighbor)) / std::max<std::int64_t>(k, 1),
+                                  1, most_batch);
+}
 // Room for what a scan lets through: a batch of k-means has many queries of one neighbour each.
 std::int64_t capacity_for(std::int64_t k) {
   return std::max(std::min(k * capacity_of_one, small_capacity), capacity_of_k * k);
@@ -172,7 +178,7 @@ std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType d
 
 std::size_t GpuRows::host_bytes_needed(std::int64_t n, const PrepareHints& hints) {
   const std::int64_t k = std::min(hints.k, n);
-  const std::int64_t batch = std::min(hints.self ? n : hints.batch, most_batch);
+  const std::int64_t batch = std::min(hints.self ? n : hints.batch, lists_at_once(k));
   // Marks and orders of the rows; the lists of a batch as they come back.
   return at(n) * (1 + 3 * sizeof(LocalRow)) + at(batch) * (at(k) * sizeof(PackedNeighbor) + 1);
 }
@@ -246,7 +252,7 @@ std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k,
                                  const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   const std::size_t scratch = std::min(default_scratch, scratch_for(run, default_scratch));
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, most_batch);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, lists_at_once(k));
 }
 
 // Scans places [0, end), more of them each time, and settles; `last`: for good.
@@ -408,9 +414,10 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   simt::copy(order.data(), order_.get(), order.size() * sizeof(LocalRow), stream);
   const simt::DeviceBuffer<PackedNeighbor> finished(at(places_ * k), stream);
   finish_lists(lists.view, 1, nullptr, finished.get(), stream);
-  std::vector<PackedNeighbor> sorted(at(std::min(places_, most_batch) * k));
-  for (std::int64_t begin = 0; begin < places_; begin += most_batch) {
-    const std::int64_t count = std::min(most_batch, places_ - begin);
+  const std::int64_t part = std::min(places_, lists_at_once(k));
+  std::vector<PackedNeighbor> sorted(at(part * k));
+  for (std::int64_t begin = 0; begin < places_; begin += part) {
+    const std::int64_t count = std::min(part, places_ - begin);
     simt::copy(sorted.data(), finished.get() + begin * k, at(count * k) * sizeof(PackedNeighbor),
                stream);
     simt::synchronize(stream);
