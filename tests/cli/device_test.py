@@ -39,7 +39,7 @@ class Devices(CliTest):
                 with open(self.path("run.json"), encoding="utf-8") as file:
                     record = json.load(file)
                 self.assertEqual(record["device"], options[0])
-                self.assertGreater(record["kernels"]["start_lists"], 0)
+                self.assertGreater(record["kernels"]["finish_lists"], 0)
         self.files_of("--device", "emulated")
         with open(self.path("run.json"), encoding="utf-8") as file:
             self.assertGreater(json.load(file)["kernels"]["scan_products"], 0)
