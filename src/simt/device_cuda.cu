@@ -211,6 +211,7 @@ void release(void* memory, Stream* stream) {
   cudaFreeAsync(memory, of.stream);
 }
 void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
+  if (bytes == 0) return;
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");
 }
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
@@ -221,6 +222,7 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
         "a copy failed");
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
+  if (bytes == 0) return;
   check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
 }
 

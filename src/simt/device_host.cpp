@@ -194,6 +194,7 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
   });
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
+  if (bytes == 0) return;
   post(stream, [=] { std::memset(to, byte, bytes); });
 }
 
