@@ -271,6 +271,21 @@ void check_select_k(const Case& c, const Devices& devices) {
   }
 }
 
+void check_select_any_k(const Devices& devices) {
+  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
+    for (const std::int64_t n : {1, 40, 3000}) {
+      Case c;
+      c.n = n;
+      c.q = 5;
+      c.k = k;
+      c.seed = static_cast<std::uint64_t>(k + n);
+      c.threads = 2;
+      c.strided = k % 3 == 1;
+      check_select_k(c, devices);
+    }
+  }
+}
+
 void check_sum_by_label(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const MatrixRef rows = problem.base;

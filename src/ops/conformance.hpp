@@ -120,6 +120,8 @@ void check_within_radius(const Case& c, const Devices& devices = instruction_set
 void check_pair_distances(const Case& c, const Devices& devices = instruction_sets());
 /// The c.k smallest of each element of the base's rows, and of values that tie, are NaN or infinite.
 void check_select_k(const Case& c, const Devices& devices = instruction_sets());
+/// For k from 1 to 5,000, of rows shorter and longer than that.
+void check_select_any_k(const Devices& devices);
 /// The rows of the base with c.k labels, drawn or all the same.
 void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
 

@@ -52,18 +52,7 @@ TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
 }
 
 TEST(Selection, selects_any_k) {
-  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
-    for (const std::int64_t n : {1, 40, 3000}) {
-      Case c;
-      c.n = n;
-      c.q = 5;
-      c.k = k;
-      c.seed = static_cast<std::uint64_t>(k + n);
-      c.threads = 2;
-      c.strided = k % 3 == 1;
-      check_select_k(c);
-    }
-  }
+  check_select_any_k(instruction_sets());
 }
 
 TEST_P(Conformance, threads_and_hints_do_not_change_a_bit) {

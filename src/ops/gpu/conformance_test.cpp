@@ -51,6 +51,19 @@ class GpuConformance : public testing::TestWithParam<Subject> {
       check(c, device());
     }
   }
+
+  // The schedules share the kinds of vectors, of which each has one of two sizes.
+  static void every_kind(Case c, std::int64_t odd_n, std::int64_t even_n,
+                         const std::function<void(const Case&, const Devices&)>& check) {
+    const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
+    for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count;
+         kind += kinds_apart) {
+      c.kind = static_cast<Kind>(kind);
+      c.n = kind % 2 ? odd_n : even_n;
+      c.seed = static_cast<std::uint64_t>(kind) + 100 * schedule();
+      check(c, device());
+    }
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Every, GpuConformance, testing::ValuesIn(subjects()), subject_name);
 
@@ -84,14 +97,7 @@ TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   c.q = 5;
   c.k = 5;
   c.hints = {.k = 5, .queries = 1000, .batch = 1000, .self = false};
-  const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
-  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count;
-       kind += kinds_apart) {
-    c.kind = static_cast<Kind>(kind);
-    c.n = kind % 2 ? 1100 : 1390;
-    c.seed = static_cast<std::uint64_t>(kind) + 100 * schedule();
-    check_nearest_rows(c, device());
-  }
+  every_kind(c, 1100, 1390, check_nearest_rows);
   const auto launches = gpu::launches();
   EXPECT_TRUE(launches.contains("scan_products") || launches.contains("scan_differences"));
 }
@@ -103,14 +109,7 @@ TEST_P(GpuConformance, symmetric_graphs_answer_every_kind_of_vectors) {
   c.k = 4;
   c.q = 1;
   c.hints = {.k = 4, .queries = 1000, .batch = 1000, .self = true};
-  const auto subject = static_cast<int>(c.metric) * 4 + static_cast<int>(c.dtype);
-  for (int kind = (subject + static_cast<int>(schedule())) % kinds_apart; kind < kind_count;
-       kind += kinds_apart) {
-    c.kind = static_cast<Kind>(kind);
-    c.n = kind % 2 ? 150 : 201;
-    c.seed = static_cast<std::uint64_t>(kind) + 300 * schedule();
-    check_self_nearest(c, device());
-  }
+  every_kind(c, 150, 201, check_self_nearest);
   const auto launches = gpu::launches();
   EXPECT_TRUE(launches.contains("scan_products_both") || launches.contains("scan_differences_both"));
 }
@@ -123,18 +122,7 @@ Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int6
 }
 
 TEST(GpuSelection, selects_any_k) {
-  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
-    for (const std::int64_t n : {1, 40, 3000}) {
-      Case c;
-      c.n = n;
-      c.q = 5;
-      c.k = k;
-      c.seed = static_cast<std::uint64_t>(k + n);
-      c.threads = 2;
-      c.strided = k % 3 == 1;
-      check_select_k(c, device());
-    }
-  }
+  check_select_any_k(device());
 }
 
 TEST(GpuSearch, answers_any_k) {
