@@ -233,6 +233,64 @@ void check_pair_distances(const Case& c, const Devices& devices) {
   }
 }
 
+void check_nearest_in_cells(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  std::vector<std::int64_t> begins = {0};
+  while (begins.back() < c.n) {
+    // Cells of 0 to 150 rows.
+    const auto rows = random_below(151, c.seed, 10, begins.size());
+    begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(rows)));
+  }
+  const auto cells = static_cast<std::int64_t>(begins.size()) - 1;
+  const reference::Rows base_rows(problem.base, c.metric);
+  const auto check = [&](MatrixRef queries, std::int64_t width, std::int64_t first_self) {
+    // Consecutive cells from a drawn one; sometimes none.
+    std::vector<RowId> probes(static_cast<std::size_t>(queries.rows * width), no_row);
+    for (std::int64_t i = 0; i < queries.rows; ++i) {
+      const auto first = static_cast<std::int64_t>(random_below(cells, c.seed, 11, i));
+      for (std::int64_t j = 0; j < std::min(width, cells); ++j) {
+        if (random_below(8, c.seed, 12, i * width + j) > 0) {
+          probes[static_cast<std::size_t>(i * width + j)] = RowId{(first + j) % cells};
+        }
+      }
+    }
+    const reference::Rows query_rows(queries, c.metric);
+    Neighbors want(queries.rows, c.k);
+    std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
+    for (std::int64_t i = 0; i < queries.rows; ++i) {
+      std::vector<reference::Entry> entries;
+      for (std::int64_t j = 0; j < width; ++j) {
+        const std::int64_t cell = value_of(probes[static_cast<std::size_t>(i * width + j)]);
+        if (cell < 0 || !query_rows.usable[i]) continue;
+        for (std::int64_t row = begins[cell]; row < begins[cell + 1]; ++row) {
+          if (row == first_self + i && first_self >= 0) continue;
+          if (base_rows.usable[row]) {
+            entries.push_back({reference::distance(query_rows, i, base_rows, row, c.metric), row});
+          }
+        }
+      }
+      std::sort(entries.begin(), entries.end(), [&](const reference::Entry& a, const reference::Entry& b) {
+        return reference::nearer(a, b, c.metric);
+      });
+      for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {
+        want.ids[static_cast<std::size_t>(i * c.k + j)] = RowId{entries[j].id};
+        want.distances[static_cast<std::size_t>(i * c.k + j)] = entries[j].value;
+      }
+    }
+    for (const Ops* ops : devices) {
+      const auto prepared = ops->prepare_cells(problem.base, begins, c.metric, c.hints, problem.run);
+      GuardedLists lists(queries.rows, c.k);
+      ops->nearest_in_cells(*prepared, queries, probes.data(), width, c.k, lists.out(), problem.run, first_self);
+      EXPECT_TRUE(same_lists(lists, want))
+          << "nearest_in_cells of " << width << " from " << first_self << " on " << ops->isa() << ": " << c;
+    }
+  };
+  check(problem.queries, 3, -1);
+  check(problem.queries, 0, -1);
+  const std::int64_t first = c.n / 3;
+  check(problem.base.ref().slice(first, std::min(c.n, first + c.q)), cells, first);
+}
+
 void check_select_k(const Case& c, const Devices& devices) {
   Matrix storage(c.q, c.n + (c.strided ? 3 : 0), DType::f32);
   MatrixRef values = storage;

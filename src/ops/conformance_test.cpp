@@ -40,6 +40,9 @@ TEST_P(Conformance, self_nearest_equals_the_reference) {
 TEST_P(Conformance, first_self_leaves_out_only_the_query_itself) {
   sweep(5, 2e6, false, check_first_self);
 }
+TEST_P(Conformance, nearest_in_cells_equals_the_reference) {
+  sweep(19, 3e6, false, check_nearest_in_cells);
+}
 TEST_P(Conformance, within_radius_equals_the_reference) {
   sweep(6, 5e5, false, check_within_radius);
 }
@@ -93,6 +96,7 @@ TEST_P(Conformance, every_kind_of_vectors_is_answered) {
     c.threads = 2;
     c.hints = PrepareHints{.k = 25, .queries = 1000000, .batch = 10000, .self = false};
     check_nearest_rows(c);
+    check_nearest_in_cells(c);
     c.n = 150;
     c.hints.self = true;
     check_self_nearest(c);

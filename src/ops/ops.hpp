@@ -52,6 +52,20 @@ class PreparedRows {
   virtual std::string description() const = 0;
 };
 
+/// A base in cells, as a coarse quantizer divides it (inverted lists): cell c is rows [begins[c], begins[c + 1]). Opaque; lives
+/// on the device; borrows the matrix it was made from, which must outlive it.
+class PreparedCells {
+ public:
+  virtual ~PreparedCells() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t cols() const = 0;
+  virtual DType dtype() const = 0;
+  virtual Metric metric() const = 0;
+  virtual std::int64_t cells() const = 0;
+  virtual std::size_t bytes() const = 0;  ///< what it allocated
+  virtual std::string description() const = 0;
+};
+
 /// What a preparation is tuned for; no result depends on it.
 struct PrepareHints {
   std::int64_t k = 10;
@@ -107,6 +121,25 @@ class Ops {
   /// The k nearest other rows of every row; where it pays, each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;
+
+  /// Prepares `base` [n, d] for searches of some of its cells. `begins`: ascending from 0 to n, [cells + 1]; a cell may be empty.
+  /// Rows that are farthest from everything (see `prepare`) are found by no query, and find none.
+  /// Throws as `prepare`.
+  virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
+                                                       const PrepareHints& hints, const RunOptions& run) const = 0;
+  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory.
+  virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
+                                        const PrepareHints& hints, int threads) const = 0;
+
+  /// The k nearest rows to each query of those in its cells: exact among them (IVF; Jégou, Douze, Schmid 2011, section IV).
+  ///
+  ///   queries  [q, d]      quickest where neighbouring queries have cells in common
+  ///   probes   [q, width]  cells in [0, cells), or `no_row`; the nearest first, each once
+  ///
+  /// `first_self` as in `nearest_rows`.
+  virtual void nearest_in_cells(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
+                                std::int64_t k, NeighborsOut out, const RunOptions& run,
+                                std::int64_t first_self = -1) const = 0;
 
   /// All rows with value <= radius (inner_product: >= radius), nearest first.
   virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,

@@ -2,7 +2,9 @@
 // Error.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/require.hpp"
 #include "ops/ops.hpp"
@@ -31,6 +33,19 @@ inline void require_same_rows(MatrixRef queries, std::int64_t cols, DType dtype)
 }
 inline void require_queries(const PreparedRows& base, MatrixRef queries, std::int64_t k) {
   require_k(k);
+  require_same_rows(queries, base.cols(), base.dtype());
+}
+inline void require_cells(MatrixRef base, const std::vector<std::int64_t>& begins) {
+  const bool whole = begins.size() >= 2 && begins.front() == 0 && begins.back() == base.rows;
+  require(whole && std::is_sorted(begins.begin(), begins.end()), Fault::invalid_argument,
+          "cells must ascend from 0 to the ", base.rows, " rows of the base");
+}
+inline void require_probe(std::int64_t cell, std::int64_t cells) {
+  require(cell >= -1 && cell < cells, Fault::invalid_argument, "cell ", cell, " must be in [-1, ", cells - 1, "]");
+}
+inline void require_probing(const PreparedCells& base, MatrixRef queries, std::int64_t width, std::int64_t k) {
+  require_k(k);
+  require(width >= 0, Fault::invalid_argument, "a query cannot look into ", width, " cells");
   require_same_rows(queries, base.cols(), base.dtype());
 }
 inline void require_radius(float radius) {

@@ -41,6 +41,33 @@ class SeveralRows : public PreparedRows {
   std::vector<std::unique_ptr<PreparedRows>> parts;  // null: a shard without rows
 };
 
+// The same of a base in cells: a shard has its rows of every cell.
+class SeveralCells : public PreparedCells {
+ public:
+  SeveralCells(MatrixRef base, Metric metric, std::int64_t cells, std::vector<std::int64_t> begins)
+      : base(base), metric_(metric), cells_(cells), begins(std::move(begins)) {}
+
+  std::int64_t rows() const override { return base.rows; }
+  std::int64_t cols() const override { return base.cols; }
+  DType dtype() const override { return base.dtype; }
+  Metric metric() const override { return metric_; }
+  std::int64_t cells() const override { return cells_; }
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& part : parts) sum += part ? part->bytes() : 0;
+    return sum;
+  }
+  std::string description() const override {
+    return join_text(parts.front()->description(), "; ", parts.size(), " devices");
+  }
+
+  MatrixRef base;
+  Metric metric_;
+  std::int64_t cells_;
+  std::vector<std::int64_t> begins;  // [shards + 1]
+  std::vector<std::unique_ptr<PreparedCells>> parts;  // null: a shard without rows
+};
+
 class Several : public Ops {
  public:
   Several(std::vector<const Ops*> devices, int shards)
@@ -61,10 +88,7 @@ class Several : public Ops {
   std::unique_ptr<PreparedRows> prepare(MatrixRef base, Metric metric, const PrepareHints& hints,
                                         const RunOptions& run) const override {
     require_base(base, metric);
-    // Rounded up: where there are fewer rows than shards, the last have none.
-    std::vector<std::int64_t> begins;
-    for (std::int64_t s = 0; s <= shards(); ++s)
-      begins.push_back((base.rows * s + shards() - 1) / shards());
+    const std::vector<std::int64_t> begins = shard_begins(base.rows);
     auto rows = std::make_unique<SeveralRows>(base, metric, begins);
     rows->parts.resize(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {
@@ -180,7 +204,75 @@ class Several : public Ops {
     });
   }
 
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& cells,
+                                               Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
+    require_base(base, metric);
+    require_cells(base, cells);
+    const std::vector<std::int64_t> begins = shard_begins(base.rows);
+    auto rows = std::make_unique<SeveralCells>(base, metric, std::ssize(cells) - 1, begins);
+    rows->parts.resize(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const std::int64_t begin = begins[i % shards_];
+      const std::int64_t end = begins[i % shards_ + 1];
+      if (begin == end) return;
+      std::vector<std::int64_t> mine;
+      for (const std::int64_t row : cells) mine.push_back(std::clamp(row, begin, end) - begin);
+      rows->parts[i] = devices_[i]->prepare_cells(base.slice(begin, end), mine, metric, hints, own);
+    });
+    return rows;
+  }
+  std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
+                                std::int64_t cells, const PrepareHints& hints, int threads) const override {
+    const std::size_t a_device =
+        devices_.front()->cell_bytes_needed(shard_rows(n), d, dtype, metric, cells, hints, threads);
+    return a_device * devices_.size() +
+           (shards_ == 1 ? 0 : shards_ * list_bytes(hints.batch, std::min(hints.k, n)));
+  }
+
+  void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
+                        std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
+                        std::int64_t first_self) const override {
+    require_probing(prepared, queries, width, k);
+    const auto& base = static_cast<const SeveralCells&>(prepared);
+    std::vector<Neighbors> found(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const auto [begin, end] = queries_of(i, queries.rows);
+      if (begin == end) return;
+      NeighborsOut to = lists_of(out, begin, end);
+      if (shards_ > 1) {
+        found[i] = Neighbors(end - begin, k);
+        to = NeighborsOut(found[i]);
+        clear_lists(to, base.metric());
+      }
+      if (!base.parts[i]) return;
+      // A shard numbers its rows from 0; one that counts below 0 is none of its own.
+      const std::int64_t self = first_self + begin - base.begins[i % shards_];
+      const std::int64_t split = first_self < 0 ? 0 : std::clamp<std::int64_t>(-self, 0, end - begin);
+      const auto search = [&](std::int64_t from, std::int64_t until, std::int64_t first) {
+        if (from == until) return;
+        devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin + from, begin + until),
+                                      probes + (begin + from) * width, width, k,
+                                      lists_of(to, from, until), own, first);
+      };
+      search(0, split, -1);
+      search(split, end - begin, first_self < 0 ? -1 : self + split);
+    });
+    if (shards_ == 1) return;
+    clear_lists(out, base.metric());
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      const auto [begin, end] = queries_of(i, queries.rows);
+      merge_lists(lists_of(out, begin, end), found[i], base.begins[i % shards_], base.metric(), run);
+    }
+  }
+
  private:
+  // Rounded up: where there are fewer rows than shards, the last have none.
+  std::vector<std::int64_t> shard_begins(std::int64_t rows) const {
+    std::vector<std::int64_t> begins;
+    for (std::int64_t s = 0; s <= shards(); ++s) begins.push_back((rows * s + shards() - 1) / shards());
+    return begins;
+  }
   std::int64_t shards() const { return static_cast<std::int64_t>(shards_); }
   std::int64_t shard_rows(std::int64_t n) const { return (n + shards() - 1) / shards(); }
 

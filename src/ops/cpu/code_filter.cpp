@@ -33,15 +33,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 /// Some queries on their way through the base.
-struct CodeFilter::Block {
-  std::int64_t count = 0;
-  CodedRows coded;
-  std::vector<std::int64_t> query;      // [count] row of the query matrix, or position in the base (self)
-  std::vector<std::int64_t> list;       // [count] its list
-  QueryBounds terms;                    // [count]
-  std::vector<ScoredQuery> scored;
-  std::vector<float> widened;           // [count, d] where rows are widened
-  std::vector<float> scratch;           // [d]
+struct CodeFilter::Block : CodedQueries {
   std::vector<std::int32_t> thresholds; // [groups of a tile, count]
   std::vector<std::uint64_t> masks;     // [groups of a tile, count]
   std::vector<std::int32_t> cuts;       // [count] or none: sums from which rows are taken first
@@ -181,43 +173,6 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   }
 }
 
-void CodeFilter::encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin,
-                              std::int64_t end, Block& block) const {
-  block.count = 0;
-  for (std::int64_t i = begin; i < end; ++i) {
-    if (!facts.far[at(i)]) block.query.push_back(i);
-  }
-  block.count = static_cast<std::int64_t>(block.query.size());
-  CodedRows given;
-  given.resize(end - begin, space_->stride());
-  space_->encode(queries, facts, begin, end, true, given, 0);
-  // Queries of one region side by side: their survivors are rows that stand together.
-  std::stable_sort(block.query.begin(), block.query.end(), [&](std::int64_t a, std::int64_t b) {
-    return given.regions[at(a - begin)] < given.regions[at(b - begin)];
-  });
-  block.coded.resize(block.count, space_->stride());
-  block.scratch.resize(at(pair_.d()));
-  if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
-  for (std::int64_t i = 0; i < block.count; ++i) {
-    const std::int64_t from = block.query[at(i)] - begin;
-    std::copy_n(given.codes.data() + from * given.stride, given.stride,
-                block.coded.codes.data() + i * given.stride);
-    block.coded.squares[at(i)] = given.squares[at(from)];
-    block.coded.sums[at(i)] = given.sums[at(from)];
-    block.coded.errors[at(i)] = given.errors[at(from)];
-    block.coded.norms[at(i)] = given.norms[at(from)];
-    block.coded.steps[at(i)] = given.steps[at(from)];
-    block.coded.regions[at(i)] = given.regions[at(from)];
-    const std::int64_t query = block.query[at(i)];
-    block.list.push_back(query - begin);
-    const void* readable =
-        pair_.readable(queries.row_bytes(query), pair_.widens() ? block.widened.data() + i * pair_.d() : nullptr);
-    block.scored.push_back(
-        scorer_.query(readable, facts.squared_norms.empty() ? 0 : facts.squared_norms[at(query)]));
-  }
-  block.terms = bounds_.start(block.coded, block.count);
-}
-
 // Scores rows that stand around `centre`: the k-th of them is a bound that k rows keep. Exclusive.
 PackedNeighbor CodeFilter::first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
                                        std::int64_t k) const {
@@ -313,7 +268,7 @@ std::shared_ptr<CodeFilter::Block> CodeFilter::start(MatrixRef queries, const Ro
                                                      std::int64_t first_self, std::int64_t begin,
                                                      std::int64_t end, std::int64_t k) const {
   auto block = std::make_shared<Block>();
-  encode_block(queries, query_facts, begin, end, *block);
+  encode_queries({*space_, bounds_, scorer_, pair_}, queries, query_facts, begin, end, *block);
   block->first_self = first_self;
   block->bounds = std::make_shared<std::vector<PackedNeighbor>>(at(block->count), no_neighbor);
   find_cuts(*block, k);
@@ -369,7 +324,7 @@ void CodeFilter::within(MatrixRef queries, const RowFacts& query_facts, std::int
                         std::int64_t end, PackedNeighbor bound,
                         std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const {
   Block block;
-  encode_block(queries, query_facts, begin, end, block);
+  encode_queries({*space_, bounds_, scorer_, pair_}, queries, query_facts, begin, end, block);
   if (block.count == 0 || packed_.live == 0) return;
   for (std::int64_t i = 0; i < block.count; ++i) bounds_.set(block.terms, block.coded, i, bound);
   RadiusSink sink{*this, bound, found};

@@ -17,6 +17,7 @@
 
 #include "ops/cpu/code_bounds.hpp"
 #include "ops/cpu/code_space.hpp"
+#include "ops/cpu/coded_queries.hpp"
 #include "ops/cpu/packed_codes.hpp"
 #include "ops/cpu/scorer.hpp"
 #include "ops/cpu/top_k.hpp"
@@ -79,8 +80,6 @@ class CodeFilter {
   template <class Sink>
   void take_survivors(Block& block, std::int64_t group, std::int64_t groups, Sink& sink) const;
   void take_into(TopK& lists, Block& block, const Survivor& survivor) const;
-  void encode_block(MatrixRef queries, const RowFacts& facts, std::int64_t begin, std::int64_t end,
-                    Block& block) const;
   // Where a slice of the groups begins.
   std::int64_t slice_begin(std::int64_t slice, std::int64_t slices) const { return packed_.groups() * slice / slices; }
   CodeTile tile_of(const PackedCodes& packed, const Block& block, std::int64_t group, std::int64_t groups) const;

@@ -1,5 +1,7 @@
 #include "ops/cpu/code_space.hpp"
 
+#include <algorithm>
+
 #include "ops/cpu/euclidean_codes.hpp"
 #include "ops/cpu/manhattan_codes.hpp"
 
@@ -35,6 +37,17 @@ void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
   norms.assign(count, 0.0f);
   steps.assign(count, 0.0f);
   regions.assign(count, 0);
+}
+
+void CodedRows::copy_row(const CodedRows& from, std::int64_t row, std::int64_t to) {
+  const auto i = static_cast<std::size_t>(row), j = static_cast<std::size_t>(to);
+  std::copy_n(from.codes.data() + row * stride, stride, codes.data() + to * stride);
+  squares[j] = from.squares[i];
+  sums[j] = from.sums[i];
+  errors[j] = from.errors[i];
+  norms[j] = from.norms[i];
+  steps[j] = from.steps[i];
+  regions[j] = from.regions[i];
 }
 
 std::unique_ptr<CodeSpace> fit_codes(const CodeSource& source, const RunOptions& run) {

@@ -41,6 +41,8 @@ struct CodedRows {
   std::vector<std::uint16_t> regions; ///< [rows] nearest region centre
 
   void resize(std::int64_t rows, std::int64_t stride_);
+  /// Row `to` becomes row `row` of `from`, whose stride is the same.
+  void copy_row(const CodedRows& from, std::int64_t row, std::int64_t to);
 };
 
 /// What a filter costs per query and row, in cycles, as estimated from a sample.
@@ -59,6 +61,7 @@ struct CodeSource {
   const CodeKernels& kernels;  ///< decide the width of a code
   const FloatKernels& floats;
   std::int64_t k;              ///< length of the lists that will be asked for
+  bool regions = true;         ///< rows will stand by region: find centres
 };
 
 class CodeSpace {

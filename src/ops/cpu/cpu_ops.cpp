@@ -7,6 +7,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
+#include "ops/cpu/cpu_cells.hpp"
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/cpu/sum_by_label.hpp"
 #include "ops/list_writer.hpp"
@@ -51,6 +52,23 @@ class CpuOps : public Ops {
                     const RunOptions& run) const override {
     require_k(k);
     static_cast<const CpuRows&>(prepared).self_nearest(k, out, run);
+  }
+
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
+                                               const PrepareHints& hints, const RunOptions& run) const override {
+    require_base(base, metric);
+    require_cells(base, begins);
+    return std::make_unique<CpuCells>(base, begins, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
+  }
+  std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
+                                const PrepareHints& hints, int threads) const override {
+    return CpuCells::bytes_needed(n, d, dtype, metric, code_kernels_, cells, hints, threads);
+  }
+
+  void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes, std::int64_t width,
+                        std::int64_t k, NeighborsOut out, const RunOptions& run, std::int64_t first_self) const override {
+    require_probing(prepared, queries, width, k);
+    static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width}, k, out, first_self, run);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,

@@ -11,11 +11,6 @@
 namespace gigaknn::cpu {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_filter_rows = 8;
-#else
-constexpr std::int64_t least_filter_rows = 512;  // below, fitting a filter costs more than it saves
-#endif
 #ifdef GIGAKNN_EAGER_THREADS
 constexpr double least_thread_cycles = 1;
 #else
@@ -25,12 +20,6 @@ constexpr std::int64_t block_queries = CodeFilter::most_block_queries;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Null: this instruction set or metric has no filter on codes.
-const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
-  if (!has_code_form(metric)) return nullptr;
-  return form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
-}
 
 std::vector<LocalRow> far_rows_of(const RowFacts& facts) {
   std::vector<LocalRow> rows;
@@ -59,6 +48,11 @@ struct Deal {
 };
 
 }  // namespace
+
+const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
+  if (!has_code_form(metric)) return nullptr;
+  return form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
+}
 
 CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes,
                  const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)

@@ -107,13 +107,14 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     build_projection();
     fit_step(sample);
   }
+  directions_ = {};
+  if (!source.regions) return;
   std::vector<float> y(at(sample.rows * dims_));
   std::vector<double> errors(at(sample.rows));
   parallel_for(run, sample.rows, chunk_rows, [&](std::int64_t begin, std::int64_t end, int) {
     project(sample.row(begin), end - begin, y.data() + begin * dims_, errors.data() + begin);
   });
   regions_.fit(pair_.kernels(), *floats_, y, dims_, source.base.rows, run);
-  directions_ = {};
 }
 
 std::size_t EuclideanCodes::bytes() const {

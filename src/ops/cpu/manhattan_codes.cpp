@@ -46,7 +46,7 @@ ManhattanCodes::ManhattanCodes(const CodeSource& source, const RunOptions& run)
   choose_layout(sample, source.base.rows, source.k, run);
   if (estimate_.dims == 0) return;
   step_ = layout_.step;
-  regions_.fit(pair_.kernels(), source.floats, sample.x, d_, source.base.rows, run);
+  if (source.regions) regions_.fit(pair_.kernels(), source.floats, sample.x, d_, source.base.rows, run);
 }
 
 std::size_t ManhattanCodes::bytes() const { return sizeof(Split) * layout_.splits.size() + regions_.bytes(); }

@@ -37,6 +37,42 @@ void put_in_order(const CodeSpace& space, const CodedRows& coded, const RowFacts
   std::partial_sum(packed.region_begin.begin(), packed.region_begin.end(), packed.region_begin.begin());
 }
 
+PackedCodes empty_pack(const CodeSpace& space, const CodeKernels& kernels) {
+  PackedCodes packed;
+  packed.group_rows = kernels.group_rows;
+  packed.step_dims = kernels.step_dims;
+  packed.stride = space.stride();
+  return packed;
+}
+
+// Once `live` is known.
+void make_room(PackedCodes& packed, const CodeKernels& kernels) {
+  const std::int64_t padded = packed.groups() * packed.group_rows;
+  packed.codes.assign(at(padded * packed.stride), static_cast<std::uint8_t>(kernels.zero));
+  packed.terms.assign(at(padded), 0);
+  packed.errors.assign(at(padded), 0.0f);
+  packed.norms.assign(at(padded), 0.0f);
+  packed.group_errors.assign(at(packed.groups()), 0.0f);
+  packed.group_norms.assign(at(packed.groups()), 0.0f);
+}
+
+// Row `row` of `coded` to position p.
+void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernels& kernels, const CodedRows& coded,
+              std::int64_t row, std::int64_t p, PackedCodes& packed) {
+  const std::int8_t* from = coded.codes.data() + row * coded.stride;
+  for (std::int64_t j = 0; j < coded.stride; ++j) {
+    packed.codes[at(packed.place(p, j))] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+  }
+  packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[at(row)]
+                                                           : -(coded.squares[at(row)] / 2);
+  packed.errors[at(p)] = coded.errors[at(row)];
+  packed.norms[at(p)] = coded.norms[at(row)];
+  float& error = packed.group_errors[at(p / packed.group_rows)];
+  float& norm = packed.group_norms[at(p / packed.group_rows)];
+  error = std::max(error, bounds.scaled(coded.errors[at(row)]));
+  norm = std::max(norm, bounds.scaled(coded.norms[at(row)]));
+}
+
 }  // namespace
 
 std::size_t PackedCodes::bytes() const {
@@ -51,33 +87,49 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
     space.encode(base, facts, begin, end, false, coded, begin);
   });
   check_cancelled(run);
-  PackedCodes packed;
-  packed.group_rows = kernels.group_rows;
-  packed.step_dims = kernels.step_dims;
-  packed.stride = space.stride();
+  PackedCodes packed = empty_pack(space, kernels);
   put_in_order(space, coded, facts, packed);
-  const std::int64_t padded = packed.groups() * packed.group_rows;
-  packed.codes.assign(at(padded * packed.stride), static_cast<std::uint8_t>(kernels.zero));
-  packed.terms.assign(at(padded), 0);
-  packed.errors.assign(at(padded), 0.0f);
-  packed.norms.assign(at(padded), 0.0f);
-  packed.group_errors.assign(at(packed.groups()), 0.0f);
-  packed.group_norms.assign(at(packed.groups()), 0.0f);
+  make_room(packed, kernels);
   parallel_for(run, packed.groups(), 64, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin * packed.group_rows; p < std::min(end * packed.group_rows, packed.live); ++p) {
-      const LocalRow row = packed.order[at(p)];
-      const std::int8_t* from = coded.codes.data() + row * coded.stride;
-      for (std::int64_t j = 0; j < coded.stride; ++j) {
-        packed.codes[at(packed.place(p, j))] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+      put_code(space, bounds, kernels, coded, packed.order[at(p)], p, packed);
+    }
+  });
+  return packed;
+}
+
+PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
+                       const std::vector<std::int64_t>& begins, const CodeKernels& kernels, const RunOptions& run) {
+  PackedCodes packed = empty_pack(space, kernels);
+  packed.region_begin = {0};
+  for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
+    std::int64_t rows = 0;
+    for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) rows += !facts.far[at(i)];
+    packed.live += (rows + packed.group_rows - 1) / packed.group_rows * packed.group_rows;
+    packed.region_begin.push_back(packed.live);
+  }
+  packed.order.assign(at(packed.live), PackedCodes::no_code);
+  make_room(packed, kernels);
+  parallel_for(run, std::ssize(begins) - 1, 16, [&](std::int64_t first, std::int64_t last, int) {
+    CodedRows coded;
+    std::vector<LocalRow> order;
+    for (std::int64_t cell = first; cell < last; ++cell) {
+      const std::int64_t begin = begins[at(cell)];
+      const std::int64_t end = begins[at(cell + 1)];
+      coded.resize(end - begin, space.stride());
+      space.encode(base, facts, begin, end, false, coded, 0);
+      order.clear();
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (!facts.far[at(i)]) order.push_back(static_cast<LocalRow>(i - begin));
       }
-      packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[row]
-                                                               : -(coded.squares[row] / 2);
-      packed.errors[at(p)] = coded.errors[row];
-      packed.norms[at(p)] = coded.norms[row];
-      float& error = packed.group_errors[at(p / packed.group_rows)];
-      float& norm = packed.group_norms[at(p / packed.group_rows)];
-      error = std::max(error, bounds.scaled(coded.errors[row]));
-      norm = std::max(norm, bounds.scaled(coded.norms[row]));
+      // The rows of small error first, so that one bad row does not loosen the bound of many.
+      std::stable_sort(order.begin(), order.end(),
+                       [&](LocalRow a, LocalRow b) { return coded.errors[a] < coded.errors[b]; });
+      std::int64_t p = packed.region_begin[at(cell)];
+      for (const LocalRow row : order) {
+        packed.order[at(p)] = static_cast<LocalRow>(begin + row);
+        put_code(space, bounds, kernels, coded, row, p++, packed);
+      }
     }
   });
   return packed;

@@ -21,7 +21,9 @@ struct PackedCodes {
   std::int64_t step_dims = 0;
   std::int64_t stride = 0;                ///< bytes of a code
   std::int64_t live = 0;
-  std::vector<LocalRow> order;            ///< [live] the row at each position
+  static constexpr LocalRow no_code = ~LocalRow{0};
+
+  std::vector<LocalRow> order;            ///< [live] the row at each position, or no_code
   std::vector<std::int64_t> region_begin; ///< [regions + 1] positions
   std::vector<std::uint8_t> codes;
   std::vector<std::int32_t> terms;        ///< [groups * group_rows] where the kernel's sums start
@@ -45,6 +47,10 @@ struct PackedCodes {
 
 PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
                        const CodeKernels& kernels, const RunOptions& run);
+/// A base in cells: that of rows [begins[c], begins[c + 1]) is region c and begins with a group of its own, so that behind
+/// the last rows of a cell positions hold no code.
+PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
+                       const std::vector<std::int64_t>& begins, const CodeKernels& kernels, const RunOptions& run);
 /// Every `every`-th position, alike but for what only bounds need.
 PackedCodes sample_codes(const PackedCodes& all, std::int64_t every);
 

@@ -7,6 +7,7 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "ops/canonical.hpp"
+#include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
 #include "ops/gpu/select_rows.hpp"
@@ -60,6 +61,30 @@ class GpuOps : public Ops {
                     const RunOptions& run) const override {
     require_k(k);
     static_cast<const GpuRows&>(prepared).self_nearest(k, out, run);
+  }
+
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins,
+                                               Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
+    require_base(base, metric);
+    require_cells(base, begins);
+    const std::size_t needed = GpuCells::device_bytes_needed(base.rows, base.cols, base.dtype,
+                                                             std::ssize(begins) - 1, hints);
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
+            "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows,
+            " rows in cells need ", needed);
+    return std::make_unique<GpuCells>(device_, base, begins, metric, run);
+  }
+  std::size_t cell_bytes_needed(std::int64_t n, std::int64_t, DType, Metric, std::int64_t cells,
+                                const PrepareHints& hints, int) const override {
+    return GpuCells::host_bytes_needed(n, cells, hints);
+  }
+
+  void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
+                        std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
+                        std::int64_t first_self) const override {
+    require_probing(prepared, queries, width, k);
+    static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, first_self, run);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,

@@ -216,6 +216,21 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
   }
 }
 
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+    take_cells_kernel(SearchJob job, CellsView cells, Survivors lists) {
+  const BlockTeam team;
+  for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
+    List list = list_of(lists, query);
+    for (std::int64_t rank = 0; rank < cells.width; ++rank) {
+      const std::int32_t cell = cells.probes[query * cells.width + rank];
+      if (cell < 0) continue;
+      take_places<dtype>(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1], list);
+    }
+    if (team.rank() == 0) lists.held[query] = list.count;
+  }
+}
+
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     set_bounds_kernel(LimitRule rule, PackedNeighbor bound, Survivors lists) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -300,6 +315,13 @@ void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::St
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
     simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_all"}, take_all_kernel<dtype>, job, splits, lists);
+  });
+}
+
+void take_cells(const SearchJob& job, const CellsView& cells, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  for_dtype(job.base.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_cells"}, take_cells_kernel<dtype>, job, cells, lists);
   });
 }
 

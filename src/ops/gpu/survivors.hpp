@@ -42,6 +42,15 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
 /// Without a scan: computes every row of `job.places`. List i belongs to query i / splits and takes
 /// part i % splits of the places.
 void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
+/// The cells that queries look into: those of places [begins[c], begins[c + 1]).
+struct CellsView {
+  const std::int64_t* begins = nullptr;  ///< [cells + 1]
+  const std::int32_t* probes = nullptr;  ///< [q, width]; -1: none
+  std::int64_t width = 0;
+};
+/// The same for the places of the cells of each query alone.
+void take_cells(const SearchJob& job, const CellsView& cells, const Survivors& lists,
+                simt::Stream* stream);
 /// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query
 /// are merged in `scratch` [queries, splits * k].
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out,

@@ -1,0 +1,278 @@
+#include "ops/cpu/cell_filter.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <span>
+#include <sstream>
+#include <tuple>
+
+#include "core/cancelled.hpp"
+#include "core/threads.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs at a time
+#else
+constexpr std::int64_t tile_pairs = 4096;
+#endif
+constexpr std::size_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// The cells that some queries look into, each with its queries.
+struct Visits {
+  std::vector<std::int64_t> cells;
+  std::vector<std::size_t> begins;     // [cells + 1] into `queries`
+  std::vector<std::int64_t> queries;
+
+  /// Of the probes [first, last) of each query; the cells that are nearest to some query come first.
+  Visits(const CodedQueries& block, const Probes& probes, std::int64_t first, std::int64_t last, std::int64_t cell_count) {
+    struct Seen {
+      std::uint32_t queries = 0;
+      std::uint32_t rank = ~0u;
+      std::size_t next = 0;
+    };
+    std::vector<Seen> seen(at(cell_count));
+    const auto for_each_probe = [&](auto&& visit) {
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        const RowId* mine = probes.cells + block.query[at(i)] * probes.width;
+        for (std::int64_t rank = first; rank < last; ++rank) {
+          const std::int64_t cell = value_of(mine[rank]);
+          require_probe(cell, cell_count);
+          if (cell >= 0) visit(i, rank, cell);
+        }
+      }
+    };
+    for_each_probe([&](std::int64_t, std::int64_t rank, std::int64_t cell) {
+      if (seen[at(cell)].queries++ == 0) cells.push_back(cell);
+      seen[at(cell)].rank = std::min(seen[at(cell)].rank, static_cast<std::uint32_t>(rank));
+    });
+    std::sort(cells.begin(), cells.end(), [&](std::int64_t a, std::int64_t b) {
+      return std::tuple(seen[at(a)].rank, a) < std::tuple(seen[at(b)].rank, b);
+    });
+    begins = {0};
+    for (const std::int64_t cell : cells) {
+      seen[at(cell)].next = begins.back();
+      begins.push_back(begins.back() + seen[at(cell)].queries);
+    }
+    queries.resize(begins.back());
+    for_each_probe([&](std::int64_t i, std::int64_t, std::int64_t cell) { queries[seen[at(cell)].next++] = i; });
+  }
+};
+
+}  // namespace
+
+/// Queries on their way through cells, and those of them that look into the one at hand.
+struct CellFilter::Block : CodedQueries {
+  std::int64_t first_self = -1;
+  std::vector<PackedNeighbor> seen;    // [count] bounds that the terms stand for
+  std::vector<std::int64_t> part;      // [m] queries
+  CodedRows part_codes;                // [m] codes alone
+  QueryBounds part_terms;              // [m]
+  std::vector<std::int32_t> thresholds;  // [groups, m]
+  std::vector<std::uint64_t> masks;      // [groups, m]
+  std::vector<std::int32_t> sums;        // [groups, m, group_rows]
+  std::vector<std::int32_t> cuts;        // [m] sums from which rows are scored already
+  std::vector<std::int32_t> sorted;
+  std::vector<std::pair<std::int64_t, std::int64_t>> survivors;  // query, position
+
+  void take_terms() {
+    const std::size_t m = part.size();
+    part_terms.level.resize(m);
+    part_terms.reach.resize(m);
+    part_terms.error_factor.resize(m);
+    for (std::size_t j = 0; j < m; ++j) {
+      const std::size_t i = at(part[j]);
+      part_terms.level[j] = terms.level[i];
+      part_terms.reach[j] = terms.reach[i];
+      part_terms.error_factor[j] = terms.error_factor[i];
+    }
+  }
+};
+
+CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
+                       const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
+                       const RunOptions& run)
+    : space_(std::move(space)), pair_(pair), kernels_(&kernels), scorer_(base, facts, pair),
+      bounds_(pair.metric(), *space_, pair.d(), kernels),
+      packed_(pack_cells(*space_, bounds_, base, facts, begins, kernels, run)) {}
+
+std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells,
+                                     std::int64_t group_rows, int threads) {
+  const std::int64_t code = most_code_bytes(metric, d);
+  const std::int64_t positions = n + cells * (group_rows - 1);
+  const std::int64_t a_thread = most_block_queries * (2 * code + 320) + tile_pairs * (group_rows * 4 + 16) + cells * 48;
+  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 17) + cells * 16 + threads * a_thread);
+}
+
+std::string CellFilter::description() const {
+  std::ostringstream text;
+  text << kernels_->name << " codes of " << space_->estimate().dims << " for " << pair_.d() << " dims"
+       << (space_->estimate().bytes ? " (the bytes themselves)" : "");
+  return text.str();
+}
+
+CodeTile CellFilter::tile_of(const Block& block, std::int64_t group, std::int64_t groups) const {
+  CodeTile tile{};
+  tile.ask = Ask::survivors;
+  tile.codes = packed_.codes.data() + group * packed_.group_rows * packed_.stride;
+  tile.row_terms = packed_.terms.data() + group * packed_.group_rows;
+  tile.groups = groups;
+  tile.steps = packed_.steps();
+  tile.queries = block.part_codes.codes.data();
+  tile.query_count = std::ssize(block.part);
+  return tile;
+}
+
+void CellFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const {
+  if (block.seen[at(i)] == bound) return;
+  block.seen[at(i)] = bound;
+  bounds_.set(block.terms, block.coded, i, bound);
+}
+
+void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, TopK& lists) const {
+  const LocalRow row = packed_.order[at(position)];
+  if (row == PackedCodes::no_code) return;
+  if (block.first_self >= 0 && block.first_self + block.query[at(i)] == std::int64_t{row}) return;
+  const std::int64_t list = block.list[at(i)];
+  const PackedNeighbor bound = lists.bound(list);
+  const PackedNeighbor found = scorer_.score(block.scored[at(i)], row, bound, block.scratch.data());
+  if (found < bound) lists.push(list, found);
+}
+
+void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t m = std::ssize(block.part);
+  block.sums.resize(at(groups * m * rows));
+  CodeTile tile = tile_of(block, group, groups);
+  tile.ask = Ask::sums;
+  tile.sums = block.sums.data();
+  kernels_->scan(tile);
+  const auto for_each_sum = [&](std::int64_t j, auto&& visit) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t position = (group + g) * rows + r;
+        if (packed_.order[at(position)] != PackedCodes::no_code) visit(g, block.sums[at((g * m + j) * rows + r)], position);
+      }
+    }
+  };
+  // As many as the list holds, and the query itself.
+  const auto wanted = static_cast<std::size_t>(lists.k() + 1);
+  block.cuts.resize(at(m));
+  for (std::int64_t j = 0; j < m; ++j) {
+    block.sorted.clear();
+    for_each_sum(j, [&](std::int64_t, std::int32_t sum, std::int64_t) { block.sorted.push_back(sum); });
+    std::int32_t cut = std::numeric_limits<std::int32_t>::min();
+    if (block.sorted.size() > wanted) {
+      const auto last = block.sorted.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
+      std::nth_element(block.sorted.begin(), last, block.sorted.end(), std::greater<>());
+      cut = *last;
+    }
+    block.cuts[at(j)] = cut;
+    const std::int64_t i = block.part[at(j)];
+    for_each_sum(j, [&](std::int64_t, std::int32_t sum, std::int64_t position) {
+      if (sum >= cut) score(block, i, position, lists);
+    });
+    set_bound(block, i, lists.bound(block.list[at(i)]));
+  }
+  block.take_terms();
+  block.thresholds.resize(at(groups * m));
+  for (std::int64_t g = 0; g < groups; ++g) {
+    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
+                 block.thresholds.data() + g * m);
+  }
+  for (std::int64_t j = 0; j < m; ++j) {
+    for_each_sum(j, [&](std::int64_t g, std::int32_t sum, std::int64_t position) {
+      if (sum < block.cuts[at(j)] && sum >= block.thresholds[at(g * m + j)]) score(block, block.part[at(j)], position, lists);
+    });
+  }
+}
+
+void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t m = std::ssize(block.part);
+  for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
+  block.take_terms();
+  block.thresholds.resize(at(groups * m));
+  block.masks.resize(at(groups * m));
+  for (std::int64_t g = 0; g < groups; ++g) {
+    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
+                 block.thresholds.data() + g * m);
+  }
+  CodeTile tile = tile_of(block, group, groups);
+  tile.thresholds = block.thresholds.data();
+  tile.masks = block.masks.data();
+  kernels_->scan(tile);
+  block.survivors.clear();
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::int64_t j = 0; j < m; ++j) {
+      for (std::uint64_t mask = block.masks[at(g * m + j)]; mask != 0; mask &= mask - 1) {
+        block.survivors.emplace_back(block.part[at(j)], (group + g) * rows + std::countr_zero(mask));
+      }
+    }
+  }
+  for (std::size_t s = 0; s < block.survivors.size(); ++s) {
+    if (s + prefetch_distance < block.survivors.size()) {
+      const LocalRow row = packed_.order[at(block.survivors[s + prefetch_distance].second)];
+      if (row != PackedCodes::no_code) scorer_.prefetch(row);
+    }
+    score(block, block.survivors[s].first, block.survivors[s].second, lists);
+  }
+}
+
+void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t group = packed_.region_begin[at(cell)] / rows;
+  const std::int64_t groups = packed_.region_begin[at(cell + 1)] / rows - group;
+  if (groups == 0) return;
+  const std::int64_t most = std::max<std::int64_t>(1, tile_pairs / groups);
+  const auto take = [&](bool open) {
+    const auto flush = [&] {
+      if (block.part.empty()) return;
+      if (open) {
+        take_by_sums(group, groups, block, lists);
+      } else {
+        take_by_bounds(group, groups, block, lists);
+      }
+      block.part.clear();
+    };
+    block.part.clear();
+    for (const std::int64_t i : queries) {
+      if ((lists.bound(block.list[at(i)]) == no_neighbor) != open) continue;
+      std::copy_n(block.coded.codes.data() + i * packed_.stride, packed_.stride,
+                  block.part_codes.codes.data() + std::ssize(block.part) * packed_.stride);
+      block.part.push_back(i);
+      if (std::ssize(block.part) == most) flush();
+    }
+    flush();
+  };
+  // Those whose lists the first fills are not looked at again: decided before either is taken.
+  take(false);
+  take(true);
+}
+
+void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
+                         std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const {
+  Block block;
+  encode_queries({*space_, bounds_, scorer_, pair_}, queries, query_facts, begin, end, block);
+  block.first_self = first_self;
+  block.seen.assign(at(block.count), 0);
+  block.part_codes.resize(std::min(block.count, tile_pairs), packed_.stride);
+  // Each query's nearest cell first: what follows is then held against a good bound.
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
+    const std::int64_t last = first == 0 ? std::min<std::int64_t>(1, probes.width) : probes.width;
+    if (first >= last) break;
+    const Visits visits(block, probes, first, last, std::ssize(packed_.region_begin) - 1);
+    for (std::size_t v = 0; v < visits.cells.size(); ++v) {
+      check_cancelled(run);
+      look_into(visits.cells[v], std::span(visits.queries).subspan(visits.begins[v], visits.begins[v + 1] - visits.begins[v]),
+                block, lists);
+    }
+  }
+}
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,67 @@
+// Search of some cells of a base, behind a filter on codes: exact among the rows of the cells.
+//
+//   base rows, cell after cell --CodeSpace--> codes, each cell packed in groups of its own
+//   a block of queries, their cells [count, width] --turned round--> cell -> the queries that look into it
+//   for each of these cells, those first that are nearest to some query:
+//     queries whose list is not full   sums of codes -> the k nearest by code are scored, then what they leave possible
+//     the others                       bounds -> thresholds -> kernel -> masks -> Scorer -> lists
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/coded_queries.hpp"
+#include "ops/cpu/packed_codes.hpp"
+#include "ops/cpu/top_k.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn::cpu {
+
+/// Cells that queries look into.
+struct Probes {
+  const RowId* cells;   ///< [q, width]
+  std::int64_t width;
+};
+
+class CellFilter {
+ public:
+#ifdef GIGAKNN_TINY_TILES
+  static constexpr std::int64_t most_block_queries = 10;
+#else
+  static constexpr std::int64_t most_block_queries = 2048;  ///< whose codes stay in L2
+#endif
+
+  /// Borrows `base` and `facts`.
+  CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
+             const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
+             const RunOptions& run);
+
+  static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells, std::int64_t group_rows,
+                                  int threads);
+  std::string description() const;
+  std::size_t bytes() const { return packed_.bytes() + space_->bytes(); }
+
+  /// Lists of the nearest rows to queries [begin, end) in their cells; list i belongs to query begin + i.
+  void nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
+               std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const;
+
+ private:
+  struct Block;
+  void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
+  void take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
+  void take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
+  void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
+  void score(Block& block, std::int64_t i, std::int64_t position, TopK& lists) const;
+  CodeTile tile_of(const Block& block, std::int64_t group, std::int64_t groups) const;
+
+  std::unique_ptr<CodeSpace> space_;
+  PairDistance pair_;
+  const CodeKernels* kernels_;
+  Scorer scorer_;
+  CodeBounds bounds_;
+  PackedCodes packed_;
+};
+
+}  // namespace gigaknn::cpu
