@@ -8,6 +8,9 @@ import faiss
 import numpy as np
 
 
+DTYPES = {"float32": "f32", "float16": "f16", "uint8": "u8", "int8": "i8"}
+
+
 class Gigaknn:
     """libgigaknn_bench.so; times are taken inside it."""
 
@@ -16,7 +19,7 @@ class Gigaknn:
         self.device, self.threads = device.encode(), threads
         for name, result in (("error", ctypes.c_char_p), ("commit", ctypes.c_char_p), ("isa", ctypes.c_char_p),
                              ("prepare", ctypes.c_void_p), ("search", ctypes.c_double),
-                             ("graph", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
+                             ("graph", ctypes.c_double), ("build_graph", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
             getattr(self.library, f"gigaknn_bench_{name}").restype = result
         if self.isa() is None:
             raise SystemExit(self.library.gigaknn_bench_error().decode())
@@ -33,6 +36,19 @@ class Gigaknn:
         name = ctypes.c_char_p()
         return self.library.gigaknn_bench_peak(kind.encode(), self.threads, ctypes.byref(name)), name.value.decode()
 
+    def build_graph(self, base, metric, k, method, recall):
+        """(seconds, ids [n, k], {what the library says})."""
+        ids, distances = np.empty((len(base), k), np.int64), np.empty((len(base), k), np.float32)
+        measured, text = ctypes.c_double(), ctypes.create_string_buffer(400)
+        seconds = self.library.gigaknn_bench_build_graph(
+            self.device, ctypes.c_void_p(base.ctypes.data), ctypes.c_int64(base.shape[0]), ctypes.c_int64(base.shape[1]),
+            DTYPES[base.dtype.name].encode(), metric.encode(), ctypes.c_int64(k), method.encode(), ctypes.c_double(recall),
+            self.threads, ctypes.c_void_p(ids.ctypes.data), ctypes.c_void_p(distances.ctypes.data), ctypes.byref(measured),
+            text, ctypes.c_int64(len(text)))
+        if seconds < 0:
+            raise RuntimeError(self.library.gigaknn_bench_error().decode())
+        return seconds, ids, {"measured": measured.value, "text": text.value.decode()}
+
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)
 
@@ -41,7 +57,7 @@ class GigaknnIndex:
     def __init__(self, owner, base, metric, k, queries, batch, self_search):
         self.owner, self.base = owner, base
         seconds = ctypes.c_double()
-        dtype = {"float32": "f32", "float16": "f16", "uint8": "u8", "int8": "i8"}[base.dtype.name]
+        dtype = DTYPES[base.dtype.name]
         self.handle = ctypes.c_void_p(owner.library.gigaknn_bench_prepare(
             owner.device, ctypes.c_void_p(base.ctypes.data), ctypes.c_int64(base.shape[0]),
             ctypes.c_int64(base.shape[1]), dtype.encode(), metric.encode(), ctypes.c_int64(k),

@@ -1,4 +1,4 @@
-// The ops behind a C interface, for bench/exact.py (ctypes). Times are taken here, around the op
+// The ops and the graph builder behind a C interface, for bench/exact.py and bench/graphs.py (ctypes). Times are taken here, around the op
 // alone.
 //
 // Calls that return seconds return a negative number on failure; gigaknn_bench_error() then says
@@ -121,6 +121,31 @@ double gigaknn_bench_graph(const void* handle, std::int64_t k, int threads, std:
     prepared.ops->self_nearest(*prepared.rows, k, lists_at(ids, distances, prepared.base.rows, k),
                                run_on(threads));
   });
+}
+
+/// A graph by any method: base [n, d] -> ids, distances [n, k]; the recall that the library measured; and, cut to `size`
+/// bytes, how.
+double gigaknn_bench_build_graph(const char* device, const void* base, std::int64_t n, std::int64_t d,
+                                 const char* dtype, const char* metric, std::int64_t k, const char* method,
+                                 double recall, int threads, std::int64_t* ids, float* distances,
+                                 double* measured, char* text, std::int64_t size) {
+  KnnGraph graph;
+  const double seconds = seconds_of([&] {
+    GraphParams params;
+    params.k = k;
+    params.metric = metric_of(metric);
+    params.method = method;
+    params.recall = recall;
+    params.device = device;
+    graph = build_graph(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
+  });
+  if (seconds < 0) return seconds;
+  std::memcpy(ids, graph.lists.ids.data(), graph.lists.ids.size() * sizeof(RowId));
+  std::memcpy(distances, graph.lists.distances.data(), graph.lists.distances.size() * sizeof(float));
+  *measured = graph.recall.value;
+  std::strncpy(text, graph.method.c_str(), static_cast<std::size_t>(size - 1));
+  text[size - 1] = 0;
+  return seconds;
 }
 
 std::int64_t gigaknn_bench_bytes(const void* handle) {

@@ -58,8 +58,27 @@ def find(data, folder, name):
     return cached
 
 
+def clusters(n, d, latent=16, centres=1000, seed=1):
+    """u8 rows near a `latent`-dimensional subspace, in clusters that overlap. Row i is the same whatever n."""
+    generator = np.random.default_rng([seed, 0])
+    directions = generator.standard_normal((latent, d), np.float32) / np.sqrt(np.float32(latent))
+    centre = generator.standard_normal((centres, latent), np.float32)
+    rows = np.empty((n, d), np.uint8)
+    block = 65536
+    for begin in range(0, n, block):
+        generator = np.random.default_rng([seed, 1, begin // block])
+        at = centre[generator.integers(0, centres, block)] + 0.5 * generator.standard_normal((block, latent), np.float32)
+        values = 128 + 40 * (at @ directions) + 2 * generator.standard_normal((block, d), np.float32)
+        rows[begin:begin + block] = np.clip(np.rint(values), 0, 255).astype(np.uint8)[:n - begin]
+    return rows
+
+
 def load(name, data):
-    """`name`: fashion, sift, glove, bigann10k, covtype, or uniform-<n>x<d>."""
+    """`name`: fashion, sift, glove, bigann10k, covtype, uniform-<n>x<d> or clusters-<n>x<d>."""
+    if name.startswith("clusters-"):
+        n, d = map(int, name.removeprefix("clusters-").split("x"))
+        base = clusters(n, d)
+        return Vectors(name, base, base[:1000])
     if name.startswith("uniform-"):
         n, d = map(int, name.removeprefix("uniform-").split("x"))
         generator = np.random.default_rng(1)

@@ -6,6 +6,7 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "graph/cell_graph.hpp"
 #include "inputs.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
@@ -23,6 +24,7 @@ struct GraphOptions {
   std::filesystem::path report;
   std::string image;
   std::int64_t verify = 0;
+  double recall = 1;
 };
 
 void check_arguments(const GraphOptions& options) {
@@ -31,9 +33,33 @@ void check_arguments(const GraphOptions& options) {
           options.verify);
   require(options.output.extension() == ".knng", Fault::invalid_argument,
           "a graph is written to a .knng file, not to ", options.output.string());
+  require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
+          "--recall must be above 0 and at most 1, got ", options.recall);
+  require(options.common.method != "ivf" || options.recall < 1, Fault::invalid_argument,
+          "--method ivf is approximate: it needs --recall below 1");
+  require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
+          Fault::invalid_argument,
+          "--verify is for exact graphs; the recall of an approximate one is measured anyway");
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   check_output(options.report, 0);
+}
+
+bool is_exact(const GraphOptions& options) {
+  return options.common.method == "exact" || options.recall == 1;
+}
+
+GraphParams graph_params(const GraphOptions& options) {
+  GraphParams params;
+  params.k = options.k;
+  params.metric = metric_of(options.common.metric);
+  params.method = options.common.method;
+  params.recall = options.recall;
+  params.seed = options.common.seed;
+  params.device = options.common.device;
+  params.shards = options.common.shards;
+  params.allow_nonfinite = options.common.allow_nonfinite;
+  return params;
 }
 
 Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecord& record) {
@@ -45,9 +71,13 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.self = true;
   plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
   plan.files = {{options.output, plan.result_bytes + 4096}};
-  plan.title = "exact " + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
+  plan.approximate_bytes = cell_graph_bytes(
+      ops_of(options.common.device, options.common.shards), base.matrix(), graph_params(options),
+      options.common.thread_count());
+  plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
                ", metric " + record.metric;
+  if (!is_exact(options)) plan.title += join_text(", recall of at least ", options.recall);
   return plan;
 }
 
@@ -63,18 +93,13 @@ void verify_graph(const KnnGraph& graph, const GraphOptions& options, MatrixRef 
 
 void build(const GraphOptions& options, const Vectors& base, Session& session, KnnGraph& graph) {
   RunRecord& record = session.record;
-  GraphParams params;
-  params.k = options.k;
-  params.metric = metric_of(options.common.metric);
-  params.method = options.common.method;
-  params.device = options.common.device;
-  params.shards = options.common.shards;
-  params.allow_nonfinite = options.common.allow_nonfinite;
+  const GraphParams params = graph_params(options);
   graph = session.timed("build", record.seconds.compute,
                         [&] { return build_graph(base.matrix(), params, session.run()); });
   record.seconds.prepare = session.watch.seconds_in("prepare");
   record.seconds.compute -= record.seconds.prepare;
   record.exact = graph.exact;
+  record.method = graph.exact ? "exact" : "ivf";
   record.filter = graph.method;
 }
 
@@ -87,6 +112,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   record.k = options.k;
+  if (!is_exact(options)) record.method = options.common.method;
   require(options.k <= record.n - 1, Fault::invalid_argument,
           "k must be from 1 to n - 1 = ", record.n - 1, " in a graph of ", base.name, ", got ",
           options.k);
@@ -99,7 +125,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   KnnGraph graph;
   build(options, base, session, graph);
   verify_graph(graph, options, base.matrix(), session);
-  record.recall = exact_recall(options.k, record.verification);
+  record.recall = graph.exact ? exact_recall(options.k, record.verification) : graph.recall;
   session.timed("write", record.seconds.write, [&] { save_graph(graph, options.output); });
   if (!options.report.empty()) {
     Page page;
@@ -113,14 +139,17 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   }
   write_record(record, options.common.json);
   say_summary(session, options.output);
-  return 0;
+  if (record.recall->value >= options.recall) return 0;
+  session.note(join_text("the recall is ", record.recall->value, ", below the ", options.recall, " that was asked"));
+  return exit_recall;
 }
 
 }  // namespace
 
 void add_graph_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<GraphOptions>();
-  CLI::App* command = app.add_subcommand("graph", "build the exact k-NN graph of a set of vectors");
+  options->common.methods = {"auto", "exact", "ivf"};
+  CLI::App* command = app.add_subcommand("graph", "build the k-NN graph of a set of vectors");
   command
       ->add_option("BASE", options->base,
                    "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
@@ -132,6 +161,10 @@ void add_graph_command(CLI::App& app, Request& request) {
   add_metric_option(*command, options->common);
   add_engine_options(*command, options->common);
   add_run_options(*command, options->common);
+  command->add_option("--recall", options->recall,
+                      "share of the true neighbours that the graph must have; below 1 it may be "
+                      "approximate, which is faster. Measured on a sample; exit code 4 if missed")
+      ->capture_default_str();
   command->add_option("--verify", options->verify,
                       "compare this many rows with an independent float64 scan");
   command->add_option("--report", options->report,
@@ -141,6 +174,7 @@ void add_graph_command(CLI::App& app, Request& request) {
   add_examples(
       *command,
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"
+      "  gigaknn graph base.fbin -k 10 --recall 0.98 -o base.knng\n"
       "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
       "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html");
   command->callback([options, &request] {

@@ -19,12 +19,18 @@ std::string metric_names() {
   return names;
 }
 
+std::string words(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& word : list) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 }  // namespace
 
 void CommonOptions::check() const {
   metric_of(metric);
-  require(method == "auto" || method == "exact", Fault::invalid_argument, "unknown method '",
-          method, "'; allowed: auto exact");
+  require(std::find(methods.begin(), methods.end(), method) != methods.end(),
+          Fault::invalid_argument, "unknown method '", method, "'; allowed: ", words(methods));
   isa_of(device);
   require(shards >= 1, Fault::invalid_argument, "--shards must be >= 1, got ", shards);
   require(threads >= 0, Fault::invalid_argument, "--threads must be >= 0 (0: all allowed), got ",
@@ -58,7 +64,8 @@ void add_run_options(CLI::App& app, CommonOptions& options) {
 }
 
 void add_engine_options(CLI::App& app, CommonOptions& options) {
-  app.add_option("--method", options.method, "auto or exact")->capture_default_str();
+  app.add_option("--method", options.method, "one of: " + words(options.methods))
+      ->capture_default_str();
   std::string names;
   for (const std::string& name : devices()) names += ' ' + name;
   app.add_option("--device", options.device, "where to compute, one of:" + names)->capture_default_str();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +31,7 @@ struct Request {
 struct CommonOptions {
   std::string metric = "l2";
   std::string method = "auto";
+  std::vector<std::string> methods = {"auto", "exact"};  ///< that the command knows
   std::string device = "cpu";
   int shards = 1;
   int threads = 0;

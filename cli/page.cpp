@@ -5,7 +5,7 @@
 #include "core/require.hpp"
 #include "eval/report.hpp"
 #include "eval/report_text.hpp"
-#include "eval/sample.hpp"
+#include "core/sample.hpp"
 #include "memory.hpp"
 
 namespace gigaknn::cli {

@@ -90,7 +90,7 @@ void check_and_print_plan(const Plan& plan, Session& session) {
                          ", " + format_bytes(free_bytes) + " free");
   }
   require_room_for_answer(plan, session);
-  const std::size_t needed = bytes_needed(plan, session);
+  const std::size_t needed = std::max(bytes_needed(plan, session), plan.approximate_bytes);
   const std::size_t budget = session.run().memory_bytes;
   session.record.planned_bytes = budget > 0 ? std::min(needed, budget) : needed;
   if (session.options.quiet) return;
@@ -101,6 +101,7 @@ void check_and_print_plan(const Plan& plan, Session& session) {
               std::to_string(record.threads) + (record.threads == 1 ? " thread)" : " threads)"));
   session.say("  memory   " + memory_line(plan, session));
   for (const std::string& line : disk_lines) session.say(line);
+  if (plan.approximate_bytes > 0) return;  // how long it takes, its sample tells
   const double estimate_s = estimate_seconds(plan, session);
   session.watch.check();
   session.say("  time     " +

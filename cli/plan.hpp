@@ -19,7 +19,7 @@ struct PlannedFile {
   std::size_t bytes = 0;
 };
 
-/// An exact search of `queries` rows (a graph: of the base with itself).
+/// A search of `queries` rows (a graph: of the base with itself).
 struct Plan {
   std::string title;  ///< "exact 15-NN graph of 60,000 x 784 u8 rows, metric l2"
   MatrixRef base;
@@ -28,6 +28,7 @@ struct Plan {
   std::int64_t k = 10;
   bool self = false;
   std::size_t result_bytes = 0;  ///< what the answer takes in memory
+  std::size_t approximate_bytes = 0;  ///< what an approximate method takes, the answer with it; 0: none may be used
   std::vector<PlannedFile> files;
 };
 

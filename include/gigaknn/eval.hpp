@@ -8,17 +8,9 @@
 #include <gigaknn/ids.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/progress.hpp>
+#include <gigaknn/recall.hpp>
 
 namespace gigaknn {
-
-/// A recall with its 95 % interval. `low == value == high` where every row was looked at.
-struct Recall {
-  std::int64_t at = 0;  ///< the k of k-recall@k
-  double value = 0;
-  double low = 0;
-  double high = 0;
-  std::int64_t sampled = 0;  ///< queries looked at
-};
 
 /// Fraction of the `at` true neighbours that stand among the first `at` of the result. Where both have
 /// distances, an entry as near as the at-th true neighbour is a hit whatever its id (ties).

@@ -10,6 +10,7 @@
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
 #include <gigaknn/progress.hpp>
+#include <gigaknn/recall.hpp>
 
 namespace gigaknn {
 
@@ -18,20 +19,26 @@ struct KnnGraph {
   Metric metric = Metric::l2;
   bool exact = false;  ///< true: proven exact
   std::string method;  ///< one line for people: how it was built; not part of the file
-  Neighbors lists;     ///< [n, k]
+  Recall recall;       ///< measured while it was built, 1 where exact; not part of the file
+  Neighbors lists;     ///< [n, k]; of an approximate graph, `no_row` may fill the end of a list
 };
 
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  std::string method = "auto";  ///< "auto" or "exact"
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "auto": exact where
+  /// `recall` is 1 or exact costs no more.
+  std::string method = "auto";
+  double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
+  std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
   std::string device = "cpu";           ///< or several: device.hpp
   int shards = 1;                       ///< several GPUs: parts of the base that each group of them holds
   bool allow_nonfinite = false;
 };
 
-/// Builds the k-NN graph of `base` [n, d], self excluded. Throws Error: invalid_argument (k < 1 or
-/// k > n - 1, unknown method), invalid_data, out_of_memory, cancelled.
+/// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
+/// had no part in how it was built; that may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
+/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" with a recall of 1), invalid_data, out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
 /// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
@@ -45,6 +52,8 @@ struct GraphFaults {
   std::int64_t duplicates = 0;    ///< ids that stand twice in a list
   std::int64_t self = 0;          ///< rows that name themselves
   std::int64_t out_of_range = 0;  ///< ids outside [0, n)
+  /// Entries that no neighbour fills, at the end of lists of an approximate graph: no fault. Elsewhere they are out of range.
+  std::int64_t missing = 0;
   bool sound() const { return unsorted + duplicates + self + out_of_range == 0; }
 };
 GraphFaults check_graph(const KnnGraph& graph);

@@ -24,13 +24,31 @@ class Progress {
 
   /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way.
   void report(std::string_view stage, std::int64_t done, std::int64_t total) {
-    if (!callback_ || busy_.exchange(true, std::memory_order_acquire)) return;
+    if (!callback_ || quiet_.load(std::memory_order_relaxed) > 0) return;
+    if (busy_.exchange(true, std::memory_order_acquire)) return;
     callback_(stage, done, total);
     busy_.store(false, std::memory_order_release);
   }
 
+  /// While one lives, reports are dropped: for the steps of a job that reports as a whole.
+  class Quiet {
+   public:
+    explicit Quiet(Progress* progress) : progress_(progress) {
+      if (progress_) progress_->quiet_.fetch_add(1, std::memory_order_relaxed);
+    }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+    ~Quiet() {
+      if (progress_) progress_->quiet_.fetch_sub(1, std::memory_order_relaxed);
+    }
+
+   private:
+    Progress* progress_;
+  };
+
  private:
   Callback callback_;
+  std::atomic<int> quiet_{0};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> busy_{false};
 };

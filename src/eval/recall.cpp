@@ -3,15 +3,14 @@
 //   result [q, k], truth [q, k'] --TruthForm--> a test "as near as" --count_hits--> RowHits [q]
 //     --recall_of_rows--> Recall with its interval
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <vector>
 
 #include <gigaknn/eval.hpp>
 
 #include "core/require.hpp"
-#include "eval/interval.hpp"
-#include "eval/sample.hpp"
+#include "core/interval.hpp"
+#include "core/sample.hpp"
 #include "eval/truth_form.hpp"
 #include "ops/blocks.hpp"
 #include "ops/ops.hpp"
@@ -65,16 +64,6 @@ RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t
   const auto distinct = std::unique(hit_ids.begin(), hit_ids.end()) - hit_ids.begin();
   hits.found = std::min<std::int64_t>(distinct, hits.wanted);
   return hits;
-}
-
-Matrix gather_rows(MatrixRef base, const std::vector<std::int64_t>& rows) {
-  Matrix gathered(static_cast<std::int64_t>(rows.size()), base.cols, base.dtype);
-  const auto bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(i)), base.row_bytes(rows[i]),
-                bytes);
-  }
-  return gathered;
 }
 
 // The lists of `rows`, their distances computed anew: those that are stored may be another base's, or wrong. A row

@@ -17,7 +17,7 @@
 #include "core/half.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
-#include "eval/sample.hpp"
+#include "core/sample.hpp"
 
 namespace gigaknn {
 namespace {

@@ -153,7 +153,10 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
   const float* distances = graph.lists.distances.data() + row * k;
   const float sign = larger_is_nearer(graph.metric) ? -1.0f : 1.0f;
   bool in_order = true;
-  for (std::int64_t j = 0; j < k; ++j) {
+  std::int64_t filled = k;
+  while (!graph.exact && filled > 0 && ids[filled - 1] == no_row) --filled;
+  faults.missing += k - filled;
+  for (std::int64_t j = 0; j < filled; ++j) {
     faults.self += value_of(ids[j]) == row;
     faults.out_of_range += value_of(ids[j]) < 0 || value_of(ids[j]) >= graph.lists.queries;
     if (j == 0) continue;
@@ -162,7 +165,7 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
     in_order &= before < here || (before == here && ids[j - 1] <= ids[j]);
   }
   faults.unsorted += !in_order;
-  sorted.assign(ids, ids + k);
+  sorted.assign(ids, ids + filled);
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t j = 1; j < sorted.size(); ++j) faults.duplicates += sorted[j] == sorted[j - 1];
 }
@@ -229,6 +232,7 @@ GraphFaults check_graph(const KnnGraph& graph) {
     all.duplicates += part.duplicates;
     all.self += part.self;
     all.out_of_range += part.out_of_range;
+    all.missing += part.missing;
   }
   return all;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <functional>
 #include <span>
 #include <sstream>
@@ -66,6 +67,12 @@ struct Visits {
 
 }  // namespace
 
+struct CellFilter::Survivor {
+  std::uint32_t query;
+  std::uint32_t position;
+  std::int32_t sum;  // where codes are exact
+};
+
 /// Queries on their way through cells, and those of them that look into the one at hand.
 struct CellFilter::Block : CodedQueries {
   std::int64_t first_self = -1;
@@ -77,21 +84,10 @@ struct CellFilter::Block : CodedQueries {
   std::vector<std::uint64_t> masks;      // [groups, m]
   std::vector<std::int32_t> sums;        // [groups, m, group_rows]
   std::vector<std::int32_t> cuts;        // [m] sums from which rows are scored already
+  std::vector<std::int32_t> mine;        // [groups, group_rows] one query's sums
   std::vector<std::int32_t> sorted;
-  std::vector<std::pair<std::int64_t, std::int64_t>> survivors;  // query, position
+  std::vector<Survivor> survivors;
 
-  void take_terms() {
-    const std::size_t m = part.size();
-    part_terms.level.resize(m);
-    part_terms.reach.resize(m);
-    part_terms.error_factor.resize(m);
-    for (std::size_t j = 0; j < m; ++j) {
-      const std::size_t i = at(part[j]);
-      part_terms.level[j] = terms.level[i];
-      part_terms.reach[j] = terms.reach[i];
-      part_terms.error_factor[j] = terms.error_factor[i];
-    }
-  }
 };
 
 CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
@@ -99,7 +95,8 @@ CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
                        const RunOptions& run)
     : space_(std::move(space)), pair_(pair), kernels_(&kernels), scorer_(base, facts, pair),
       bounds_(pair.metric(), *space_, pair.d(), kernels),
-      packed_(pack_cells(*space_, bounds_, base, facts, begins, kernels, run)) {}
+      packed_(pack_cells(*space_, bounds_, base, facts, begins, kernels, run)),
+      exact_(space_->estimate().bytes && bounds_.form() != CodeForm::product) {}
 
 std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells,
                                      std::int64_t group_rows, int threads) {
@@ -134,14 +131,47 @@ void CellFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) c
   bounds_.set(block.terms, block.coded, i, bound);
 }
 
-void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, TopK& lists) const {
+void CellFilter::fill_thresholds(std::int64_t group, std::int64_t groups, Block& block) const {
+  const std::size_t m = block.part.size();
+  block.part_terms.level.resize(m);
+  block.part_terms.reach.resize(m);
+  block.part_terms.error_factor.resize(m);
+  for (std::size_t j = 0; j < m; ++j) {
+    const std::size_t i = at(block.part[j]);
+    block.part_terms.level[j] = block.terms.level[i];
+    block.part_terms.reach[j] = block.terms.reach[i];
+    block.part_terms.error_factor[j] = block.terms.error_factor[i];
+  }
+  block.thresholds.resize(at(groups) * m);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
+                 block.thresholds.data() + at(g) * m);
+  }
+}
+
+// The key of a pair of codes that are bytes, exactly.
+float CellFilter::key_of_sum(const Block& block, std::int64_t i, std::int64_t position, std::int32_t sum) const {
+  if (bounds_.form() == CodeForm::manhattan) return -static_cast<float>(sum);
+  const std::int64_t product = std::int64_t{sum} - packed_.terms[at(position)] - kernels_->zero * std::int64_t{block.coded.sums[at(i)]};
+  const std::int64_t square = std::int64_t{packed_.squares[at(position)]} + block.coded.squares[at(i)] - 2 * product;
+  return pair_.metric() == Metric::l2 ? static_cast<float>(square) : static_cast<float>(std::sqrt(static_cast<double>(square)));
+}
+
+void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std::int32_t sum, TopK& lists) const {
   const LocalRow row = packed_.order[at(position)];
-  if (row == PackedCodes::no_code) return;
   if (block.first_self >= 0 && block.first_self + block.query[at(i)] == std::int64_t{row}) return;
   const std::int64_t list = block.list[at(i)];
   const PackedNeighbor bound = lists.bound(list);
-  const PackedNeighbor found = scorer_.score(block.scored[at(i)], row, bound, block.scratch.data());
+  const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row)
+                                      : scorer_.score(block.scored[at(i)], row, bound, block.scratch.data());
   if (found < bound) lists.push(list, found);
+}
+
+// Those of a cell's groups that hold a code: the first.
+std::int64_t CellFilter::live_positions(std::int64_t group, std::int64_t groups) const {
+  std::int64_t live = groups * packed_.group_rows;
+  while (live > 0 && packed_.order[at(group * packed_.group_rows + live - 1)] == PackedCodes::no_code) --live;
+  return live;
 }
 
 void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
@@ -152,43 +182,43 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
   tile.ask = Ask::sums;
   tile.sums = block.sums.data();
   kernels_->scan(tile);
-  const auto for_each_sum = [&](std::int64_t j, auto&& visit) {
+  const std::int64_t live = live_positions(group, groups);
+  block.mine.resize(at(groups * rows));
+  const auto sums_of = [&](std::int64_t j) {
     for (std::int64_t g = 0; g < groups; ++g) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t position = (group + g) * rows + r;
-        if (packed_.order[at(position)] != PackedCodes::no_code) visit(g, block.sums[at((g * m + j) * rows + r)], position);
-      }
+      std::copy_n(block.sums.data() + (g * m + j) * rows, rows, block.mine.data() + g * rows);
     }
   };
   // As many as the list holds, and the query itself.
-  const auto wanted = static_cast<std::size_t>(lists.k() + 1);
-  block.cuts.resize(at(m));
+  const std::int64_t wanted = lists.k() + 1;
+  constexpr auto least = std::numeric_limits<std::int32_t>::min();
+  block.cuts.assign(at(m), least);
   for (std::int64_t j = 0; j < m; ++j) {
-    block.sorted.clear();
-    for_each_sum(j, [&](std::int64_t, std::int32_t sum, std::int64_t) { block.sorted.push_back(sum); });
-    std::int32_t cut = std::numeric_limits<std::int32_t>::min();
-    if (block.sorted.size() > wanted) {
-      const auto last = block.sorted.begin() + static_cast<std::ptrdiff_t>(wanted - 1);
+    sums_of(j);
+    if (live > wanted) {
+      // To select costs as much as a few more keys from sums; a few more in full cost more.
+      const std::int64_t looked_at = exact_ ? std::min(live, std::max<std::int64_t>(64, 4 * wanted)) : live;
+      block.sorted.assign(block.mine.begin(), block.mine.begin() + looked_at);
+      const auto last = block.sorted.begin() + (wanted - 1);
       std::nth_element(block.sorted.begin(), last, block.sorted.end(), std::greater<>());
-      cut = *last;
+      block.cuts[at(j)] = *last;
     }
-    block.cuts[at(j)] = cut;
     const std::int64_t i = block.part[at(j)];
-    for_each_sum(j, [&](std::int64_t, std::int32_t sum, std::int64_t position) {
-      if (sum >= cut) score(block, i, position, lists);
-    });
+    for (std::int64_t p = 0; p < live; ++p) {
+      if (block.mine[at(p)] >= block.cuts[at(j)]) score(block, i, group * rows + p, block.mine[at(p)], lists);
+    }
     set_bound(block, i, lists.bound(block.list[at(i)]));
   }
-  block.take_terms();
-  block.thresholds.resize(at(groups * m));
-  for (std::int64_t g = 0; g < groups; ++g) {
-    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
-                 block.thresholds.data() + g * m);
-  }
+  fill_thresholds(group, groups, block);
   for (std::int64_t j = 0; j < m; ++j) {
-    for_each_sum(j, [&](std::int64_t g, std::int32_t sum, std::int64_t position) {
-      if (sum < block.cuts[at(j)] && sum >= block.thresholds[at(g * m + j)]) score(block, block.part[at(j)], position, lists);
-    });
+    if (block.cuts[at(j)] == least) continue;
+    sums_of(j);
+    for (std::int64_t p = 0; p < live; ++p) {
+      const std::int32_t sum = block.mine[at(p)];
+      if (sum < block.cuts[at(j)] && sum >= block.thresholds[at(p / rows * m + j)]) {
+        score(block, block.part[at(j)], group * rows + p, sum, lists);
+      }
+    }
   }
 }
 
@@ -196,31 +226,39 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
   const std::int64_t rows = kernels_->group_rows;
   const std::int64_t m = std::ssize(block.part);
   for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
-  block.take_terms();
-  block.thresholds.resize(at(groups * m));
+  fill_thresholds(group, groups, block);
   block.masks.resize(at(groups * m));
-  for (std::int64_t g = 0; g < groups; ++g) {
-    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
-                 block.thresholds.data() + g * m);
-  }
   CodeTile tile = tile_of(block, group, groups);
   tile.thresholds = block.thresholds.data();
   tile.masks = block.masks.data();
+  if (exact_) {
+    block.sums.resize(at(groups * m * rows));
+    tile.ask = Ask::survivor_sums;
+    tile.sums = block.sums.data();
+  }
   kernels_->scan(tile);
   block.survivors.clear();
-  for (std::int64_t g = 0; g < groups; ++g) {
-    for (std::int64_t j = 0; j < m; ++j) {
-      for (std::uint64_t mask = block.masks[at(g * m + j)]; mask != 0; mask &= mask - 1) {
-        block.survivors.emplace_back(block.part[at(j)], (group + g) * rows + std::countr_zero(mask));
+  const std::int64_t in_last = live_positions(group, groups) - (groups - 1) * rows;
+  const std::uint64_t last_valid = in_last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_last) - 1;
+  // Query after query, so that what belongs to one is at hand.
+  for (std::int64_t j = 0; j < m; ++j) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      std::uint64_t mask = block.masks[at(g * m + j)];
+      if (g == groups - 1) mask &= last_valid;
+      for (; mask != 0; mask &= mask - 1) {
+        const int r = std::countr_zero(mask);
+        block.survivors.push_back({static_cast<std::uint32_t>(block.part[at(j)]),
+                                   static_cast<std::uint32_t>((group + g) * rows + r),
+                                   exact_ ? block.sums[at((g * m + j) * rows + r)] : 0});
       }
     }
   }
   for (std::size_t s = 0; s < block.survivors.size(); ++s) {
-    if (s + prefetch_distance < block.survivors.size()) {
-      const LocalRow row = packed_.order[at(block.survivors[s + prefetch_distance].second)];
-      if (row != PackedCodes::no_code) scorer_.prefetch(row);
+    if (!exact_ && s + prefetch_distance < block.survivors.size()) {
+      scorer_.prefetch(packed_.order[block.survivors[s + prefetch_distance].position]);
     }
-    score(block, block.survivors[s].first, block.survivors[s].second, lists);
+    const Survivor& survivor = block.survivors[s];
+    score(block, survivor.query, survivor.position, survivor.sum, lists);
   }
 }
 

@@ -48,12 +48,16 @@ class CellFilter {
                std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const;
 
  private:
+  struct Survivor;
   struct Block;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
+  std::int64_t live_positions(std::int64_t group, std::int64_t groups) const;
   void take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
   void take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
+  void fill_thresholds(std::int64_t group, std::int64_t groups, Block& block) const;
   void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
-  void score(Block& block, std::int64_t i, std::int64_t position, TopK& lists) const;
+  float key_of_sum(const Block& block, std::int64_t i, std::int64_t position, std::int32_t sum) const;
+  void score(Block& block, std::int64_t i, std::int64_t position, std::int32_t sum, TopK& lists) const;
   CodeTile tile_of(const Block& block, std::int64_t group, std::int64_t groups) const;
 
   std::unique_ptr<CodeSpace> space_;
@@ -62,6 +66,7 @@ class CellFilter {
   Scorer scorer_;
   CodeBounds bounds_;
   PackedCodes packed_;
+  bool exact_;  // sums tell keys
 };
 
 }  // namespace gigaknn::cpu

@@ -23,6 +23,7 @@ enum class Ask {
   either_side, ///< of a set with itself: also where the sum reaches row_limits[row] + query_limits[query]
   band,        ///< survivors whose sum stays below the query's cut
   sums,        ///< no masks: the sums themselves
+  survivor_sums,  ///< survivors, and the sums of a group and query where there are any
 };
 
 struct CodeTile {
@@ -38,7 +39,7 @@ struct CodeTile {
   const std::int32_t* row_limits;    ///< either_side: [groups][group_rows]
   const std::int32_t* query_limits;  ///< either_side: [query_count]
   const std::int32_t* cuts;          ///< band: [query_count]
-  std::int32_t* sums;                ///< sums: [groups][query_count][group_rows]
+  std::int32_t* sums;                ///< sums, survivor_sums: [groups][query_count][group_rows]
 };
 
 /// One instruction set's way with the codes of one form.

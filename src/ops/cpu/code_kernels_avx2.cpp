@@ -70,10 +70,10 @@ struct ProductKernel {
     }
     unroll<count>([&](auto c) {
       const std::int64_t at = g * tile.query_count + q + c;
-      if constexpr (ask == Ask::sums) {
+      const auto store_sums = [&] {
         unroll<vectors>([&](auto v) { store(tile.sums + at * group_rows + v * lanes, sums[c * vectors + v]); });
-        return;
-      }
+      };
+      if constexpr (ask == Ask::sums) return store_sums();
       const __m256i threshold = _mm256_set1_epi32(tile.thresholds[at]);
       std::uint64_t mask = 0;
       unroll<vectors>([&](auto v) {
@@ -91,6 +91,9 @@ struct ProductKernel {
         mask |= static_cast<std::uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
+      if constexpr (ask == Ask::survivor_sums) {
+        if (mask != 0) store_sums();
+      }
     });
   }
 };
@@ -122,15 +125,15 @@ struct DifferenceKernel {
     }
     unroll<count>([&](auto c) {
       const std::int64_t at = g * tile.query_count + q + c;
-      if constexpr (ask == Ask::sums) {
+      const auto store_sums = [&] {
         unroll<vectors>([&](auto v) {
           const __m256i negative = _mm256_sub_epi64(_mm256_setzero_si256(), sums[c * vectors + v]);
           const __m256i low = _mm256_permutevar8x32_epi32(negative, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
           std::int32_t* to = tile.sums + at * group_rows + v * lanes;
           _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(low));
         });
-        return;
-      }
+      };
+      if constexpr (ask == Ask::sums) return store_sums();
       const __m256i threshold = _mm256_set1_epi64x(tile.thresholds[at]);
       std::uint64_t mask = 0;
       unroll<vectors>([&](auto v) {
@@ -149,6 +152,9 @@ struct DifferenceKernel {
         mask |= static_cast<std::uint64_t>(_mm256_movemask_pd(_mm256_castsi256_pd(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
+      if constexpr (ask == Ask::survivor_sums) {
+        if (mask != 0) store_sums();
+      }
     });
   }
 };

@@ -47,14 +47,7 @@ struct ProductSums {
   template <Ask ask>
   [[gnu::always_inline]] void finish(const CodeTile& tile, std::int64_t g, std::int64_t q) const {
     const std::int64_t at = g * tile.query_count + q;
-    if constexpr (ask == Ask::sums) {
-      std::int32_t* to = tile.sums + at * group_rows;
-      _mm512_storeu_si512(to, v0);
-      _mm512_storeu_si512(to + lanes, v1);
-      _mm512_storeu_si512(to + 2 * lanes, v2);
-      _mm512_storeu_si512(to + 3 * lanes, v3);
-      return;
-    }
+    if constexpr (ask == Ask::sums) return store(tile.sums + at * group_rows);
     const __m512i threshold = _mm512_set1_epi32(tile.thresholds[at]);
     __m512i other = _mm512_setzero_si512();
     if constexpr (ask == Ask::either_side) other = _mm512_set1_epi32(tile.query_limits[q]);
@@ -68,7 +61,17 @@ struct ProductSums {
       if constexpr (ask == Ask::band) mask &= _mm512_cmplt_epi32_mask(sum, other);
       return mask << (v * lanes);
     };
-    tile.masks[at] = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
+    const std::uint64_t mask = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
+    tile.masks[at] = mask;
+    if constexpr (ask == Ask::survivor_sums) {
+      if (mask != 0) store(tile.sums + at * group_rows);
+    }
+  }
+  [[gnu::always_inline]] void store(std::int32_t* to) const {
+    _mm512_storeu_si512(to, v0);
+    _mm512_storeu_si512(to + lanes, v1);
+    _mm512_storeu_si512(to + 2 * lanes, v2);
+    _mm512_storeu_si512(to + 3 * lanes, v3);
   }
 };
 
@@ -92,14 +95,7 @@ struct DifferenceSums {
   template <Ask ask>
   [[gnu::always_inline]] void finish(const CodeTile& tile, std::int64_t g, std::int64_t q) const {
     const std::int64_t at = g * tile.query_count + q;
-    if constexpr (ask == Ask::sums) {
-      std::int32_t* to = tile.sums + at * group_rows;
-      store_negative(v0, to);
-      store_negative(v1, to + lanes);
-      store_negative(v2, to + 2 * lanes);
-      store_negative(v3, to + 3 * lanes);
-      return;
-    }
+    if constexpr (ask == Ask::sums) return store(tile.sums + at * group_rows);
     const __m512i limit = _mm512_set1_epi64(largest_sum(tile.thresholds[at]));
     __m512i other = _mm512_setzero_si512();
     if constexpr (ask == Ask::either_side) other = _mm512_set1_epi64(tile.query_limits[q]);
@@ -124,7 +120,17 @@ struct DifferenceSums {
         return;
       }
     }
-    tile.masks[at] = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
+    const std::uint64_t mask = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
+    tile.masks[at] = mask;
+    if constexpr (ask == Ask::survivor_sums) {
+      if (mask != 0) store(tile.sums + at * group_rows);
+    }
+  }
+  [[gnu::always_inline]] void store(std::int32_t* to) const {
+    store_negative(v0, to);
+    store_negative(v1, to + lanes);
+    store_negative(v2, to + 2 * lanes);
+    store_negative(v3, to + 3 * lanes);
   }
   static void store_negative(__m512i sum, std::int32_t* to) {
     const __m512i negative = _mm512_sub_epi64(_mm512_setzero_si512(), sum);

@@ -13,6 +13,12 @@ namespace gigaknn::cpu {
 namespace {
 
 constexpr std::int64_t block_queries = CellFilter::most_block_queries;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_coded_rows = 8;
+#else
+constexpr std::int64_t least_coded_rows = 32;  // a coarse quantizer's regions are worth it, since many rows look for theirs
+#endif
+constexpr double near_share = 0.05;  // of all rows, that stand in the cells a query looks into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -22,9 +28,9 @@ CpuCells::CpuCells(MatrixRef base, const std::vector<std::int64_t>& begins, cons
                    const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
     : base_(base), begins_(begins), pair_(pair), facts_(pair.facts_of(base, run)) {
   const CodeKernels* kernels = kernels_for(pair.metric(), codes);
-  if (!kernels || base.rows - facts_.far_count < least_filter_rows) return;
+  if (!kernels || base.rows - facts_.far_count < least_coded_rows) return;
   auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
-                          .regions = false}, run);
+                          .regions = false, .near_share = near_share}, run);
   if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, begins_, pair, *kernels, run);
 }
 

@@ -89,12 +89,19 @@ std::size_t EuclideanCodes::bytes_needed(std::int64_t n, std::int64_t d, int thr
 EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), kernels_(&source.kernels), floats_(&source.floats),
       d_(source.pair.d()), product_(source.pair.metric() == Metric::inner_product), mean_(at(d_), 0.0f) {
+  // What a projection of bytes would save in cells, its survivors would cost: these can be keys as they are.
+  if (source.near_share < 1 && !product_ && takes_whole_bytes()) {
+    estimate_ = {.dims = d_, .bytes = true, .survivors = 0, .cycles = static_cast<double>(d_) / kernels_->macs_per_cycle};
+    dims_ = d_;
+    byte_zero_ = pair_.dtype() == DType::u8 ? 128 : 0;
+    return;
+  }
   RowSample sample = draw_sample(
       source.base, source.facts,
       [&](std::int64_t i, float* x, float* scratch) { load_row(source.base, source.facts, i, x, scratch); }, run);
   if (!product_ && sample.rows > 0) centre(sample);
   fit_directions(sample, run);
-  choose_dims(sample, source.base.rows, source.k, run);
+  choose_dims(sample, source, run);
   if (estimate_.dims == 0) return;
   dims_ = estimate_.dims;
   if (estimate_.bytes) {
@@ -115,6 +122,11 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     project(sample.row(begin), end - begin, y.data() + begin * dims_, errors.data() + begin);
   });
   regions_.fit(pair_.kernels(), *floats_, y, dims_, source.base.rows, run);
+}
+
+bool EuclideanCodes::takes_whole_bytes() const {
+  return kernels_->takes_bytes && d_ <= kernels_->most_dims && (pair_.dtype() == DType::u8 || pair_.dtype() == DType::i8) &&
+         (pair_.metric() == Metric::l2 || pair_.metric() == Metric::euclidean || product_);
 }
 
 std::size_t EuclideanCodes::bytes() const {
@@ -339,12 +351,12 @@ void EuclideanCodes::fit_step(const RowSample& sample) {
 
 void EuclideanCodes::encode(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end,
                        bool queries, CodedRows& out, std::int64_t out_begin) const {
+  if (estimate_.bytes) return encode_bytes(rows, facts, begin, end, out, out_begin);
   const std::int64_t most = std::min(chunk_rows, end - begin);
   std::vector<float> scratch(at(d_)), x(at(most * d_)), y(at(most * dims_));
   std::vector<double> errors(at(most));
   for (std::int64_t from = begin; from < end; from += chunk_rows) {
     const std::int64_t count = std::min(chunk_rows, end - from);
-    float* coordinates = estimate_.bytes ? x.data() : y.data();
     for (std::int64_t i = 0; i < count; ++i) {
       if (facts.far[at(from + i)]) {
         std::fill_n(x.data() + i * d_, d_, 0.0f);
@@ -352,37 +364,19 @@ void EuclideanCodes::encode(MatrixRef rows, const RowFacts& facts, std::int64_t 
         load_row(rows, facts, from + i, x.data() + i * d_, scratch.data());
       }
     }
-    if (estimate_.bytes) {
-      for (std::int64_t j = 0; j < count * d_; ++j) x[at(j)] -= static_cast<float>(byte_zero_);
-      std::fill_n(errors.begin(), count, 0.0);
-    } else {
-      project(x.data(), count, y.data(), errors.data());
-    }
+    project(x.data(), count, y.data(), errors.data());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t to = out_begin + from - begin + i;
-      const float* row = coordinates + i * dims_;
+      const float* row = y.data() + i * dims_;
       std::int8_t* codes = out.codes.data() + to * out.stride;
       double step = step_;
       double error = errors[at(i)];
-      if (estimate_.bytes) {
-        std::int32_t squares = 0;
-        std::int32_t sum = 0;
-        for (std::int64_t j = 0; j < dims_; ++j) {
-          const auto code = static_cast<std::int32_t>(row[j]);
-          codes[j] = static_cast<std::int8_t>(code);
-          squares += code * code;
-          sum += code;
-        }
-        out.squares[at(to)] = squares;
-        out.sums[at(to)] = sum;
-      } else {
-        if (queries && product_) {
-          float largest = 0;
-          for (std::int64_t j = 0; j < dims_; ++j) largest = std::max(largest, std::abs(row[j]));
-          step = std::max(largest / static_cast<float>(kernels_->most_level), least_step);
-        }
-        if (error < 1e30) quantize(row, step, error, codes, out.squares[at(to)], out.sums[at(to)]);
+      if (queries && product_) {
+        float largest = 0;
+        for (std::int64_t j = 0; j < dims_; ++j) largest = std::max(largest, std::abs(row[j]));
+        step = std::max(largest / static_cast<float>(kernels_->most_level), least_step);
       }
+      if (error < 1e30) quantize(row, step, error, codes, out.squares[at(to)], out.sums[at(to)]);
       // Rows too large for float32 arithmetic: never ruled out.
       const bool usable = error < 1e30;
       if (!usable) {
@@ -395,7 +389,36 @@ void EuclideanCodes::encode(MatrixRef rows, const RowFacts& facts, std::int64_t 
       out.norms[at(to)] =
           round_up(std::sqrt(static_cast<double>(out.squares[at(to)])) * step * safety);
     }
-    regions_.find(coordinates, count, out.regions.data() + (out_begin + from - begin));
+    regions_.find(y.data(), count, out.regions.data() + (out_begin + from - begin));
+  }
+}
+
+void EuclideanCodes::encode_bytes(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end, CodedRows& out,
+                                  std::int64_t out_begin) const {
+  std::vector<float> y;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t to = out_begin + i - begin;
+    std::int8_t* codes = out.codes.data() + to * out.stride;
+    const std::uint8_t* row = rows.row<std::uint8_t>(i);
+    // u8: the code is the value - 128, whose bits are the value's but for the first.
+    const auto flipped = static_cast<std::uint8_t>(byte_zero_);
+    std::int32_t squares = 0;
+    std::int32_t sum = 0;
+    if (!facts.far[at(i)]) {
+      for (std::int64_t j = 0; j < dims_; ++j) {
+        codes[j] = static_cast<std::int8_t>(row[j] ^ flipped);
+        squares += codes[j] * codes[j];
+        sum += codes[j];
+      }
+    }
+    out.squares[at(to)] = squares;
+    out.sums[at(to)] = sum;
+    out.steps[at(to)] = static_cast<float>(step_);
+    out.errors[at(to)] = 0;
+    out.norms[at(to)] = round_up(std::sqrt(static_cast<double>(squares)) * step_ * safety);
+    if (regions_.count() == 1) continue;
+    y.assign(codes, codes + dims_);
+    regions_.find(y.data(), 1, out.regions.data() + to);
   }
 }
 

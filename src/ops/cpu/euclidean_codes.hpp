@@ -23,9 +23,12 @@ class EuclideanCodes : public CodeSpace {
               CodedRows& out, std::int64_t out_begin) const override;
 
  private:
+  bool takes_whole_bytes() const;
+  void encode_bytes(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end, CodedRows& out,
+                    std::int64_t out_begin) const;
   void centre(RowSample& sample);
   void fit_directions(const RowSample& sample, const RunOptions& run);
-  void choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run);
+  void choose_dims(const RowSample& sample, const CodeSource& source, const RunOptions& run);
   void build_projection();
   void fit_step(const RowSample& sample);
   void load_row(MatrixRef rows, const RowFacts& facts, std::int64_t i, float* x, float* scratch) const;

@@ -18,12 +18,13 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::int64_t k, const RunOptions& run) {
+void EuclideanCodes::choose_dims(const RowSample& sample, const CodeSource& source, const RunOptions& run) {
+  const std::int64_t n = source.base.rows;
+  const std::int64_t k = source.k;
   const std::int64_t queries = std::min(probe_queries, sample.rows / 4);
   const std::int64_t rows = std::min(probe_rows, sample.rows - queries);
-  const bool whole_bytes = kernels_->takes_bytes && d_ <= kernels_->most_dims &&
-      (pair_.dtype() == DType::u8 || pair_.dtype() == DType::i8) &&
-      (pair_.metric() == Metric::l2 || pair_.metric() == Metric::euclidean || product_);
+  const auto near_rows = std::max<std::int64_t>(1, std::llround(source.near_share * static_cast<double>(rows)));
+  const bool whole_bytes = takes_whole_bytes();
   const double per_pair = kernels_->pair_cycles;
   const auto filter_cycles = [&](std::int64_t dims) {
     return static_cast<double>((dims + 3) / 4 * 4) / kernels_->macs_per_cycle + per_pair;
@@ -93,6 +94,13 @@ void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::i
     } else {
       radius = radius_of_rank(sorted, static_cast<double>(k), static_cast<double>(n));
     }
+    // Farther rows will not be looked at.
+    double farthest = INFINITY;
+    if (near_rows < rows) {
+      sorted.assign(distances.begin(), distances.begin() + rows);
+      std::nth_element(sorted.begin(), sorted.begin() + (near_rows - 1), sorted.end());
+      farthest = sorted[at(near_rows - 1)];
+    }
     std::vector<double> mine(survived.size(), 0.0);
     const auto rest = [&](std::int64_t i, double kept) { return std::sqrt(std::max(0.0, norms[at(i)] - kept)); };
     const auto slack = [&](double square, std::int64_t i) {
@@ -100,6 +108,7 @@ void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::i
       return product_ ? error * (std::sqrt(norms[at(q)]) + std::sqrt(norms[at(i)])) : 2 * error;
     };
     for (std::int64_t i = queries; i < queries + rows; ++i) {
+      if (distances[at(i - queries)] > farthest) continue;
       const float* a = y.data() + q * found;
       const float* b = y.data() + i * found;
       double sum = 0, a_kept = 0, b_kept = 0;
@@ -121,13 +130,15 @@ void EuclideanCodes::choose_dims(const RowSample& sample, std::int64_t n, std::i
     }
     const std::lock_guard lock(mutex);
     for (std::size_t o = 0; o < mine.size(); ++o) {
-      survived[o] += mine[o] / static_cast<double>(rows * queries);
+      survived[o] += mine[o] / static_cast<double>(near_rows * queries);
     }
   });
 
-  // Early on, before the lists are good, more survive: half as much again.
+  // Early on, before the lists are good, more survive: half as much again; of near rows alone, of which a list sees few
+  // before it is good, three times as many.
+  const double early = source.near_share < 1 ? 3 : 1.5;
   const auto consider = [&](std::int64_t dims, bool bytes, double fraction) {
-    const double cycles = filter_cycles(dims) + 1.5 * fraction * survivor;
+    const double cycles = filter_cycles(dims) + early * fraction * survivor;
     if (estimate_.dims == 0 || cycles < estimate_.cycles) estimate_ = {dims, bytes, fraction, cycles};
   };
   for (std::size_t o = 0; o < options.size(); ++o) consider(options[o] + 1, false, survived[o]);

@@ -60,11 +60,13 @@ void make_room(PackedCodes& packed, const CodeKernels& kernels) {
 void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernels& kernels, const CodedRows& coded,
               std::int64_t row, std::int64_t p, PackedCodes& packed) {
   const std::int8_t* from = coded.codes.data() + row * coded.stride;
-  for (std::int64_t j = 0; j < coded.stride; ++j) {
-    packed.codes[at(packed.place(p, j))] = static_cast<std::uint8_t>(from[j] + kernels.zero);
+  std::uint8_t* to = packed.codes.data() + packed.place(p, 0);
+  for (std::int64_t s = 0; s < packed.steps(); ++s, from += packed.step_dims, to += packed.group_rows * packed.step_dims) {
+    for (std::int64_t j = 0; j < packed.step_dims; ++j) to[j] = static_cast<std::uint8_t>(from[j] + kernels.zero);
   }
   packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[at(row)]
                                                            : -(coded.squares[at(row)] / 2);
+  if (!packed.squares.empty()) packed.squares[at(p)] = coded.squares[at(row)];
   packed.errors[at(p)] = coded.errors[at(row)];
   packed.norms[at(p)] = coded.norms[at(row)];
   float& error = packed.group_errors[at(p / packed.group_rows)];
@@ -76,7 +78,7 @@ void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernel
 }  // namespace
 
 std::size_t PackedCodes::bytes() const {
-  return codes.size() + 4 * (order.size() + terms.size() + errors.size() + norms.size() + 2 * group_errors.size());
+  return codes.size() + 4 * (order.size() + terms.size() + squares.size() + errors.size() + norms.size() + 2 * group_errors.size());
 }
 
 PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
@@ -110,6 +112,7 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   }
   packed.order.assign(at(packed.live), PackedCodes::no_code);
   make_room(packed, kernels);
+  if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
   parallel_for(run, std::ssize(begins) - 1, 16, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
     std::vector<LocalRow> order;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <gigaknn/eval.hpp>
+#include <gigaknn/recall.hpp>
 
 namespace gigaknn {
 

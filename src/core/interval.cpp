@@ -1,4 +1,4 @@
-#include "eval/interval.hpp"
+#include "core/interval.hpp"
 
 #include <algorithm>
 #include <cmath>

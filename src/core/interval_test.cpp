@@ -1,4 +1,4 @@
-#include "eval/interval.hpp"
+#include "core/interval.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "eval/sample.hpp"
+#include "core/sample.hpp"
 
 namespace gigaknn {
 namespace {

@@ -1,4 +1,4 @@
-#include "eval/sample.hpp"
+#include "core/sample.hpp"
 
 #include <gtest/gtest.h>
 

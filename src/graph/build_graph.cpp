@@ -1,0 +1,51 @@
+#include <gigaknn/graph.hpp>
+
+#include "core/require.hpp"
+#include "graph/cell_graph.hpp"
+#include "io/validate.hpp"
+#include "ops/blocks.hpp"
+
+namespace gigaknn {
+namespace {
+
+KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  if (run.progress) run.progress->report("prepare", 0, 1);
+  const PrepareHints hints{.k = params.k, .queries = base.rows, .batch = base.rows, .self = true};
+  const BlockedBase rows(ops_of(params.device, params.shards), base, params.metric, hints, list_bytes(base.rows, params.k),
+                         run);
+  if (run.progress) run.progress->report("prepare", 1, 1);
+  KnnGraph graph;
+  graph.metric = params.metric;
+  graph.exact = true;
+  graph.recall = {.at = params.k, .value = 1, .low = 1, .high = 1, .sampled = base.rows};
+  graph.method = rows.whole() ? rows.whole()->description()
+                              : join_text("in blocks of ", rows.block_rows(), " rows");
+  graph.lists = Neighbors(base.rows, params.k);
+  rows.self_nearest(params.k, NeighborsOut(graph.lists), run);
+  return graph;
+}
+
+}  // namespace
+
+KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  const std::string& method = params.method;
+  require(method == "auto" || method == "exact" || method == "ivf", Fault::invalid_argument, "unknown method '", method,
+          "': must be one of auto, exact, ivf");
+  require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
+          params.recall);
+  require(method != "ivf" || params.recall < 1, Fault::invalid_argument,
+          "method ivf is approximate: it needs a recall below 1");
+  require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
+          base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  if (method == "exact" || params.recall == 1) return build_exact_graph(base, params, run);
+  std::string why_not;
+  if (auto graph = build_cell_graph(ops_of(params.device, params.shards), base, params, run, why_not)) {
+    return std::move(*graph);
+  }
+  KnnGraph graph = build_exact_graph(base, params, run);
+  graph.method += "; exact, since " + why_not;
+  return graph;
+}
+
+}  // namespace gigaknn

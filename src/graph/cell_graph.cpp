@@ -1,0 +1,381 @@
+#include "graph/cell_graph.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/cancelled.hpp"
+#include "core/interval.hpp"
+#include "core/random.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+#include "learn/coarse_quantizer.hpp"
+#include "ops/canonical.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t rows_a_cell = 8;
+constexpr std::int64_t least_rows = 40;
+#else
+// Small cells follow the data closely; smaller ones would leave the registers of the kernels half empty.
+constexpr std::int64_t rows_a_cell = 192;
+constexpr std::int64_t least_rows = 20000;  // below, all pairs are compared in well under a second
+#endif
+constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;
+constexpr std::int64_t most_probes = 512;
+constexpr std::int64_t least_regions = 8;  // in which a row looks for its cells
+constexpr int most_refinements = 4;
+constexpr std::int64_t probes_at_once = std::int64_t{1} << 22;  // of a batch of rows: 32 MiB
+constexpr std::int64_t most_batch_rows = std::int64_t{1} << 16;
+// Comparing all pairs takes half of them by symmetry, and neither cells nor samples.
+constexpr double exact_share = 0.4;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Rows whose true neighbours steer the build, and as many that measure it: from n alone, so that no result depends on time.
+std::int64_t steering_rows(std::int64_t n) {
+  return std::min((n + 1) / 2, std::clamp<std::int64_t>(std::min(n / 128, (std::int64_t{1} << 29) / n), 256, 1024));
+}
+
+/// The rows of a base in the order of their cells.
+struct CellOrder {
+  std::vector<std::uint32_t> rows;    // [n] the row at each place
+  std::vector<std::int64_t> begins;   // [cells + 1]
+};
+
+CellOrder order_by_cell(const std::vector<std::uint32_t>& cells, std::int64_t count) {
+  CellOrder order;
+  order.begins.assign(at(count + 1), 0);
+  for (const std::uint32_t cell : cells) ++order.begins[cell + 1];
+  std::partial_sum(order.begins.begin(), order.begins.end(), order.begins.begin());
+  order.rows.resize(cells.size());
+  std::vector<std::int64_t> next(order.begins.begin(), order.begins.end() - 1);
+  for (std::size_t row = 0; row < cells.size(); ++row) {
+    order.rows[at(next[cells[row]]++)] = static_cast<std::uint32_t>(row);
+  }
+  return order;
+}
+
+std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / rows_a_cell); }
+
+class CellGraphBuilder {
+ public:
+  CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run)
+      : ops_(ops), base_(base), params_(params), run_(run), n_(base.rows), k_(params.k) {}
+
+  std::optional<KnnGraph> build(std::string& why_not) {
+    report("cells", 0);
+    divide();
+    report("cells", 1);
+    const std::int64_t sampled = steering_rows(n_);
+    std::vector<std::int64_t> rows = sample_rows(n_, 2 * sampled, params_.seed ^ 0x5EED);
+    // Drawn in ascending order, which is that of cells: every second one steers.
+    std::vector<std::int64_t> steering, measuring;
+    for (std::size_t i = 0; i < rows.size(); ++i) (i % 2 ? measuring : steering).push_back(rows[i]);
+    choose_probes(steering);
+    if (params_.method == "auto" && cost_share() > exact_share) {
+      why_not = join_text("each row would look into ", finder_->width(), " of ", quantizer_.cells(), " cells");
+      return std::nullopt;
+    }
+    const Neighbors truth = truth_of(measuring);
+
+    KnnGraph graph;
+    graph.metric = params_.metric;
+    graph.lists = Neighbors(n_, k_);
+    std::fill(graph.lists.distances.begin(), graph.lists.distances.end(), value_of_key(params_.metric, INFINITY));
+    search(0, graph.lists);
+    graph.recall = measure(measuring, truth, graph.lists);
+    // The rows that measure may have been harder than those that steered: a quarter more cells, until they have enough.
+    for (int times = 0; times < most_refinements && graph.recall.value < params_.recall; ++times) {
+      if (finder_->width() == quantizer_.cells()) break;
+      const std::int64_t looked_into = finder_->width();
+      const std::int64_t width = std::min(quantizer_.cells(), looked_into + looked_into / 4 + 1);
+      finder_.emplace(ops_, quantizer_, params_.metric, regions_, width, run_);
+      search(looked_into, graph.lists);
+      graph.recall = measure(measuring, truth, graph.lists);
+    }
+    graph.method = join_text("ivf: ", finder_->width(), " of ", quantizer_.cells(), " cells a row, ", cells_->description());
+    return graph;
+  }
+
+ private:
+  void report(const char* stage, std::int64_t done) {
+    if (run_.progress) run_.progress->report(stage, done, 1);
+    check_cancelled(run_);
+  }
+
+  // Cells, and the rows in their order.
+  void divide() {
+    const Progress::Quiet quiet(run_.progress);
+    quantizer_ = fit_coarse_quantizer(ops_, base_, params_.metric, cell_count(n_), params_.seed, run_);
+    std::vector<std::uint32_t> cell_of(at(n_));
+    {
+      const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, run_);
+      std::vector<RowId> found;
+      for (std::int64_t begin = 0; begin < n_; begin += most_batch_rows) {
+        const std::int64_t end = std::min(n_, begin + most_batch_rows);
+        found.resize(at(end - begin));
+        finder.nearest(base_.slice(begin, end), found.data(), run_);
+        // Rows that are far from everything have no cell of their own: any will do, no query finds them.
+        for (std::int64_t i = begin; i < end; ++i) {
+          cell_of[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at(i - begin)])));
+        }
+      }
+    }
+    CellOrder order = order_by_cell(cell_of, quantizer_.cells());
+    split_large_cells(order);
+    order_ = std::move(order);
+    permuted_ = Matrix(n_, base_.cols, base_.dtype);
+    parallel_for(run_, n_, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+      const auto row_bytes = at(base_.cols) * size_of(base_.dtype);
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(base_.row_bytes(order_.rows[at(i)]), row_bytes, permuted_.row<std::byte>(i));
+      }
+    });
+    const PrepareHints hints{.k = k_, .queries = n_, .batch = most_batch_rows, .self = true};
+    cells_ = ops_.prepare_cells(permuted_, order_.begins, params_.metric, hints, run_);
+  }
+
+  // Of many equal rows a cell would be a search of all pairs.
+  void split_large_cells(CellOrder& order) {
+    std::vector<std::int64_t> copies, begins = {0};
+    for (std::size_t c = 0; c + 1 < order.begins.size(); ++c) {
+      const std::int64_t begin = order.begins[c];
+      const std::int64_t rows = order.begins[c + 1] - begin;
+      const std::int64_t pieces = std::max<std::int64_t>(1, (rows + most_rows_of_a_cell - 1) / most_rows_of_a_cell);
+      copies.push_back(pieces);
+      for (std::int64_t piece = 1; piece <= pieces; ++piece) begins.push_back(begin + rows * piece / pieces);
+    }
+    if (std::ssize(begins) == std::ssize(order.begins)) return;
+    quantizer_ = with_copies(quantizer_, copies);
+    order.begins = std::move(begins);
+  }
+
+  std::int64_t cell_of_place(std::int64_t place) const {
+    return std::upper_bound(order_.begins.begin(), order_.begins.end(), place) - order_.begins.begin() - 1;
+  }
+
+  // True neighbours of the rows at some places, as places: all cells are looked into, the nearest first.
+  Neighbors truth_of(const std::vector<std::int64_t>& places) {
+    const Progress::Quiet quiet(run_.progress);
+    const std::int64_t cells = quantizer_.cells();
+    const std::int64_t batch = std::max<std::int64_t>(1, probes_at_once / cells);
+    const CellFinder finder(ops_, quantizer_, params_.metric, quantizer_.regions.rows(), cells, run_);
+    Neighbors truth(std::ssize(places), k_);
+    std::vector<RowId> probes;
+    for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
+      const std::int64_t count = std::min(batch, truth.queries - begin);
+      const std::span<const std::int64_t> part(places.data() + begin, at(count));
+      const Matrix queries = gather_rows(permuted_, part);
+      probes.resize(at(count * cells));
+      finder.nearest(queries, probes.data(), run_);
+      // One more, since each finds itself.
+      Neighbors found(count, k_ + 1);
+      ops_.nearest_in_cells(*cells_, queries, probes.data(), cells, k_ + 1, NeighborsOut(found), run_);
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t j = 0, to = 0; j <= k_ && to < k_; ++j) {
+          const std::size_t from = at(i * (k_ + 1) + j);
+          if (found.ids[from] == RowId{part[at(i)]}) continue;
+          truth.ids[at((begin + i) * k_ + to)] = found.ids[from];
+          truth.distances[at((begin + i) * k_ + to++)] = found.distances[from];
+        }
+      }
+    }
+    return truth;
+  }
+
+  // The cheapest way in which the sampled rows find the share of their neighbours that is asked, and a little more, so that
+  // other rows do as well: in how many regions a row looks for its cells, and into how many of these.
+  void choose_probes(const std::vector<std::int64_t>& places) {
+    const Neighbors truth = truth_of(places);
+    const Progress::Quiet quiet(run_.progress);
+    const Matrix queries = gather_rows(permuted_, places);
+    const std::int64_t all_regions = quantizer_.regions.rows();
+    const std::int64_t most = std::min(most_probes, quantizer_.cells());
+    std::int64_t best_regions = all_regions;
+    std::int64_t best_width = most;
+    double best_cost = INFINITY;
+    std::vector<RowId> cells(at(truth.queries * most));
+    for (std::int64_t regions = least_regions;; regions *= 2) {
+      const CellFinder finder(ops_, quantizer_, params_.metric, regions, most, run_);
+      finder.nearest(queries, cells.data(), run_);
+      const std::int64_t width = fewest_probes(truth, cells, most);
+      const double centroids = static_cast<double>(std::min(regions, all_regions)) * static_cast<double>(quantizer_.cells()) /
+                               static_cast<double>(all_regions);
+      const double cost = centroids + static_cast<double>(width * rows_a_cell);
+      if (width <= most && cost < best_cost) {
+        best_cost = cost;
+        best_regions = regions;
+        best_width = width;
+      }
+      if (regions >= all_regions || centroids > best_cost) break;
+    }
+    regions_ = best_regions;
+    finder_.emplace(ops_, quantizer_, params_.metric, best_regions, best_width, run_);
+  }
+
+  // Of `most` cells found for each row of the sample, nearest first; above `most`: they do not do.
+  std::int64_t fewest_probes(const Neighbors& truth, const std::vector<RowId>& cells, std::int64_t most) const {
+    std::vector<std::vector<std::int64_t>> ranks(at(truth.queries));
+    for (std::int64_t i = 0; i < truth.queries; ++i) {
+      for (std::int64_t j = 0; j < k_; ++j) {
+        const RowId neighbor = truth.ids[at(i * k_ + j)];
+        if (neighbor == no_row) continue;
+        const auto first = cells.begin() + i * most;
+        ranks[at(i)].push_back(std::find(first, first + most, RowId{cell_of_place(value_of(neighbor))}) - first);
+      }
+    }
+    const auto enough = [&](std::int64_t probes) {
+      std::vector<RowHits> rows;
+      for (const auto& mine : ranks) {
+        rows.push_back({std::count_if(mine.begin(), mine.end(), [&](std::int64_t rank) { return rank < probes; }),
+                        std::ssize(mine)});
+      }
+      const Recall recall = recall_of_rows(rows, k_, n_);
+      // Three quarters of the way to the end of the interval: one and a half standard deviations.
+      return (recall.value + 3 * recall.low) / 4 >= params_.recall;
+    };
+    std::int64_t low = 1;
+    std::int64_t high = most + 1;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (enough(middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+
+  // Of what comparing all rows costs.
+  double cost_share() const {
+    return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
+  }
+
+  // Looks into the cells of each row from the `first`-nearest on.
+  void search(std::int64_t first, Neighbors& lists) {
+    const std::int64_t width = finder_->width();
+    const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / width, 1, most_batch_rows);
+    std::vector<RowId> cells;
+    if (run_.progress) run_.progress->report("graph", 0, n_);
+    for (std::int64_t begin = 0; begin < n_; begin += batch) {
+      const std::int64_t count = std::min(batch, n_ - begin);
+      {
+        const Progress::Quiet quiet(run_.progress);
+        const MatrixRef queries = permuted_.ref().slice(begin, begin + count);
+        cells.resize(at(count * width));
+        finder_->nearest(queries, cells.data(), run_);
+        if (first > 0) drop_columns(cells, width, first);
+        Neighbors found(count, k_);
+        ops_.nearest_in_cells(*cells_, queries, cells.data(), width - first, k_, NeighborsOut(found), run_, begin);
+        for (RowId& place : found.ids) {
+          if (place != no_row) place = RowId{order_.rows[at(value_of(place))]};
+        }
+        parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
+          for (std::int64_t i = from; i < to; ++i) merge_list(found, i, order_.rows[at(begin + i)], lists);
+        });
+      }
+      if (run_.progress) run_.progress->report("graph", begin + count, n_);
+    }
+  }
+
+  // The first columns of rows of `width` go.
+  static void drop_columns(std::vector<RowId>& cells, std::int64_t width, std::int64_t first) {
+    const std::int64_t rows = std::ssize(cells) / width;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::copy_n(cells.begin() + i * width + first, width - first, cells.begin() + i * (width - first));
+    }
+  }
+
+  // Takes list i of `found` into that of its row. Equal distances: the smaller row first, where `found` has the smaller place.
+  void merge_list(const Neighbors& found, std::int64_t i, std::int64_t row, Neighbors& lists) const {
+    std::vector<std::pair<float, RowId>> both;
+    for (const auto& [from, list] : {std::pair(&found, i), std::pair(const_cast<const Neighbors*>(&lists), row)}) {
+      for (std::int64_t j = 0; j < k_; ++j) {
+        const std::size_t entry = at(list * k_ + j);
+        if (from->ids[entry] != no_row) both.emplace_back(key_of_value(params_.metric, from->distances[entry]), from->ids[entry]);
+      }
+    }
+    std::sort(both.begin(), both.end());
+    const std::size_t count = std::min(both.size(), at(k_));
+    for (std::size_t j = 0; j < count; ++j) {
+      lists.ids[at(row * k_) + j] = both[j].second;
+      lists.distances[at(row * k_) + j] = value_of_key(params_.metric, both[j].first);
+    }
+  }
+
+  // An entry as near as the last true neighbour is a hit: which of equals is listed is chance.
+  Recall measure(const std::vector<std::int64_t>& places, const Neighbors& truth, const Neighbors& lists) const {
+    std::vector<RowHits> hits;
+    for (std::int64_t i = 0; i < truth.queries; ++i) {
+      std::int64_t wanted = k_;
+      while (wanted > 0 && truth.ids[at(i * k_ + wanted - 1)] == no_row) --wanted;
+      RowHits row{0, wanted};
+      const std::int64_t list = order_.rows[at(places[at(i)])];
+      for (std::int64_t j = 0; j < wanted; ++j) {
+        if (lists.ids[at(list * k_ + j)] == no_row) continue;
+        const float distance = lists.distances[at(list * k_ + j)];
+        const float last = truth.distances[at(i * k_ + wanted - 1)];
+        row.found += larger_is_nearer(params_.metric) ? distance >= last : distance <= last;
+      }
+      hits.push_back(row);
+    }
+    return recall_of_rows(hits, k_, n_);
+  }
+
+  const Ops& ops_;
+  MatrixRef base_;
+  const GraphParams& params_;
+  const RunOptions& run_;
+  std::int64_t n_;
+  std::int64_t k_;
+  CoarseQuantizer quantizer_;
+  CellOrder order_;
+  Matrix permuted_;  // the rows in the order of their cells
+  std::unique_ptr<PreparedCells> cells_;
+  std::int64_t regions_ = 0;  // in which a row looks for its cells
+  std::optional<CellFinder> finder_;
+};
+
+}  // namespace
+
+std::size_t cell_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
+  if (params.method == "exact" || params.recall == 1) return 0;
+  const std::int64_t n = base.rows;
+  const std::int64_t cells = cell_count(n);
+  const std::size_t row_bytes = at(base.cols) * size_of(base.dtype);
+  const PrepareHints hints{.k = params.k, .queries = n, .batch = most_batch_rows, .self = true};
+  const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = most_batch_rows, .self = false};
+  const DType dtype = base.dtype;
+  // Fitting is over before the rows are copied.
+  const std::size_t fitting = coarse_quantizer_bytes(n, base.cols, dtype, cells);
+  const std::size_t searching = at(n) * row_bytes + list_bytes(n, params.k) + 3 * at(probes_at_once) * sizeof(RowId) +
+                                ops.cell_bytes_needed(n, base.cols, dtype, params.metric, cells, hints, threads) +
+                                at(cells) * row_bytes +
+                                ops.cell_bytes_needed(cells, base.cols, dtype, params.metric, cells, of_cells, threads);
+  return at(n) * 12 + std::max(fitting, searching);
+}
+
+std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
+                                         std::string& why_not) {
+  if (params.method == "auto" && base.rows < least_rows) {
+    why_not = "the rows are few";
+    return std::nullopt;
+  }
+  const std::size_t needed = cell_graph_bytes(ops, base, params, threads_of(run));
+  if (run.memory_bytes > 0 && needed > run.memory_bytes) {
+    require(params.method == "auto", Fault::out_of_memory, "a budget of ", run.memory_bytes,
+            " bytes is too small: an ivf graph of ", base.rows, " rows needs ", needed);
+    why_not = join_text("cells would need ", needed, " bytes");
+    return std::nullopt;
+  }
+  return CellGraphBuilder(ops, base, params, run).build(why_not);
+}
+
+}  // namespace gigaknn

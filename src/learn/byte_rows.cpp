@@ -1,0 +1,80 @@
+#include "learn/byte_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/half.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+double element(MatrixRef rows, std::int64_t i, std::int64_t j) {
+  switch (rows.dtype) {
+    case DType::f32: return rows.row<float>(i)[j];
+    case DType::f16: return float_of_half(rows.row<std::uint16_t>(i)[j]);
+    case DType::u8: return rows.row<std::uint8_t>(i)[j];
+    default: return rows.row<std::int8_t>(i)[j];
+  }
+}
+
+// Row i as its metric sees it, to x [d].
+void load(MatrixRef rows, ByteRows::Form form, std::int64_t i, double* x) {
+  double squared = 0;
+  for (std::int64_t j = 0; j < rows.cols; ++j) {
+    x[j] = element(rows, i, j);
+    if (form == ByteRows::Form::roots) x[j] = std::sqrt(std::max(0.0, x[j]));
+    squared += x[j] * x[j];
+  }
+  if (form != ByteRows::Form::unit) return;
+  const double norm = std::sqrt(squared);
+  for (std::int64_t j = 0; j < rows.cols && norm > 0; ++j) x[j] /= norm;
+}
+
+}  // namespace
+
+bool has_byte_rows(Metric metric) { return metric != Metric::inner_product && !on_bits(metric); }
+
+ByteRows fit_byte_rows(MatrixRef sample, Metric metric) {
+  ByteRows fit;
+  if (metric == Metric::cosine) fit.form = ByteRows::Form::unit;
+  if (needs_nonnegative(metric)) fit.form = ByteRows::Form::roots;
+  std::vector<float> values;
+  std::vector<double> x(static_cast<std::size_t>(sample.cols));
+  for (std::int64_t i = 0; i < sample.rows; ++i) {
+    load(sample, fit.form, i, x.data());
+    for (const double value : x) {
+      if (std::isfinite(value)) values.push_back(static_cast<float>(value));
+    }
+  }
+  if (values.empty()) return fit;
+  const auto quantile = [&](double share) {
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+    std::nth_element(values.begin(), at, values.end());
+    return static_cast<double>(*at);
+  };
+  fit.low = quantile(0.001);
+  const double range = quantile(0.999) - fit.low;
+  fit.inverse_step = range > 0 && std::isfinite(255 / range) ? 255 / range : 0;
+  return fit;
+}
+
+Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run) const {
+  Matrix bytes(rows.rows, rows.cols, DType::u8);
+  parallel_for(run, rows.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<double> x(static_cast<std::size_t>(rows.cols));
+    for (std::int64_t i = begin; i < end; ++i) {
+      load(rows, form, i, x.data());
+      auto* const to = bytes.row<std::uint8_t>(i);
+      for (std::int64_t j = 0; j < rows.cols; ++j) {
+        const double level = (x[static_cast<std::size_t>(j)] - low) * inverse_step;
+        // NaN becomes 0.
+        to[j] = static_cast<std::uint8_t>(level > 0 ? std::min(level + 0.5, 255.0) : 0.0);
+      }
+    }
+  });
+  return bytes;
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,64 @@
+// A coarse quantizer: a set divided into cells, each the rows nearest to one centroid (Jégou, Douze, Schmid 2011, section IV).
+//
+//   rows --bytes (byte_rows.hpp)--> sample --k-means--> regions --k-means in each--> centroids, region after region
+//
+// Bytes are compared exactly in integers, so this is fast and the same on every device. Inner products and packed bits have no
+// such form: their rows are compared as they are.
+//
+// Two levels, so that finding the cells of a row costs about 2 sqrt(cells) distances and not one for each cell: the
+// centroids are themselves a base in cells, which are the regions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "learn/byte_rows.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+struct CoarseQuantizer {
+  std::optional<ByteRows> bytes;     ///< what centroids and rows become first
+  Metric metric = Metric::l2;        ///< by which a row's cell is found
+  Matrix regions;                    ///< [regions, d]
+  Matrix centroids;                  ///< [cells, d], region after region
+  std::vector<std::int64_t> begins;  ///< [regions + 1] into the centroids
+
+  std::int64_t cells() const { return centroids.rows(); }
+};
+
+/// Fits about `cells` cells to a sample of `rows`, drawn by `seed`, so that rows near by `metric` share cells.
+CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metric, std::int64_t cells,
+                                     std::uint64_t seed, const RunOptions& run);
+/// Bytes that fitting allocates at most.
+std::size_t coarse_quantizer_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells);
+
+/// Puts centroid c `copies[c]` times (>= 1), one behind the other: a cell of too many rows becomes several.
+CoarseQuantizer with_copies(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& copies);
+
+/// Finds cells. Borrows its arguments.
+class CellFinder {
+ public:
+  /// For `width` cells a row, of those in `regions` regions; by `metric`, where the quantizer has none of its own.
+  CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t regions, std::int64_t width,
+             const RunOptions& run);
+
+  /// The nearest cells of each row, of those in the regions nearest to it; the nearest first, `no_row` behind.
+  ///
+  ///   out  [rows, width]
+  void nearest(MatrixRef rows, RowId* out, const RunOptions& run) const;
+
+  std::int64_t width() const { return width_; }
+
+ private:
+  const Ops* ops_;
+  std::optional<ByteRows> bytes_;
+  std::int64_t regions_wanted_;
+  std::int64_t width_;
+  std::unique_ptr<PreparedCells> regions_;  // all in one cell
+  std::unique_ptr<PreparedCells> centroids_;
+};
+
+}  // namespace gigaknn
