@@ -63,6 +63,7 @@ void add_commands(CLI::App& app, Request& request) {
   app.get_formatter()->column_width(28);
   add_graph_command(app, request);
   add_search_command(app, request);
+  add_dedup_command(app, request);
   add_eval_command(app, request);
   add_path_command(app, request);
   add_convert_command(app, request);
@@ -85,7 +86,7 @@ std::string help_hint(const CLI::App& app) {
 int run_command(int argc, char** argv) {
   Request request;
   request.command_line = quote_arguments(argc, argv);
-  CLI::App app("gigaknn: exact nearest neighbours and k-NN graphs", "gigaknn");
+  CLI::App app("gigaknn: nearest neighbours and k-NN graphs", "gigaknn");
   add_commands(app, request);
   try {
     app.parse(argc, argv);

@@ -60,6 +60,7 @@ void add_examples(CLI::App& app, const std::string& examples);
 // One function a command, each in the file of its name.
 void add_graph_command(CLI::App& app, Request& request);
 void add_search_command(CLI::App& app, Request& request);
+void add_dedup_command(CLI::App& app, Request& request);
 void add_eval_command(CLI::App& app, Request& request);
 void add_path_command(CLI::App& app, Request& request);
 void add_convert_command(CLI::App& app, Request& request);

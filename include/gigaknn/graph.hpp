@@ -27,7 +27,7 @@ struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
   /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "auto": exact where
-  /// `recall` is 1 or exact costs no more.
+  /// `recall` is 1, exact costs no more, or cells do not fit the budgets.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
@@ -37,7 +37,7 @@ struct GraphParams {
 };
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
-/// had no part in how it was built; that may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
+/// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
 /// k > n - 1, unknown method, a recall outside (0, 1], "ivf" with a recall of 1), invalid_data, out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
@@ -57,6 +57,24 @@ struct GraphFaults {
   bool sound() const { return unsorted + duplicates + self + out_of_range == 0; }
 };
 GraphFaults check_graph(const KnnGraph& graph);
+
+struct DuplicateParams {
+  Metric metric = Metric::l2;
+  std::string device = "cpu";  ///< or several: device.hpp
+  int shards = 1;
+  bool allow_nonfinite = false;  ///< true: rows with NaN or infinity are groups of their own, not refused
+};
+
+/// Rows in groups: each has a chain to every other of its group whose steps are at most the radius long.
+struct DuplicateGroups {
+  std::vector<RowId> first;          ///< [n] the smallest row of its group
+  std::int64_t groups = 0;           ///< of one row or more: what would be left
+  std::int64_t with_duplicates = 0;  ///< of two rows or more
+  std::int64_t largest = 0;          ///< rows of the largest group
+};
+/// Groups the (near-)duplicates of `base` [n, d]: exactly, by a search within `radius` of every row; squared for l2.
+/// Throws Error: invalid_argument (a radius below 0 or not finite, inner_product), invalid_data, out_of_memory, cancelled.
+DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicateParams& params = {}, const RunOptions& run = {});
 
 /// A path and its cost. `rows` is empty where no path exists.
 struct Path {

@@ -21,13 +21,14 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_a_cell = 8;
 constexpr std::int64_t least_rows = 40;
+constexpr std::int64_t most_probes = 8;
 #else
 // Small cells follow the data closely; smaller ones would leave the registers of the kernels half empty.
 constexpr std::int64_t rows_a_cell = 192;
 constexpr std::int64_t least_rows = 20000;  // below, all pairs are compared in well under a second
+constexpr std::int64_t most_probes = 512;
 #endif
 constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;
-constexpr std::int64_t most_probes = 512;
 constexpr std::int64_t least_regions = 8;  // in which a row looks for its cells
 constexpr int most_refinements = 4;
 constexpr std::int64_t probes_at_once = std::int64_t{1} << 22;  // of a batch of rows: 32 MiB
@@ -66,7 +67,13 @@ std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / r
 class CellGraphBuilder {
  public:
   CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run)
-      : ops_(ops), base_(base), params_(params), run_(run), n_(base.rows), k_(params.k) {}
+      : ops_(ops), base_(base), params_(params), run_(run), finder_run_(run), n_(base.rows), k_(params.k) {
+    // Of a device's memory an eighth for each of two finders, the rest for the rows.
+    finder_run_.device_memory_bytes /= 8;
+    cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
+    // What the host needs was counted as a whole.
+    finder_run_.memory_bytes = cells_run_.memory_bytes = 0;
+  }
 
   std::optional<KnnGraph> build(std::string& why_not) {
     report("cells", 0);
@@ -77,9 +84,10 @@ class CellGraphBuilder {
     // Drawn in ascending order, which is that of cells: every second one steers.
     std::vector<std::int64_t> steering, measuring;
     for (std::size_t i = 0; i < rows.size(); ++i) (i % 2 ? measuring : steering).push_back(rows[i]);
-    choose_probes(steering);
-    if (params_.method == "auto" && cost_share() > exact_share) {
-      why_not = join_text("each row would look into ", finder_->width(), " of ", quantizer_.cells(), " cells");
+    const bool enough = choose_probes(steering);
+    if (params_.method == "auto" && (!enough || cost_share() > exact_share)) {
+      why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", finder_->width(),
+                          " of ", quantizer_.cells(), " cells");
       return std::nullopt;
     }
     const Neighbors truth = truth_of(measuring);
@@ -95,7 +103,7 @@ class CellGraphBuilder {
       if (finder_->width() == quantizer_.cells()) break;
       const std::int64_t looked_into = finder_->width();
       const std::int64_t width = std::min(quantizer_.cells(), looked_into + looked_into / 4 + 1);
-      finder_.emplace(ops_, quantizer_, params_.metric, regions_, width, run_);
+      finder_.emplace(ops_, quantizer_, params_.metric, regions_, width, finder_run_);
       search(looked_into, graph.lists);
       graph.recall = measure(measuring, truth, graph.lists);
     }
@@ -112,10 +120,10 @@ class CellGraphBuilder {
   // Cells, and the rows in their order.
   void divide() {
     const Progress::Quiet quiet(run_.progress);
-    quantizer_ = fit_coarse_quantizer(ops_, base_, params_.metric, cell_count(n_), params_.seed, run_);
+    quantizer_ = fit_coarse_quantizer(ops_, base_, params_.metric, cell_count(n_), params_.seed, finder_run_);
     std::vector<std::uint32_t> cell_of(at(n_));
     {
-      const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, run_);
+      const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, finder_run_);
       std::vector<RowId> found;
       for (std::int64_t begin = 0; begin < n_; begin += most_batch_rows) {
         const std::int64_t end = std::min(n_, begin + most_batch_rows);
@@ -138,7 +146,7 @@ class CellGraphBuilder {
       }
     });
     const PrepareHints hints{.k = k_, .queries = n_, .batch = most_batch_rows, .self = true};
-    cells_ = ops_.prepare_cells(permuted_, order_.begins, params_.metric, hints, run_);
+    cells_ = ops_.prepare_cells(permuted_, order_.begins, params_.metric, hints, cells_run_);
   }
 
   // Of many equal rows a cell would be a search of all pairs.
@@ -165,7 +173,7 @@ class CellGraphBuilder {
     const Progress::Quiet quiet(run_.progress);
     const std::int64_t cells = quantizer_.cells();
     const std::int64_t batch = std::max<std::int64_t>(1, probes_at_once / cells);
-    const CellFinder finder(ops_, quantizer_, params_.metric, quantizer_.regions.rows(), cells, run_);
+    const CellFinder finder(ops_, quantizer_, params_.metric, quantizer_.regions.rows(), cells, finder_run_);
     Neighbors truth(std::ssize(places), k_);
     std::vector<RowId> probes;
     for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
@@ -190,8 +198,9 @@ class CellGraphBuilder {
   }
 
   // The cheapest way in which the sampled rows find the share of their neighbours that is asked, and a little more, so that
-  // other rows do as well: in how many regions a row looks for its cells, and into how many of these.
-  void choose_probes(const std::vector<std::int64_t>& places) {
+  // other rows do as well: in how many regions a row looks for its cells, and into how many of these. False: `most_probes` of
+  // all regions do not do.
+  bool choose_probes(const std::vector<std::int64_t>& places) {
     const Neighbors truth = truth_of(places);
     const Progress::Quiet quiet(run_.progress);
     const Matrix queries = gather_rows(permuted_, places);
@@ -202,7 +211,7 @@ class CellGraphBuilder {
     double best_cost = INFINITY;
     std::vector<RowId> cells(at(truth.queries * most));
     for (std::int64_t regions = least_regions;; regions *= 2) {
-      const CellFinder finder(ops_, quantizer_, params_.metric, regions, most, run_);
+      const CellFinder finder(ops_, quantizer_, params_.metric, regions, most, finder_run_);
       finder.nearest(queries, cells.data(), run_);
       const std::int64_t width = fewest_probes(truth, cells, most);
       const double centroids = static_cast<double>(std::min(regions, all_regions)) * static_cast<double>(quantizer_.cells()) /
@@ -216,7 +225,8 @@ class CellGraphBuilder {
       if (regions >= all_regions || centroids > best_cost) break;
     }
     regions_ = best_regions;
-    finder_.emplace(ops_, quantizer_, params_.metric, best_regions, best_width, run_);
+    finder_.emplace(ops_, quantizer_, params_.metric, best_regions, best_width, finder_run_);
+    return best_cost < INFINITY;
   }
 
   // Of `most` cells found for each row of the sample, nearest first; above `most`: they do not do.
@@ -261,7 +271,7 @@ class CellGraphBuilder {
   // Looks into the cells of each row from the `first`-nearest on.
   void search(std::int64_t first, Neighbors& lists) {
     const std::int64_t width = finder_->width();
-    const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / width, 1, most_batch_rows);
+    const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / std::max(width, k_), 1, most_batch_rows);
     std::vector<RowId> cells;
     if (run_.progress) run_.progress->report("graph", 0, n_);
     for (std::int64_t begin = 0; begin < n_; begin += batch) {
@@ -278,7 +288,8 @@ class CellGraphBuilder {
           if (place != no_row) place = RowId{order_.rows[at(value_of(place))]};
         }
         parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
-          for (std::int64_t i = from; i < to; ++i) merge_list(found, i, order_.rows[at(begin + i)], lists);
+          std::vector<std::pair<float, RowId>> both;
+          for (std::int64_t i = from; i < to; ++i) merge_list(found, i, order_.rows[at(begin + i)], lists, both);
         });
       }
       if (run_.progress) run_.progress->report("graph", begin + count, n_);
@@ -294,8 +305,9 @@ class CellGraphBuilder {
   }
 
   // Takes list i of `found` into that of its row. Equal distances: the smaller row first, where `found` has the smaller place.
-  void merge_list(const Neighbors& found, std::int64_t i, std::int64_t row, Neighbors& lists) const {
-    std::vector<std::pair<float, RowId>> both;
+  void merge_list(const Neighbors& found, std::int64_t i, std::int64_t row, Neighbors& lists,
+                  std::vector<std::pair<float, RowId>>& both) const {
+    both.clear();
     for (const auto& [from, list] : {std::pair(&found, i), std::pair(const_cast<const Neighbors*>(&lists), row)}) {
       for (std::int64_t j = 0; j < k_; ++j) {
         const std::size_t entry = at(list * k_ + j);
@@ -333,6 +345,8 @@ class CellGraphBuilder {
   MatrixRef base_;
   const GraphParams& params_;
   const RunOptions& run_;
+  RunOptions finder_run_;
+  RunOptions cells_run_ = finder_run_;
   std::int64_t n_;
   std::int64_t k_;
   CoarseQuantizer quantizer_;
@@ -355,10 +369,11 @@ std::size_t cell_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& 
   const DType dtype = base.dtype;
   // Fitting is over before the rows are copied.
   const std::size_t fitting = coarse_quantizer_bytes(n, base.cols, dtype, cells);
-  const std::size_t searching = at(n) * row_bytes + list_bytes(n, params.k) + 3 * at(probes_at_once) * sizeof(RowId) +
+  // Cells that rows look into with their distances, lists of a batch, and as much where the finder has regions.
+  const std::size_t searching = at(n) * row_bytes + list_bytes(n, params.k) + 4 * list_bytes(probes_at_once, 1) +
                                 ops.cell_bytes_needed(n, base.cols, dtype, params.metric, cells, hints, threads) +
-                                at(cells) * row_bytes +
-                                ops.cell_bytes_needed(cells, base.cols, dtype, params.metric, cells, of_cells, threads);
+                                at(cells) * row_bytes + at(most_batch_rows) * at(base.cols) +
+                                2 * ops.cell_bytes_needed(cells, base.cols, dtype, params.metric, cells, of_cells, threads);
   return at(n) * 12 + std::max(fitting, searching);
 }
 
@@ -375,7 +390,15 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
     why_not = join_text("cells would need ", needed, " bytes");
     return std::nullopt;
   }
-  return CellGraphBuilder(ops, base, params, run).build(why_not);
+  require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an ivf graph has fewer than 4294967295 rows, got ", base.rows);
+  try {
+    return CellGraphBuilder(ops, base, params, run).build(why_not);
+  } catch (const Error& error) {
+    // A device that cannot hold all cells may still hold blocks of rows.
+    if (params.method != "auto" || error.fault() != Fault::out_of_memory) throw;
+    why_not = error.what();
+    return std::nullopt;
+  }
 }
 
 }  // namespace gigaknn

@@ -198,6 +198,22 @@ TEST(CheckGraph, EachFaultIsCounted) {
   EXPECT_FALSE(check_graph(graph).sound());
 }
 
+TEST(CheckGraph, ListsOfAnApproximateGraphMayEndEarly) {
+  KnnGraph graph = small_graph();
+  graph.lists.ids[5] = no_row;
+  graph.lists.distances[5] = std::numeric_limits<float>::infinity();
+  graph.exact = false;
+  EXPECT_EQ(check_graph(graph).missing, 1);
+  EXPECT_TRUE(check_graph(graph).sound());
+  graph.exact = true;
+  EXPECT_EQ(check_graph(graph).out_of_range, 1);
+  // Before a neighbour it is a fault.
+  graph = small_graph();
+  graph.exact = false;
+  graph.lists.ids[4] = no_row;
+  EXPECT_EQ(check_graph(graph).out_of_range, 1);
+}
+
 TEST(CheckGraph, EqualDistancesAreOrderedByIdAndNanIsLast) {
   KnnGraph graph = small_graph();
   graph.lists.distances.assign(6, 1.0f);

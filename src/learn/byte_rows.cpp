@@ -55,7 +55,11 @@ ByteRows fit_byte_rows(MatrixRef sample, Metric metric) {
     return static_cast<double>(*at);
   };
   fit.low = quantile(0.001);
-  const double range = quantile(0.999) - fit.low;
+  double range = quantile(0.999) - fit.low;
+  if (range == 0) {  // of sparse rows nearly all elements are equal: what tells them apart are the ends
+    fit.low = quantile(0);
+    range = quantile(1) - fit.low;
+  }
   fit.inverse_step = range > 0 && std::isfinite(255 / range) ? 255 / range : 0;
   return fit;
 }

@@ -30,7 +30,8 @@ struct ByteRows {
 
 /// Whether `metric` has such a form: all but inner_product, and the metrics of packed bits.
 bool has_byte_rows(Metric metric);
-/// Fits the step to a sample [n, d]: all but a thousandth of the elements at either end lie in its range.
+/// Fits the step to a sample [n, d]: all but a thousandth of the elements at either end lie in its range; all, where the
+/// others are equal.
 ByteRows fit_byte_rows(MatrixRef sample, Metric metric);
 
 }  // namespace gigaknn

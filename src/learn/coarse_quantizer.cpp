@@ -19,7 +19,7 @@ constexpr std::int64_t rows_a_centroid = 24;   // of the sample
 constexpr std::int64_t rows_a_region = 256;
 constexpr int iterations = 3;
 constexpr std::int64_t most_rows_of_a_fit = 4096;  // from which the step of bytes is taken
-constexpr std::int64_t batch_rows = 1 << 16;
+constexpr std::int64_t batch_rows = 1 << 14;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 

@@ -114,6 +114,14 @@ TEST(ByteRows, cover_the_range_but_for_its_ends) {
   }
 }
 
+TEST(ByteRows, of_sparse_rows_tell_them_apart) {
+  Matrix rows(50, 2000, DType::f32);
+  std::fill_n(rows.row<float>(0), 50 * 2000, 0.0f);
+  for (std::int64_t i = 0; i < 50; ++i) rows.row<float>(i)[40 * i] = 3;
+  const Matrix bytes = fit_byte_rows(rows, Metric::l2).encode(rows, {});
+  for (std::int64_t i = 0; i < 50; ++i) EXPECT_GT(bytes.row<std::uint8_t>(i)[40 * i], bytes.row<std::uint8_t>(i)[40 * i + 1]);
+}
+
 TEST(ByteRows, of_equal_values_are_equal) {
   Matrix rows(3, 2, DType::f16);
   for (std::int64_t i = 0; i < 6; ++i) rows.row<std::uint16_t>(0)[i] = 0x3C00;

@@ -212,6 +212,31 @@ TEST_F(Errors, labels_out_of_range_are_shown) {
   expect_error(Fault::invalid_argument, {"of 0 labels"}, [&] { sum(0); });
 }
 
+TEST_F(Errors, cells_that_are_none_are_shown) {
+  const Matrix base(6, 2, DType::u8);
+  for (const char* device : {"cpu", "emulated"}) {
+    const Ops& ops = ops_of(device);
+    for (const std::vector<std::int64_t>& begins : {std::vector<std::int64_t>{}, {0}, {1, 6}, {0, 5}, {0, 4, 2, 6}}) {
+      expect_error(Fault::invalid_argument, {"cells must ascend from 0 to the 6 rows"},
+                   [&] { ops.prepare_cells(base, begins, l2, {}, {}); });
+    }
+    const auto cells = ops.prepare_cells(base, {0, 2, 2, 6}, l2, {}, {});
+    EXPECT_EQ(cells->cells(), 3);
+    Neighbors lists(6, 2);
+    const auto search = [&](std::vector<RowId> probes) {
+      probes.resize(12, no_row);
+      ops.nearest_in_cells(*cells, base, probes.data(), 2, 2, NeighborsOut(lists), {});
+    };
+    expect_error(Fault::invalid_argument, {"cell 3 must be in [-1, 2]"}, [&] { search({RowId{0}, RowId{3}}); });
+    expect_error(Fault::invalid_argument, {"cell -2 must be in [-1, 2]"}, [&] { search({RowId{-2}}); });
+    expect_error(Fault::invalid_argument, {"query 1 looks into cell 2 twice"},
+                 [&] { search({RowId{2}, RowId{1}, RowId{2}, RowId{2}}); });
+    RunOptions run;
+    run.memory_bytes = run.device_memory_bytes = 1;
+    expect_error(Fault::out_of_memory, {"budget of 1 bytes is too small"},
+                 [&] { ops.prepare_cells(base, {0, 6}, l2, {}, run); });
+  }
+}
 TEST_F(Errors, other_dtype_shows_both) {
   const StridedRows half(3, 13, f16, 0);
   std::vector<RowId> ids(3, RowId{0});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -40,13 +41,23 @@ inline void require_cells(MatrixRef base, const std::vector<std::int64_t>& begin
   require(whole && std::is_sorted(begins.begin(), begins.end()), Fault::invalid_argument,
           "cells must ascend from 0 to the ", base.rows, " rows of the base");
 }
-inline void require_probe(std::int64_t cell, std::int64_t cells) {
-  require(cell >= -1 && cell < cells, Fault::invalid_argument, "cell ", cell, " must be in [-1, ", cells - 1, "]");
-}
-inline void require_probing(const PreparedCells& base, MatrixRef queries, std::int64_t width, std::int64_t k) {
+inline void require_probing(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
+                            std::int64_t k, const RunOptions& run) {
   require_k(k);
   require(width >= 0, Fault::invalid_argument, "a query cannot look into ", width, " cells");
   require_same_rows(queries, base.cols(), base.dtype());
+  parallel_for(run, queries.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(base.cells()), -1);  // the last query of each cell
+    for (std::int64_t i = begin * width; i < end * width; ++i) {
+      const std::int64_t cell = value_of(probes[i]);
+      require(cell >= -1 && cell < base.cells(), Fault::invalid_argument, "cell ", cell, " must be in [-1, ",
+              base.cells() - 1, "]");
+      if (cell < 0) continue;
+      require(seen[static_cast<std::size_t>(cell)] != i / width, Fault::invalid_argument, "query ", i / width,
+              " looks into cell ", cell, " twice");
+      seen[static_cast<std::size_t>(cell)] = i / width;
+    }
+  });
 }
 inline void require_radius(float radius) {
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ",

@@ -233,7 +233,7 @@ class Several : public Ops {
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
                         std::int64_t first_self) const override {
-    require_probing(prepared, queries, width, k);
+    require_probing(prepared, queries, probes, width, k, run);
     const auto& base = static_cast<const SeveralCells&>(prepared);
     std::vector<Neighbors> found(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {

@@ -154,6 +154,13 @@ class BadInput(CliTest):
             self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
             self.assertIn("--help", run.stderr)
 
+    def test_a_recall_that_no_graph_can_have_is_refused(self):
+        for recall in ("0", "-1", "1.01", "nan"):
+            self.refuse_graph("--recall", recall, code=2, says=("--recall must be above 0 and at most 1",))
+        self.refuse_graph("--method", "ivf", code=2, says=("ivf", "--recall below 1"))
+        self.refuse_graph("--recall", "0.9", "--verify", "5", code=2, says=("--verify", "exact"))
+        self.refuse_search("--method", "ivf", code=2, says=("ivf", "auto exact"))
+
     def test_sizes_that_are_none_are_refused(self):
         for size in ("much", "-1GiB", "0", "8XB", "1e99", "nan"):
             self.refuse_graph("--memory=" + size, code=2, says=size)

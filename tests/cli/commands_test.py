@@ -9,6 +9,27 @@ import unittest
 from support import CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
 
 
+class Dedup(CliTest):
+    def test_groups_are_named_by_their_first_row(self):
+        write_bin(self.path("base.fbin"), [[0, 0], [9, 9], [0, 1], [5, 0], [9, 9], [0, 2]])
+        self.run_cli("dedup", "base.fbin", "--radius", 1, "-o", "g.npy", "--json", "g.json")
+        self.assertEqual(read_npy(self.path("g.npy"), "q"), [[0], [1], [0], [3], [1], [0]])
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        self.assertEqual((record["groups"], record["with_duplicates"], record["largest_group"]), (3, 2, 3))
+        self.run_cli("dedup", "base.fbin", "--radius", 0, "-o", "g.ibin")
+        self.assertEqual(read_bin(self.path("g.ibin"), "i"), [[0], [1], [2], [3], [1], [5]])
+
+    def test_a_radius_that_is_none_is_refused(self):
+        write_bin(self.path("base.fbin"), [[0, 0], [9, 9]])
+        for radius in ("-1", "nan", "inf"):
+            run = self.run_cli("dedup", "base.fbin", "--radius", radius, "-o", "g.npy", code=2)
+            self.assertIn("--radius must be a finite number", run.stderr)
+        run = self.run_cli("dedup", "base.fbin", "--radius", 1, "--metric", "inner_product", "-o", "g.npy", code=2)
+        self.assertIn("inner_product has no duplicates", run.stderr)
+        self.assertFalse(os.path.exists(self.path("g.npy")))
+
+
 class Eval(CliTest):
     def setUp(self):
         super().setUp()

@@ -16,9 +16,10 @@ class Devices(CliTest):
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 7, "-o", "ids.ibin", "--distances",
                      "d.fbin", "--json", "run.json", "--quiet", *options)
         self.run_cli("graph", "few.fbin", "-k", 5, "-o", "g.knng", "--quiet", *options)
+        self.run_cli("graph", "few.fbin", "-k", 5, "-o", "ivf.knng", "--quiet", "--method", "ivf", "--recall", "0.8", *options)
         self.run_cli("search", "bytes.u8bin", "--queries", "few.u8bin", "-k", 7, "-o", "bytes.ibin", "--quiet", *options)
         contents = []
-        for name in ("ids.ibin", "d.fbin", "g.knng", "bytes.ibin"):
+        for name in ("ids.ibin", "d.fbin", "g.knng", "ivf.knng", "bytes.ibin"):
             with open(self.path(name), "rb") as file:
                 contents.append(file.read())
         return contents

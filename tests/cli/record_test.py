@@ -40,6 +40,21 @@ class Record(CliTest):
         self.assertEqual(record["verification"], {"rows": 30, "entries": 120, "different": 0})
         self.assertTrue(record["command"].startswith("gigaknn graph base.fbin -k 4"))
 
+    def test_an_approximate_graph_tells_its_recall(self):
+        write_bin(self.path("many.fbin"), make_rows(1500, 8, "f32", seed=3))
+        self.run_cli("graph", "many.fbin", "-k", 4, "-o", "g.knng", "--json", "g.json", "--method", "ivf", "--recall", 0.8)
+        record = self.read_record("g.json")
+        self.assert_complete(record)
+        self.assertEqual((record["method"], record["exact"]), ("ivf", False))
+        recall = record["recall"]
+        self.assertGreaterEqual(recall["value"], 0.8)
+        self.assertTrue(0.5 < recall["low"] < recall["value"] < recall["high"] <= 1)
+        self.run_cli("check", "g.knng")
+        # Few rows: exact costs no more.
+        self.run_cli("graph", "base.fbin", "-k", 4, "-o", "g.knng", "--json", "g.json", "--recall", 0.8)
+        record = self.read_record("g.json")
+        self.assertEqual((record["method"], record["exact"], record["recall"]["value"]), ("exact", True, 1))
+
     def test_search_writes_all_fields(self):
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 4, "-o", "ids.ibin", "--json", "s.json",
                      "--verify", 8)

@@ -10,7 +10,6 @@
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
-#include "ops/requests.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -20,6 +19,7 @@ constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs at a time
 #else
 constexpr std::int64_t tile_pairs = 4096;
 #endif
+constexpr std::int64_t most_visits = 512;  // cells of a query that are budgeted for
 constexpr std::size_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -43,7 +43,6 @@ struct Visits {
         const RowId* mine = probes.cells + block.query[at(i)] * probes.width;
         for (std::int64_t rank = first; rank < last; ++rank) {
           const std::int64_t cell = value_of(mine[rank]);
-          require_probe(cell, cell_count);
           if (cell >= 0) visit(i, rank, cell);
         }
       }
@@ -87,7 +86,6 @@ struct CellFilter::Block : CodedQueries {
   std::vector<std::int32_t> mine;        // [groups, group_rows] one query's sums
   std::vector<std::int32_t> sorted;
   std::vector<Survivor> survivors;
-
 };
 
 CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
@@ -102,8 +100,10 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
                                      std::int64_t group_rows, int threads) {
   const std::int64_t code = most_code_bytes(metric, d);
   const std::int64_t positions = n + cells * (group_rows - 1);
-  const std::int64_t a_thread = most_block_queries * (2 * code + 320) + tile_pairs * (group_rows * 4 + 16) + cells * 48;
-  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 17) + cells * 16 + threads * a_thread);
+  // Queries coded and gathered, their visits, a tile with all that may survive of it, twice as it grows.
+  const std::int64_t a_thread = most_block_queries * (3 * code + 320 + most_visits * 8) +
+                                tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
+  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 21) + cells * 16 + threads * a_thread);
 }
 
 std::string CellFilter::description() const {
@@ -207,6 +207,7 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
     for (std::int64_t p = 0; p < live; ++p) {
       if (block.mine[at(p)] >= block.cuts[at(j)]) score(block, i, group * rows + p, block.mine[at(p)], lists);
     }
+    lists.settle(block.list[at(i)]);
     set_bound(block, i, lists.bound(block.list[at(i)]));
   }
   fill_thresholds(group, groups, block);
@@ -268,7 +269,7 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   const std::int64_t groups = packed_.region_begin[at(cell + 1)] / rows - group;
   if (groups == 0) return;
   const std::int64_t most = std::max<std::int64_t>(1, tile_pairs / groups);
-  const auto take = [&](bool open) {
+  const auto take_those = [&](bool open) {
     const auto flush = [&] {
       if (block.part.empty()) return;
       if (open) {
@@ -289,8 +290,8 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
     flush();
   };
   // Those whose lists the first fills are not looked at again: decided before either is taken.
-  take(false);
-  take(true);
+  take_those(false);
+  take_those(true);
 }
 
 void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,

@@ -7,7 +7,6 @@
 #include "core/threads.hpp"
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/list_writer.hpp"
-#include "ops/requests.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -36,7 +35,7 @@ CpuCells::CpuCells(MatrixRef base, const std::vector<std::int64_t>& begins, cons
 
 std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
-  std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 5) + at(cells) * 8;
+  std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 9) + at(cells) * 8;
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, cells, kernels->group_rows, threads);
   }
@@ -64,7 +63,6 @@ void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const P
     const ScoredQuery query = scorer.query(pair_.readable(queries.row_bytes(i), query_scratch.data()), squared);
     for (std::int64_t rank = 0; rank < probes.width; ++rank) {
       const std::int64_t cell = value_of(probes.cells[i * probes.width + rank]);
-      require_probe(cell, cells());
       if (cell < 0) continue;
       for (std::int64_t row = begins_[at(cell)]; row < begins_[at(cell + 1)]; ++row) {
         if (facts_.far[at(row)] || (first_self >= 0 && first_self + i == row)) continue;

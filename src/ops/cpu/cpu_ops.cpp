@@ -58,6 +58,10 @@ class CpuOps : public Ops {
                                                const PrepareHints& hints, const RunOptions& run) const override {
     require_base(base, metric);
     require_cells(base, begins);
+    const std::size_t needed = cell_bytes_needed(base.rows, base.cols, base.dtype, metric, std::ssize(begins) - 1, hints,
+                                                 threads_of(run));
+    require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ",
+            run.memory_bytes, " bytes is too small: preparing ", base.rows, " rows in cells needs ", needed);
     return std::make_unique<CpuCells>(base, begins, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
@@ -67,7 +71,7 @@ class CpuOps : public Ops {
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes, std::int64_t width,
                         std::int64_t k, NeighborsOut out, const RunOptions& run, std::int64_t first_self) const override {
-    require_probing(prepared, queries, width, k);
+    require_probing(prepared, queries, probes, width, k, run);
     static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width}, k, out, first_self, run);
   }
 

@@ -11,6 +11,11 @@
 namespace gigaknn::cpu {
 namespace {
 
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_filter_rows = 8;
+#else
+constexpr std::int64_t least_filter_rows = 512;  // below, fitting a filter costs more than it saves
+#endif
 #ifdef GIGAKNN_EAGER_THREADS
 constexpr double least_thread_cycles = 1;
 #else

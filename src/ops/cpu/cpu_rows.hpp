@@ -11,12 +11,6 @@
 
 namespace gigaknn::cpu {
 
-#ifdef GIGAKNN_TINY_TILES
-inline constexpr std::int64_t least_filter_rows = 8;
-#else
-inline constexpr std::int64_t least_filter_rows = 512;  ///< below, fitting a filter costs more than it saves
-#endif
-
 /// Null: this instruction set or metric has no filter on codes.
 const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set);
 

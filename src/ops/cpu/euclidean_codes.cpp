@@ -395,7 +395,6 @@ void EuclideanCodes::encode(MatrixRef rows, const RowFacts& facts, std::int64_t 
 
 void EuclideanCodes::encode_bytes(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end, CodedRows& out,
                                   std::int64_t out_begin) const {
-  std::vector<float> y;
   for (std::int64_t i = begin; i < end; ++i) {
     const std::int64_t to = out_begin + i - begin;
     std::int8_t* codes = out.codes.data() + to * out.stride;
@@ -416,9 +415,15 @@ void EuclideanCodes::encode_bytes(MatrixRef rows, const RowFacts& facts, std::in
     out.steps[at(to)] = static_cast<float>(step_);
     out.errors[at(to)] = 0;
     out.norms[at(to)] = round_up(std::sqrt(static_cast<double>(squares)) * step_ * safety);
-    if (regions_.count() == 1) continue;
-    y.assign(codes, codes + dims_);
-    regions_.find(y.data(), 1, out.regions.data() + to);
+  }
+  if (regions_.count() == 1) return;
+  std::vector<float> y(at(std::min(chunk_rows, end - begin) * dims_));
+  for (std::int64_t from = out_begin; from < out_begin + end - begin; from += chunk_rows) {
+    const std::int64_t count = std::min(chunk_rows, out_begin + end - begin - from);
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(out.codes.data() + (from + i) * out.stride, dims_, y.data() + i * dims_);
+    }
+    regions_.find(y.data(), count, out.regions.data() + from);
   }
 }
 

@@ -113,7 +113,7 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   packed.order.assign(at(packed.live), PackedCodes::no_code);
   make_room(packed, kernels);
   if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
-  parallel_for(run, std::ssize(begins) - 1, 16, [&](std::int64_t first, std::int64_t last, int) {
+  parallel_for(run, std::ssize(begins) - 1, 4, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
     std::vector<LocalRow> order;
     for (std::int64_t cell = first; cell < last; ++cell) {

@@ -60,6 +60,12 @@ class TopK {
     if (count == capacity_) select(slots, count, bound);
   }
 
+  /// Finds the bound of what the list holds, where that is k rows or more.
+  void settle(std::int64_t row) {
+    auto& count = counts_[static_cast<std::size_t>(row)];
+    if (k_ > sorted_k && count >= k_) select(slots_.data() + row * capacity_, count, bounds_[static_cast<std::size_t>(row)]);
+  }
+
   /// What list `row` holds, in no order: among it its k nearest so far.
   std::span<const PackedNeighbor> held(std::int64_t row) const {
     return {slots_.data() + row * capacity_, static_cast<std::size_t>(counts_[static_cast<std::size_t>(row)])};

@@ -6,7 +6,6 @@
 #include "core/threads.hpp"
 #include "ops/gpu/survivors.hpp"
 #include "ops/list_writer.hpp"
-#include "ops/requests.hpp"
 
 namespace gigaknn::gpu {
 namespace {
@@ -18,7 +17,7 @@ constexpr std::int64_t least_capacity = 1024;  // places computed between two se
 #endif
 constexpr std::size_t batch_bytes = std::size_t{256} << 20;
 constexpr std::int64_t most_batch = 1 << 14;
-constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
+constexpr std::int64_t least_batch = 8;  // queries that a budget must leave room for
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -85,9 +84,7 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const std::int64_t count = std::min(batch, queries.rows - first);
     std::vector<std::int32_t> cells(at(count * width));
     for (std::int64_t i = 0; i < count * width; ++i) {
-      const std::int64_t cell = value_of(probes[first * width + i]);
-      require_probe(cell, cells_);
-      cells[at(i)] = static_cast<std::int32_t>(cell);
+      cells[at(i)] = static_cast<std::int32_t>(value_of(probes[first * width + i]));
     }
     std::vector<PackedNeighbor> sorted;
     if (kept > 0) {

@@ -83,7 +83,7 @@ class GpuOps : public Ops {
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
                         std::int64_t first_self) const override {
-    require_probing(prepared, queries, width, k);
+    require_probing(prepared, queries, probes, width, k, run);
     static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, first_self, run);
   }
 
