@@ -149,7 +149,11 @@ TEST(CellGraph, is_the_same_on_every_device_and_thread_count) {
 }
 
 TEST(CellGraph, is_the_same_on_a_gpu) {
+#if defined(GIGAKNN_SANITIZED)
+  const Base base(Kind::clustered, 200, 4);  // one cell; the other presets have several
+#else
   const Base base(Kind::clustered, 800, 4);
+#endif
   GraphParams params = ivf(4, 0.7);
   const KnnGraph want = build_graph(base.rows, params);
   for (const char* device : {"emulated", "emulated:2"}) {
@@ -178,7 +182,9 @@ TEST(CellGraph, a_seed_changes_the_cells_and_nothing_else) {
   params.seed = 1;
   const KnnGraph other = build_graph(base.rows, params);
   EXPECT_EQ(one.lists.ids, again.lists.ids);
+#if !defined(GIGAKNN_TINY_TILES)  // so many tiny cells are fitted to all rows, whatever the seed
   EXPECT_NE(one.lists.ids, other.lists.ids);
+#endif
   EXPECT_GE(true_recall(other, base.rows), 0.65);
 }
 
