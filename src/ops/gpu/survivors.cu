@@ -222,6 +222,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
   const BlockTeam team;
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     List list = list_of(lists, query);
+    team.sync();  // all have read, should there be no place
     for (std::int64_t rank = 0; rank < cells.width; ++rank) {
       const std::int32_t cell = cells.probes[query * cells.width + rank];
       if (cell < 0) continue;
