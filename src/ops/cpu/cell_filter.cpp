@@ -113,18 +113,6 @@ std::string CellFilter::description() const {
   return text.str();
 }
 
-CodeTile CellFilter::tile_of(const Block& block, std::int64_t group, std::int64_t groups) const {
-  CodeTile tile{};
-  tile.ask = Ask::survivors;
-  tile.codes = packed_.codes.data() + group * packed_.group_rows * packed_.stride;
-  tile.row_terms = packed_.terms.data() + group * packed_.group_rows;
-  tile.groups = groups;
-  tile.steps = packed_.steps();
-  tile.queries = block.part_codes.codes.data();
-  tile.query_count = std::ssize(block.part);
-  return tile;
-}
-
 void CellFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const {
   if (block.seen[at(i)] == bound) return;
   block.seen[at(i)] = bound;
@@ -178,7 +166,7 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
   const std::int64_t rows = kernels_->group_rows;
   const std::int64_t m = std::ssize(block.part);
   block.sums.resize(at(groups * m * rows));
-  CodeTile tile = tile_of(block, group, groups);
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
   tile.ask = Ask::sums;
   tile.sums = block.sums.data();
   kernels_->scan(tile);
@@ -229,7 +217,7 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
   for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
   fill_thresholds(group, groups, block);
   block.masks.resize(at(groups * m));
-  CodeTile tile = tile_of(block, group, groups);
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
   tile.thresholds = block.thresholds.data();
   tile.masks = block.masks.data();
   if (exact_) {

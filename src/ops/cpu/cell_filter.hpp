@@ -58,7 +58,6 @@ class CellFilter {
   void set_bound(Block& block, std::int64_t i, PackedNeighbor bound) const;
   float key_of_sum(const Block& block, std::int64_t i, std::int64_t position, std::int32_t sum) const;
   void score(Block& block, std::int64_t i, std::int64_t position, std::int32_t sum, TopK& lists) const;
-  CodeTile tile_of(const Block& block, std::int64_t group, std::int64_t groups) const;
 
   std::unique_ptr<CodeSpace> space_;
   PairDistance pair_;

@@ -50,19 +50,6 @@ CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
   if (k >= least_cut_k && k * most_rows_a_k >= packed_.live) sample_ = sample_codes(packed_, sample_stride);
 }
 
-CodeTile CodeFilter::tile_of(const PackedCodes& packed, const Block& block, std::int64_t group,
-                             std::int64_t groups) const {
-  CodeTile tile{};
-  tile.ask = Ask::survivors;
-  tile.codes = packed.codes.data() + group * packed.group_rows * packed.stride;
-  tile.row_terms = packed.terms.data() + group * packed.group_rows;
-  tile.groups = groups;
-  tile.steps = packed.steps();
-  tile.queries = block.coded.codes.data();
-  tile.query_count = block.count;
-  return tile;
-}
-
 void CodeFilter::find_cuts(Block& block, std::int64_t k) const {
   if (sample_.live == 0 || k < least_cut_k) return;
   // So many of the sample are within the k-th with some certainty (a Poisson count, three deviations).
@@ -75,7 +62,7 @@ void CodeFilter::find_cuts(Block& block, std::int64_t k) const {
   std::vector<std::int32_t> sums(at(groups * queries_at_once * rows)), mine(at(groups * rows));
   block.cuts.resize(at(block.count));
   for (std::int64_t first = 0; first < block.count; first += queries_at_once) {
-    CodeTile work = tile_of(sample_, block, 0, groups);
+    CodeTile work = sample_.tile(0, groups, block.coded.codes.data(), block.count);
     work.ask = Ask::sums;
     work.queries += first * sample_.stride;
     work.query_count = std::min(queries_at_once, block.count - first);
@@ -160,7 +147,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   const auto run_tile = [&](std::int64_t group, std::int64_t groups) {
     check_cancelled(run);
     sink.set_thresholds(block, group, groups);
-    CodeTile work = tile_of(packed_, block, group, groups);
+    CodeTile work = packed_.tile(group, groups, block.coded.codes.data(), block.count);
     work.thresholds = block.thresholds.data();
     work.masks = block.masks.data();
     sink.set_ask(block, work, group * rows);

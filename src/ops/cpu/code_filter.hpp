@@ -82,7 +82,6 @@ class CodeFilter {
   void take_into(TopK& lists, Block& block, const Survivor& survivor) const;
   // Where a slice of the groups begins.
   std::int64_t slice_begin(std::int64_t slice, std::int64_t slices) const { return packed_.groups() * slice / slices; }
-  CodeTile tile_of(const PackedCodes& packed, const Block& block, std::int64_t group, std::int64_t groups) const;
   // Sums that about k rows reach, by the sample; none where that would be most of the rows.
   void find_cuts(Block& block, std::int64_t k) const;
   void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;

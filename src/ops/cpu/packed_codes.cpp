@@ -77,6 +77,19 @@ void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernel
 
 }  // namespace
 
+CodeTile PackedCodes::tile(std::int64_t group, std::int64_t groups, const std::int8_t* queries,
+                           std::int64_t query_count) const {
+  CodeTile tile{};
+  tile.ask = Ask::survivors;
+  tile.codes = codes.data() + group * group_rows * stride;
+  tile.row_terms = terms.data() + group * group_rows;
+  tile.groups = groups;
+  tile.steps = steps();
+  tile.queries = queries;
+  tile.query_count = query_count;
+  return tile;
+}
+
 std::size_t PackedCodes::bytes() const {
   return codes.size() + 4 * (order.size() + terms.size() + squares.size() + errors.size() + norms.size() + 2 * group_errors.size());
 }

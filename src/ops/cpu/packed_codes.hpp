@@ -44,6 +44,8 @@ struct PackedCodes {
     return (region_begin[static_cast<std::size_t>(region)] + region_begin[static_cast<std::size_t>(region + 1)]) / 2;
   }
   std::size_t bytes() const;
+  /// Groups [group, group + groups) against the codes of some queries, asking for survivors.
+  CodeTile tile(std::int64_t group, std::int64_t groups, const std::int8_t* queries, std::int64_t query_count) const;
 };
 
 PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
