@@ -126,5 +126,7 @@ void check_select_k(const Case& c, const Devices& devices = instruction_sets());
 void check_select_any_k(const Devices& devices);
 /// The rows of the base with c.k labels, drawn or all the same.
 void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
+/// Three rounds of NN-Descent, with parameters drawn by c.seed; c.k bounds the lists.
+void check_growth(const Case& c, const Devices& devices = instruction_sets());
 
 }  // namespace gigaknn::test

@@ -48,4 +48,13 @@ void write_selected(const PackedNeighbor* sorted, std::int64_t row, NeighborsOut
   }
 }
 
+void write_grown(const GrowingEntry* list, std::int64_t k, Metric metric, std::int64_t row, NeighborsOut out) {
+  for (std::int64_t j = 0; j < out.k; ++j) {
+    const bool none = j >= k || list[j] == no_entry;
+    out.ids[row * out.k + j] = none ? no_row : RowId{row_of_entry(list[j])};
+    const float key = none ? std::numeric_limits<float>::infinity() : key_of_bits(key_bits_of_entry(list[j]));
+    out.distances[row * out.k + j] = value_of_key(metric, key);
+  }
+}
+
 }  // namespace gigaknn

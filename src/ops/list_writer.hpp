@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/neighbor.hpp"
+#include "ops/growth_rules.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -31,5 +32,8 @@ class ListWriter {
 
 /// Writes list `row` of `out` from its k selected values, `no_neighbor` where there are no more.
 void write_selected(const PackedNeighbor* sorted, std::int64_t row, NeighborsOut out);
+
+/// Writes list `row` of `out` from a list of `k` entries that has grown.
+void write_grown(const GrowingEntry* list, std::int64_t k, Metric metric, std::int64_t row, NeighborsOut out);
 
 }  // namespace gigaknn

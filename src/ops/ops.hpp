@@ -23,19 +23,10 @@
 #include <gigaknn/metric.hpp>
 #include <gigaknn/progress.hpp>
 
+#include "ops/growing_graph.hpp"
+#include "ops/neighbors_out.hpp"
+
 namespace gigaknn {
-
-/// Where an op writes lists of k neighbours; host memory, [rows, k] each, dense.
-struct NeighborsOut {
-  RowId* ids = nullptr;
-  float* distances = nullptr;
-  std::int64_t rows = 0;
-  std::int64_t k = 0;
-
-  NeighborsOut() = default;
-  explicit NeighborsOut(Neighbors& lists)
-      : ids(lists.ids.data()), distances(lists.distances.data()), rows(lists.queries), k(lists.k) {}
-};
 
 /// A base in the form a device searches fastest. Opaque; lives in `space()`; borrows the matrix it was
 /// made from, which must outlive it. Made and used by one device only.
@@ -140,6 +131,15 @@ class Ops {
   virtual void nearest_in_cells(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
                                 std::int64_t k, NeighborsOut out, const RunOptions& run,
                                 std::int64_t first_self = -1) const = 0;
+
+  /// A graph of `rows` [n, d], 1 <= n < 2^31 - 1, with empty lists, to be grown on this device.
+  /// Throws as `prepare`.
+  virtual std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
+                                                   const RunOptions& run) const = 0;
+  /// The most bytes that it and one call of its steps allocate, of the host's memory and of the device's own.
+  virtual std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
+                                          int threads) const = 0;
+  virtual std::size_t growth_device_bytes_needed(std::int64_t, std::int64_t, DType, const GrowthParams&) const { return 0; }
 
   /// All rows with value <= radius (inner_product: >= radius), nearest first.
   virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "ops/growth_rules.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -40,6 +42,26 @@ inline void require_cells(MatrixRef base, const std::vector<std::int64_t>& begin
   const bool whole = begins.size() >= 2 && begins.front() == 0 && begins.back() == base.rows;
   require(whole && std::is_sorted(begins.begin(), begins.end()), Fault::invalid_argument,
           "cells must ascend from 0 to the ", base.rows, " rows of the base");
+}
+inline void require_growth(MatrixRef rows, const GrowthParams& params) {
+  require(rows.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
+          rows.rows);
+  require_k(params.k);
+  require(params.samples >= 1 && params.samples <= most_samples, Fault::invalid_argument, "samples must be in [1, ", most_samples,
+          "], got ", params.samples);
+  require(params.candidates >= 1 && params.candidates <= most_candidates && std::has_single_bit(static_cast<std::uint64_t>(params.candidates)),
+          Fault::invalid_argument, "candidates must be a power of two in [1, ", most_candidates, "], got ", params.candidates);
+}
+inline void require_fill(std::int64_t n, std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width,
+                         const RunOptions& run) {
+  require(first >= 0 && count >= 0 && first + count <= n && width >= 0, Fault::invalid_argument, "lists [", first, ", ", first + count,
+          ") are not of the ", n, " rows");
+  parallel_for(run, count * width, 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      require(value_of(ids[i]) >= -1 && value_of(ids[i]) < n, Fault::invalid_argument, "row ", value_of(ids[i]), " must be in [-1, ",
+              n - 1, "]");
+    }
+  });
 }
 inline void require_probing(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
                             std::int64_t k, const RunOptions& run) {

@@ -184,6 +184,19 @@ class Several : public Ops {
     return all;
   }
 
+  // One graph grows on one device.
+  std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
+                                           const RunOptions& run) const override {
+    return devices_.front()->grow_graph(rows, metric, params, run);
+  }
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
+                                  int threads) const override {
+    return devices_.front()->growth_bytes_needed(n, d, dtype, metric, params, threads);
+  }
+  std::size_t growth_device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) const override {
+    return devices_.front()->growth_device_bytes_needed(n, d, dtype, params);
+  }
+
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids,
                       float* out, const RunOptions& run) const override {
     devices_.front()->pair_distances(queries, base, metric, ids, out, run);

@@ -8,6 +8,7 @@
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/cpu/cpu_cells.hpp"
+#include "ops/cpu/cpu_growth.hpp"
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/cpu/sum_by_label.hpp"
 #include "ops/list_writer.hpp"
@@ -73,6 +74,17 @@ class CpuOps : public Ops {
                         std::int64_t k, NeighborsOut out, const RunOptions& run, std::int64_t first_self) const override {
     require_probing(prepared, queries, probes, width, k, run);
     static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width}, k, out, first_self, run);
+  }
+
+  std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
+                                           const RunOptions& run) const override {
+    require_base(rows, metric);
+    require_growth(rows, params);
+    return std::make_unique<CpuGrowingGraph>(rows, pair_for(rows, metric), code_kernels_, params, run);
+  }
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType, Metric metric, const GrowthParams& params,
+                                  int threads) const override {
+    return CpuGrowingGraph::bytes_needed(n, d, metric, params, threads);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,

@@ -8,6 +8,7 @@
 #include "core/require.hpp"
 #include "ops/canonical.hpp"
 #include "ops/gpu/gpu_cells.hpp"
+#include "ops/gpu/gpu_growth.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
 #include "ops/gpu/select_rows.hpp"
@@ -85,6 +86,25 @@ class GpuOps : public Ops {
                         std::int64_t first_self) const override {
     require_probing(prepared, queries, probes, width, k, run);
     static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, first_self, run);
+  }
+
+  std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
+                                           const RunOptions& run) const override {
+    require_base(rows, metric);
+    require_growth(rows, params);
+    const std::size_t needed = growth_device_bytes_needed(rows.rows, rows.cols, rows.dtype, params);
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
+            "a device budget of ", run.device_memory_bytes, " bytes is too small: a graph of ", rows.rows,
+            " rows needs ", needed);
+    return std::make_unique<GpuGrowingGraph>(device_, rows, metric, params, run);
+  }
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t, DType, Metric, const GrowthParams& params,
+                                  int) const override {
+    return GpuGrowingGraph::host_bytes_needed(n, params);
+  }
+  std::size_t growth_device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype,
+                                         const GrowthParams& params) const override {
+    return GpuGrowingGraph::device_bytes_needed(n, d, dtype, params);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,

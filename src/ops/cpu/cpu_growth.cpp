@@ -1,0 +1,241 @@
+#include "ops/cpu/cpu_growth.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/cancelled.hpp"
+#include "core/threads.hpp"
+#include "ops/list_writer.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+constexpr std::int64_t rows_at_once = 256;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// Whatever order threads come in, the least stays.
+template <class T>
+void keep_least(T& place, T value) {
+  const std::atomic_ref<T> shared(place);
+  T old = shared.load(std::memory_order_relaxed);
+  while (value < old && !shared.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+CpuGrowingGraph::CpuGrowingGraph(MatrixRef rows, const PairDistance& pair, const CodeKernelSet& codes, const GrowthParams& params,
+                                 const RunOptions& run)
+    : rows_(rows), params_(params), pair_(pair), facts_(pair.facts_of(rows, run)), tile_(rows, facts_, pair, codes, run),
+      lists_(at(rows.rows * params.k), no_entry), bounds_(at(rows.rows), std::numeric_limits<float>::infinity()),
+      candidates_(at(rows.rows * params.candidates), no_entry), named_by_new_(at(rows.rows * params.samples), no_sample),
+      named_by_old_(named_by_new_) {}
+
+std::size_t CpuGrowingGraph::bytes_needed(std::int64_t n, std::int64_t d, Metric metric, const GrowthParams& params, int threads) {
+  const std::int64_t facts = metric == Metric::cosine ? 9 : 1;
+  const std::int64_t most = 4 * params.samples + 64;  // samples of a row, as groups
+  const std::int64_t a_thread = most * (d + 8) * 5 + most * most * 8;
+  return at(n * (8 * (params.k + params.candidates + params.samples) + 4 + 8 + 8 + facts) + threads * a_thread);
+}
+
+std::size_t CpuGrowingGraph::bytes() const {
+  return 8 * (lists_.size() + candidates_.size() + facts_.squared_norms.size()) + facts_.far.size() + tile_.bytes() +
+         4 * (bounds_.size() + named_by_new_.size() + named_by_old_.size());
+}
+
+// Takes candidates into the list of a row; says how many stay.
+std::int64_t CpuGrowingGraph::take_into(std::int64_t row, std::vector<GrowingEntry>& found) {
+  std::sort(found.begin(), found.end());
+  GrowingEntry* const list = list_of(row);
+  GrowingEntry* const end = list + params_.k;
+  std::int64_t taken = 0;
+  for (const GrowingEntry entry : found) {
+    if (entry >= end[-1]) break;
+    GrowingEntry* const place = std::lower_bound(list, end, without_flag(entry));
+    if (without_flag(*place) == without_flag(entry)) continue;
+    std::move_backward(place, end - 1, end);
+    *place = entry;
+    ++taken;
+  }
+  if (end[-1] != no_entry) bounds_[at(row)] = key_of_bits(key_bits_of_entry(end[-1]));
+  return taken;
+}
+
+void CpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
+                           const RunOptions& run) {
+  require_fill(rows_.rows, first, count, ids, width, run);
+  parallel_for(run, count, rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+    check_cancelled(run);
+    PairTile::Scratch scratch;
+    std::vector<LocalRow> named;
+    std::vector<std::uint8_t> known;
+    std::vector<GrowingEntry> found;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = first + i;
+      if (facts_.far[at(row)]) continue;
+      named.assign(1, static_cast<LocalRow>(row));
+      known.assign(1, 0);
+      for (std::int64_t j = 0; j < width; ++j) {
+        const std::int64_t other = value_of(ids[i * width + j]);
+        if (other < 0 || other == row || facts_.far[at(other)]) continue;
+        named.push_back(static_cast<LocalRow>(other));
+        known.push_back(j < old_columns);
+      }
+      tile_.compare(named, 1, scratch);
+      found.clear();
+      for (std::size_t j = 1; j < named.size(); ++j) found.push_back(entry_of(sortable_bits(scratch.keys[j]), named[j], !known[j]));
+      take_into(row, found);
+    }
+  });
+}
+
+void CpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& run) {
+  salt_ = salt_of_round(params_.seed, round);
+  std::fill(named_by_new_.begin(), named_by_new_.end(), no_sample);
+  std::fill(named_by_old_.begin(), named_by_old_.end(), no_sample);
+  const std::int64_t p = params_.samples;
+  parallel_for(run, rows_.rows, 4 * rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+    check_cancelled(run);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const GrowingEntry* const list = list_of(row);
+      std::int64_t fresh = 0, old = 0;
+      for (std::int64_t j = 0; j < params_.k && list[j] != no_entry && (fresh < p || old < p); ++j) {
+        std::int64_t& count = is_new(list[j]) ? fresh : old;
+        if (count++ >= p) continue;
+        const LocalRow sample = row_of_entry(list[j]);
+        const std::uint32_t hash = hash_sample(sample, static_cast<LocalRow>(row), salt_);
+        std::uint32_t* const places = (is_new(list[j]) ? named_by_new_ : named_by_old_).data() + std::int64_t{sample} * p;
+        keep_least(places[hash % static_cast<std::uint32_t>(p)], hash);
+      }
+    }
+  });
+}
+
+void CpuGrowingGraph::find_samples(std::int64_t row, Samples& samples) const {
+  const std::int64_t p = params_.samples;
+  const GrowingEntry* const list = list_of(row);
+  std::vector<LocalRow>& rows = samples.rows;
+  rows.clear();
+  const auto add_kind = [&](bool fresh, const std::vector<std::uint32_t>& named_by) {
+    const auto kind = std::ssize(rows);
+    std::int64_t own = 0;
+    for (std::int64_t j = 0; j < params_.k && own < p && list[j] != no_entry; ++j) {
+      if (is_new(list[j]) != fresh) continue;
+      rows.push_back(row_of_entry(list[j]));
+      ++own;
+    }
+    for (std::int64_t j = 0; j < p; ++j) {
+      const std::uint32_t hash = named_by[at(row * p + j)];
+      if (hash != no_sample) rows.push_back(sample_of_hash(static_cast<LocalRow>(row), hash, salt_));
+    }
+    std::sort(rows.begin() + kind, rows.end());
+    rows.erase(std::unique(rows.begin() + kind, rows.end()), rows.end());
+  };
+  add_kind(true, named_by_new_);
+  samples.fresh = std::ssize(rows);
+  if (rows.empty()) return;
+  add_kind(false, named_by_old_);
+  const auto old = rows.begin() + samples.fresh;
+  rows.erase(std::remove_if(old, rows.end(), [&](LocalRow r) { return std::binary_search(rows.begin(), old, r); }), rows.end());
+}
+
+// A candidate for a row, if its list has room for it.
+void CpuGrowingGraph::offer(LocalRow row, float key, LocalRow candidate) {
+  const GrowingEntry entry = entry_of(sortable_bits(key), candidate, true);
+  if (entry >= list_of(row)[params_.k - 1]) return;
+  keep_least(candidates_[at(row * params_.candidates + place_of_candidate(row, candidate, salt_, params_.candidates))], entry);
+}
+
+void CpuGrowingGraph::take_pairs(const Samples& samples, std::int64_t split, const PairTile::Scratch& scratch,
+                                 std::vector<GrowingEntry>& nearest) {
+  const std::vector<LocalRow>& rows = samples.rows;
+  const auto count = std::ssize(rows);
+  const auto apart = [&](std::int64_t i, std::int64_t j) {
+    return split == 0 || (rows[at(i)] < split) != (rows[at(j)] < split);
+  };
+  if (!params_.selective) {
+    for (std::int64_t i = 0; i < samples.fresh; ++i) {
+      const float* const keys = scratch.keys.data() + i * scratch.pitch;
+      for (std::int64_t j = i + 1; j < count; ++j) {
+        if (!apart(i, j)) continue;
+        if (keys[j] <= bounds_[rows[at(i)]]) offer(rows[at(i)], keys[j], rows[at(j)]);
+        if (keys[j] <= bounds_[rows[at(j)]]) offer(rows[at(j)], keys[j], rows[at(i)]);
+      }
+    }
+    return;
+  }
+  // Nearest of each sample among the new ones, then those of the new ones among the old.
+  nearest.assign(at(count + samples.fresh), no_entry);
+  for (std::int64_t i = 0; i < samples.fresh; ++i) {
+    const float* const keys = scratch.keys.data() + i * scratch.pitch;
+    for (std::int64_t j = 0; j < count; ++j) {
+      if (j == i || !apart(i, j)) continue;
+      const std::uint32_t bits = sortable_bits(keys[j]);
+      GrowingEntry& of_i = nearest[at(j < samples.fresh ? i : count + i)];
+      of_i = std::min(of_i, entry_of(bits, rows[at(j)], true));
+      if (j >= samples.fresh) nearest[at(j)] = std::min(nearest[at(j)], entry_of(bits, rows[at(i)], true));
+    }
+  }
+  for (std::int64_t i = 0; i < count + samples.fresh; ++i) {
+    if (nearest[at(i)] == no_entry) continue;
+    offer(rows[at(i < count ? i : i - count)], key_of_bits(key_bits_of_entry(nearest[at(i)])), row_of_entry(nearest[at(i)]));
+  }
+}
+
+void CpuGrowingGraph::local_join(std::int64_t split, const RunOptions& run) {
+  parallel_for(run, rows_.rows, rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+    check_cancelled(run);
+    PairTile::Scratch scratch;
+    Samples samples, next;
+    std::vector<GrowingEntry> nearest;
+    find_samples(begin, next);
+    for (std::int64_t row = begin; row < end; ++row) {
+      std::swap(samples, next);
+      if (row + 1 < end) {
+        find_samples(row + 1, next);
+        for (const LocalRow sample : next.rows) tile_.prefetch(sample);
+      }
+      if (samples.fresh == 0 || std::ssize(samples.rows) < 2) continue;
+      tile_.compare(samples.rows, samples.fresh, scratch);
+      take_pairs(samples, split, scratch, nearest);
+    }
+  });
+}
+
+std::int64_t CpuGrowingGraph::merge_lists(const RunOptions& run) {
+  std::atomic<std::int64_t> taken{0};
+  parallel_for(run, rows_.rows, 4 * rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+    check_cancelled(run);
+    std::vector<GrowingEntry> found;
+    std::int64_t mine = 0;
+    for (std::int64_t row = begin; row < end; ++row) {
+      GrowingEntry* const list = list_of(row);
+      // What was sampled is old from now on.
+      std::int64_t sampled = 0;
+      for (std::int64_t j = 0; j < params_.k && sampled < params_.samples && list[j] != no_entry; ++j) {
+        sampled += is_new(list[j]);
+        list[j] = without_flag(list[j]);
+      }
+      found.clear();
+      GrowingEntry* const places = candidates_.data() + row * params_.candidates;
+      for (std::int64_t j = 0; j < params_.candidates; ++j) {
+        if (places[j] != no_entry) found.push_back(places[j]);
+        places[j] = no_entry;
+      }
+      mine += take_into(row, found);
+    }
+    taken += mine;
+  });
+  return taken;
+}
+
+void CpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOptions& run) const {
+  parallel_for(run, out.rows, 4 * rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) write_grown(list_of(first + i), params_.k, pair_.metric(), i, out);
+  });
+}
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,55 @@
+// A graph that grows on the CPU (ops/growing_graph.hpp).
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "ops/cpu/pair_tile.hpp"
+#include "ops/growing_graph.hpp"
+#include "ops/growth_rules.hpp"
+
+namespace gigaknn::cpu {
+
+class CpuGrowingGraph : public GrowingGraph {
+ public:
+  /// Borrows `rows`.
+  CpuGrowingGraph(MatrixRef rows, const PairDistance& pair, const CodeKernelSet& codes, const GrowthParams& params,
+                  const RunOptions& run);
+
+  /// As Ops::growth_bytes_needed.
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, Metric metric, const GrowthParams& params, int threads);
+
+  std::size_t bytes() const override;
+  void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
+            const RunOptions& run) override;
+  void sample_neighbors(std::uint64_t round, const RunOptions& run) override;
+  void local_join(std::int64_t split, const RunOptions& run) override;
+  std::int64_t merge_lists(const RunOptions& run) override;
+  void read(std::int64_t first, NeighborsOut out, const RunOptions& run) const override;
+
+ private:
+  /// The samples of a row: new ones first, each once.
+  struct Samples {
+    std::vector<LocalRow> rows;
+    std::int64_t fresh = 0;  // so many are new
+  };
+  void find_samples(std::int64_t row, Samples& samples) const;
+  void take_pairs(const Samples& samples, std::int64_t split, const PairTile::Scratch& scratch, std::vector<GrowingEntry>& nearest);
+  void offer(LocalRow row, float key, LocalRow candidate);
+  std::int64_t take_into(std::int64_t row, std::vector<GrowingEntry>& found);
+  GrowingEntry* list_of(std::int64_t row) { return lists_.data() + row * params_.k; }
+  const GrowingEntry* list_of(std::int64_t row) const { return lists_.data() + row * params_.k; }
+
+  MatrixRef rows_;
+  GrowthParams params_;
+  PairDistance pair_;
+  RowFacts facts_;
+  PairTile tile_;
+  std::vector<GrowingEntry> lists_;       // [n, k]
+  std::vector<float> bounds_;             // [n] keys of the last entries, +inf where there is none
+  std::vector<GrowingEntry> candidates_;  // [n, candidates]
+  std::vector<std::uint32_t> named_by_new_, named_by_old_;  // [n, samples] hashes of reverse samples
+  std::uint32_t salt_ = 0;                // of the round
+};
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,312 @@
+// A warp has a row where lists are filled, sampled and merged; a block has a row where its samples are compared, a warp a pair.
+// Keys are canonical (float64): the specification of what tiles of products will do for bytes.
+//
+// A join of 2p new and 2p old samples reads 4p rows once from memory, then from L1, for at most 6 p^2 pairs.
+#include "ops/gpu/growth.hpp"
+
+#include "ops/gpu/canonical.cuh"
+#include "ops/gpu/launching.hpp"
+
+namespace gigaknn::gpu {
+namespace {
+
+constexpr int block_threads = 128;
+constexpr int warps = block_threads / 32;
+[[maybe_unused]] constexpr int blocks_an_sm = 6;
+constexpr int most_chunk = static_cast<int>(most_candidates);  // candidates that are merged at a time
+
+__device__ __forceinline__ void keep_least(GrowingEntry* place, GrowingEntry entry) {
+  static_assert(sizeof(GrowingEntry) == sizeof(unsigned long long));
+  atomicMin(reinterpret_cast<unsigned long long*>(place), static_cast<unsigned long long>(entry));
+}
+
+/// Lanes whose flag is set, before this one.
+__device__ __forceinline__ int rank_among(unsigned flags) { return __popc(flags & ((1u << lane_id()) - 1)); }
+
+/// Entries of a sorted list that are below `entry`.
+__device__ __forceinline__ int count_below(const GrowingEntry* list, int k, GrowingEntry entry) {
+  int low = 0;
+  for (int high = k; low < high;) {
+    const int middle = (low + high) / 2;
+    if (list[middle] < entry) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/// Takes `count` candidates, of which some may be `no_entry`, the same or in the list already, into the sorted `list`. `staged` [k]
+/// is shared memory, as `found` is. All lanes of a warp call it together; returns how many were taken, the same to all.
+__device__ int take_into(GrowingEntry* list, int k, GrowingEntry* found, int count, GrowingEntry* staged) {
+  // Of those named twice one stays, the one that is not new if there is one.
+  GrowingEntry kept[most_chunk / 32];
+  GIGAKNN_UNROLL for (int c = 0; c < most_chunk / 32; ++c) {
+    const int i = c * 32 + lane_id();
+    GrowingEntry entry = i < count ? found[i] : no_entry;
+    for (int j = 0; j < count && entry != no_entry; ++j) {
+      const bool same = without_flag(found[j]) == without_flag(entry);
+      if (j != i && same && (found[j] < entry || (found[j] == entry && j < i))) entry = no_entry;
+    }
+    if (entry != no_entry) {
+      const int place = count_below(list, k, without_flag(entry));
+      if (place == k || without_flag(list[place]) == without_flag(entry)) entry = no_entry;
+    }
+    kept[c] = entry;
+  }
+  __syncwarp();
+  GIGAKNN_UNROLL for (int c = 0; c < most_chunk / 32; ++c) {
+    const int i = c * 32 + lane_id();
+    if (i < count) found[i] = kept[c];
+  }
+  __syncwarp();
+  const auto found_below = [&](GrowingEntry entry) {
+    int below = 0;
+    for (int j = 0; j < count; ++j) below += found[j] < entry;
+    return below;
+  };
+  for (int i = lane_id(); i < k; i += 32) {
+    const int place = i + found_below(list[i]);
+    if (place < k) staged[place] = list[i];
+  }
+  int taken = 0;
+  GIGAKNN_UNROLL for (int c = 0; c < most_chunk / 32; ++c) {
+    if (c * 32 + lane_id() >= count || kept[c] == no_entry) continue;
+    const int place = count_below(list, k, kept[c]) + found_below(kept[c]);
+    if (place >= k) continue;
+    staged[place] = kept[c];
+    ++taken;
+  }
+  __syncwarp();
+  for (int i = lane_id(); i < k; i += 32) list[i] = staged[i];
+  __syncwarp();
+  return static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(taken)));
+}
+
+/// A warp's own shared memory: candidates, then a list.
+__device__ __forceinline__ GrowingEntry* warp_memory(int k) {
+  return simt::dynamic_shared<GrowingEntry>() + std::int64_t{warp_id()} * (most_chunk + k);
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    fill_lists_kernel(GrowthView graph, std::int64_t first, std::int64_t count, const std::uint32_t* ids, std::int64_t width,
+                      std::int64_t old_columns) {
+  GrowingEntry* const found = warp_memory(graph.k);
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < count; i += step) {
+    const std::int64_t row = first + i;
+    for (std::int64_t begin = 0; begin < width; begin += most_chunk) {
+      const int chunk = static_cast<int>(min(std::int64_t{most_chunk}, width - begin));
+      for (int j = 0; j < chunk; ++j) {
+        const std::uint32_t id = ids[i * width + begin + j];
+        PackedNeighbor neighbor = no_neighbor;
+        if (id != no_sample && id != row) neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, row, graph.rows, id);
+        if (lane_id() == 0) {
+          found[j] = neighbor == no_neighbor
+                         ? no_entry
+                         : entry_of(static_cast<std::uint32_t>(neighbor >> 32), id, begin + j >= old_columns);
+        }
+      }
+      __syncwarp();
+      take_into(graph.lists + row * graph.k, graph.k, found, chunk, found + most_chunk);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) sample_neighbors_kernel(GrowthView graph) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  const int p = graph.samples;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * block_warps() + warp_id(); row < graph.rows.rows; row += step) {
+    int fresh = 0, old = 0;
+    for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
+      const int j = begin + lane_id();
+      const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
+      const bool mine_new = entry != no_entry && is_new(entry);
+      const bool mine_old = entry != no_entry && !is_new(entry);
+      const unsigned all_new = __ballot_sync(~0u, mine_new);
+      const unsigned all_old = __ballot_sync(~0u, mine_old);
+      if ((mine_new && fresh + rank_among(all_new) < p) || (mine_old && old + rank_among(all_old) < p)) {
+        const LocalRow sample = row_of_entry(entry);
+        const std::uint32_t hash = hash_sample(sample, static_cast<LocalRow>(row), graph.salt);
+        std::uint32_t* const places = (mine_new ? graph.named_by_new : graph.named_by_old) + std::int64_t{sample} * p;
+        atomicMin(places + hash % static_cast<std::uint32_t>(p), hash);
+      }
+      fresh += __popc(all_new);
+      old += __popc(all_old);
+    }
+  }
+}
+
+/// The samples of a row, and the nearest that each has found; in dynamic shared memory.
+struct JoinMemory {
+  std::uint32_t* drawn;       // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
+  std::uint32_t* rows;        // [4p] each once, the new ones first
+  GrowingEntry* among_new;    // [4p] nearest among the new ones
+  GrowingEntry* among_old;    // [2p] of the new ones: nearest among the old
+
+  static __host__ __device__ std::size_t bytes(int p) { return static_cast<std::size_t>(p) * (6 * 8 + 8 * 4); }
+  __device__ JoinMemory(unsigned char* memory, int p) {
+    among_new = reinterpret_cast<GrowingEntry*>(memory);
+    among_old = among_new + 4 * p;
+    drawn = reinterpret_cast<std::uint32_t*>(among_old + 2 * p);
+    rows = drawn + 4 * p;
+  }
+};
+
+/// The first warp puts the row's own samples into `drawn`, all threads the reverse ones.
+__device__ __forceinline__ void draw_samples(const GrowthView& graph, std::int64_t row, const JoinMemory& memory) {
+  const int p = graph.samples;
+  for (int i = static_cast<int>(threadIdx.x); i < 4 * p; i += block_threads) {
+    const int kind = i / p;  // 1 and 3 are reverse ones
+    const std::uint32_t hash = (kind == 1 ? graph.named_by_new : graph.named_by_old)[row * p + i % p];
+    memory.drawn[i] = kind % 2 == 0 || hash == no_sample ? no_sample : sample_of_hash(static_cast<LocalRow>(row), hash, graph.salt);
+  }
+  __syncthreads();
+  if (warp_id() > 0) return;
+  int fresh = 0, old = 0;
+  for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
+    const int j = begin + lane_id();
+    const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
+    const bool mine_new = entry != no_entry && is_new(entry);
+    const bool mine_old = entry != no_entry && !is_new(entry);
+    const unsigned all_new = __ballot_sync(~0u, mine_new);
+    const unsigned all_old = __ballot_sync(~0u, mine_old);
+    const int place = mine_new ? fresh + rank_among(all_new) : old + rank_among(all_old);
+    if ((mine_new || mine_old) && place < p) memory.drawn[(mine_new ? 0 : 2 * p) + place] = row_of_entry(entry);
+    fresh += __popc(all_new);
+    old += __popc(all_old);
+  }
+}
+
+/// Puts each sample once into `rows`, as new if it was drawn as such; says how many there are, and how many of them are new. In
+/// any order: what is made of them does not depend on it.
+__device__ __forceinline__ void gather_samples(int p, const JoinMemory& memory, unsigned* counts) {
+  for (const bool old : {false, true}) {
+    const int begin = old ? 2 * p : 0;
+    for (int i = begin + static_cast<int>(threadIdx.x); i < begin + 2 * p; i += block_threads) {
+      const std::uint32_t sample = memory.drawn[i];
+      bool first = sample != no_sample;
+      for (int j = 0; j < i && first; ++j) first = memory.drawn[j] != sample;
+      if (!first) continue;
+      memory.rows[atomicAdd(&counts[0], 1u)] = sample;
+      if (!old) atomicAdd(&counts[1], 1u);
+    }
+    __syncthreads();
+  }
+}
+
+__device__ __forceinline__ void offer(const GrowthView& graph, LocalRow row, GrowingEntry entry) {
+  if (entry >= graph.lists[std::int64_t{row} * graph.k + graph.k - 1]) return;
+  const std::uint32_t place = place_of_candidate(row, row_of_entry(entry), graph.salt, graph.candidate_places);
+  keep_least(graph.candidates + std::int64_t{row} * graph.candidate_places + place, entry);
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) local_join_kernel(GrowthView graph, std::int64_t split) {
+  struct Counts {
+    unsigned found[2];  // samples, new ones
+  };
+  unsigned* const counts = simt::shared<Counts>().found;
+  const int p = graph.samples;
+  const JoinMemory memory(simt::dynamic_shared<unsigned char>(), p);
+  for (std::int64_t row = blockIdx.x; row < graph.rows.rows; row += gridDim.x) {
+    if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < 6 * p; i += block_threads) memory.among_new[i] = no_entry;
+    draw_samples(graph, row, memory);
+    __syncthreads();
+    gather_samples(p, memory, counts);
+    const auto count = static_cast<int>(counts[0]);
+    const auto fresh = static_cast<int>(counts[1]);
+    for (int pair = warp_id(); pair < fresh * count; pair += block_warps()) {
+      const int i = pair / count;
+      const int j = pair % count;
+      if (j <= i) continue;
+      const LocalRow a = memory.rows[i];
+      const LocalRow b = memory.rows[j];
+      if (split > 0 && (a < split) == (b < split)) continue;
+      const PackedNeighbor neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, a, graph.rows, b);
+      if (lane_id() != 0) continue;
+      const auto bits = static_cast<std::uint32_t>(neighbor >> 32);
+      const GrowingEntry b_of_a = entry_of(bits, b, true);
+      const GrowingEntry a_of_b = entry_of(bits, a, true);
+      if (!graph.selective) {
+        offer(graph, a, b_of_a);
+        offer(graph, b, a_of_b);
+        continue;
+      }
+      keep_least(j < fresh ? memory.among_new + i : memory.among_old + i, b_of_a);
+      keep_least(memory.among_new + j, a_of_b);
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < count && graph.selective; i += block_threads) {
+      if (memory.among_new[i] != no_entry) offer(graph, memory.rows[i], memory.among_new[i]);
+      if (i < fresh && memory.among_old[i] != no_entry) offer(graph, memory.rows[i], memory.among_old[i]);
+    }
+    __syncthreads();
+  }
+}
+
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) merge_candidates_kernel(GrowthView graph, unsigned long long* taken) {
+  GrowingEntry* const found = warp_memory(graph.k);
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  const int places = graph.candidate_places;
+  unsigned long long mine = 0;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * block_warps() + warp_id(); row < graph.rows.rows; row += step) {
+    GrowingEntry* const list = graph.lists + row * graph.k;
+    // What was sampled is old from now on.
+    for (int begin = 0, fresh = 0; begin < graph.k && fresh < graph.samples; begin += 32) {
+      const int j = begin + lane_id();
+      const GrowingEntry entry = j < graph.k ? list[j] : no_entry;
+      const bool mine_new = entry != no_entry && is_new(entry);
+      const unsigned all_new = __ballot_sync(~0u, mine_new);
+      if (mine_new && fresh + rank_among(all_new) < graph.samples) list[j] = without_flag(entry);
+      fresh += __popc(all_new);
+    }
+    bool some = false;
+    for (int j = lane_id(); j < places; j += 32) {
+      GrowingEntry& place = graph.candidates[row * places + j];
+      found[j] = place;
+      some |= place != no_entry;
+      place = no_entry;
+    }
+    __syncwarp();
+    if (__any_sync(~0u, some)) mine += static_cast<unsigned long long>(take_into(list, graph.k, found, places, found + most_chunk));
+    __syncwarp();
+  }
+  if (lane_id() == 0) atomicAdd(taken, mine);
+}
+
+std::size_t list_shared_bytes(const GrowthView& graph) {
+  return warps * (most_chunk + static_cast<std::size_t>(graph.k)) * sizeof(GrowingEntry);
+}
+
+}  // namespace
+
+void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count, const std::uint32_t* ids, std::int64_t width,
+                std::int64_t old_columns, simt::Stream* stream) {
+  if (count == 0 || width == 0) return;
+  for_dtype(graph.rows.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(count, warps), block_threads, list_shared_bytes(graph), stream, "fill_lists"}, fill_lists_kernel<dtype>,
+                 graph, first, count, ids, width, old_columns);
+  });
+}
+
+void sample_neighbors(const GrowthView& graph, simt::Stream* stream) {
+  simt::launch({blocks_for(graph.rows.rows, warps), block_threads, 0, stream, "sample_neighbors"}, sample_neighbors_kernel, graph);
+}
+
+void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* stream) {
+  for_dtype(graph.rows.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(graph.rows.rows), block_threads, JoinMemory::bytes(graph.samples), stream, "local_join"},
+                 local_join_kernel<dtype>, graph, split);
+  });
+}
+
+void merge_candidates(const GrowthView& graph, unsigned long long* taken, simt::Stream* stream) {
+  simt::launch({blocks_for(graph.rows.rows, warps), block_threads, list_shared_bytes(graph), stream, "merge_candidates"},
+               merge_candidates_kernel, graph, taken);
+}
+
+}  // namespace gigaknn::gpu

@@ -1,0 +1,44 @@
+// NN-Descent's steps on the GPU, real or emulated: the same lists as on the CPU.
+#include "ops/conformance.hpp"
+
+#include <cstdlib>
+
+#include "ops/gpu/gpu_ops.hpp"
+
+namespace gigaknn {
+namespace {
+
+using namespace test;
+
+std::uint64_t schedule() {
+  const char* seed = std::getenv("GIGAKNN_EMULATED_SEED");
+  return seed ? static_cast<std::uint64_t>(std::atoi(seed)) : 0;
+}
+
+class GpuGrowth : public testing::TestWithParam<Subject> {};
+INSTANTIATE_TEST_SUITE_P(Every, GpuGrowth, testing::ValuesIn(subjects()), [](const auto& info) {
+  return std::string(name_of(info.param.metric)) + "_" + std::string(name_of(info.param.dtype));
+});
+
+TEST_P(GpuGrowth, steps_equal_the_reference) {
+  CaseMaker maker(static_cast<std::uint64_t>(GetParam().metric) * 10 + static_cast<std::uint64_t>(GetParam().dtype) + 700 +
+                  1000 * schedule());
+#if defined(GIGAKNN_SANITIZED)
+  constexpr int cases = 1;
+#else
+  const int cases = gpu::emulated() ? 2 : 30;
+#endif
+  for (std::int64_t index = 0; index < cases; ++index) {
+    Case c = maker.make(GetParam(), index, 3e3, true);
+    c.n = std::min<std::int64_t>(c.n, gpu::emulated() ? 65 : 1000);
+    check_growth(c, {gpu::devices().front(), &ops_of("cpu")});
+  }
+}
+
+TEST(GpuGrowth, lists_may_be_longer_than_a_warp) {
+  Case c{.metric = Metric::l2, .dtype = DType::u8, .kind = Kind::clustered, .n = 80, .d = 5, .k = 70};
+  check_growth(c, {gpu::devices().front()});
+}
+
+}  // namespace
+}  // namespace gigaknn

@@ -1,0 +1,46 @@
+// What all devices agree on while a graph grows (growing_graph.hpp): an entry of a list as one integer, and who meets where.
+#pragma once
+
+#include <cstdint>
+
+#include "core/neighbor.hpp"
+#include "core/random.hpp"
+
+namespace gigaknn {
+
+/// (sortable bits of the key) << 32 | row << 1 | new: sorts as the library's order does. Rows are below 2^31.
+using GrowingEntry = std::uint64_t;
+
+inline constexpr GrowingEntry no_entry = ~GrowingEntry{0};
+inline constexpr std::uint32_t no_sample = ~std::uint32_t{0};
+inline constexpr std::int64_t most_growing_rows = (std::int64_t{1} << 31) - 1;
+inline constexpr std::int64_t most_samples = 64;
+inline constexpr std::int64_t most_candidates = 64;
+
+constexpr GrowingEntry entry_of(std::uint32_t key_bits, LocalRow row, bool is_new) {
+  return GrowingEntry{key_bits} << 32 | GrowingEntry{row} << 1 | (is_new ? 1 : 0);
+}
+constexpr LocalRow row_of_entry(GrowingEntry entry) { return static_cast<LocalRow>(entry) >> 1; }
+constexpr std::uint32_t key_bits_of_entry(GrowingEntry entry) { return static_cast<std::uint32_t>(entry >> 32); }
+constexpr bool is_new(GrowingEntry entry) { return entry & 1; }
+constexpr GrowingEntry without_flag(GrowingEntry entry) { return entry & ~GrowingEntry{1}; }
+
+/// A reverse sample `by` of `row`, hashed. Its place is the hash modulo the places; the least stays there.
+constexpr std::uint32_t hash_sample(LocalRow row, LocalRow by, std::uint32_t salt) {
+  return mix_bits32(by ^ mix_bits32(row ^ salt));
+}
+/// The row that was hashed, since the hash is a bijection.
+constexpr LocalRow sample_of_hash(LocalRow row, std::uint32_t hash, std::uint32_t salt) {
+  return unmix_bits32(hash) ^ mix_bits32(row ^ salt);
+}
+
+/// The place of a candidate among `places`, a power of two. The nearest stays there.
+constexpr std::uint32_t place_of_candidate(LocalRow row, LocalRow candidate, std::uint32_t salt, std::int64_t places) {
+  return hash_sample(row, candidate, ~salt) & static_cast<std::uint32_t>(places - 1);
+}
+
+constexpr std::uint32_t salt_of_round(std::uint64_t seed, std::uint64_t round) {
+  return static_cast<std::uint32_t>(random_bits(seed, 0x6E64, round) >> 32);
+}
+
+}  // namespace gigaknn
