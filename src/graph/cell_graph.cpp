@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "core/cancelled.hpp"
 #include "core/interval.hpp"
-#include "core/random.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
@@ -45,7 +45,7 @@ std::int64_t steering_rows(std::int64_t n) {
 
 /// The rows of a base in the order of their cells.
 struct CellOrder {
-  std::vector<std::uint32_t> rows;    // [n] the row at each place
+  std::vector<LocalRow> rows;         // [n] the row at each place
   std::vector<std::int64_t> begins;   // [cells + 1]
 };
 
@@ -57,7 +57,7 @@ CellOrder order_by_cell(const std::vector<std::uint32_t>& cells, std::int64_t co
   order.rows.resize(cells.size());
   std::vector<std::int64_t> next(order.begins.begin(), order.begins.end() - 1);
   for (std::size_t row = 0; row < cells.size(); ++row) {
-    order.rows[at(next[cells[row]]++)] = static_cast<std::uint32_t>(row);
+    order.rows[at(next[cells[row]]++)] = static_cast<LocalRow>(row);
   }
   return order;
 }
@@ -80,11 +80,13 @@ class CellGraphBuilder {
     divide();
     report("cells", 1);
     const std::int64_t sampled = steering_rows(n_);
-    std::vector<std::int64_t> rows = sample_rows(n_, 2 * sampled, params_.seed ^ 0x5EED);
-    // Drawn in ascending order, which is that of cells: every second one steers.
-    std::vector<std::int64_t> steering, measuring;
-    for (std::size_t i = 0; i < rows.size(); ++i) (i % 2 ? measuring : steering).push_back(rows[i]);
+    // Drawn in the order of cells: every second one steers.
+    std::vector<RowId> steering, measuring;
+    for (const std::int64_t place : sample_rows(n_, 2 * sampled, params_.seed ^ 0x5EED)) {
+      (steering.size() > measuring.size() ? measuring : steering).push_back(RowId{order_.rows[at(place)]});
+    }
     const bool enough = choose_probes(steering);
+    cell_of_ = {};
     if (params_.method == "auto" && (!enough || cost_share() > exact_share)) {
       why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", finder_->width(),
                           " of ", quantizer_.cells(), " cells");
@@ -95,7 +97,6 @@ class CellGraphBuilder {
     KnnGraph graph;
     graph.metric = params_.metric;
     graph.lists = Neighbors(n_, k_);
-    std::fill(graph.lists.distances.begin(), graph.lists.distances.end(), value_of_key(params_.metric, INFINITY));
     search(0, graph.lists);
     graph.recall = measure(measuring, truth, graph.lists);
     // The rows that measure may have been harder than those that steered: a quarter more cells, until they have enough.
@@ -117,11 +118,11 @@ class CellGraphBuilder {
     check_cancelled(run_);
   }
 
-  // Cells, and the rows in their order.
+  // Cells, the order of the rows by them, and the base in them.
   void divide() {
     const Progress::Quiet quiet(run_.progress);
     quantizer_ = fit_coarse_quantizer(ops_, base_, params_.metric, cell_count(n_), params_.seed, finder_run_);
-    std::vector<std::uint32_t> cell_of(at(n_));
+    cell_of_.resize(at(n_));
     {
       const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, finder_run_);
       std::vector<RowId> found;
@@ -131,68 +132,66 @@ class CellGraphBuilder {
         finder.nearest(base_.slice(begin, end), found.data(), run_);
         // Rows that are far from everything have no cell of their own: any will do, no query finds them.
         for (std::int64_t i = begin; i < end; ++i) {
-          cell_of[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at(i - begin)])));
+          cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at(i - begin)])));
         }
       }
     }
-    CellOrder order = order_by_cell(cell_of, quantizer_.cells());
-    split_large_cells(order);
-    order_ = std::move(order);
-    permuted_ = Matrix(n_, base_.cols, base_.dtype);
-    parallel_for(run_, n_, 4096, [&](std::int64_t begin, std::int64_t end, int) {
-      const auto row_bytes = at(base_.cols) * size_of(base_.dtype);
-      for (std::int64_t i = begin; i < end; ++i) {
-        std::copy_n(base_.row_bytes(order_.rows[at(i)]), row_bytes, permuted_.row<std::byte>(i));
-      }
-    });
+    order_ = order_by_cell(cell_of_, quantizer_.cells());
+    split_large_cells();
     const PrepareHints hints{.k = k_, .queries = n_, .batch = most_batch_rows, .self = true};
-    cells_ = ops_.prepare_cells(permuted_, order_.begins, params_.metric, hints, cells_run_);
+    cells_ = ops_.prepare_cells(base_, order_.rows, order_.begins, params_.metric, hints, cells_run_);
   }
 
   // Of many equal rows a cell would be a search of all pairs.
-  void split_large_cells(CellOrder& order) {
+  void split_large_cells() {
     std::vector<std::int64_t> copies, begins = {0};
-    for (std::size_t c = 0; c + 1 < order.begins.size(); ++c) {
-      const std::int64_t begin = order.begins[c];
-      const std::int64_t rows = order.begins[c + 1] - begin;
+    for (std::size_t c = 0; c + 1 < order_.begins.size(); ++c) {
+      const std::int64_t begin = order_.begins[c];
+      const std::int64_t rows = order_.begins[c + 1] - begin;
       const std::int64_t pieces = std::max<std::int64_t>(1, (rows + most_rows_of_a_cell - 1) / most_rows_of_a_cell);
       copies.push_back(pieces);
       for (std::int64_t piece = 1; piece <= pieces; ++piece) begins.push_back(begin + rows * piece / pieces);
     }
-    if (std::ssize(begins) == std::ssize(order.begins)) return;
+    if (std::ssize(begins) == std::ssize(order_.begins)) return;
     quantizer_ = with_copies(quantizer_, copies);
-    order.begins = std::move(begins);
+    order_.begins = std::move(begins);
+    for (std::size_t c = 0; c + 1 < order_.begins.size(); ++c) {
+      for (std::int64_t i = order_.begins[c]; i < order_.begins[c + 1]; ++i) {
+        cell_of_[order_.rows[at(i)]] = static_cast<std::uint32_t>(c);
+      }
+    }
   }
 
-  std::int64_t cell_of_place(std::int64_t place) const {
-    return std::upper_bound(order_.begins.begin(), order_.begins.end(), place) - order_.begins.begin() - 1;
+  Matrix gather(std::span<const RowId> rows) const {
+    Matrix gathered(std::ssize(rows), base_.cols, base_.dtype);
+    const std::size_t row_bytes = at(base_.cols) * size_of(base_.dtype);
+    parallel_for(run_, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(base_.row_bytes(value_of(rows[at(i)])), row_bytes, gathered.row<std::byte>(i));
+      }
+    });
+    return gathered;
   }
 
-  // True neighbours of the rows at some places, as places: all cells are looked into, the nearest first.
-  Neighbors truth_of(const std::vector<std::int64_t>& places) {
+  // True neighbours of some rows: all cells are looked into, the nearest first.
+  Neighbors truth_of(std::span<const RowId> rows) {
     const Progress::Quiet quiet(run_.progress);
     const std::int64_t cells = quantizer_.cells();
     const std::int64_t batch = std::max<std::int64_t>(1, probes_at_once / cells);
     const CellFinder finder(ops_, quantizer_, params_.metric, quantizer_.regions.rows(), cells, finder_run_);
-    Neighbors truth(std::ssize(places), k_);
+    Neighbors truth(std::ssize(rows), k_);
     std::vector<RowId> probes;
     for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
       const std::int64_t count = std::min(batch, truth.queries - begin);
-      const std::span<const std::int64_t> part(places.data() + begin, at(count));
-      const Matrix queries = gather_rows(permuted_, part);
+      const auto part = rows.subspan(at(begin), at(count));
+      const Matrix queries = gather(part);
       probes.resize(at(count * cells));
       finder.nearest(queries, probes.data(), run_);
-      // One more, since each finds itself.
-      Neighbors found(count, k_ + 1);
-      ops_.nearest_in_cells(*cells_, queries, probes.data(), cells, k_ + 1, NeighborsOut(found), run_);
-      for (std::int64_t i = 0; i < count; ++i) {
-        for (std::int64_t j = 0, to = 0; j <= k_ && to < k_; ++j) {
-          const std::size_t from = at(i * (k_ + 1) + j);
-          if (found.ids[from] == RowId{part[at(i)]}) continue;
-          truth.ids[at((begin + i) * k_ + to)] = found.ids[from];
-          truth.distances[at((begin + i) * k_ + to++)] = found.distances[from];
-        }
-      }
+      NeighborsOut out(truth);
+      out.ids += begin * k_;
+      out.distances += begin * k_;
+      out.rows = count;
+      ops_.nearest_in_cells(*cells_, queries, probes.data(), cells, k_, out, run_, part.data());
     }
     return truth;
   }
@@ -200,10 +199,10 @@ class CellGraphBuilder {
   // The cheapest way in which the sampled rows find the share of their neighbours that is asked, and a little more, so that
   // other rows do as well: in how many regions a row looks for its cells, and into how many of these. False: `most_probes` of
   // all regions do not do.
-  bool choose_probes(const std::vector<std::int64_t>& places) {
-    const Neighbors truth = truth_of(places);
+  bool choose_probes(std::span<const RowId> rows) {
+    const Neighbors truth = truth_of(rows);
     const Progress::Quiet quiet(run_.progress);
-    const Matrix queries = gather_rows(permuted_, places);
+    const Matrix queries = gather(rows);
     const std::int64_t all_regions = quantizer_.regions.rows();
     const std::int64_t most = std::min(most_probes, quantizer_.cells());
     std::int64_t best_regions = all_regions;
@@ -237,7 +236,7 @@ class CellGraphBuilder {
         const RowId neighbor = truth.ids[at(i * k_ + j)];
         if (neighbor == no_row) continue;
         const auto first = cells.begin() + i * most;
-        ranks[at(i)].push_back(std::find(first, first + most, RowId{cell_of_place(value_of(neighbor))}) - first);
+        ranks[at(i)].push_back(std::find(first, first + most, RowId{cell_of_[at(value_of(neighbor))]}) - first);
       }
     }
     const auto enough = [&](std::int64_t probes) {
@@ -268,29 +267,27 @@ class CellGraphBuilder {
     return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
   }
 
-  // Looks into the cells of each row from the `first`-nearest on.
+  // Looks into the cells of each row from the `first`-nearest on; what lists have from those before stays, as it is among the
+  // nearest.
   void search(std::int64_t first, Neighbors& lists) {
     const std::int64_t width = finder_->width();
     const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / std::max(width, k_), 1, most_batch_rows);
-    std::vector<RowId> cells;
+    std::vector<RowId> rows, cells;
     if (run_.progress) run_.progress->report("graph", 0, n_);
     for (std::int64_t begin = 0; begin < n_; begin += batch) {
       const std::int64_t count = std::min(batch, n_ - begin);
       {
         const Progress::Quiet quiet(run_.progress);
-        const MatrixRef queries = permuted_.ref().slice(begin, begin + count);
+        rows.clear();
+        for (std::int64_t i = begin; i < begin + count; ++i) rows.push_back(RowId{order_.rows[at(i)]});
+        const Matrix queries = gather(rows);
         cells.resize(at(count * width));
         finder_->nearest(queries, cells.data(), run_);
         if (first > 0) drop_columns(cells, width, first);
         Neighbors found(count, k_);
-        ops_.nearest_in_cells(*cells_, queries, cells.data(), width - first, k_, NeighborsOut(found), run_, begin);
-        for (RowId& place : found.ids) {
-          if (place != no_row) place = RowId{order_.rows[at(value_of(place))]};
-        }
-        parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
-          std::vector<std::pair<float, RowId>> both;
-          for (std::int64_t i = from; i < to; ++i) merge_list(found, i, order_.rows[at(begin + i)], lists, both);
-        });
+        ops_.nearest_in_cells(*cells_, queries, cells.data(), width - first, k_, NeighborsOut(found), run_, rows.data());
+        if (first > 0) merge_lists(NeighborsOut(found), lists_of(lists, rows), 0, params_.metric, run_);
+        put_lists(found, rows, lists);
       }
       if (run_.progress) run_.progress->report("graph", begin + count, n_);
     }
@@ -304,32 +301,38 @@ class CellGraphBuilder {
     }
   }
 
-  // Takes list i of `found` into that of its row. Equal distances: the smaller row first, where `found` has the smaller place.
-  void merge_list(const Neighbors& found, std::int64_t i, std::int64_t row, Neighbors& lists,
-                  std::vector<std::pair<float, RowId>>& both) const {
-    both.clear();
-    for (const auto& [from, list] : {std::pair(&found, i), std::pair(const_cast<const Neighbors*>(&lists), row)}) {
-      for (std::int64_t j = 0; j < k_; ++j) {
-        const std::size_t entry = at(list * k_ + j);
-        if (from->ids[entry] != no_row) both.emplace_back(key_of_value(params_.metric, from->distances[entry]), from->ids[entry]);
+  // The lists of some rows.
+  Neighbors lists_of(const Neighbors& lists, std::span<const RowId> rows) const {
+    Neighbors some(std::ssize(rows), k_);
+    parallel_for(run_, some.queries, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t list = value_of(rows[at(i)]) * k_;
+        std::copy_n(lists.ids.begin() + list, k_, some.ids.begin() + i * k_);
+        std::copy_n(lists.distances.begin() + list, k_, some.distances.begin() + i * k_);
       }
-    }
-    std::sort(both.begin(), both.end());
-    const std::size_t count = std::min(both.size(), at(k_));
-    for (std::size_t j = 0; j < count; ++j) {
-      lists.ids[at(row * k_) + j] = both[j].second;
-      lists.distances[at(row * k_) + j] = value_of_key(params_.metric, both[j].first);
-    }
+    });
+    return some;
+  }
+
+  // List i of `some` becomes that of rows[i].
+  void put_lists(const Neighbors& some, std::span<const RowId> rows, Neighbors& lists) const {
+    parallel_for(run_, some.queries, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t list = value_of(rows[at(i)]) * k_;
+        std::copy_n(some.ids.begin() + i * k_, k_, lists.ids.begin() + list);
+        std::copy_n(some.distances.begin() + i * k_, k_, lists.distances.begin() + list);
+      }
+    });
   }
 
   // An entry as near as the last true neighbour is a hit: which of equals is listed is chance.
-  Recall measure(const std::vector<std::int64_t>& places, const Neighbors& truth, const Neighbors& lists) const {
+  Recall measure(std::span<const RowId> rows, const Neighbors& truth, const Neighbors& lists) const {
     std::vector<RowHits> hits;
     for (std::int64_t i = 0; i < truth.queries; ++i) {
       std::int64_t wanted = k_;
       while (wanted > 0 && truth.ids[at(i * k_ + wanted - 1)] == no_row) --wanted;
       RowHits row{0, wanted};
-      const std::int64_t list = order_.rows[at(places[at(i)])];
+      const std::int64_t list = value_of(rows[at(i)]);
       for (std::int64_t j = 0; j < wanted; ++j) {
         if (lists.ids[at(list * k_ + j)] == no_row) continue;
         const float distance = lists.distances[at(list * k_ + j)];
@@ -351,7 +354,7 @@ class CellGraphBuilder {
   std::int64_t k_;
   CoarseQuantizer quantizer_;
   CellOrder order_;
-  Matrix permuted_;  // the rows in the order of their cells
+  std::vector<std::uint32_t> cell_of_;  // [n], until the probes are chosen
   std::unique_ptr<PreparedCells> cells_;
   std::int64_t regions_ = 0;  // in which a row looks for its cells
   std::optional<CellFinder> finder_;

@@ -1,9 +1,9 @@
 // An approximate k-NN graph by cells (IVF): each row is compared with all rows of the cells nearest to it. How many cells, a
 // sample of rows decides, whose true neighbours are known: in the how-manieth of its cells does each of them lie?
 //
-//   base [n, d] --coarse quantizer--> cell of each row --> the rows cell after cell, prepared
+//   base [n, d] --coarse quantizer--> cell of each row --> rows in the order of their cells --> base prepared in cells
 //   sample --all cells--> true neighbours --> ranks of their cells --> probes, so that the recall is what was asked
-//   all rows, cell after cell --their nearest cells--> nearest_in_cells --> lists --> of the rows in their first order
+//   all rows, cell after cell --their nearest cells--> nearest_in_cells --> lists
 //   another sample --> recall
 #pragma once
 

@@ -115,9 +115,9 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
     : ops_(&ops), bytes_(quantizer.bytes), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
   if (metric != Metric::inner_product) metric = quantizer.metric;
   PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
-  regions_ = ops.prepare_cells(quantizer.regions, {0, quantizer.regions.rows()}, metric, hints, run);
+  regions_ = ops.prepare_cells(quantizer.regions, {}, {0, quantizer.regions.rows()}, metric, hints, run);
   hints.k = width;
-  centroids_ = ops.prepare_cells(quantizer.centroids, quantizer.begins, metric, hints, run);
+  centroids_ = ops.prepare_cells(quantizer.centroids, {}, quantizer.begins, metric, hints, run);
 }
 
 void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) const {

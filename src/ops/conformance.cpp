@@ -9,6 +9,8 @@
 
 #include <gigaknn/error.hpp>
 
+#include "core/sample.hpp"
+
 namespace gigaknn::test {
 namespace {
 
@@ -243,7 +245,13 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
   }
   const auto cells = static_cast<std::int64_t>(begins.size()) - 1;
   const reference::Rows base_rows(problem.base, c.metric);
-  const auto check = [&](MatrixRef queries, std::int64_t width, std::int64_t first_self) {
+  std::vector<LocalRow> as_they_are(static_cast<std::size_t>(c.n)), shuffled;
+  std::iota(as_they_are.begin(), as_they_are.end(), LocalRow{0});
+  shuffled = as_they_are;
+  for (std::size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random_below(i, c.seed, 13, i)]);
+  // `self`: empty, or the row of the base that each query is.
+  const auto check = [&](MatrixRef queries, std::int64_t width, const std::vector<LocalRow>& order,
+                         const std::vector<RowId>& self) {
     // Consecutive cells from a drawn one; sometimes none.
     std::vector<RowId> probes(static_cast<std::size_t>(queries.rows * width), no_row);
     for (std::int64_t i = 0; i < queries.rows; ++i) {
@@ -262,8 +270,9 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
       for (std::int64_t j = 0; j < width; ++j) {
         const std::int64_t cell = value_of(probes[static_cast<std::size_t>(i * width + j)]);
         if (cell < 0 || !query_rows.usable[i]) continue;
-        for (std::int64_t row = begins[cell]; row < begins[cell + 1]; ++row) {
-          if (row == first_self + i && first_self >= 0) continue;
+        for (std::int64_t place = begins[cell]; place < begins[cell + 1]; ++place) {
+          const std::int64_t row = order[static_cast<std::size_t>(place)];
+          if (!self.empty() && self[static_cast<std::size_t>(i)] == RowId{row}) continue;
           if (base_rows.usable[row]) {
             entries.push_back({reference::distance(query_rows, i, base_rows, row, c.metric), row});
           }
@@ -278,17 +287,28 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
       }
     }
     for (const Ops* ops : devices) {
-      const auto prepared = ops->prepare_cells(problem.base, begins, c.metric, c.hints, problem.run);
+      const std::vector<LocalRow> given = order == as_they_are ? std::vector<LocalRow>() : order;
+      const auto prepared = ops->prepare_cells(problem.base, given, begins, c.metric, c.hints, problem.run);
       GuardedLists lists(queries.rows, c.k);
-      ops->nearest_in_cells(*prepared, queries, probes.data(), width, c.k, lists.out(), problem.run, first_self);
-      EXPECT_TRUE(same_lists(lists, want))
-          << "nearest_in_cells of " << width << " from " << first_self << " on " << ops->isa() << ": " << c;
+      ops->nearest_in_cells(*prepared, queries, probes.data(), width, c.k, lists.out(), problem.run,
+                            self.empty() ? nullptr : self.data());
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_cells of " << width << (given.empty() ? "" : ", shuffled")
+                                           << (self.empty() ? "" : ", of itself") << " on " << ops->isa() << ": " << c;
     }
   };
-  check(problem.queries, 3, -1);
-  check(problem.queries, 0, -1);
-  const std::int64_t first = c.n / 3;
-  check(problem.base.ref().slice(first, std::min(c.n, first + c.q)), cells, first);
+  check(problem.queries, 3, as_they_are, {});
+  check(problem.queries, 3, shuffled, {});
+  check(problem.queries, 0, shuffled, {});
+  // Rows of the base in any order, some of which do not say who they are.
+  std::vector<std::int64_t> rows;
+  std::vector<RowId> self;
+  for (std::int64_t i = 0; i < std::min(c.n, c.q); ++i) {
+    rows.push_back(static_cast<std::int64_t>(random_below(c.n, c.seed, 14, i)));
+    self.push_back(random_below(8, c.seed, 15, i) > 0 ? RowId{rows.back()} : no_row);
+  }
+  const Matrix some = gather_rows(problem.base, rows);
+  check(some, cells, as_they_are, self);
+  check(some, cells, shuffled, self);
 }
 
 void check_select_k(const Case& c, const Devices& devices) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include <gigaknn/metric.hpp>
 #include <gigaknn/progress.hpp>
 
+#include "core/neighbor.hpp"
 #include "ops/growing_graph.hpp"
 #include "ops/neighbors_out.hpp"
 
@@ -43,8 +45,8 @@ class PreparedRows {
   virtual std::string description() const = 0;
 };
 
-/// A base in cells, as a coarse quantizer divides it (inverted lists): cell c is rows [begins[c], begins[c + 1]). Opaque; lives
-/// on the device; borrows the matrix it was made from, which must outlive it.
+/// A base in cells, as a coarse quantizer divides it (inverted lists). Opaque; lives on the device; borrows the matrix it was
+/// made from, which must outlive it.
 class PreparedCells {
  public:
   virtual ~PreparedCells() = default;
@@ -113,10 +115,16 @@ class Ops {
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;
 
-  /// Prepares `base` [n, d] for searches of some of its cells. `begins`: ascending from 0 to n, [cells + 1]; a cell may be empty.
+  /// Prepares `base` [n, d] for searches of some of its cells: cell c has the rows order[begins[c]] to
+  /// order[begins[c + 1] - 1].
+  ///
+  ///   order   [n]          each row once; or empty: the rows stand cell after cell as they are
+  ///   begins  [cells + 1]  ascending from 0 to n; a cell may be empty
+  ///
   /// Rows that are farthest from everything (see `prepare`) are found by no query, and find none.
   /// Throws as `prepare`.
-  virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
+  virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
+                                                       const std::vector<std::int64_t>& begins, Metric metric,
                                                        const PrepareHints& hints, const RunOptions& run) const = 0;
   /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory.
   virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
@@ -126,11 +134,10 @@ class Ops {
   ///
   ///   queries  [q, d]      quickest where neighbouring queries have cells in common
   ///   probes   [q, width]  cells in [0, cells), or `no_row`; the nearest first, each once
-  ///
-  /// `first_self` as in `nearest_rows`.
+  ///   self     [q]         the row of the base that the query is, which is not its neighbour, or `no_row`; null: none is any
   virtual void nearest_in_cells(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
                                 std::int64_t k, NeighborsOut out, const RunOptions& run,
-                                std::int64_t first_self = -1) const = 0;
+                                const RowId* self = nullptr) const = 0;
 
   /// A graph of `rows` [n, d], 1 <= n < 2^31 - 1, with empty lists, to be grown on this device.
   /// Throws as `prepare`.

@@ -218,9 +218,13 @@ TEST_F(Errors, cells_that_are_none_are_shown) {
     const Ops& ops = ops_of(device);
     for (const std::vector<std::int64_t>& begins : {std::vector<std::int64_t>{}, {0}, {1, 6}, {0, 5}, {0, 4, 2, 6}}) {
       expect_error(Fault::invalid_argument, {"cells must ascend from 0 to the 6 rows"},
-                   [&] { ops.prepare_cells(base, begins, l2, {}, {}); });
+                   [&] { ops.prepare_cells(base, {}, begins, l2, {}, {}); });
     }
-    const auto cells = ops.prepare_cells(base, {0, 2, 2, 6}, l2, {}, {});
+    const auto in_order = [&](std::vector<LocalRow> order) { ops.prepare_cells(base, order, {0, 2, 2, 6}, l2, {}, {}); };
+    expect_error(Fault::invalid_argument, {"an order of 5 rows", "6 rows of the base"}, [&] { in_order({0, 1, 2, 3, 4}); });
+    expect_error(Fault::invalid_argument, {"row 6 must be in [0, 5]"}, [&] { in_order({0, 1, 6, 3, 4, 5}); });
+    expect_error(Fault::invalid_argument, {"row 1 must be in", "once"}, [&] { in_order({0, 1, 2, 1, 4, 5}); });
+    const auto cells = ops.prepare_cells(base, {}, {0, 2, 2, 6}, l2, {}, {});
     EXPECT_EQ(cells->cells(), 3);
     Neighbors lists(6, 2);
     const auto search = [&](std::vector<RowId> probes) {
@@ -234,7 +238,7 @@ TEST_F(Errors, cells_that_are_none_are_shown) {
     RunOptions run;
     run.memory_bytes = run.device_memory_bytes = 1;
     expect_error(Fault::out_of_memory, {"budget of 1 bytes is too small"},
-                 [&] { ops.prepare_cells(base, {0, 6}, l2, {}, run); });
+                 [&] { ops.prepare_cells(base, {}, {0, 6}, l2, {}, run); });
   }
 }
 TEST_F(Errors, other_dtype_shows_both) {

@@ -38,10 +38,19 @@ inline void require_queries(const PreparedRows& base, MatrixRef queries, std::in
   require_k(k);
   require_same_rows(queries, base.cols(), base.dtype());
 }
-inline void require_cells(MatrixRef base, const std::vector<std::int64_t>& begins) {
+inline void require_cells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins) {
   const bool whole = begins.size() >= 2 && begins.front() == 0 && begins.back() == base.rows;
   require(whole && std::is_sorted(begins.begin(), begins.end()), Fault::invalid_argument,
           "cells must ascend from 0 to the ", base.rows, " rows of the base");
+  if (order.empty()) return;
+  require(std::ssize(order) == base.rows, Fault::invalid_argument, "an order of ", order.size(), " rows is none of the ",
+          base.rows, " rows of the base");
+  std::vector<bool> seen(order.size());
+  for (const LocalRow row : order) {
+    require(row < order.size() && !seen[row], Fault::invalid_argument, "row ", row, " must be in [0, ", base.rows - 1,
+            "] and once in an order");
+    seen[row] = true;
+  }
 }
 inline void require_growth(MatrixRef rows, const GrowthParams& params) {
   require(rows.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",

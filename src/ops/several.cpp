@@ -217,11 +217,12 @@ class Several : public Ops {
     });
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& cells,
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
+                                               const std::vector<std::int64_t>& cells,
                                                Metric metric, const PrepareHints& hints,
                                                const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, cells);
+    require_cells(base, order, cells);
     const std::vector<std::int64_t> begins = shard_begins(base.rows);
     auto rows = std::make_unique<SeveralCells>(base, metric, std::ssize(cells) - 1, begins);
     rows->parts.resize(devices_.size());
@@ -229,9 +230,16 @@ class Several : public Ops {
       const std::int64_t begin = begins[i % shards_];
       const std::int64_t end = begins[i % shards_ + 1];
       if (begin == end) return;
-      std::vector<std::int64_t> mine;
-      for (const std::int64_t row : cells) mine.push_back(std::clamp(row, begin, end) - begin);
-      rows->parts[i] = devices_[i]->prepare_cells(base.slice(begin, end), mine, metric, hints, own);
+      std::vector<LocalRow> mine;
+      std::vector<std::int64_t> mine_begins = {0};
+      for (std::size_t c = 0; c + 1 < cells.size(); ++c) {
+        for (std::int64_t place = cells[c]; place < cells[c + 1]; ++place) {
+          const std::int64_t row = order.empty() ? place : order[static_cast<std::size_t>(place)];
+          if (row >= begin && row < end) mine.push_back(static_cast<LocalRow>(row - begin));
+        }
+        mine_begins.push_back(std::ssize(mine));
+      }
+      rows->parts[i] = devices_[i]->prepare_cells(base.slice(begin, end), mine, mine_begins, metric, hints, own);
     });
     return rows;
   }
@@ -239,13 +247,16 @@ class Several : public Ops {
                                 std::int64_t cells, const PrepareHints& hints, int threads) const override {
     const std::size_t a_device =
         devices_.front()->cell_bytes_needed(shard_rows(n), d, dtype, metric, cells, hints, threads);
-    return a_device * devices_.size() +
+    const std::size_t own_order = static_cast<std::size_t>(2 * shard_rows(n)) * sizeof(LocalRow) +  // twice as it grows
+                                  static_cast<std::size_t>(2 * cells) * sizeof(std::int64_t);
+    const std::size_t own_queries = static_cast<std::size_t>(hints.batch) * sizeof(RowId);
+    return (a_device + own_order + own_queries) * devices_.size() +
            (shards_ == 1 ? 0 : shards_ * list_bytes(hints.batch, std::min(hints.k, n)));
   }
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
-                        std::int64_t first_self) const override {
+                        const RowId* self) const override {
     require_probing(prepared, queries, probes, width, k, run);
     const auto& base = static_cast<const SeveralCells&>(prepared);
     std::vector<Neighbors> found(devices_.size());
@@ -259,17 +270,16 @@ class Several : public Ops {
         clear_lists(to, base.metric());
       }
       if (!base.parts[i]) return;
-      // A shard numbers its rows from 0; one that counts below 0 is none of its own.
-      const std::int64_t self = first_self + begin - base.begins[i % shards_];
-      const std::int64_t split = first_self < 0 ? 0 : std::clamp<std::int64_t>(-self, 0, end - begin);
-      const auto search = [&](std::int64_t from, std::int64_t until, std::int64_t first) {
-        if (from == until) return;
-        devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin + from, begin + until),
-                                      probes + (begin + from) * width, width, k,
-                                      lists_of(to, from, until), own, first);
-      };
-      search(0, split, -1);
-      search(split, end - begin, first_self < 0 ? -1 : self + split);
+      // A shard numbers its rows from 0.
+      const std::int64_t first_row = base.begins[i % shards_];
+      const std::int64_t end_row = base.begins[i % shards_ + 1];
+      std::vector<RowId> mine;
+      for (std::int64_t q = begin; self && q < end; ++q) {
+        const std::int64_t row = value_of(self[q]);
+        mine.push_back(row >= first_row && row < end_row ? RowId{row - first_row} : no_row);
+      }
+      devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width,
+                                    width, k, to, own, self ? mine.data() : nullptr);
     });
     if (shards_ == 1) return;
     clear_lists(out, base.metric());

@@ -74,7 +74,7 @@ struct CellFilter::Survivor {
 
 /// Queries on their way through cells, and those of them that look into the one at hand.
 struct CellFilter::Block : CodedQueries {
-  std::int64_t first_self = -1;
+  const Probes* probes = nullptr;
   std::vector<PackedNeighbor> seen;    // [count] bounds that the terms stand for
   std::vector<std::int64_t> part;      // [m] queries
   CodedRows part_codes;                // [m] codes alone
@@ -88,12 +88,12 @@ struct CellFilter::Block : CodedQueries {
   std::vector<Survivor> survivors;
 };
 
-CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
+CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
                        const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
                        const RunOptions& run)
     : space_(std::move(space)), pair_(pair), kernels_(&kernels), scorer_(base, facts, pair),
       bounds_(pair.metric(), *space_, pair.d(), kernels),
-      packed_(pack_cells(*space_, bounds_, base, facts, begins, kernels, run)),
+      packed_(pack_cells(*space_, bounds_, base, facts, order, begins, kernels, run)),
       exact_(space_->estimate().bytes && bounds_.form() != CodeForm::product) {}
 
 std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells,
@@ -147,7 +147,7 @@ float CellFilter::key_of_sum(const Block& block, std::int64_t i, std::int64_t po
 
 void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std::int32_t sum, TopK& lists) const {
   const LocalRow row = packed_.order[at(position)];
-  if (block.first_self >= 0 && block.first_self + block.query[at(i)] == std::int64_t{row}) return;
+  if (block.probes->is_self(block.query[at(i)], row)) return;
   const std::int64_t list = block.list[at(i)];
   const PackedNeighbor bound = lists.bound(list);
   const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row)
@@ -282,11 +282,11 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   take_those(true);
 }
 
-void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
-                         std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const {
+void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
+                         std::int64_t end, TopK& lists, const RunOptions& run) const {
   Block block;
   encode_queries({*space_, bounds_, scorer_, pair_}, queries, query_facts, begin, end, block);
-  block.first_self = first_self;
+  block.probes = &probes;
   block.seen.assign(at(block.count), 0);
   block.part_codes.resize(std::min(block.count, tile_pairs), packed_.stride);
   // Each query's nearest cell first: what follows is then held against a good bound.

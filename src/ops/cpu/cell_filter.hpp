@@ -1,6 +1,6 @@
 // Search of some cells of a base, behind a filter on codes: exact among the rows of the cells.
 //
-//   base rows, cell after cell --CodeSpace--> codes, each cell packed in groups of its own
+//   base rows, in the order of their cells --CodeSpace--> codes, each cell packed in groups of its own
 //   a block of queries, their cells [count, width] --turned round--> cell -> the queries that look into it
 //   for each of these cells, those first that are nearest to some query:
 //     queries whose list is not full   sums of codes -> the k nearest by code are scored, then what they leave possible
@@ -21,8 +21,12 @@ namespace gigaknn::cpu {
 
 /// Cells that queries look into.
 struct Probes {
-  const RowId* cells;   ///< [q, width]
+  const RowId* cells;  ///< [q, width]
   std::int64_t width;
+  const RowId* self;   ///< [q], as in Ops::nearest_in_cells
+
+  /// Whether `row` is query `i` itself.
+  bool is_self(std::int64_t i, LocalRow row) const { return self && value_of(self[i]) == std::int64_t{row}; }
 };
 
 class CellFilter {
@@ -34,7 +38,7 @@ class CellFilter {
 #endif
 
   /// Borrows `base` and `facts`.
-  CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts,
+  CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
              const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
              const RunOptions& run);
 
@@ -44,8 +48,8 @@ class CellFilter {
   std::size_t bytes() const { return packed_.bytes() + space_->bytes(); }
 
   /// Lists of the nearest rows to queries [begin, end) in their cells; list i belongs to query begin + i.
-  void nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
-               std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const;
+  void nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
+               std::int64_t end, TopK& lists, const RunOptions& run) const;
 
  private:
   struct Survivor;

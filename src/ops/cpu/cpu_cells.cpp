@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
@@ -23,14 +24,22 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-CpuCells::CpuCells(MatrixRef base, const std::vector<std::int64_t>& begins, const PairDistance& pair,
-                   const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
-    : base_(base), begins_(begins), pair_(pair), facts_(pair.facts_of(base, run)) {
+CpuCells::CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
+                   const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints,
+                   const RunOptions& run)
+    : base_(base), cells_(std::ssize(begins) - 1), pair_(pair), facts_(pair.facts_of(base, run)) {
   const CodeKernels* kernels = kernels_for(pair.metric(), codes);
-  if (!kernels || base.rows - facts_.far_count < least_coded_rows) return;
-  auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
-                          .regions = false, .near_share = near_share}, run);
-  if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, begins_, pair, *kernels, run);
+  if (kernels && base.rows - facts_.far_count >= least_coded_rows) {
+    auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
+                            .regions = false, .near_share = near_share}, run);
+    if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, order, begins, pair, *kernels, run);
+  }
+  if (filter_) return;
+  begins_ = begins;
+  order_.assign(order.begin(), order.end());
+  if (!order.empty()) return;
+  order_.resize(at(base.rows));
+  std::iota(order_.begin(), order_.end(), LocalRow{0});
 }
 
 std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
@@ -44,7 +53,7 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
 }
 
 std::size_t CpuCells::bytes() const {
-  return begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 + (filter_ ? filter_->bytes() : 0);
+  return order_.size() * sizeof(LocalRow) + begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 + (filter_ ? filter_->bytes() : 0);
 }
 
 std::string CpuCells::description() const {
@@ -52,8 +61,8 @@ std::string CpuCells::description() const {
 }
 
 // Without a filter.
-void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
-                         std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const {
+void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
+                         std::int64_t end, TopK& lists, const RunOptions& run) const {
   const Scorer scorer(base_, facts_, pair_);
   std::vector<float> query_scratch(at(pair_.d())), scratch(query_scratch);
   for (std::int64_t i = begin; i < end; ++i) {
@@ -64,17 +73,18 @@ void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const P
     for (std::int64_t rank = 0; rank < probes.width; ++rank) {
       const std::int64_t cell = value_of(probes.cells[i * probes.width + rank]);
       if (cell < 0) continue;
-      for (std::int64_t row = begins_[at(cell)]; row < begins_[at(cell + 1)]; ++row) {
-        if (facts_.far[at(row)] || (first_self >= 0 && first_self + i == row)) continue;
+      for (std::int64_t place = begins_[at(cell)]; place < begins_[at(cell + 1)]; ++place) {
+        const LocalRow row = order_[at(place)];
+        if (facts_.far[row] || probes.is_self(i, row)) continue;
         const PackedNeighbor bound = lists.bound(i - begin);
-        const PackedNeighbor found = scorer.score(query, static_cast<LocalRow>(row), bound, scratch.data());
+        const PackedNeighbor found = scorer.score(query, row, bound, scratch.data());
         if (found < bound) lists.push(i - begin, found);
       }
     }
   }
 }
 
-void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out, std::int64_t first_self,
+void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out,
                        const RunOptions& run) const {
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
@@ -90,9 +100,9 @@ void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, 
     if (begin == end) return;
     TopK lists(end - begin, kept);
     if (filter_) {
-      filter_->nearest(queries, facts, probes, first_self, begin, end, lists, run);
+      filter_->nearest(queries, facts, probes, begin, end, lists, run);
     } else {
-      score_all(queries, facts, probes, first_self, begin, end, lists, run);
+      score_all(queries, facts, probes, begin, end, lists, run);
     }
     for (std::int64_t i = begin; i < end; ++i) {
       std::int64_t count = 0;

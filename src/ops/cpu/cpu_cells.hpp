@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace gigaknn::cpu {
 
 class CpuCells : public PreparedCells {
  public:
-  CpuCells(MatrixRef base, const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernelSet& codes,
-           const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run);
+  CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const PairDistance& pair,
+           const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run);
 
   /// As Ops::cell_bytes_needed.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
@@ -22,22 +23,23 @@ class CpuCells : public PreparedCells {
   std::int64_t cols() const override { return base_.cols; }
   DType dtype() const override { return base_.dtype; }
   Metric metric() const override { return pair_.metric(); }
-  std::int64_t cells() const override { return static_cast<std::int64_t>(begins_.size()) - 1; }
+  std::int64_t cells() const override { return cells_; }
   std::size_t bytes() const override;
   std::string description() const override;
 
-  void nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out, std::int64_t first_self,
-               const RunOptions& run) const;
+  void nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
 
  private:
-  void score_all(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t first_self,
-                 std::int64_t begin, std::int64_t end, TopK& lists, const RunOptions& run) const;
+  void score_all(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
+                 std::int64_t end, TopK& lists, const RunOptions& run) const;
 
   MatrixRef base_;
-  std::vector<std::int64_t> begins_;
+  std::int64_t cells_;
   PairDistance pair_;
   RowFacts facts_;
   std::unique_ptr<CellFilter> filter_;  // null: every pair in full
+  std::vector<LocalRow> order_;         // then: [n] rows, cell after cell
+  std::vector<std::int64_t> begins_;    // and: [cells + 1]
 };
 
 }  // namespace gigaknn::cpu

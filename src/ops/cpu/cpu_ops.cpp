@@ -55,15 +55,16 @@ class CpuOps : public Ops {
     static_cast<const CpuRows&>(prepared).self_nearest(k, out, run);
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
+                                               const std::vector<std::int64_t>& begins, Metric metric,
                                                const PrepareHints& hints, const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, begins);
+    require_cells(base, order, begins);
     const std::size_t needed = cell_bytes_needed(base.rows, base.cols, base.dtype, metric, std::ssize(begins) - 1, hints,
                                                  threads_of(run));
     require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ",
             run.memory_bytes, " bytes is too small: preparing ", base.rows, " rows in cells needs ", needed);
-    return std::make_unique<CpuCells>(base, begins, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
+    return std::make_unique<CpuCells>(base, order, begins, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                 const PrepareHints& hints, int threads) const override {
@@ -71,9 +72,9 @@ class CpuOps : public Ops {
   }
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes, std::int64_t width,
-                        std::int64_t k, NeighborsOut out, const RunOptions& run, std::int64_t first_self) const override {
+                        std::int64_t k, NeighborsOut out, const RunOptions& run, const RowId* self) const override {
     require_probing(prepared, queries, probes, width, k, run);
-    static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width}, k, out, first_self, run);
+    static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width, self}, k, out, run);
   }
 
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,

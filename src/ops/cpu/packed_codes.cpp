@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn::cpu {
@@ -114,12 +115,14 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
 }
 
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
-                       const std::vector<std::int64_t>& begins, const CodeKernels& kernels, const RunOptions& run) {
+                       std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const CodeKernels& kernels,
+                       const RunOptions& run) {
+  const auto row_at = [&](std::int64_t place) { return order.empty() ? static_cast<LocalRow>(place) : order[at(place)]; };
   PackedCodes packed = empty_pack(space, kernels);
   packed.region_begin = {0};
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
     std::int64_t rows = 0;
-    for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) rows += !facts.far[at(i)];
+    for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) rows += !facts.far[row_at(i)];
     packed.live += (rows + packed.group_rows - 1) / packed.group_rows * packed.group_rows;
     packed.region_begin.push_back(packed.live);
   }
@@ -128,23 +131,31 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
   parallel_for(run, std::ssize(begins) - 1, 4, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
-    std::vector<LocalRow> order;
+    std::vector<std::int64_t> rows;
+    std::vector<LocalRow> by_error;
     for (std::int64_t cell = first; cell < last; ++cell) {
-      const std::int64_t begin = begins[at(cell)];
-      const std::int64_t end = begins[at(cell + 1)];
-      coded.resize(end - begin, space.stride());
-      space.encode(base, facts, begin, end, false, coded, 0);
-      order.clear();
-      for (std::int64_t i = begin; i < end; ++i) {
-        if (!facts.far[at(i)]) order.push_back(static_cast<LocalRow>(i - begin));
+      rows.clear();
+      RowFacts known;
+      for (std::int64_t i = begins[at(cell)]; i < begins[at(cell + 1)]; ++i) {
+        const LocalRow row = row_at(i);
+        if (facts.far[row]) continue;
+        rows.push_back(row);
+        if (!facts.squared_norms.empty()) known.squared_norms.push_back(facts.squared_norms[row]);
       }
+      if (rows.empty()) continue;
+      const auto count = std::ssize(rows);
+      known.far.assign(rows.size(), 0);
+      coded.resize(count, space.stride());
+      space.encode(gather_rows(base, rows), known, 0, count, false, coded, 0);
+      by_error.resize(rows.size());
+      std::iota(by_error.begin(), by_error.end(), LocalRow{0});
       // The rows of small error first, so that one bad row does not loosen the bound of many.
-      std::stable_sort(order.begin(), order.end(),
+      std::stable_sort(by_error.begin(), by_error.end(),
                        [&](LocalRow a, LocalRow b) { return coded.errors[a] < coded.errors[b]; });
       std::int64_t p = packed.region_begin[at(cell)];
-      for (const LocalRow row : order) {
-        packed.order[at(p)] = static_cast<LocalRow>(begin + row);
-        put_code(space, bounds, kernels, coded, row, p++, packed);
+      for (const LocalRow i : by_error) {
+        packed.order[at(p)] = static_cast<LocalRow>(rows[i]);
+        put_code(space, bounds, kernels, coded, i, p++, packed);
       }
     }
   });

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/neighbor.hpp"
@@ -50,10 +51,11 @@ struct PackedCodes {
 
 PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
                        const CodeKernels& kernels, const RunOptions& run);
-/// A base in cells: that of rows [begins[c], begins[c + 1]) is region c and begins with a group of its own, so that behind
-/// the last rows of a cell positions hold no code.
+/// A base in cells, as Ops::prepare_cells has them: each is a region and begins with a group of its own, so that behind the
+/// last rows of a cell positions hold no code.
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
-                       const std::vector<std::int64_t>& begins, const CodeKernels& kernels, const RunOptions& run);
+                       std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const CodeKernels& kernels,
+                       const RunOptions& run);
 /// Every `every`-th position, alike but for what only bounds need.
 PackedCodes sample_codes(const PackedCodes& all, std::int64_t every);
 

@@ -25,14 +25,14 @@ std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); 
 
 // The list as it grows, what of it is finished, and the query.
 std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype) {
-  return at(2 * k + capacity_for(k)) * sizeof(PackedNeighbor) + at(width) * sizeof(std::int32_t) + 24 +
+  return at(2 * k + capacity_for(k)) * sizeof(PackedNeighbor) + at(width) * sizeof(std::int32_t) + sizeof(LocalRow) + 24 +
          DeviceRows::bytes_of(1, d, dtype);
 }
 
 }  // namespace
 
-GpuCells::GpuCells(int device, MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
-                   const RunOptions& run)
+GpuCells::GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
+                   Metric metric, const RunOptions& run)
     : device_(device), base_(base), metric_(metric), cells_(std::ssize(begins) - 1), stream_(device) {
   check_cancelled(run);
   rows_ = DeviceRows(base, stream_);
@@ -40,18 +40,19 @@ GpuCells::GpuCells(int device, MatrixRef base, const std::vector<std::int64_t>& 
   std::vector<std::uint8_t> marks(at(base.rows));
   simt::copy(marks.data(), rows_.view().far, marks.size(), stream_);
   simt::synchronize(stream_);
-  std::vector<LocalRow> order;
+  std::vector<LocalRow> found;
   std::vector<std::int64_t> places = {0};
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
     for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) {
-      if (!(marks[at(i)] & far_row)) order.push_back(static_cast<LocalRow>(i));
+      const LocalRow row = order.empty() ? static_cast<LocalRow>(i) : order[at(i)];
+      if (!(marks[row] & far_row)) found.push_back(row);
     }
-    places.push_back(std::ssize(order));
+    places.push_back(std::ssize(found));
   }
   places_ = places.back();
-  order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(order), stream_);
+  order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(found), stream_);
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream_);
-  simt::synchronize(stream_);  // before `order` and `places` can go
+  simt::synchronize(stream_);  // before `found` and `places` can go
 }
 
 std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
@@ -72,7 +73,7 @@ std::size_t GpuCells::bytes() const {
 }
 
 void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                       std::int64_t first_self, const RunOptions& run) const {
+                       const RowId* self, const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
   const ListWriter writer(metric_, 0, {});
   const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes
@@ -86,12 +87,15 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     for (std::int64_t i = 0; i < count * width; ++i) {
       cells[at(i)] = static_cast<std::int32_t>(value_of(probes[first * width + i]));
     }
+    std::vector<LocalRow> selves;
+    for (std::int64_t i = 0; self && i < count; ++i) selves.push_back(static_cast<LocalRow>(value_of(self[first + i])));
     std::vector<PackedNeighbor> sorted;
     if (kept > 0) {
       const simt::OwnStream stream(device_);
       DeviceRows rows(queries.slice(first, first + count), stream);
       find_facts(rows, metric_, stream);
       const simt::DeviceBuffer<std::int32_t> on_device(std::span<const std::int32_t>(cells), stream);
+      const simt::DeviceBuffer<LocalRow> selves_on_device(std::span<const LocalRow>(selves), stream);
       const std::int64_t pitch = kept + capacity_for(kept);
       const simt::DeviceBuffer<PackedNeighbor> keys(at(count * pitch), stream);
       const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream), held(at(count), stream);
@@ -103,13 +107,13 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
                           .base_codes = {},
                           .query_codes = {},
                           .metric = metric_,
-                          .first_self = first_self < 0 ? -1 : first_self + first,
+                          .first_self = -1,
                           .places = {order_.get(), 0, places_},
                           .rule = {.form = LimitForm::none, .metric = metric_},
                           .finished = true,
                           .end_list = count};
       set_bounds(job.rule, no_neighbor, lists, stream);
-      take_cells(job, {begins_.get(), on_device.get(), width}, lists, stream);
+      take_cells(job, {begins_.get(), on_device.get(), width, selves_on_device.get()}, lists, stream);
       const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
       finish_lists(lists, 1, nullptr, finished.get(), stream);
       sorted = finished.download();

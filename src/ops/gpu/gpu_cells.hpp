@@ -2,6 +2,7 @@
 // specification of what tiles of products will do here.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace gigaknn::gpu {
 
 class GpuCells : public PreparedCells {
  public:
-  GpuCells(int device, MatrixRef base, const std::vector<std::int64_t>& begins, Metric metric,
-           const RunOptions& run);
+  GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
+           Metric metric, const RunOptions& run);
 
   static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                          const PrepareHints& hints);
@@ -28,7 +29,7 @@ class GpuCells : public PreparedCells {
   std::string description() const override { return "every pair in float64"; }
 
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-               std::int64_t first_self, const RunOptions& run) const;
+               const RowId* self, const RunOptions& run) const;
 
  private:
   int device_;

@@ -64,17 +64,18 @@ class GpuOps : public Ops {
     static_cast<const GpuRows&>(prepared).self_nearest(k, out, run);
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const std::vector<std::int64_t>& begins,
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
+                                               const std::vector<std::int64_t>& begins,
                                                Metric metric, const PrepareHints& hints,
                                                const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, begins);
+    require_cells(base, order, begins);
     const std::size_t needed = GpuCells::device_bytes_needed(base.rows, base.cols, base.dtype,
                                                              std::ssize(begins) - 1, hints);
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
             "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows,
             " rows in cells need ", needed);
-    return std::make_unique<GpuCells>(device_, base, begins, metric, run);
+    return std::make_unique<GpuCells>(device_, base, order, begins, metric, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t, DType, Metric, std::int64_t cells,
                                 const PrepareHints& hints, int) const override {
@@ -83,9 +84,9 @@ class GpuOps : public Ops {
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
-                        std::int64_t first_self) const override {
+                        const RowId* self) const override {
     require_probing(prepared, queries, probes, width, k, run);
-    static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, first_self, run);
+    static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, self, run);
   }
 
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,

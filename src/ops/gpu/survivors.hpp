@@ -47,7 +47,10 @@ struct CellsView {
   const std::int64_t* begins = nullptr;  ///< [cells + 1]
   const std::int32_t* probes = nullptr;  ///< [q, width]; -1: none
   std::int64_t width = 0;
+  const LocalRow* selves = nullptr;  ///< [q] the row that a query is, and no neighbour of; null: none is any
 };
+/// No row.
+inline constexpr LocalRow no_self = ~LocalRow{0};
 /// The same for the places of the cells of each query alone.
 void take_cells(const SearchJob& job, const CellsView& cells, const Survivors& lists,
                 simt::Stream* stream);
