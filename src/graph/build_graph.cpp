@@ -2,6 +2,7 @@
 
 #include "core/require.hpp"
 #include "graph/cell_graph.hpp"
+#include "graph/nn_descent.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
 
@@ -29,8 +30,8 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::string& method = params.method;
-  require(method == "auto" || method == "exact" || method == "ivf", Fault::invalid_argument, "unknown method '", method,
-          "': must be one of auto, exact, ivf");
+  require(method == "auto" || method == "exact" || method == "ivf" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
+          "': must be one of auto, exact, ivf, nn-descent");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
           params.recall);
   require(method != "ivf" || params.recall < 1, Fault::invalid_argument,
@@ -38,6 +39,7 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  if (method == "nn-descent") return build_descent_graph(ops_of(params.device, params.shards), base, params, run);
   if (method == "exact" || params.recall == 1) return build_exact_graph(base, params, run);
   std::string why_not;
   if (auto graph = build_cell_graph(ops_of(params.device, params.shards), base, params, run, why_not)) {

@@ -30,7 +30,7 @@ void keep_least(T& place, T value) {
 CpuGrowingGraph::CpuGrowingGraph(MatrixRef rows, const PairDistance& pair, const CodeKernelSet& codes, const GrowthParams& params,
                                  const RunOptions& run)
     : rows_(rows), params_(params), pair_(pair), facts_(pair.facts_of(rows, run)), tile_(rows, facts_, pair, codes, run),
-      lists_(at(rows.rows * params.k), no_entry), bounds_(at(rows.rows), std::numeric_limits<float>::infinity()),
+      lists_(at(rows.rows * params.k), no_entry), bounds_(at(rows.rows), no_entry),
       candidates_(at(rows.rows * params.candidates), no_entry), named_by_new_(at(rows.rows * params.samples), no_sample),
       named_by_old_(named_by_new_) {}
 
@@ -60,7 +60,7 @@ std::int64_t CpuGrowingGraph::take_into(std::int64_t row, std::vector<GrowingEnt
     *place = entry;
     ++taken;
   }
-  if (end[-1] != no_entry) bounds_[at(row)] = key_of_bits(key_bits_of_entry(end[-1]));
+  bounds_[at(row)] = end[-1];
   return taken;
 }
 
@@ -142,27 +142,37 @@ void CpuGrowingGraph::find_samples(std::int64_t row, Samples& samples) const {
   rows.erase(std::remove_if(old, rows.end(), [&](LocalRow r) { return std::binary_search(rows.begin(), old, r); }), rows.end());
 }
 
-// A candidate for a row, if its list has room for it.
-void CpuGrowingGraph::offer(LocalRow row, float key, LocalRow candidate) {
-  const GrowingEntry entry = entry_of(sortable_bits(key), candidate, true);
-  if (entry >= list_of(row)[params_.k - 1]) return;
-  keep_least(candidates_[at(row * params_.candidates + place_of_candidate(row, candidate, salt_, params_.candidates))], entry);
+void CpuGrowingGraph::offer(LocalRow row, GrowingEntry entry) {
+  keep_least(candidates_[at(row * params_.candidates + place_of_candidate(row, row_of_entry(entry), salt_, params_.candidates))], entry);
 }
 
-void CpuGrowingGraph::take_pairs(const Samples& samples, std::int64_t split, const PairTile::Scratch& scratch,
+// Offers each row of the samples what is nearer than the last of its list.
+void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const PairTile::Scratch& scratch,
                                  std::vector<GrowingEntry>& nearest) {
   const std::vector<LocalRow>& rows = samples.rows;
   const auto count = std::ssize(rows);
   const auto apart = [&](std::int64_t i, std::int64_t j) {
     return split == 0 || (rows[at(i)] < split) != (rows[at(j)] < split);
   };
+  samples.bounds.clear();
+  samples.bound_keys.clear();
+  for (const LocalRow row : rows) {
+    const GrowingEntry bound = bounds_[row];
+    samples.bounds.push_back(bound);
+    samples.bound_keys.push_back(bound == no_entry ? std::numeric_limits<float>::infinity() : key_of_bits(key_bits_of_entry(bound)));
+  }
+  const auto offer_below_bound = [&](std::int64_t i, GrowingEntry entry) {
+    if (entry < samples.bounds[at(i)]) offer(rows[at(i)], entry);
+  };
   if (!params_.selective) {
     for (std::int64_t i = 0; i < samples.fresh; ++i) {
       const float* const keys = scratch.keys.data() + i * scratch.pitch;
+      const float of_i = samples.bound_keys[at(i)];
       for (std::int64_t j = i + 1; j < count; ++j) {
-        if (!apart(i, j)) continue;
-        if (keys[j] <= bounds_[rows[at(i)]]) offer(rows[at(i)], keys[j], rows[at(j)]);
-        if (keys[j] <= bounds_[rows[at(j)]]) offer(rows[at(j)], keys[j], rows[at(i)]);
+        if (keys[j] > std::max(of_i, samples.bound_keys[at(j)]) || !apart(i, j)) continue;
+        const std::uint32_t bits = sortable_bits(keys[j]);
+        offer_below_bound(i, entry_of(bits, rows[at(j)], true));
+        offer_below_bound(j, entry_of(bits, rows[at(i)], true));
       }
     }
     return;
@@ -171,18 +181,16 @@ void CpuGrowingGraph::take_pairs(const Samples& samples, std::int64_t split, con
   nearest.assign(at(count + samples.fresh), no_entry);
   for (std::int64_t i = 0; i < samples.fresh; ++i) {
     const float* const keys = scratch.keys.data() + i * scratch.pitch;
-    for (std::int64_t j = 0; j < count; ++j) {
-      if (j == i || !apart(i, j)) continue;
+    for (std::int64_t j = i + 1; j < count; ++j) {
+      if (!apart(i, j)) continue;
       const std::uint32_t bits = sortable_bits(keys[j]);
       GrowingEntry& of_i = nearest[at(j < samples.fresh ? i : count + i)];
       of_i = std::min(of_i, entry_of(bits, rows[at(j)], true));
-      if (j >= samples.fresh) nearest[at(j)] = std::min(nearest[at(j)], entry_of(bits, rows[at(i)], true));
+      nearest[at(j)] = std::min(nearest[at(j)], entry_of(bits, rows[at(i)], true));
     }
   }
-  for (std::int64_t i = 0; i < count + samples.fresh; ++i) {
-    if (nearest[at(i)] == no_entry) continue;
-    offer(rows[at(i < count ? i : i - count)], key_of_bits(key_bits_of_entry(nearest[at(i)])), row_of_entry(nearest[at(i)]));
-  }
+  for (std::int64_t i = 0; i < count; ++i) offer_below_bound(i, nearest[at(i)]);
+  for (std::int64_t i = 0; i < samples.fresh; ++i) offer_below_bound(i, nearest[at(count + i)]);
 }
 
 void CpuGrowingGraph::local_join(std::int64_t split, const RunOptions& run) {

@@ -31,11 +31,13 @@ class CpuGrowingGraph : public GrowingGraph {
   /// The samples of a row: new ones first, each once.
   struct Samples {
     std::vector<LocalRow> rows;
+    std::vector<GrowingEntry> bounds;  // of their lists
+    std::vector<float> bound_keys;
     std::int64_t fresh = 0;  // so many are new
   };
   void find_samples(std::int64_t row, Samples& samples) const;
-  void take_pairs(const Samples& samples, std::int64_t split, const PairTile::Scratch& scratch, std::vector<GrowingEntry>& nearest);
-  void offer(LocalRow row, float key, LocalRow candidate);
+  void take_pairs(Samples& samples, std::int64_t split, const PairTile::Scratch& scratch, std::vector<GrowingEntry>& nearest);
+  void offer(LocalRow row, GrowingEntry entry);
   std::int64_t take_into(std::int64_t row, std::vector<GrowingEntry>& found);
   GrowingEntry* list_of(std::int64_t row) { return lists_.data() + row * params_.k; }
   const GrowingEntry* list_of(std::int64_t row) const { return lists_.data() + row * params_.k; }
@@ -46,7 +48,7 @@ class CpuGrowingGraph : public GrowingGraph {
   RowFacts facts_;
   PairTile tile_;
   std::vector<GrowingEntry> lists_;       // [n, k]
-  std::vector<float> bounds_;             // [n] keys of the last entries, +inf where there is none
+  std::vector<GrowingEntry> bounds_;      // [n] the last entry of each list: what joins look at of lists that are anywhere
   std::vector<GrowingEntry> candidates_;  // [n, candidates]
   std::vector<std::uint32_t> named_by_new_, named_by_old_;  // [n, samples] hashes of reverse samples
   std::uint32_t salt_ = 0;                // of the round

@@ -1,0 +1,242 @@
+#include "graph/cell_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/cancelled.hpp"
+#include "core/interval.hpp"
+#include "core/threads.hpp"
+#include "graph/recall_sample.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t rows_a_cell = 8;
+constexpr std::int64_t most_probes = 8;
+#else
+// Small cells follow the data closely; smaller ones would leave the registers of the kernels half empty.
+constexpr std::int64_t rows_a_cell = 192;
+constexpr std::int64_t most_probes = 512;
+#endif
+constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;
+constexpr std::int64_t least_regions = 8;  // in which a row looks for its cells
+constexpr std::int64_t probes_at_once = std::int64_t{1} << 22;  // of a batch of rows: 32 MiB
+constexpr std::int64_t most_batch_rows = std::int64_t{1} << 16;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / rows_a_cell); }
+
+// The first columns of rows of `width` go.
+void drop_columns(std::vector<RowId>& cells, std::int64_t width, std::int64_t first) {
+  const std::int64_t rows = std::ssize(cells) / width;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    std::copy_n(cells.begin() + i * width + first, width - first, cells.begin() + i * (width - first));
+  }
+}
+
+}  // namespace
+
+CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run)
+    : ops_(ops), base_(base), metric_(metric), run_(run), finder_run_(run), n_(base.rows) {
+  // Of a device's memory an eighth for each of two finders, the rest for the rows.
+  finder_run_.device_memory_bytes /= 8;
+  cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
+  // What the host needs was counted as a whole.
+  finder_run_.memory_bytes = cells_run_.memory_bytes = 0;
+  const Progress::Quiet quiet(run_.progress);
+  divide(seed);
+  split_large_cells();
+  const PrepareHints hints{.k = k, .queries = n_, .batch = most_batch_rows, .self = true};
+  cells_ = ops_.prepare_cells(base_, order_, begins_, metric_, hints, cells_run_);
+}
+
+// Cells, and the order of the rows by them.
+void CellSearch::divide(std::uint64_t seed) {
+  quantizer_ = fit_coarse_quantizer(ops_, base_, metric_, cell_count(n_), seed, finder_run_);
+  cell_of_.resize(at(n_));
+  const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, finder_run_);
+  std::vector<RowId> found;
+  for (std::int64_t begin = 0; begin < n_; begin += most_batch_rows) {
+    const std::int64_t end = std::min(n_, begin + most_batch_rows);
+    found.resize(at(end - begin));
+    finder.nearest(base_.slice(begin, end), found.data(), run_);
+    // Rows that are far from everything have no cell of their own: any will do, no query finds them.
+    for (std::int64_t i = begin; i < end; ++i) {
+      cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at(i - begin)])));
+    }
+  }
+  begins_.assign(at(quantizer_.cells() + 1), 0);
+  for (const std::uint32_t cell : cell_of_) ++begins_[cell + 1];
+  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+  order_.resize(at(n_));
+  std::vector<std::int64_t> next(begins_.begin(), begins_.end() - 1);
+  for (std::size_t row = 0; row < cell_of_.size(); ++row) order_[at(next[cell_of_[row]]++)] = static_cast<LocalRow>(row);
+}
+
+// Of many equal rows a cell would be a search of all pairs.
+void CellSearch::split_large_cells() {
+  std::vector<std::int64_t> copies, begins = {0};
+  for (std::size_t c = 0; c + 1 < begins_.size(); ++c) {
+    const std::int64_t begin = begins_[c];
+    const std::int64_t rows = begins_[c + 1] - begin;
+    const std::int64_t pieces = std::max<std::int64_t>(1, (rows + most_rows_of_a_cell - 1) / most_rows_of_a_cell);
+    copies.push_back(pieces);
+    for (std::int64_t piece = 1; piece <= pieces; ++piece) begins.push_back(begin + rows * piece / pieces);
+  }
+  if (std::ssize(begins) == std::ssize(begins_)) return;
+  quantizer_ = with_copies(quantizer_, copies);
+  begins_ = std::move(begins);
+  for (std::size_t c = 0; c + 1 < begins_.size(); ++c) {
+    for (std::int64_t i = begins_[c]; i < begins_[c + 1]; ++i) {
+      cell_of_[order_[at(i)]] = static_cast<std::uint32_t>(c);
+    }
+  }
+}
+
+Matrix CellSearch::gather(std::span<const RowId> rows) const {
+  Matrix gathered(std::ssize(rows), base_.cols, base_.dtype);
+  const std::size_t row_bytes = at(base_.cols) * size_of(base_.dtype);
+  parallel_for(run_, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::copy_n(base_.row_bytes(value_of(rows[at(i)])), row_bytes, gathered.row<std::byte>(i));
+    }
+  });
+  return gathered;
+}
+
+Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
+  const Progress::Quiet quiet(run_.progress);
+  const std::int64_t cells = quantizer_.cells();
+  const std::int64_t batch = std::max<std::int64_t>(1, probes_at_once / cells);
+  const CellFinder finder(ops_, quantizer_, metric_, quantizer_.regions.rows(), cells, finder_run_);
+  Neighbors truth(std::ssize(rows), k);
+  std::vector<RowId> probes;
+  for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
+    const std::int64_t count = std::min(batch, truth.queries - begin);
+    const auto part = rows.subspan(at(begin), at(count));
+    const Matrix queries = gather(part);
+    probes.resize(at(count * cells));
+    finder.nearest(queries, probes.data(), run_);
+    NeighborsOut out(truth);
+    out.ids += begin * k;
+    out.distances += begin * k;
+    out.rows = count;
+    ops_.nearest_in_cells(*cells_, queries, probes.data(), cells, k, out, run_, part.data());
+  }
+  return truth;
+}
+
+bool CellSearch::choose_probes(std::span<const RowId> rows, const Neighbors& truth, double recall) {
+  const Progress::Quiet quiet(run_.progress);
+  const Matrix queries = gather(rows);
+  const std::int64_t all_regions = quantizer_.regions.rows();
+  const std::int64_t most = std::min(most_probes, quantizer_.cells());
+  std::int64_t best_regions = all_regions;
+  std::int64_t best_width = most;
+  double best_cost = INFINITY;
+  std::vector<RowId> cells(at(truth.queries * most));
+  for (std::int64_t regions = least_regions;; regions *= 2) {
+    const CellFinder finder(ops_, quantizer_, metric_, regions, most, finder_run_);
+    finder.nearest(queries, cells.data(), run_);
+    const std::int64_t width = fewest_probes(truth, recall, cells, most);
+    const double centroids = static_cast<double>(std::min(regions, all_regions)) * static_cast<double>(quantizer_.cells()) /
+                             static_cast<double>(all_regions);
+    const double cost = centroids + static_cast<double>(width * rows_a_cell);
+    if (width <= most && cost < best_cost) {
+      best_cost = cost;
+      best_regions = regions;
+      best_width = width;
+    }
+    if (regions >= all_regions || centroids > best_cost) break;
+  }
+  regions_ = best_regions;
+  finder_.emplace(ops_, quantizer_, metric_, best_regions, best_width, finder_run_);
+  return best_cost < INFINITY;
+}
+
+// Of `most` cells found for each row of the sample, nearest first; above `most`: they do not do.
+std::int64_t CellSearch::fewest_probes(const Neighbors& truth, double recall, const std::vector<RowId>& cells, std::int64_t most) const {
+  std::vector<std::vector<std::int64_t>> ranks(at(truth.queries));
+  for (std::int64_t i = 0; i < truth.queries; ++i) {
+    for (std::int64_t j = 0; j < truth.k; ++j) {
+      const RowId neighbor = truth.ids[at(i * truth.k + j)];
+      if (neighbor == no_row) continue;
+      const auto first = cells.begin() + i * most;
+      ranks[at(i)].push_back(std::find(first, first + most, RowId{cell_of_[at(value_of(neighbor))]}) - first);
+    }
+  }
+  const auto enough = [&](std::int64_t probes) {
+    std::vector<RowHits> rows;
+    for (const auto& mine : ranks) {
+      rows.push_back({std::count_if(mine.begin(), mine.end(), [&](std::int64_t rank) { return rank < probes; }),
+                      std::ssize(mine)});
+    }
+    return surely_reaches(recall_of_rows(rows, truth.k, n_), recall);
+  };
+  std::int64_t low = 1;
+  std::int64_t high = most + 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (enough(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+void CellSearch::look_into(std::int64_t cells) {
+  finder_.emplace(ops_, quantizer_, metric_, regions_, std::min(cells, quantizer_.cells()), finder_run_);
+}
+
+double CellSearch::cost_share() const {
+  return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
+}
+
+void CellSearch::search(std::int64_t first, std::int64_t k,
+                        const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const {
+  const std::int64_t width = finder_->width();
+  const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / std::max(width, k), 1, most_batch_rows);
+  std::vector<RowId> rows, cells;
+  if (run_.progress) run_.progress->report("graph", 0, n_);
+  for (std::int64_t begin = 0; begin < n_; begin += batch) {
+    const std::int64_t count = std::min(batch, n_ - begin);
+    {
+      const Progress::Quiet quiet(run_.progress);
+      rows.clear();
+      for (std::int64_t i = begin; i < begin + count; ++i) rows.push_back(RowId{order_[at(i)]});
+      const Matrix queries = gather(rows);
+      cells.resize(at(count * width));
+      finder_->nearest(queries, cells.data(), run_);
+      if (first > 0) drop_columns(cells, width, first);
+      Neighbors found(count, k);
+      ops_.nearest_in_cells(*cells_, queries, cells.data(), width - first, k, NeighborsOut(found), run_, rows.data());
+      take(begin, rows, found);
+    }
+    if (run_.progress) run_.progress->report("graph", begin + count, n_);
+  }
+}
+
+std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
+  const std::int64_t n = base.rows;
+  const std::int64_t cells = cell_count(n);
+  const std::size_t row_bytes = at(base.cols) * size_of(base.dtype);
+  const PrepareHints hints{.k = k, .queries = n, .batch = most_batch_rows, .self = true};
+  const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = most_batch_rows, .self = false};
+  const DType dtype = base.dtype;
+  // Fitting is over before the rows are prepared.
+  const std::size_t fitting = coarse_quantizer_bytes(n, base.cols, dtype, cells);
+  // Cells that rows look into with their distances, lists of a batch, and as much where the finder has regions.
+  const std::size_t searching = 4 * list_bytes(probes_at_once, 1) + at(most_batch_rows) * row_bytes +
+                                ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads) +
+                                at(cells) * row_bytes + at(most_batch_rows) * at(base.cols) +
+                                2 * ops.cell_bytes_needed(cells, base.cols, dtype, metric, cells, of_cells, threads);
+  return at(n) * 12 + std::max(fitting, searching);
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,74 @@
+// A base in cells, and the search of some of them for every row: what approximate graphs are made by, or begun with.
+//
+//   base [n, d] --coarse quantizer--> cell of each row --> the rows cell after cell, prepared
+//   sample --all cells--> true neighbours --> ranks of their cells --> probes, so that the recall is what is asked
+//   all rows, cell after cell --their nearest cells--> nearest_in_cells --> lists
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "learn/coarse_quantizer.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// Borrows its arguments.
+class CellSearch {
+ public:
+  /// For lists of at most `k` rows.
+  CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run);
+  /// The most memory of the host that it takes, lists not counted.
+  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads);
+
+  std::int64_t cells() const { return quantizer_.cells(); }
+  /// [n] the rows, cell after cell.
+  const std::vector<LocalRow>& order() const { return order_; }
+  std::string description() const { return cells_->description(); }
+
+  /// The k nearest other rows of some rows: all cells are looked into, the nearest first.
+  Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
+
+  /// Chooses the cheapest way in which `rows`, whose true neighbours are `truth`, find the share `recall` of these, and a little
+  /// more, so that other rows do as well: in how many regions a row looks for its cells, and into how many of these. False: the
+  /// most cells of all regions, which it then takes, do not do.
+  bool choose_probes(std::span<const RowId> rows, const Neighbors& truth, double recall);
+  /// So many cells from now on, at most all.
+  void look_into(std::int64_t cells);
+  std::int64_t probes() const { return finder_->width(); }
+  /// What a search costs, of what comparing all rows with all costs.
+  double cost_share() const;
+
+  /// The k nearest rows in the cells of each row, from the `first`-nearest cell on. Lists come in batches, in the order of the
+  /// rows' cells: take(begin, rows, lists) gets those of the rows at places [begin, begin + rows.size()).
+  void search(std::int64_t first, std::int64_t k,
+              const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
+
+ private:
+  void divide(std::uint64_t seed);
+  void split_large_cells();
+  Matrix gather(std::span<const RowId> rows) const;
+  std::int64_t fewest_probes(const Neighbors& truth, double recall, const std::vector<RowId>& cells, std::int64_t most) const;
+
+  const Ops& ops_;
+  MatrixRef base_;
+  Metric metric_;
+  const RunOptions& run_;
+  RunOptions finder_run_;
+  RunOptions cells_run_ = finder_run_;
+  std::int64_t n_;
+  CoarseQuantizer quantizer_;
+  std::vector<LocalRow> order_;         // [n] the row at each place
+  std::vector<std::int64_t> begins_;    // [cells + 1] places
+  std::vector<std::uint32_t> cell_of_;  // [n]
+  std::unique_ptr<PreparedCells> cells_;
+  std::int64_t regions_ = 0;  // in which a row looks for its cells
+  std::optional<CellFinder> finder_;
+};
+
+}  // namespace gigaknn

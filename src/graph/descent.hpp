@@ -1,0 +1,59 @@
+// NN-Descent on a base (GNND: Wang, Zhao, Zeng 2021): the loop, once for all devices, and what comes before and after it.
+//
+//   base [n, d] --in some order, as bytes where the metric has such a form--> rows --> GrowingGraph (ops/growing_graph.hpp)
+//   lists filled by the caller
+//   rounds of sample_neighbors, local_join, merge_lists, until a sample of rows has the recall that was asked or lists stand still
+//   lists --canonical distances of the base's own rows--> the k nearest of each
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "graph/growth_rows.hpp"
+#include "graph/recall_sample.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+class Descent {
+ public:
+  /// For lists of `k`; borrows `ops`, `base` and `run`. Row order[p] stands at place p: near ones in near places are near in memory.
+  Descent(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::vector<LocalRow> order, std::uint64_t seed,
+          const RunOptions& run);
+  /// The most memory of the host that it takes, the graph with it.
+  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads);
+
+  /// Entries of a list while it grows, above k.
+  std::int64_t list_length() const { return growth_.k; }
+  LocalRow place_of(RowId row) const { return place_of_[static_cast<std::size_t>(value_of(row))]; }
+
+  /// Takes rows, by their ids, into the lists of places [first, first + count); see GrowingGraph::fill.
+  void fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns);
+  /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see
+  /// GrowingGraph::local_join.
+  std::int64_t descend(const RecallSample& steer, double recall, std::int64_t split = 0);
+  /// The lists in the order of the base's rows. Nothing can follow.
+  Neighbors finish();
+  std::string description(std::int64_t rounds) const;
+
+ private:
+  Recall recall_of(const RecallSample& steer) const;
+  RowId row_of_place(RowId place) const;
+  Neighbors translated() const;
+  Neighbors computed_anew();
+
+  const Ops& ops_;
+  MatrixRef base_;
+  Metric metric_;
+  std::int64_t k_;
+  const RunOptions& run_;
+  std::int64_t n_;
+  GrowthParams growth_;
+  std::vector<LocalRow> order_;     // [n]
+  std::vector<LocalRow> place_of_;  // [n]
+  GrowthRows rows_;
+  std::unique_ptr<GrowingGraph> growing_;
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,57 @@
+#include "graph/growth_rows.hpp"
+
+#include <algorithm>
+
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+#include "learn/byte_rows.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t fitted_rows = 4096;
+constexpr std::int64_t rows_at_once = std::int64_t{1} << 16;
+
+// Bytes whose distances are those of the base and quick to compute, and rows that have no form of bytes.
+bool stays_as_it_is(MatrixRef base, Metric metric) {
+  const bool bytes = base.dtype == DType::u8 || base.dtype == DType::i8;
+  const bool by_sums = metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::l1;
+  return !has_byte_rows(metric) || (bytes && by_sums);
+}
+
+// As `metric` orders them: sums and maxima of differences are other norms than l2.
+Metric metric_of_bytes(Metric metric) { return metric == Metric::l1 || metric == Metric::linf ? metric : Metric::l2; }
+
+}  // namespace
+
+GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed,
+                       const RunOptions& run) {
+  const auto gather = [&](std::span<const LocalRow> rows) {
+    Matrix gathered(std::ssize(rows), base.cols, base.dtype);
+    parallel_for(run, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(base.row_bytes(rows[static_cast<std::size_t>(i)]), gathered.ref().stride_bytes, gathered.row<std::byte>(i));
+      }
+    });
+    return gathered;
+  };
+  if (stays_as_it_is(base, metric)) return {gather(order), metric, true};
+  const ByteRows form = fit_byte_rows(gather_rows(base, sample_rows(base.rows, fitted_rows, seed)), metric);
+  Matrix bytes(base.rows, base.cols, DType::u8);
+  for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
+    const std::int64_t count = std::min(rows_at_once, base.rows - begin);
+    const Matrix part = form.encode(gather(order.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count))), run);
+    std::copy_n(part.row<std::byte>(0), count * base.cols, bytes.row<std::byte>(begin));
+  }
+  return {std::move(bytes), metric_of_bytes(metric), false};
+}
+
+std::size_t growth_rows_bytes(MatrixRef base, Metric metric) {
+  const auto row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+  const auto rows = static_cast<std::size_t>(base.rows);
+  if (stays_as_it_is(base, metric)) return rows * row_bytes;
+  const auto cols = static_cast<std::size_t>(base.cols);
+  return rows * cols + fitted_rows * (row_bytes + cols * sizeof(float)) + rows_at_once * (row_bytes + cols);
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,35 @@
+// The rows of a base in the form in which they are compared while a graph grows: as bytes, wherever these order neighbours nearly as
+// the metric does. Lists are put right by canonical distances in the end.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "core/neighbor.hpp"
+
+namespace gigaknn {
+
+class GrowthRows {
+ public:
+  GrowthRows(Matrix rows, Metric metric, bool canonical) : rows_(std::move(rows)), metric_(metric), canonical_(canonical) {}
+
+  MatrixRef rows() const { return rows_; }
+  Metric metric() const { return metric_; }
+  bool canonical() const { return canonical_; }  ///< their distances are those of the base
+
+ private:
+  Matrix rows_;
+  Metric metric_;
+  bool canonical_;
+};
+
+/// Row i is base row order[i]. The step from elements to bytes is fitted to a sample drawn by `seed`.
+GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed, const RunOptions& run);
+/// Bytes that it allocates.
+std::size_t growth_rows_bytes(MatrixRef base, Metric metric);
+
+}  // namespace gigaknn

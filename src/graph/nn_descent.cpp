@@ -1,0 +1,50 @@
+#include "graph/nn_descent.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "graph/cell_search.hpp"
+#include "graph/descent.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr double start_recall = 0.8;  // from here on a round is quicker than further cells would be
+
+}  // namespace
+
+std::size_t descent_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
+  return Descent::bytes_needed(ops, base, params.metric, params.k, threads) +
+         CellSearch::bytes_needed(ops, base, params.metric, params.k, threads);
+}
+
+KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  const std::size_t needed = descent_graph_bytes(ops, base, params, threads_of(run));
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
+  if (run.progress) run.progress->report("cells", 0, 1);
+  std::optional<CellSearch> cells(std::in_place, ops, base, params.metric, params.k, params.seed, run);
+  if (run.progress) run.progress->report("cells", 1, 1);
+  const auto [steering, measuring] = draw_samples(cells->order(), params.seed);
+  const RecallSample steer(params.metric, base.rows, steering, cells->truth_of(steering, params.k));
+  const RecallSample measure(params.metric, base.rows, measuring, cells->truth_of(measuring, params.k));
+
+  Descent descent(ops, base, params.metric, params.k, cells->order(), params.seed, run);
+  cells->choose_probes(steering, steer.truth(), std::min(start_recall, params.recall));
+  cells->search(0, descent.list_length(), [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
+    descent.fill(begin, found.queries, found.ids, found.k, 0);
+  });
+  const std::int64_t probes = cells->probes();
+  cells.reset();
+
+  KnnGraph graph;
+  graph.metric = params.metric;
+  graph.method = join_text("nn-descent: begun in ", probes, " cells a row, ", descent.description(descent.descend(steer, params.recall)));
+  graph.lists = descent.finish();
+  graph.recall = measure.measure(graph.lists);
+  return graph;
+}
+
+}  // namespace gigaknn

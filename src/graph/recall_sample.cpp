@@ -1,0 +1,67 @@
+#include "graph/recall_sample.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/interval.hpp"
+#include "core/sample.hpp"
+#include "ops/canonical.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(const std::vector<LocalRow>& order, std::uint64_t seed) {
+  const auto n = std::ssize(order);
+  const std::int64_t rows =
+      std::min((n + 1) / 2, std::clamp<std::int64_t>(std::min(n / 128, (std::int64_t{1} << 29) / n), 256, 1024));
+  std::vector<RowId> steering, measuring;
+  // Drawn in the order of cells: every second one steers.
+  for (const std::int64_t place : sample_rows(n, 2 * rows, seed ^ 0x5EED)) {
+    (steering.size() > measuring.size() ? measuring : steering).push_back(RowId{order[at(place)]});
+  }
+  return {std::move(steering), std::move(measuring)};
+}
+
+// key_of(i, j): of entry j of the list of sampled row i; NaN where there is none.
+template <class KeyOf>
+Recall RecallSample::measure_keys(std::int64_t width, KeyOf key_of) const {
+  const std::int64_t k = truth_.k;
+  std::vector<RowHits> hits;
+  for (std::int64_t i = 0; i < truth_.queries; ++i) {
+    std::int64_t wanted = k;
+    while (wanted > 0 && truth_.ids[at(i * k + wanted - 1)] == no_row) --wanted;
+    RowHits row{0, wanted};
+    if (wanted > 0) {
+      const float last = key_of_value(metric_, truth_.distances[at(i * k + wanted - 1)]);
+      for (std::int64_t j = 0; j < width; ++j) row.found += key_of(i, j) <= last;
+      row.found = std::min(row.found, wanted);
+    }
+    hits.push_back(row);
+  }
+  return recall_of_rows(hits, k, population_);
+}
+
+Recall RecallSample::measure(const Neighbors& lists) const {
+  return measure_keys(std::min(lists.k, truth_.k), [&](std::int64_t i, std::int64_t j) {
+    const std::size_t entry = at(value_of(rows_[at(i)]) * lists.k + j);
+    return lists.ids[entry] == no_row ? NAN : key_of_value(metric_, lists.distances[entry]);
+  });
+}
+
+Recall RecallSample::measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width,
+                             const RunOptions& run) const {
+  std::vector<std::int64_t> owners;
+  for (const RowId row : rows_) owners.insert(owners.end(), at(width), value_of(row));
+  std::vector<float> distances(lists.size());
+  ops.pair_distances(gather_rows(base, owners), base, metric_, lists.data(), distances.data(), run);
+  return measure_keys(width, [&](std::int64_t i, std::int64_t j) {
+    const std::size_t entry = at(i * width + j);
+    return lists[entry] == no_row ? NAN : key_of_value(metric_, distances[entry]);
+  });
+}
+
+}  // namespace gigaknn

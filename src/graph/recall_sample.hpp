@@ -1,0 +1,48 @@
+// Some rows with their true neighbours: they tell what share of these a graph has while it is built.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <gigaknn/ids.hpp>
+#include <gigaknn/recall.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+class RecallSample {
+ public:
+  /// `truth`: the k nearest of each of `rows`, of a base of `population` rows.
+  RecallSample(Metric metric, std::int64_t population, std::vector<RowId> rows, Neighbors truth)
+      : metric_(metric), population_(population), rows_(std::move(rows)), truth_(std::move(truth)) {}
+
+  const std::vector<RowId>& rows() const { return rows_; }
+  const Neighbors& truth() const { return truth_; }
+
+  /// Of the lists of all rows, with canonical distances. An entry as near as the last true neighbour is a hit: which of equals is
+  /// listed is chance.
+  Recall measure(const Neighbors& lists) const;
+  /// Of lists of the sampled rows [rows().size(), width], whose distances are computed first.
+  Recall measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width, const RunOptions& run) const;
+
+ private:
+  template <class KeyOf>
+  Recall measure_keys(std::int64_t width, KeyOf key_of) const;
+
+  Metric metric_;
+  std::int64_t population_;
+  std::vector<RowId> rows_;
+  Neighbors truth_;
+};
+
+/// Rows that steer how a graph of `order.size()` rows is built, and rows that measure it, drawn from that order by `seed`. How many,
+/// the number of rows alone tells, so that no result depends on time.
+std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(const std::vector<LocalRow>& order, std::uint64_t seed);
+
+/// Whether other rows than those that were measured will have this recall as well: three quarters of the way to the end of the
+/// interval are one and a half standard deviations.
+inline bool surely_reaches(const Recall& measured, double recall) { return (measured.value + 3 * measured.low) / 4 >= recall; }
+
+}  // namespace gigaknn
