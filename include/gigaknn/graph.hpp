@@ -26,8 +26,9 @@ struct KnnGraph {
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "auto": exact where
-  /// `recall` is 1, exact costs no more, or cells do not fit the budgets.
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them,
+  /// and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the
+  /// budgets, ivf otherwise.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
@@ -38,7 +39,7 @@ struct GraphParams {
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
 /// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
-/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" with a recall of 1), invalid_data, out_of_memory, cancelled.
+/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1), invalid_data, out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
 /// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
@@ -57,6 +58,42 @@ struct GraphFaults {
   bool sound() const { return unsorted + duplicates + self + out_of_range == 0; }
 };
 GraphFaults check_graph(const KnnGraph& graph);
+
+/// How graphs are merged, and what changed ones are.
+struct MergeParams {
+  /// "exact": rows of one set are compared with all of the other; exact where both graphs are. "nn-descent": with neighbours of
+  /// neighbours across the two (GGM; docs/graphs.md). "auto": exact where `recall` is 1 or few rows are added.
+  std::string method = "auto";
+  double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
+  std::uint64_t seed = 0;
+  std::string device = "cpu";  ///< or several: device.hpp
+  int shards = 1;
+  bool allow_nonfinite = false;
+};
+struct ChangedGraph {
+  KnnGraph graph;
+  std::int64_t changed = 0;  ///< lists of the (first) old graph that have other rows than before
+};
+
+/// Merges the graphs of two sets of rows into that of both: rows of `b` come after those of `a`. `b` may have shorter lists, where it
+/// has too few rows. Exact graphs merged exactly are what build_graph makes of both sets together, bit for bit.
+/// Throws Error: invalid_argument (metrics, k, dimensions or types disagree; a graph that is not one of its base, as far as a sample
+/// of its distances tells), invalid_data, out_of_memory, cancelled.
+ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params = {},
+                          const RunOptions& run = {});
+/// Adds rows to a graph: builds that of `added` and merges them. Throws as merge_graphs.
+ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added, const MergeParams& params = {},
+                          const RunOptions& run = {});
+
+struct ReducedGraph {
+  KnnGraph graph;
+  std::int64_t changed = 0;        ///< lists that named a removed row, and so were found anew
+  std::vector<RowId> new_id;       ///< [n] of each old row; `no_row`: removed
+};
+/// Takes rows out of a graph of `base`; the others move up. Lists that named them are found anew by comparison with all that is left, so
+/// an exact graph stays exact. Throws as merge_graphs, and invalid_argument where fewer than k + 1 rows would be left.
+ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vector<RowId>& removed, const MergeParams& params = {},
+                         const RunOptions& run = {});
 
 struct DuplicateParams {
   Metric metric = Metric::l2;

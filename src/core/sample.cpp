@@ -1,7 +1,6 @@
 #include "core/sample.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <unordered_set>
 
 #include "core/random.hpp"
@@ -41,16 +40,6 @@ std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::
     }
   }
   return rows;
-}
-
-Matrix gather_rows(MatrixRef base, std::span<const std::int64_t> rows) {
-  Matrix gathered(static_cast<std::int64_t>(rows.size()), base.cols, base.dtype);
-  const auto bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(i)), base.row_bytes(rows[i]),
-                bytes);
-  }
-  return gathered;
 }
 
 }  // namespace gigaknn

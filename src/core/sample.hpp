@@ -2,10 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
-
-#include <gigaknn/matrix.hpp>
 
 namespace gigaknn {
 
@@ -13,8 +10,5 @@ namespace gigaknn {
 /// nothing but the arguments. Costs time and memory of the order of the sample, not of n, unless
 /// the sample is most of n.
 std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::uint64_t seed);
-
-/// Copies of some rows, in their order.
-Matrix gather_rows(MatrixRef base, std::span<const std::int64_t> rows);
 
 }  // namespace gigaknn

@@ -10,6 +10,7 @@
 
 #include "core/require.hpp"
 #include "core/interval.hpp"
+#include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "eval/truth_form.hpp"
 #include "ops/blocks.hpp"

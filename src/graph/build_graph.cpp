@@ -34,8 +34,8 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
           "': must be one of auto, exact, ivf, nn-descent");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
           params.recall);
-  require(method != "ivf" || params.recall < 1, Fault::invalid_argument,
-          "method ivf is approximate: it needs a recall below 1");
+  require((method != "ivf" && method != "nn-descent") || params.recall < 1, Fault::invalid_argument, "method ", method,
+          " is approximate: it needs a recall below 1");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);

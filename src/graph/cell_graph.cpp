@@ -1,6 +1,5 @@
 #include "graph/cell_graph.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/cancelled.hpp"
@@ -19,11 +18,8 @@ constexpr std::int64_t least_rows = 40;
 #else
 constexpr std::int64_t least_rows = 20000;  // below, all pairs are compared in well under a second
 #endif
-constexpr int most_refinements = 4;
 // Comparing all pairs takes half of them by symmetry, and neither cells nor samples.
 constexpr double exact_share = 0.4;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class CellGraphBuilder {
  public:
@@ -45,18 +41,8 @@ class CellGraphBuilder {
     KnnGraph graph;
     graph.metric = params_.metric;
     graph.lists = Neighbors(base_.rows, params_.k);
-    const auto measured = [&] { return sample.measure(graph.lists); };
-    search(0, graph.lists);
-    graph.recall = measured();
-    // The rows that measure may have been harder than those that steered: a quarter more cells, until they have enough.
-    for (int times = 0; times < most_refinements && graph.recall.value < params_.recall; ++times) {
-      const std::int64_t looked_into = search_.probes();
-      if (looked_into == search_.cells()) break;
-      search_.look_into(looked_into + looked_into / 4 + 1);
-      search(looked_into, graph.lists);
-      graph.recall = measured();
-    }
-    graph.method = join_text("ivf: ", search_.probes(), " of ", search_.cells(), " cells a row, ", search_.description());
+    graph.recall = search_.reach(params_.recall, sample, graph.lists);
+    graph.method = "ivf: " + search_.description();
     return graph;
   }
 
@@ -64,41 +50,6 @@ class CellGraphBuilder {
   void report(const char* stage, std::int64_t done) {
     if (run_.progress) run_.progress->report(stage, done, 1);
     check_cancelled(run_);
-  }
-
-  // Looks into the cells of each row from the `first`-nearest on; what lists have from those before stays, as it is among the
-  // nearest.
-  void search(std::int64_t first, Neighbors& lists) {
-    search_.search(first, params_.k, [&](std::int64_t, std::span<const RowId> rows, Neighbors& found) {
-      if (first > 0) merge_lists(NeighborsOut(found), lists_of(lists, rows), 0, params_.metric, run_);
-      put_lists(found, rows, lists);
-    });
-  }
-
-  // The lists of some rows.
-  Neighbors lists_of(const Neighbors& lists, std::span<const RowId> rows) const {
-    const std::int64_t k = params_.k;
-    Neighbors some(std::ssize(rows), k);
-    parallel_for(run_, some.queries, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t list = value_of(rows[at(i)]) * k;
-        std::copy_n(lists.ids.begin() + list, k, some.ids.begin() + i * k);
-        std::copy_n(lists.distances.begin() + list, k, some.distances.begin() + i * k);
-      }
-    });
-    return some;
-  }
-
-  // List i of `some` becomes that of rows[i].
-  void put_lists(const Neighbors& some, std::span<const RowId> rows, Neighbors& lists) const {
-    const std::int64_t k = params_.k;
-    parallel_for(run_, some.queries, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t list = value_of(rows[at(i)]) * k;
-        std::copy_n(some.ids.begin() + i * k, k, lists.ids.begin() + list);
-        std::copy_n(some.distances.begin() + i * k, k, lists.distances.begin() + list);
-      }
-    });
   }
 
   MatrixRef base_;

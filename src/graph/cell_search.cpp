@@ -5,9 +5,10 @@
 #include <numeric>
 
 #include "core/cancelled.hpp"
+#include "core/gather.hpp"
 #include "core/interval.hpp"
+#include "core/require.hpp"
 #include "core/threads.hpp"
-#include "graph/recall_sample.hpp"
 #include "ops/merge_lists.hpp"
 
 namespace gigaknn {
@@ -23,6 +24,7 @@ constexpr std::int64_t most_probes = 512;
 #endif
 constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;
 constexpr std::int64_t least_regions = 8;  // in which a row looks for its cells
+constexpr int most_refinements = 4;
 constexpr std::int64_t probes_at_once = std::int64_t{1} << 22;  // of a batch of rows: 32 MiB
 constexpr std::int64_t most_batch_rows = std::int64_t{1} << 16;
 
@@ -97,17 +99,6 @@ void CellSearch::split_large_cells() {
   }
 }
 
-Matrix CellSearch::gather(std::span<const RowId> rows) const {
-  Matrix gathered(std::ssize(rows), base_.cols, base_.dtype);
-  const std::size_t row_bytes = at(base_.cols) * size_of(base_.dtype);
-  parallel_for(run_, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::copy_n(base_.row_bytes(value_of(rows[at(i)])), row_bytes, gathered.row<std::byte>(i));
-    }
-  });
-  return gathered;
-}
-
 Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
   const Progress::Quiet quiet(run_.progress);
   const std::int64_t cells = quantizer_.cells();
@@ -118,7 +109,7 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) cons
   for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
     const std::int64_t count = std::min(batch, truth.queries - begin);
     const auto part = rows.subspan(at(begin), at(count));
-    const Matrix queries = gather(part);
+    const Matrix queries = gather_rows(base_, part, run_);
     probes.resize(at(count * cells));
     finder.nearest(queries, probes.data(), run_);
     NeighborsOut out(truth);
@@ -132,7 +123,7 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) cons
 
 bool CellSearch::choose_probes(std::span<const RowId> rows, const Neighbors& truth, double recall) {
   const Progress::Quiet quiet(run_.progress);
-  const Matrix queries = gather(rows);
+  const Matrix queries = gather_rows(base_, rows, run_);
   const std::int64_t all_regions = quantizer_.regions.rows();
   const std::int64_t most = std::min(most_probes, quantizer_.cells());
   std::int64_t best_regions = all_regions;
@@ -190,10 +181,6 @@ std::int64_t CellSearch::fewest_probes(const Neighbors& truth, double recall, co
   return low;
 }
 
-void CellSearch::look_into(std::int64_t cells) {
-  finder_.emplace(ops_, quantizer_, metric_, regions_, std::min(cells, quantizer_.cells()), finder_run_);
-}
-
 double CellSearch::cost_share() const {
   return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
 }
@@ -210,7 +197,7 @@ void CellSearch::search(std::int64_t first, std::int64_t k,
       const Progress::Quiet quiet(run_.progress);
       rows.clear();
       for (std::int64_t i = begin; i < begin + count; ++i) rows.push_back(RowId{order_[at(i)]});
-      const Matrix queries = gather(rows);
+      const Matrix queries = gather_rows(base_, rows, run_);
       cells.resize(at(count * width));
       finder_->nearest(queries, cells.data(), run_);
       if (first > 0) drop_columns(cells, width, first);
@@ -220,6 +207,47 @@ void CellSearch::search(std::int64_t first, std::int64_t k,
     }
     if (run_.progress) run_.progress->report("graph", begin + count, n_);
   }
+}
+
+void CellSearch::take_into(std::int64_t first, Neighbors& lists) const {
+  const std::int64_t k = lists.k;
+  const bool empty = std::all_of(lists.ids.begin(), lists.ids.end(), [](RowId id) { return id == no_row; });
+  search(first, k, [&](std::int64_t, std::span<const RowId> rows, Neighbors& found) {
+    const auto for_each_list = [&](auto&& visit) {
+      parallel_for(run_, found.queries, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) visit(i * k, value_of(rows[at(i)]) * k);
+      });
+    };
+    if (!empty) {
+      Neighbors old(found.queries, k);
+      for_each_list([&](std::int64_t mine, std::int64_t list) {
+        std::copy_n(lists.ids.begin() + list, k, old.ids.begin() + mine);
+        std::copy_n(lists.distances.begin() + list, k, old.distances.begin() + mine);
+      });
+      merge_lists(NeighborsOut(found), old, 0, metric_, run_);
+    }
+    for_each_list([&](std::int64_t mine, std::int64_t list) {
+      std::copy_n(found.ids.begin() + mine, k, lists.ids.begin() + list);
+      std::copy_n(found.distances.begin() + mine, k, lists.distances.begin() + list);
+    });
+  });
+}
+
+Recall CellSearch::reach(double recall, const RecallSample& sample, Neighbors& lists) {
+  take_into(0, lists);
+  Recall reached = sample.measure(lists);
+  for (int times = 0; times < most_refinements && reached.value < recall && probes() < cells(); ++times) {
+    const std::int64_t looked_into = probes();
+    const std::int64_t width = std::min(cells(), looked_into + looked_into / 4 + 1);
+    finder_.emplace(ops_, quantizer_, metric_, regions_, width, finder_run_);
+    take_into(looked_into, lists);
+    reached = sample.measure(lists);
+  }
+  return reached;
+}
+
+std::string CellSearch::description() const {
+  return join_text(probes(), " of ", cells(), " cells a row, ", cells_->description());
 }
 
 std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {

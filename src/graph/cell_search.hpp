@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/recall_sample.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/ops.hpp"
 
@@ -29,7 +30,7 @@ class CellSearch {
   std::int64_t cells() const { return quantizer_.cells(); }
   /// [n] the rows, cell after cell.
   const std::vector<LocalRow>& order() const { return order_; }
-  std::string description() const { return cells_->description(); }
+  std::string description() const;
 
   /// The k nearest other rows of some rows: all cells are looked into, the nearest first.
   Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
@@ -38,8 +39,6 @@ class CellSearch {
   /// more, so that other rows do as well: in how many regions a row looks for its cells, and into how many of these. False: the
   /// most cells of all regions, which it then takes, do not do.
   bool choose_probes(std::span<const RowId> rows, const Neighbors& truth, double recall);
-  /// So many cells from now on, at most all.
-  void look_into(std::int64_t cells);
   std::int64_t probes() const { return finder_->width(); }
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
@@ -48,11 +47,14 @@ class CellSearch {
   /// rows' cells: take(begin, rows, lists) gets those of the rows at places [begin, begin + rows.size()).
   void search(std::int64_t first, std::int64_t k,
               const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
+  /// Takes what a search finds into `lists` [n, k], which keep what they have; then looks into a few more cells, until `sample` has the
+  /// recall or that was done a few times: the rows that measure may be harder than those that steered. Says what the recall is.
+  Recall reach(double recall, const RecallSample& sample, Neighbors& lists);
 
  private:
+  void take_into(std::int64_t first, Neighbors& lists) const;
   void divide(std::uint64_t seed);
   void split_large_cells();
-  Matrix gather(std::span<const RowId> rows) const;
   std::int64_t fewest_probes(const Neighbors& truth, double recall, const std::vector<RowId>& cells, std::int64_t most) const;
 
   const Ops& ops_;

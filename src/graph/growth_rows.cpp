@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "core/gather.hpp"
 #include "core/sample.hpp"
-#include "core/threads.hpp"
 #include "learn/byte_rows.hpp"
 
 namespace gigaknn {
 namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 constexpr std::int64_t fitted_rows = 4096;
 constexpr std::int64_t rows_at_once = std::int64_t{1} << 16;
@@ -26,21 +28,12 @@ Metric metric_of_bytes(Metric metric) { return metric == Metric::l1 || metric ==
 
 GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed,
                        const RunOptions& run) {
-  const auto gather = [&](std::span<const LocalRow> rows) {
-    Matrix gathered(std::ssize(rows), base.cols, base.dtype);
-    parallel_for(run, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        std::copy_n(base.row_bytes(rows[static_cast<std::size_t>(i)]), gathered.ref().stride_bytes, gathered.row<std::byte>(i));
-      }
-    });
-    return gathered;
-  };
-  if (stays_as_it_is(base, metric)) return {gather(order), metric, true};
+  if (stays_as_it_is(base, metric)) return {gather_rows(base, order, run), metric, true};
   const ByteRows form = fit_byte_rows(gather_rows(base, sample_rows(base.rows, fitted_rows, seed)), metric);
   Matrix bytes(base.rows, base.cols, DType::u8);
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     const std::int64_t count = std::min(rows_at_once, base.rows - begin);
-    const Matrix part = form.encode(gather(order.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count))), run);
+    const Matrix part = form.encode(gather_rows(base, order.subspan(at(begin), at(count)), run), run);
     std::copy_n(part.row<std::byte>(0), count * base.cols, bytes.row<std::byte>(begin));
   }
   return {std::move(bytes), metric_of_bytes(metric), false};

@@ -1,7 +1,6 @@
 #include "graph/nn_descent.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
@@ -25,25 +24,28 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   if (run.progress) run.progress->report("cells", 0, 1);
-  std::optional<CellSearch> cells(std::in_place, ops, base, params.metric, params.k, params.seed, run);
+  CellSearch cells(ops, base, params.metric, params.k, params.seed, run);
   if (run.progress) run.progress->report("cells", 1, 1);
-  const auto [steering, measuring] = draw_samples(cells->order(), params.seed);
-  const RecallSample steer(params.metric, base.rows, steering, cells->truth_of(steering, params.k));
-  const RecallSample measure(params.metric, base.rows, measuring, cells->truth_of(measuring, params.k));
+  const auto [steering, measuring] = draw_samples(cells.order(), params.seed);
+  const RecallSample steer(params.metric, base.rows, steering, cells.truth_of(steering, params.k));
+  const RecallSample measure(params.metric, base.rows, measuring, cells.truth_of(measuring, params.k));
 
-  Descent descent(ops, base, params.metric, params.k, cells->order(), params.seed, run);
-  cells->choose_probes(steering, steer.truth(), std::min(start_recall, params.recall));
-  cells->search(0, descent.list_length(), [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
+  Descent descent(ops, base, params.metric, params.k, cells.order(), params.seed, run);
+  cells.choose_probes(steering, steer.truth(), std::min(start_recall, params.recall));
+  cells.search(0, descent.list_length(), [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
     descent.fill(begin, found.queries, found.ids, found.k, 0);
   });
-  const std::int64_t probes = cells->probes();
-  cells.reset();
-
   KnnGraph graph;
   graph.metric = params.metric;
-  graph.method = join_text("nn-descent: begun in ", probes, " cells a row, ", descent.description(descent.descend(steer, params.recall)));
+  graph.method = join_text("nn-descent: begun in ", cells.description(), "; ");
+  graph.method += descent.description(descent.descend(steer, params.recall));
   graph.lists = descent.finish();
   graph.recall = measure.measure(graph.lists);
+  if (graph.recall.value >= params.recall) return graph;
+  // Lists stand still where groups of rows know but themselves, or where bytes do not tell rows apart.
+  cells.choose_probes(steering, steer.truth(), params.recall);
+  graph.recall = cells.reach(params.recall, measure, graph.lists);
+  graph.method += join_text("; still below the recall, so ", cells.description());
   return graph;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/interval.hpp"
+#include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "ops/canonical.hpp"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "learn/kmeans.hpp"

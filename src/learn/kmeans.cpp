@@ -6,7 +6,7 @@
 
 #include "core/half.hpp"
 #include "core/require.hpp"
-#include "core/sample.hpp"
+#include "core/gather.hpp"
 
 namespace gigaknn {
 namespace {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
@@ -27,6 +28,8 @@ class BlockedBase {
   /// As Ops::nearest_rows.
   void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, const RunOptions& run,
                std::int64_t first_self = -1) const;
+  /// The k nearest rows to each query other than `self` [q], the row of the base that it is, or `no_row`.
+  Neighbors nearest_others(MatrixRef queries, std::span<const RowId> self, std::int64_t k, const RunOptions& run) const;
   /// As Ops::self_nearest; with several blocks each pair is looked at from both sides.
   void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   /// As Ops::within_radius.

@@ -74,6 +74,14 @@ class CountingOps : public Ops {
                         NeighborsOut out, const RunOptions& run, const RowId* self) const override {
     real_.nearest_in_cells(base, queries, probes, width, k, out, run, self);
   }
+  std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
+                                           const RunOptions& run) const override {
+    return real_.grow_graph(rows, metric, params, run);
+  }
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
+                                  int threads) const override {
+    return real_.growth_bytes_needed(n, d, dtype, metric, params, threads);
+  }
 
   static constexpr std::size_t per_row = 10000;
   mutable int blocks = 0;

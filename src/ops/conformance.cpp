@@ -9,7 +9,7 @@
 
 #include <gigaknn/error.hpp>
 
-#include "core/sample.hpp"
+#include "core/gather.hpp"
 
 namespace gigaknn::test {
 namespace {

@@ -15,7 +15,8 @@ bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
   return a_id < b_id;
 }
 
-// Merges a sorted list of k into a sorted list of k. no_row marks free slots, always at the end.
+// Merges a sorted list of k into a sorted list of k; a row that both have is taken once. no_row marks free slots, always at the
+// end.
 void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances,
                 std::int64_t offset, std::int64_t k, bool larger_first,
                 std::vector<RowId>& id_scratch, std::vector<float>& distance_scratch) {
@@ -33,7 +34,12 @@ void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float*
                                                       new_distances[b], moved, larger_first));
     ids[i] = take_a ? id_scratch[static_cast<std::size_t>(a)] : moved;
     distances[i] = take_a ? distance_scratch[static_cast<std::size_t>(a)] : new_distances[b];
-    take_a ? ++a : ++b;
+    if (has_a && has_b && id_scratch[static_cast<std::size_t>(a)] == moved) {
+      ++a;
+      ++b;
+    } else {
+      take_a ? ++a : ++b;
+    }
   }
 }
 

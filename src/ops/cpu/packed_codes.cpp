@@ -5,7 +5,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/sample.hpp"
+#include "core/gather.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn::cpu {

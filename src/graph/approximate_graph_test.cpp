@@ -1,4 +1,4 @@
-// Approximate graphs by cells, as a caller sees them: their recall is measured here again, against all rows.
+// Approximate graphs, by cells and by NN-Descent, as a caller sees them: their recall is measured here again, against all rows.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,59 +7,39 @@
 #include <gigaknn/graph.hpp>
 
 #include "core/expect_error.hpp"
-#include "ops/reference.hpp"
-#include "ops/test_vectors.hpp"
+#include "graph/graph_checks.hpp"
 
 namespace gigaknn {
 namespace {
 
 using test::expect_error;
+using test::Base;
 using test::Kind;
-using test::StridedRows;
+using test::true_recall;
 
-struct Base {
-  StridedRows rows;
-  Base(Kind kind, std::int64_t n, std::int64_t d, DType dtype = DType::u8, Metric metric = Metric::l2)
-      : rows(n, d, dtype, 0) {
-    StridedRows none(0, d, dtype, 0);
-    test::VectorMaker(kind, n, d, dtype, metric, 6).fill(rows, none);
+class ApproximateGraph : public testing::TestWithParam<const char*> {
+ protected:
+  static GraphParams asked(std::int64_t k, double recall, Metric metric = Metric::l2) {
+    GraphParams params;
+    params.k = k;
+    params.metric = metric;
+    params.method = GetParam();
+    params.recall = recall;
+    return params;
   }
 };
+INSTANTIATE_TEST_SUITE_P(Methods, ApproximateGraph, testing::Values("ivf", "nn-descent"), [](const auto& info) {
+  return std::string(info.param) == "ivf" ? "ivf" : "nn_descent";
+});
 
-GraphParams ivf(std::int64_t k, double recall, Metric metric = Metric::l2) {
-  GraphParams params;
-  params.k = k;
-  params.metric = metric;
-  params.method = "ivf";
-  params.recall = recall;
-  return params;
-}
-
-// Entries as near as the k-th true neighbour, of all rows.
-double true_recall(const KnnGraph& graph, MatrixRef base) {
-  const Neighbors truth = reference::nearest_rows(base, base, graph.metric, graph.lists.k, 0);
-  std::int64_t hits = 0;
-  const std::int64_t k = graph.lists.k;
-  for (std::int64_t i = 0; i < base.rows; ++i) {
-    const float last = truth.distances[static_cast<std::size_t>(i * k + k - 1)];
-    for (std::int64_t j = 0; j < k; ++j) {
-      const auto entry = static_cast<std::size_t>(i * k + j);
-      if (graph.lists.ids[entry] == no_row) continue;
-      const float distance = graph.lists.distances[entry];
-      hits += larger_is_nearer(graph.metric) ? distance >= last : distance <= last;
-    }
-  }
-  return static_cast<double>(hits) / static_cast<double>(base.rows * k);
-}
-
-TEST(CellGraph, reaches_the_recall_that_was_asked) {
+TEST_P(ApproximateGraph, reaches_the_recall_that_was_asked) {
   for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner_product, Metric::l1, Metric::hamming, Metric::chi2}) {
     const DType dtype = metric == Metric::cosine || metric == Metric::chi2 ? DType::f32 : DType::u8;
     const Base base(Kind::clustered, 3000, 10, dtype, metric);
     for (const double recall : {0.6, 0.95}) {
-      const KnnGraph graph = build_graph(base.rows, ivf(8, recall, metric));
+      const KnnGraph graph = build_graph(base.rows, asked(8, recall, metric));
       EXPECT_FALSE(graph.exact);
-      EXPECT_TRUE(graph.method.starts_with("ivf: ")) << graph.method;
+      EXPECT_TRUE(graph.method.starts_with(std::string(GetParam()) + ": ")) << graph.method;
       EXPECT_TRUE(check_graph(graph).sound());
       EXPECT_GE(graph.recall.value, recall) << name_of(metric);
       EXPECT_GE(graph.recall.high, graph.recall.value);
@@ -72,36 +52,36 @@ TEST(CellGraph, reaches_the_recall_that_was_asked) {
 }
 
 // Sizes at which other builders have lost most of their neighbours: multiples of the degree, powers of two, one more, primes.
-TEST(CellGraph, long_lists_reach_it_too) {
+TEST_P(ApproximateGraph, long_lists_reach_it_too) {
   const Base base(Kind::clustered, 6000, 10);
-  const KnnGraph graph = build_graph(base.rows, ivf(40, 0.9));
+  const KnnGraph graph = build_graph(base.rows, asked(40, 0.9));
   EXPECT_TRUE(check_graph(graph).sound());
   EXPECT_GE(true_recall(graph, base.rows), 0.87);
 }
 
 // Not everything was looked into.
-TEST(CellGraph, a_low_recall_is_low) {
+TEST_P(ApproximateGraph, a_low_recall_is_low) {
   const Base base(Kind::gaussian, 6000, 16);
-  const KnnGraph graph = build_graph(base.rows, ivf(8, 0.5));
+  const KnnGraph graph = build_graph(base.rows, asked(8, 0.5));
   EXPECT_GE(graph.recall.value, 0.5);
   EXPECT_LT(true_recall(graph, base.rows), 0.75);
 }
 
-TEST(CellGraph, keeps_its_recall_at_awkward_sizes) {
+TEST_P(ApproximateGraph, keeps_its_recall_at_awkward_sizes) {
   for (const std::int64_t n : {2, 3, 11, 12, 16, 17, 64, 127, 128, 192, 193, 384, 500, 512, 997, 1024, 1025, 1920}) {
     const Base base(Kind::low_rank, n, 9);
     const std::int64_t k = std::min<std::int64_t>(n - 1, 10);
-    const KnnGraph graph = build_graph(base.rows, ivf(k, 0.9));
+    const KnnGraph graph = build_graph(base.rows, asked(k, 0.9));
     EXPECT_TRUE(check_graph(graph).sound()) << n;
     EXPECT_GE(true_recall(graph, base.rows), 0.85) << n;
   }
 }
 
-TEST(CellGraph, keeps_its_recall_on_every_kind_of_vectors) {
+TEST_P(ApproximateGraph, keeps_its_recall_on_every_kind_of_vectors) {
   for (int kind = 0; kind < test::kind_count; ++kind) {
     for (const Metric metric : {Metric::l2, Metric::cosine}) {
       const Base base(static_cast<Kind>(kind), 700, 7, DType::f32, metric);
-      GraphParams params = ivf(9, 0.9, metric);
+      GraphParams params = asked(9, 0.9, metric);
       params.allow_nonfinite = true;
       const KnnGraph graph = build_graph(base.rows, params);
       EXPECT_TRUE(check_graph(graph).sound());
@@ -115,19 +95,19 @@ TEST(CellGraph, keeps_its_recall_on_every_kind_of_vectors) {
   }
 }
 
-TEST(CellGraph, of_equal_rows_names_any_of_them) {
+TEST_P(ApproximateGraph, of_equal_rows_names_any_of_them) {
   const Base base(Kind::all_equal, 5000, 3);
-  const KnnGraph graph = build_graph(base.rows, ivf(10, 0.99));
+  const KnnGraph graph = build_graph(base.rows, asked(10, 0.99));
   EXPECT_TRUE(check_graph(graph).sound());
   EXPECT_EQ(graph.recall.value, 1);
   for (const float distance : graph.lists.distances) EXPECT_EQ(distance, 0);
 }
 
-TEST(CellGraph, is_the_same_on_every_device_and_thread_count) {
+TEST_P(ApproximateGraph, is_the_same_on_every_device_and_thread_count) {
   for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::u8), {Metric::l2, DType::f32}, {Metric::cosine, DType::f16},
                                       {Metric::inner_product, DType::i8}, {Metric::jaccard, DType::u8}}) {
     const Base base(Kind::clustered, 1500, 4, dtype, metric);
-    GraphParams params = ivf(5, 0.8, metric);
+    GraphParams params = asked(5, 0.8, metric);
     RunOptions run;
     run.threads = 1;
     const KnnGraph want = build_graph(base.rows, params, run);
@@ -148,13 +128,13 @@ TEST(CellGraph, is_the_same_on_every_device_and_thread_count) {
   }
 }
 
-TEST(CellGraph, is_the_same_on_a_gpu) {
+TEST_P(ApproximateGraph, is_the_same_on_a_gpu) {
 #if defined(GIGAKNN_SANITIZED)
   const Base base(Kind::clustered, 200, 4);  // one cell; the other presets have several
 #else
   const Base base(Kind::clustered, 800, 4);
 #endif
-  GraphParams params = ivf(4, 0.7);
+  GraphParams params = asked(4, 0.7);
   const KnnGraph want = build_graph(base.rows, params);
   for (const char* device : {"emulated", "emulated:2"}) {
     params.device = device;
@@ -165,18 +145,18 @@ TEST(CellGraph, is_the_same_on_a_gpu) {
   }
 }
 
-TEST(CellGraph, says_that_a_device_cannot_hold_the_cells) {
+TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
   const Base base(Kind::clustered, 400, 4);
-  GraphParams params = ivf(4, 0.7);
+  GraphParams params = asked(4, 0.7);
   params.device = "emulated";
   RunOptions run;
   run.device_memory_bytes = 80000;
   expect_error(Fault::out_of_memory, {"device budget", "too small"}, [&] { build_graph(base.rows, params, run); });
 }
 
-TEST(CellGraph, a_seed_changes_the_cells_and_nothing_else) {
+TEST_P(ApproximateGraph, a_seed_changes_the_cells_and_nothing_else) {
   const Base base(Kind::gaussian, 3000, 12);
-  GraphParams params = ivf(6, 0.7);
+  GraphParams params = asked(6, 0.7);
   const KnnGraph one = build_graph(base.rows, params);
   const KnnGraph again = build_graph(base.rows, params);
   params.seed = 1;
@@ -188,9 +168,9 @@ TEST(CellGraph, a_seed_changes_the_cells_and_nothing_else) {
   EXPECT_GE(true_recall(other, base.rows), 0.65);
 }
 
-TEST(CellGraph, auto_is_exact_where_that_costs_no_more) {
+TEST_P(ApproximateGraph, auto_is_exact_where_that_costs_no_more) {
   const Base base(Kind::gaussian, 30, 4);
-  GraphParams params = ivf(3, 0.9);
+  GraphParams params = asked(3, 0.9);
   params.method = "auto";
   const KnnGraph graph = build_graph(base.rows, params);
   EXPECT_TRUE(graph.exact);
@@ -198,30 +178,30 @@ TEST(CellGraph, auto_is_exact_where_that_costs_no_more) {
   EXPECT_NE(graph.method.find("exact, since the rows are few"), std::string::npos) << graph.method;
 }
 
-TEST(CellGraph, says_what_budget_it_needs) {
+TEST_P(ApproximateGraph, says_what_budget_it_needs) {
   const Base base(Kind::gaussian, 3000, 12);
   RunOptions run;
   run.memory_bytes = 100000;
   expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small", "3000 rows"},
-               [&] { build_graph(base.rows, ivf(6, 0.7), run); });
+               [&] { build_graph(base.rows, asked(6, 0.7), run); });
 }
 
-TEST(CellGraph, refuses_what_makes_no_sense) {
+TEST_P(ApproximateGraph, refuses_what_makes_no_sense) {
   const Base base(Kind::gaussian, 50, 4);
   for (const double recall : {0.0, -1.0, 1.5}) {
     expect_error(Fault::invalid_argument, {"recall must be above 0 and at most 1"},
-                 [&] { build_graph(base.rows, ivf(3, recall)); });
+                 [&] { build_graph(base.rows, asked(3, recall)); });
   }
-  expect_error(Fault::invalid_argument, {"needs a recall below 1"}, [&] { build_graph(base.rows, ivf(3, 1)); });
+  expect_error(Fault::invalid_argument, {"needs a recall below 1"}, [&] { build_graph(base.rows, asked(3, 1)); });
 }
 
-TEST(CellGraph, can_be_cancelled) {
+TEST_P(ApproximateGraph, can_be_cancelled) {
   const Base base(Kind::gaussian, 3000, 12);
   Progress progress;
   RunOptions run;
   run.progress = &progress;
   progress.cancel();
-  expect_error(Fault::cancelled, {"cancelled"}, [&] { build_graph(base.rows, ivf(6, 0.7), run); });
+  expect_error(Fault::cancelled, {"cancelled"}, [&] { build_graph(base.rows, asked(6, 0.7), run); });
 }
 
 }  // namespace

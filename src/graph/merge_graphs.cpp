@@ -1,0 +1,311 @@
+// Graphs that change: two become one, rows come, rows go.
+//
+//   exact       rows of a --compared with all of b--> lists --merged with those of a
+//               rows of b --compared with all of a--> lists --merged with those of b
+//   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new;
+//               rounds compare across the two sets alone; what they find is merged with the lists as they were
+#include <gigaknn/graph.hpp>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/require.hpp"
+#include "core/random.hpp"
+#include "core/gather.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+#include "graph/descent.hpp"
+#include "io/validate.hpp"
+#include "ops/blocks.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t checked_rows = 64;  // of a graph, whose distances must be those of its base
+constexpr std::int64_t batch_rows = std::int64_t{1} << 16;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t few_pairs = 10000;
+#else
+constexpr std::int64_t few_pairs = std::int64_t{1} << 33;  // a second's work at 128 dimensions
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Throws unless the lists of a graph are of rows of `base`, as far as a sample of their distances tells.
+void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, const RunOptions& run) {
+  const Neighbors& lists = graph.lists;
+  require(lists.queries == base.rows, Fault::invalid_argument, "a graph of ", lists.queries, " rows is not one of ", base.rows, " vectors");
+  if (lists.k == 0) return;
+  const std::vector<std::int64_t> rows = sample_rows(base.rows, checked_rows, 0);
+  std::vector<RowId> nearest;
+  for (const std::int64_t row : rows) {
+    nearest.push_back(lists.ids[at(row * lists.k)]);
+    require(value_of(nearest.back()) < base.rows, Fault::invalid_argument, "row ", row, " of the graph names row ",
+            value_of(nearest.back()), " of ", base.rows);
+  }
+  std::vector<float> distances(rows.size());
+  ops.pair_distances(gather_rows(base, rows), base, graph.metric, nearest.data(), distances.data(), run);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const float listed = lists.distances[at(rows[i] * lists.k)];
+    require(nearest[i] == no_row || listed == distances[i], Fault::invalid_argument, "the graph is not one of these vectors: rows ",
+            rows[i], " and ", value_of(nearest[i]), " are ", distances[i], " apart, not ", listed);
+  }
+}
+
+NeighborsOut lists_from(Neighbors& lists, std::int64_t first, std::int64_t count) {
+  NeighborsOut out(lists);
+  out.ids += first * lists.k;
+  out.distances += first * lists.k;
+  out.rows = count;
+  return out;
+}
+
+// Lists [first, first + part.queries) of `lists` become those of `part`, whose ids count from `offset` and which may be shorter.
+void put_lists(const Neighbors& part, std::int64_t offset, std::int64_t first, Neighbors& lists) {
+  for (std::int64_t i = 0; i < part.queries; ++i) {
+    for (std::int64_t j = 0; j < part.k; ++j) {
+      const RowId id = part.ids[at(i * part.k + j)];
+      lists.ids[at((first + i) * lists.k + j)] = id == no_row ? no_row : RowId{value_of(id) + offset};
+      lists.distances[at((first + i) * lists.k + j)] = part.distances[at(i * part.k + j)];
+    }
+  }
+}
+
+class GraphMerger {
+ public:
+  GraphMerger(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params, const RunOptions& run)
+      : a_(a), b_(b), base_a_(base_a), base_b_(base_b), params_(params), run_(run), ops_(ops_of(params.device, params.shards)),
+        k_(a.lists.k), n_(base_a.rows + base_b.rows) {
+    const std::string& method = params.method;
+    require(method == "auto" || method == "exact" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
+            "': must be one of auto, exact, nn-descent");
+    require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ", params.recall);
+    require(method != "nn-descent" || params.recall < 1, Fault::invalid_argument,
+            "method nn-descent is approximate: it needs a recall below 1");
+    require(a.metric == b.metric, Fault::invalid_argument, "one graph is by ", name_of(a.metric), ", the other by ", name_of(b.metric));
+    require(a.lists.k == b.lists.k || (b.lists.k < k_ && b.lists.k == base_b.rows - 1), Fault::invalid_argument, "one graph has lists of ",
+            a.lists.k, ", the other of ", b.lists.k);
+    require(base_a.cols == base_b.cols && base_a.dtype == base_b.dtype, Fault::invalid_argument, "one set is of ", base_a.cols, " x ",
+            name_of(base_a.dtype), ", the other of ", base_b.cols, " x ", name_of(base_b.dtype));
+    require_usable_values(base_a, a.metric, params.allow_nonfinite, "the base", run);
+    require_usable_values(base_b, a.metric, params.allow_nonfinite, "the rows added", run);
+    require_graph_of(a, base_a, ops_, run);
+    require_graph_of(b, base_b, ops_, run);
+  }
+
+  ChangedGraph merge() {
+    KnnGraph graph;
+    graph.metric = a_.metric;
+    graph.lists = Neighbors(n_, k_);
+    clear_lists(NeighborsOut(graph.lists), a_.metric);
+    put_lists(a_.lists, 0, 0, graph.lists);
+    put_lists(b_.lists, base_a_.rows, base_a_.rows, graph.lists);
+    if (by_comparison()) {
+      compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
+      compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
+      graph.exact = a_.exact && b_.exact;
+      graph.method = "merged: rows of each set were compared with all of the other";
+      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(identity(), params_.seed).second).measure(graph.lists);
+    } else {
+      grow(graph);
+    }
+    std::int64_t changed = 0;
+    for (std::int64_t row = 0; row < base_a_.rows; ++row) {
+      const auto list = graph.lists.ids.begin() + row * k_;
+      changed += !std::equal(list, list + k_, a_.lists.ids.begin() + row * k_);
+    }
+    return {std::move(graph), changed};
+  }
+
+ private:
+  bool by_comparison() const {
+    if (params_.method != "auto") return params_.method == "exact";
+    return params_.recall == 1 || base_a_.rows * base_b_.rows <= few_pairs;
+  }
+
+  // Takes what `queries`, rows from `first_query` on, find among `base`, rows from `first_row` on, into their lists.
+  void compare_all(MatrixRef queries, std::int64_t first_query, MatrixRef base, std::int64_t first_row, Neighbors& lists) const {
+    const PrepareHints hints{.k = k_, .queries = queries.rows, .batch = std::min(queries.rows, batch_rows), .self = false};
+    const BlockedBase rows(ops_, base, a_.metric, hints, list_bytes(n_, k_) + list_bytes(hints.batch, k_), run_);
+    for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
+      Neighbors found(std::min(batch_rows, queries.rows - begin), k_);
+      rows.nearest(queries.slice(begin, begin + found.queries), k_, NeighborsOut(found), run_);
+      merge_lists(lists_from(lists, first_query + begin, found.queries), found, first_row, a_.metric, run_);
+    }
+  }
+
+  const std::byte* row_bytes(std::int64_t row) const {
+    return row < base_a_.rows ? base_a_.row_bytes(row) : base_b_.row_bytes(row - base_a_.rows);
+  }
+
+  Matrix both() const {
+    Matrix rows(n_, base_a_.cols, base_a_.dtype);
+    parallel_for(run_, n_, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        std::copy_n(row_bytes(i), rows.ref().stride_bytes, rows.row<std::byte>(i));
+      }
+    });
+    return rows;
+  }
+
+  // Some rows with their true neighbours, of both sets.
+  RecallSample sample_of(std::vector<RowId> rows) const {
+    Matrix queries(std::ssize(rows), base_a_.cols, base_a_.dtype);
+    for (std::int64_t i = 0; i < queries.rows(); ++i) {
+      std::copy_n(row_bytes(value_of(rows[at(i)])), queries.ref().stride_bytes, queries.row<std::byte>(i));
+    }
+    Neighbors truth(queries.rows(), k_);
+    clear_lists(NeighborsOut(truth), a_.metric);
+    const PrepareHints hints{.k = k_ + 1, .queries = queries.rows(), .batch = queries.rows(), .self = false};
+    for (const auto& [base, first] : {std::pair(base_a_, std::int64_t{0}), std::pair(base_b_, base_a_.rows)}) {
+      std::vector<RowId> self;
+      for (const RowId row : rows) self.push_back(value_of(row) >= first && value_of(row) < first + base.rows ? RowId{value_of(row) - first} : no_row);
+      const BlockedBase all(ops_, base, a_.metric, hints, list_bytes(n_, k_), run_);
+      const Neighbors others = all.nearest_others(queries, self, k_, run_);
+      merge_lists(NeighborsOut(truth), others, first, a_.metric, run_);
+    }
+    return {a_.metric, n_, std::move(rows), std::move(truth)};
+  }
+
+  std::vector<LocalRow> identity() const {
+    std::vector<LocalRow> order(at(n_));
+    std::iota(order.begin(), order.end(), LocalRow{0});
+    return order;
+  }
+
+  // Half of a list are rows that it has, the others are drawn from the other set.
+  void begin_lists(const Neighbors& lists, Descent& descent) const {
+    const std::int64_t width = descent.list_length();
+    const std::int64_t kept = std::min(k_, (width + 1) / 2);
+    std::vector<RowId> ids;
+    for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
+      const std::int64_t count = std::min(batch_rows, n_ - begin);
+      ids.resize(at(count * width));
+      parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
+        for (std::int64_t i = from; i < to; ++i) {
+          const std::int64_t row = begin + i;
+          const bool of_a = row < base_a_.rows;
+          const std::int64_t others = of_a ? base_b_.rows : base_a_.rows;
+          const std::int64_t first_other = of_a ? base_a_.rows : 0;
+          for (std::int64_t j = 0; j < width; ++j) {
+            ids[at(i * width + j)] = j < kept ? lists.ids[at(row * k_ + j)]
+                                              : RowId{first_other + static_cast<std::int64_t>(random_below(
+                                                                        static_cast<std::uint64_t>(others), params_.seed, 0x66A1,
+                                                                        static_cast<std::uint64_t>(row * width + j)))};
+          }
+        }
+      });
+      descent.fill(begin, count, ids, width, kept);
+    }
+  }
+
+  void grow(KnnGraph& graph) {
+    const Matrix rows = both();
+    const auto [steering, measuring] = draw_samples(identity(), params_.seed);
+    const RecallSample steer = sample_of(steering);
+    const RecallSample measure = sample_of(measuring);
+    Descent descent(ops_, rows, a_.metric, k_, identity(), params_.seed, run_);
+    begin_lists(graph.lists, descent);
+    const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
+    const Neighbors found = descent.finish();
+    merge_lists(NeighborsOut(graph.lists), found, 0, a_.metric, run_);
+    graph.method = join_text("merged by nn-descent: ", descent.description(rounds));
+    graph.recall = measure.measure(graph.lists);
+  }
+
+  const KnnGraph& a_;
+  const KnnGraph& b_;
+  MatrixRef base_a_, base_b_;
+  const MergeParams& params_;
+  const RunOptions& run_;
+  const Ops& ops_;
+  std::int64_t k_;
+  std::int64_t n_;
+};
+
+}  // namespace
+
+ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params,
+                          const RunOptions& run) {
+  return GraphMerger(a, base_a, b, base_b, params, run).merge();
+}
+
+ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added, const MergeParams& params, const RunOptions& run) {
+  require(added.rows >= 1, Fault::invalid_argument, "there are no rows to add");
+  KnnGraph alone;
+  alone.metric = graph.metric;
+  alone.exact = true;
+  if (added.rows == 1) {
+    alone.lists = Neighbors(1, 0);
+  } else {
+    GraphParams build;
+    build.k = std::min(graph.lists.k, added.rows - 1);
+    build.metric = graph.metric;
+    build.recall = params.recall;
+    build.seed = params.seed;
+    build.device = params.device;
+    build.shards = params.shards;
+    build.allow_nonfinite = params.allow_nonfinite;
+    alone = build_graph(added, build, run);
+  }
+  return merge_graphs(graph, base, alone, added, params, run);
+}
+
+ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vector<RowId>& removed, const MergeParams& params,
+                         const RunOptions& run) {
+  const Ops& ops = ops_of(params.device, params.shards);
+  require_usable_values(base, graph.metric, params.allow_nonfinite, "the base", run);
+  require_graph_of(graph, base, ops, run);
+  const std::int64_t k = graph.lists.k;
+  ReducedGraph result;
+  result.new_id.assign(at(base.rows), RowId{0});
+  for (const RowId row : removed) {
+    require(value_of(row) >= 0 && value_of(row) < base.rows, Fault::invalid_argument, "row ", value_of(row), " cannot be removed: rows are 0 to ",
+            base.rows - 1);
+    result.new_id[at(value_of(row))] = no_row;
+  }
+  std::vector<std::int64_t> left;  // old ids
+  for (std::int64_t row = 0; row < base.rows; ++row) {
+    if (result.new_id[at(row)] == no_row) continue;
+    result.new_id[at(row)] = RowId{std::ssize(left)};
+    left.push_back(row);
+  }
+  require(std::ssize(left) > k, Fault::invalid_argument, "removing leaves ", left.size(), " rows, too few for lists of ", k);
+
+  result.graph.metric = graph.metric;
+  result.graph.exact = graph.exact;
+  result.graph.lists = Neighbors(std::ssize(left), k);
+  Neighbors& lists = result.graph.lists;
+  std::vector<RowId> torn;  // new ids of rows whose lists named a removed one
+  for (std::int64_t i = 0; i < lists.queries; ++i) {
+    bool whole = true;
+    for (std::int64_t j = 0; j < k; ++j) {
+      const std::size_t from = at(left[at(i)] * k + j);
+      const RowId old = graph.lists.ids[from];
+      lists.ids[at(i * k + j)] = old == no_row ? no_row : result.new_id[at(value_of(old))];
+      lists.distances[at(i * k + j)] = graph.lists.distances[from];
+      whole &= old == no_row || lists.ids[at(i * k + j)] != no_row;
+    }
+    if (!whole) torn.push_back(RowId{i});
+  }
+  result.changed = std::ssize(torn);
+  if (!torn.empty()) {
+    const Matrix rows = gather_rows(base, left);
+    const PrepareHints hints{.k = k, .queries = result.changed, .batch = 1, .self = false};
+    const BlockedBase all(ops, rows, graph.metric, hints, list_bytes(lists.queries, k), run);
+    for (std::size_t begin = 0; begin < torn.size(); begin += at(batch_rows)) {
+      const std::span<const RowId> part = std::span(torn).subspan(begin, std::min(at(batch_rows), torn.size() - begin));
+      const Neighbors found = all.nearest_others(gather_rows(rows, part), part, k, run);
+      for (std::int64_t i = 0; i < found.queries; ++i) {
+        std::copy_n(found.ids.begin() + i * k, k, lists.ids.begin() + value_of(part[at(i)]) * k);
+        std::copy_n(found.distances.begin() + i * k, k, lists.distances.begin() + value_of(part[at(i)]) * k);
+      }
+    }
+  }
+  result.graph.method = "rows were removed";
+  result.graph.recall = {.at = k, .value = 1, .low = 1, .high = 1, .sampled = lists.queries};
+  return result;
+}
+
+}  // namespace gigaknn

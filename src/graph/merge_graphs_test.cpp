@@ -1,0 +1,162 @@
+// Graphs that change: merged, extended, reduced; held against graphs built of the whole.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "core/expect_error.hpp"
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "graph/graph_checks.hpp"
+
+namespace gigaknn {
+namespace {
+
+using test::Base;
+using test::expect_error;
+using test::Kind;
+using test::true_recall;
+
+GraphParams exact(std::int64_t k, Metric metric = Metric::l2) {
+  GraphParams params;
+  params.k = k;
+  params.metric = metric;
+  params.allow_nonfinite = true;
+  return params;
+}
+
+MergeParams merging(const char* method, double recall = 1) {
+  MergeParams params;
+  params.method = method;
+  params.recall = recall;
+  params.allow_nonfinite = true;
+  return params;
+}
+
+void expect_same(const KnnGraph& got, const KnnGraph& want, const std::string& what) {
+  EXPECT_EQ(got.lists.ids, want.lists.ids) << what;
+  EXPECT_EQ(got.lists.distances, want.lists.distances) << what;
+  EXPECT_EQ(got.exact, want.exact) << what;
+}
+
+std::int64_t lists_that_differ(const KnnGraph& before, const KnnGraph& after) {
+  std::int64_t count = 0;
+  const std::int64_t k = before.lists.k;
+  for (std::int64_t i = 0; i < before.lists.queries * k; i += k) {
+    count += !std::equal(before.lists.ids.begin() + i, before.lists.ids.begin() + i + k, after.lists.ids.begin() + i);
+  }
+  return count;
+}
+
+TEST(MergeGraphs, exact_ones_are_those_of_both_sets_together) {
+  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner_product, Metric::l1, Metric::chi2}) {
+    for (int kind = 0; kind < test::kind_count; ++kind) {
+      const Base base(static_cast<Kind>(kind), 260, 7, DType::f32, metric);
+      const KnnGraph whole = build_graph(base.rows, exact(6, metric));
+      for (const std::int64_t split : {7, 100, 253}) {
+        const MatrixRef a = base.rows.ref().slice(0, split), b = base.rows.ref().slice(split, 260);
+        const KnnGraph of_a = build_graph(a, exact(6, metric));
+        const ChangedGraph merged = merge_graphs(of_a, a, build_graph(b, exact(6, metric)), b, merging("auto"));
+        expect_same(merged.graph, whole, join_text(name_of(metric), ' ', test::name_of(static_cast<Kind>(kind)), ' ', split));
+        EXPECT_EQ(merged.changed, lists_that_differ(of_a, whole));
+      }
+    }
+  }
+}
+
+TEST(MergeGraphs, rows_are_added_one_or_many_at_a_time) {
+  const Base base(Kind::clustered, 400, 6);
+  const KnnGraph whole = build_graph(base.rows, exact(9));
+  for (const std::int64_t added : {1, 2, 9, 10, 200}) {
+    const MatrixRef old = base.rows.ref().slice(0, 400 - added), fresh = base.rows.ref().slice(400 - added, 400);
+    const KnnGraph before = build_graph(old, exact(9));
+    const ChangedGraph after = extend_graph(before, old, fresh, merging("auto"));
+    expect_same(after.graph, whole, join_text(added, " added"));
+    EXPECT_EQ(after.changed, lists_that_differ(before, whole));
+  }
+}
+
+TEST(MergeGraphs, by_descent_they_reach_the_recall_that_was_asked) {
+  for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::u8), {Metric::l2, DType::f32}, {Metric::inner_product, DType::f32},
+                                      {Metric::cosine, DType::f16}, {Metric::hamming, DType::u8}, {Metric::linf, DType::f32}}) {
+    const Base base(Kind::low_rank, 2000, 12, dtype, metric);
+    for (const std::int64_t split : {1000, 300, 1900}) {
+      const MatrixRef a = base.rows.ref().slice(0, split), b = base.rows.ref().slice(split, 2000);
+      const KnnGraph of_a = build_graph(a, exact(8, metric)), of_b = build_graph(b, exact(8, metric));
+      const ChangedGraph merged = merge_graphs(of_a, a, of_b, b, merging("nn-descent", 0.95));
+      EXPECT_FALSE(merged.graph.exact);
+      EXPECT_TRUE(check_graph(merged.graph).sound());
+      EXPECT_GE(merged.graph.recall.value, 0.95) << name_of(metric) << ' ' << split;
+      EXPECT_GE(true_recall(merged.graph, base.rows), 0.92) << name_of(metric) << ' ' << split;
+      EXPECT_EQ(merged.changed, lists_that_differ(of_a, merged.graph));
+    }
+  }
+}
+
+TEST(MergeGraphs, by_descent_are_the_same_on_every_device_and_thread_count) {
+#if defined(GIGAKNN_SANITIZED)
+  constexpr std::int64_t n = 120;
+#else
+  constexpr std::int64_t n = 400;
+#endif
+  const Base base(Kind::clustered, n, 5);
+  const MatrixRef a = base.rows.ref().slice(0, n / 2), b = base.rows.ref().slice(n / 2, n);
+  const KnnGraph of_a = build_graph(a, exact(4)), of_b = build_graph(b, exact(4));
+  MergeParams params = merging("nn-descent", 0.9);
+  RunOptions run;
+  run.threads = 1;
+  const KnnGraph want = merge_graphs(of_a, a, of_b, b, params, run).graph;
+  run.threads = 3;
+  for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
+    params.device = device;
+    expect_same(merge_graphs(of_a, a, of_b, b, params, run).graph, want, device);
+  }
+}
+
+TEST(RemoveRows, leave_the_graph_of_the_others) {
+  for (const Kind kind : {Kind::clustered, Kind::all_equal, Kind::gaussian}) {
+    const Base base(kind, 300, 6);
+    const KnnGraph graph = build_graph(base.rows, exact(7));
+    std::vector<RowId> removed;
+    std::vector<std::int64_t> left;
+    for (std::int64_t i = 0; i < 300; ++i) {
+      if (i % 3 == 1) {
+        removed.push_back(RowId{i});
+      } else {
+        left.push_back(i);
+      }
+    }
+    removed.push_back(RowId{1});  // twice
+    const ReducedGraph reduced = remove_rows(graph, base.rows, removed, merging("auto"));
+    expect_same(reduced.graph, build_graph(gather_rows(base.rows, left), exact(7)), "reduced");
+    EXPECT_GT(reduced.changed, 0);
+    for (std::size_t i = 0; i < left.size(); ++i) EXPECT_EQ(value_of(reduced.new_id[left[i]]), static_cast<std::int64_t>(i));
+    for (const RowId row : removed) EXPECT_EQ(reduced.new_id[value_of(row)], no_row);
+  }
+}
+
+TEST(MergeGraphs, refuse_what_does_not_belong_together) {
+  const Base base(Kind::gaussian, 60, 5);
+  const MatrixRef a = base.rows.ref().slice(0, 30), b = base.rows.ref().slice(30, 60);
+  const KnnGraph of_a = build_graph(a, exact(4)), of_b = build_graph(b, exact(4));
+  const auto merge = [&](const KnnGraph& one, MatrixRef base_one, const KnnGraph& two, MatrixRef base_two,
+                         const MergeParams& params = {}) { merge_graphs(one, base_one, two, base_two, params); };
+  expect_error(Fault::invalid_argument, {"one graph is by l2, the other by l1"},
+               [&] { merge(of_a, a, build_graph(b, exact(4, Metric::l1)), b); });
+  expect_error(Fault::invalid_argument, {"one graph has lists of 4, the other of 3"}, [&] { merge(of_a, a, build_graph(b, exact(3)), b); });
+  expect_error(Fault::invalid_argument, {"a graph of 30 rows is not one of 29 vectors"},
+               [&] { merge(of_a, base.rows.ref().slice(0, 29), of_b, b); });
+  expect_error(Fault::invalid_argument, {"the graph is not one of these vectors"}, [&] { merge(of_a, b, of_b, b); });
+  const Base wide(Kind::gaussian, 30, 6);
+  expect_error(Fault::invalid_argument, {"one set is of 5 x u8, the other of 6 x u8"},
+               [&] { merge(of_a, a, build_graph(wide.rows, exact(4)), wide.rows); });
+  expect_error(Fault::invalid_argument, {"needs a recall below 1"}, [&] { merge(of_a, a, of_b, b, merging("nn-descent")); });
+  expect_error(Fault::invalid_argument, {"unknown method 'ivf'"}, [&] { merge(of_a, a, of_b, b, merging("ivf")); });
+  expect_error(Fault::invalid_argument, {"no rows to add"}, [&] { extend_graph(of_a, a, a.slice(0, 0)); });
+  expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"}, [&] { remove_rows(of_a, a, {RowId{30}}); });
+  std::vector<RowId> most;
+  for (std::int64_t i = 0; i < 26; ++i) most.push_back(RowId{i});
+  expect_error(Fault::invalid_argument, {"removing leaves 4 rows, too few for lists of 4"}, [&] { remove_rows(of_a, a, most); });
+}
+
+}  // namespace
+}  // namespace gigaknn
