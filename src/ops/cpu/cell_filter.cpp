@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 #include <sstream>
 #include <tuple>
@@ -21,8 +22,15 @@ constexpr std::int64_t tile_pairs = 4096;
 #endif
 constexpr std::int64_t most_visits = 512;  // cells of a query that are budgeted for
 constexpr std::size_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
+constexpr auto least_sum = std::numeric_limits<std::int32_t>::min();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+/// For `size` values that will be written; those it has are not kept apart.
+template <class T>
+void make_room(std::vector<T>& values, std::int64_t size) {
+  if (std::ssize(values) < size) values.resize(at(size));
+}
 
 /// The cells that some queries look into, each with its queries.
 struct Visits {
@@ -83,8 +91,7 @@ struct CellFilter::Block : CodedQueries {
   std::vector<std::uint64_t> masks;      // [groups, m]
   std::vector<std::int32_t> sums;        // [groups, m, group_rows]
   std::vector<std::int32_t> cuts;        // [m] sums from which rows are scored already
-  std::vector<std::int32_t> mine;        // [groups, group_rows] one query's sums
-  std::vector<std::int32_t> sorted;
+  std::vector<std::int32_t> largest;     // some of one query's sums
   std::vector<Survivor> survivors;
 };
 
@@ -130,7 +137,7 @@ void CellFilter::fill_thresholds(std::int64_t group, std::int64_t groups, Block&
     block.part_terms.reach[j] = block.terms.reach[i];
     block.part_terms.error_factor[j] = block.terms.error_factor[i];
   }
-  block.thresholds.resize(at(groups) * m);
+  make_room(block.thresholds, groups * std::ssize(block.part));
   for (std::int64_t g = 0; g < groups; ++g) {
     bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
                  block.thresholds.data() + at(g) * m);
@@ -155,93 +162,24 @@ void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std:
   if (found < bound) lists.push(list, found);
 }
 
-// Those of a cell's groups that hold a code: the first.
-std::int64_t CellFilter::live_positions(std::int64_t group, std::int64_t groups) const {
-  std::int64_t live = groups * packed_.group_rows;
-  while (live > 0 && packed_.order[at(group * packed_.group_rows + live - 1)] == PackedCodes::no_code) --live;
-  return live;
+// The positions of a cell's last group that hold a code: the first, one at the least.
+std::uint64_t CellFilter::valid_in_last(std::int64_t group, std::int64_t groups) const {
+  const LocalRow* order = packed_.order.data() + (group + groups - 1) * packed_.group_rows;
+  std::int64_t live = packed_.group_rows;
+  while (order[live - 1] == PackedCodes::no_code) --live;
+  return live >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << live) - 1;
 }
 
-void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
-  const std::int64_t rows = kernels_->group_rows;
-  const std::int64_t m = std::ssize(block.part);
-  block.sums.resize(at(groups * m * rows));
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
-  tile.ask = Ask::sums;
-  tile.sums = block.sums.data();
-  kernels_->scan(tile);
-  const std::int64_t live = live_positions(group, groups);
-  block.mine.resize(at(groups * rows));
-  const auto sums_of = [&](std::int64_t j) {
-    for (std::int64_t g = 0; g < groups; ++g) {
-      std::copy_n(block.sums.data() + (g * m + j) * rows, rows, block.mine.data() + g * rows);
-    }
-  };
-  // As many as the list holds, and the query itself.
-  const std::int64_t wanted = lists.k() + 1;
-  constexpr auto least = std::numeric_limits<std::int32_t>::min();
-  block.cuts.assign(at(m), least);
-  for (std::int64_t j = 0; j < m; ++j) {
-    sums_of(j);
-    if (live > wanted) {
-      // To select costs as much as a few more keys from sums; a few more in full cost more.
-      const std::int64_t looked_at = exact_ ? std::min(live, std::max<std::int64_t>(64, 4 * wanted)) : live;
-      block.sorted.assign(block.mine.begin(), block.mine.begin() + looked_at);
-      const auto last = block.sorted.begin() + (wanted - 1);
-      std::nth_element(block.sorted.begin(), last, block.sorted.end(), std::greater<>());
-      block.cuts[at(j)] = *last;
-    }
-    const std::int64_t i = block.part[at(j)];
-    for (std::int64_t p = 0; p < live; ++p) {
-      if (block.mine[at(p)] >= block.cuts[at(j)]) score(block, i, group * rows + p, block.mine[at(p)], lists);
-    }
-    lists.settle(block.list[at(i)]);
-    set_bound(block, i, lists.bound(block.list[at(i)]));
-  }
-  fill_thresholds(group, groups, block);
-  for (std::int64_t j = 0; j < m; ++j) {
-    if (block.cuts[at(j)] == least) continue;
-    sums_of(j);
-    for (std::int64_t p = 0; p < live; ++p) {
-      const std::int32_t sum = block.mine[at(p)];
-      if (sum < block.cuts[at(j)] && sum >= block.thresholds[at(p / rows * m + j)]) {
-        score(block, block.part[at(j)], group * rows + p, sum, lists);
-      }
-    }
+// Marks the rows of part query j whose mask is set in a group of a tile that has `sums`.
+void CellFilter::admit(Block& block, std::size_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const {
+  for (; mask != 0; mask &= mask - 1) {
+    const int r = std::countr_zero(mask);
+    block.survivors.push_back({static_cast<std::uint32_t>(block.part[j]),
+                               static_cast<std::uint32_t>(group * kernels_->group_rows + r), exact_ ? sums[r] : 0});
   }
 }
 
-void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
-  const std::int64_t rows = kernels_->group_rows;
-  const std::int64_t m = std::ssize(block.part);
-  for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
-  fill_thresholds(group, groups, block);
-  block.masks.resize(at(groups * m));
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
-  tile.thresholds = block.thresholds.data();
-  tile.masks = block.masks.data();
-  if (exact_) {
-    block.sums.resize(at(groups * m * rows));
-    tile.ask = Ask::survivor_sums;
-    tile.sums = block.sums.data();
-  }
-  kernels_->scan(tile);
-  block.survivors.clear();
-  const std::int64_t in_last = live_positions(group, groups) - (groups - 1) * rows;
-  const std::uint64_t last_valid = in_last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_last) - 1;
-  // Query after query, so that what belongs to one is at hand.
-  for (std::int64_t j = 0; j < m; ++j) {
-    for (std::int64_t g = 0; g < groups; ++g) {
-      std::uint64_t mask = block.masks[at(g * m + j)];
-      if (g == groups - 1) mask &= last_valid;
-      for (; mask != 0; mask &= mask - 1) {
-        const int r = std::countr_zero(mask);
-        block.survivors.push_back({static_cast<std::uint32_t>(block.part[at(j)]),
-                                   static_cast<std::uint32_t>((group + g) * rows + r),
-                                   exact_ ? block.sums[at((g * m + j) * rows + r)] : 0});
-      }
-    }
-  }
+void CellFilter::score_survivors(Block& block, TopK& lists) const {
   for (std::size_t s = 0; s < block.survivors.size(); ++s) {
     if (!exact_ && s + prefetch_distance < block.survivors.size()) {
       scorer_.prefetch(packed_.order[block.survivors[s + prefetch_distance].position]);
@@ -249,6 +187,100 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
     const Survivor& survivor = block.survivors[s];
     score(block, survivor.query, survivor.position, survivor.sum, lists);
   }
+  block.survivors.clear();
+}
+
+// A sum that at least `wanted` of a query's sums in a tile reach, and not many more; the least of all where there are no more.
+std::int32_t CellFilter::cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
+                                 std::int64_t pitch, std::vector<std::int32_t>& scratch) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::int64_t live = (groups - 1) * rows + std::popcount(last_valid);
+  if (live <= wanted) return least_sum;
+  // The largest at each of some places of every so-manieth group are as many different sums; to select from them costs less
+  // than from all.
+  const std::int64_t bins = std::min(groups, (4 * wanted + rows - 1) / rows);
+  scratch.resize(at(bins * rows));
+  for (std::int64_t g = 0; g < groups; ++g) {
+    std::int32_t* most = scratch.data() + g % bins * rows;
+    if (g < bins) std::copy_n(sums + g * pitch, rows, most);
+    if (g == groups - 1) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const bool valid = last_valid >> r & 1;
+        if (g < bins && !valid) most[r] = least_sum;
+        if (g >= bins && valid) most[r] = std::max(most[r], sums[g * pitch + r]);
+      }
+    } else if (g >= bins) {
+      kernels_->raise(sums + g * pitch, most);
+    }
+  }
+  const auto last = scratch.begin() + (wanted - 1);
+  std::nth_element(scratch.begin(), last, scratch.end(), std::greater<>());
+  return *last;
+}
+
+void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::size_t m = block.part.size();
+  make_room(block.sums, groups * std::ssize(block.part) * rows);
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
+  tile.ask = Ask::sums;
+  tile.sums = block.sums.data();
+  kernels_->scan(tile);
+  const std::uint64_t last_valid = valid_in_last(group, groups);
+  const auto pitch = static_cast<std::int64_t>(m) * rows;
+  const auto sums_of = [&](std::size_t j, std::int64_t g) { return block.sums.data() + (g * static_cast<std::int64_t>(m) + static_cast<std::int64_t>(j)) * rows; };
+  const auto valid = [&](std::int64_t g) { return g == groups - 1 ? last_valid : ~std::uint64_t{0}; };
+  // As many as the list holds, and the query itself.
+  const std::int64_t wanted = lists.k() + 1;
+  block.cuts.resize(m);
+  for (std::size_t j = 0; j < m; ++j) {
+    block.cuts[j] = cut_for(wanted, groups, last_valid, sums_of(j, 0), pitch, block.largest);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), block.cuts[j]) & valid(g), sums_of(j, g));
+    }
+  }
+  score_survivors(block, lists);
+  for (const std::int64_t i : block.part) {
+    lists.settle(block.list[at(i)]);
+    set_bound(block, i, lists.bound(block.list[at(i)]));
+  }
+  fill_thresholds(group, groups, block);
+  for (std::size_t j = 0; j < m; ++j) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int32_t threshold = block.thresholds[at(g) * m + j];
+      if (threshold >= block.cuts[j]) continue;
+      const std::uint64_t scored = kernels_->reaching(sums_of(j, g), block.cuts[j]);
+      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), threshold) & ~scored & valid(g), sums_of(j, g));
+    }
+  }
+  score_survivors(block, lists);
+}
+
+void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
+  const std::int64_t rows = kernels_->group_rows;
+  const std::size_t m = block.part.size();
+  for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
+  fill_thresholds(group, groups, block);
+  make_room(block.masks, groups * std::ssize(block.part));
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
+  tile.thresholds = block.thresholds.data();
+  tile.masks = block.masks.data();
+  if (exact_) {
+    make_room(block.sums, groups * std::ssize(block.part) * rows);
+    tile.ask = Ask::survivor_sums;
+    tile.sums = block.sums.data();
+  }
+  kernels_->scan(tile);
+  const std::uint64_t last_valid = valid_in_last(group, groups);
+  // Query after query, so that what belongs to one is at hand.
+  for (std::size_t j = 0; j < m; ++j) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::size_t pair = at(g) * m + j;
+      const std::uint64_t mask = g == groups - 1 ? block.masks[pair] & last_valid : block.masks[pair];
+      admit(block, j, group + g, mask, block.sums.data() + static_cast<std::int64_t>(pair) * rows);
+    }
+  }
+  score_survivors(block, lists);
 }
 
 void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {

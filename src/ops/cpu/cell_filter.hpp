@@ -55,7 +55,11 @@ class CellFilter {
   struct Survivor;
   struct Block;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
-  std::int64_t live_positions(std::int64_t group, std::int64_t groups) const;
+  std::uint64_t valid_in_last(std::int64_t group, std::int64_t groups) const;
+  std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
+                       std::int64_t pitch, std::vector<std::int32_t>& scratch) const;
+  void admit(Block& block, std::size_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const;
+  void score_survivors(Block& block, TopK& lists) const;
   void take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
   void take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
   void fill_thresholds(std::int64_t group, std::int64_t groups, Block& block) const;

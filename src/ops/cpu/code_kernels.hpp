@@ -57,6 +57,10 @@ struct CodeKernels {
   double macs_per_cycle;  ///< for the cost model, as measured: products or differences a cycle and core,
   double pair_cycles;     ///< and what a pair costs beside them
   void (*scan)(const CodeTile& tile);
+  /// Which of a group's sums are at least `least`: bit r for that of row r.
+  std::uint64_t (*reaching)(const std::int32_t* sums, std::int32_t least);
+  /// Raises each of `most` [group_rows] to the group's sum at its place, if that is larger.
+  void (*raise)(const std::int32_t* sums, std::int32_t* most);
 };
 
 /// The kernels of one instruction set; all null: it has none.

@@ -25,6 +25,21 @@ __m256i four_bytes(const std::int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
+template <int group_rows>
+std::uint64_t reaching(const std::int32_t* sums, std::int32_t least) {
+  std::uint64_t mask = 0;
+  for (int r = 0; r < group_rows; r += 8) {
+    const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(least), load(sums + r));
+    mask |= static_cast<std::uint64_t>(~_mm256_movemask_ps(_mm256_castsi256_ps(below)) & 0xFF) << r;
+  }
+  return mask;
+}
+
+template <int group_rows>
+void raise(const std::int32_t* sums, std::int32_t* most) {
+  for (int r = 0; r < group_rows; r += 8) store(most + r, _mm256_max_epi32(load(sums + r), load(most + r)));
+}
+
 struct ProductKernel {
   static constexpr int queries = 4;
   static constexpr int vectors = 3;
@@ -166,9 +181,11 @@ CodeKernelSet code_kernels_avx2() {
   static_assert(std::int64_t{131072} * 127 * 63 < (std::int64_t{1} << 31));
   static_assert((std::int64_t{1} << 22) * 255 < (std::int64_t{1} << 30));
   static const CodeKernels products{"7-bit", ProductKernel::group_rows, ProductKernel::step_dims, 63, 64, 131072,
-                                    false, 34.0, 0.4, scan_tile<ProductKernel>};
+                                    false, 34.0, 0.4, scan_tile<ProductKernel>, reaching<ProductKernel::group_rows>,
+                                    raise<ProductKernel::group_rows>};
   static const CodeKernels differences{"8-bit", DifferenceKernel::group_rows, DifferenceKernel::step_dims, 255, 0,
-                                       1 << 22, true, 40.0, 0.7, scan_tile<DifferenceKernel>};
+                                       1 << 22, true, 40.0, 0.7, scan_tile<DifferenceKernel>, reaching<DifferenceKernel::group_rows>,
+                                       raise<DifferenceKernel::group_rows>};
   return {&products, &differences};
 }
 

@@ -139,6 +139,23 @@ struct DifferenceSums {
   static long long largest_sum(std::int32_t threshold) { return -static_cast<long long>(threshold); }
 };
 
+template <int group_rows>
+std::uint64_t reaching(const std::int32_t* sums, std::int32_t least) {
+  std::uint64_t mask = 0;
+  for (int r = 0; r < group_rows; r += 16) {
+    const __m512i some = _mm512_loadu_si512(sums + r);
+    mask |= std::uint64_t{_mm512_cmpge_epi32_mask(some, _mm512_set1_epi32(least))} << r;
+  }
+  return mask;
+}
+
+template <int group_rows>
+void raise(const std::int32_t* sums, std::int32_t* most) {
+  for (int r = 0; r < group_rows; r += 16) {
+    _mm512_storeu_si512(most + r, _mm512_max_epi32(_mm512_loadu_si512(sums + r), _mm512_loadu_si512(most + r)));
+  }
+}
+
 template <class Sums>
 struct Kernel {
   static constexpr int queries = 6;
@@ -183,9 +200,11 @@ CodeKernelSet code_kernels_avx512vnni() {
   static_assert(std::int64_t{32768} * 255 * 128 < (std::int64_t{1} << 31));
   static_assert((std::int64_t{1} << 22) * 255 < (std::int64_t{1} << 30));
   static const CodeKernels products{"8-bit", ProductSums::group_rows, ProductSums::step_dims, 127, 128, 32768,
-                                    true, 56.0, 0.25, scan_tile<Kernel<ProductSums>>};
+                                    true, 56.0, 0.25, scan_tile<Kernel<ProductSums>>, reaching<ProductSums::group_rows>,
+                                    raise<ProductSums::group_rows>};
   static const CodeKernels differences{"8-bit", DifferenceSums::group_rows, DifferenceSums::step_dims, 255, 0,
-                                       1 << 22, true, 56.0, 0.5, scan_tile<Kernel<DifferenceSums>>};
+                                       1 << 22, true, 56.0, 0.5, scan_tile<Kernel<DifferenceSums>>, reaching<DifferenceSums::group_rows>,
+                                       raise<DifferenceSums::group_rows>};
   return {&products, &differences};
 }
 
