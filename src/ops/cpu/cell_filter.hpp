@@ -58,6 +58,7 @@ class CellFilter {
   std::uint64_t valid_in_last(std::int64_t group, std::int64_t groups) const;
   std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
                        std::int64_t pitch, std::vector<std::int32_t>& scratch) const;
+  std::int32_t reached_by(std::int64_t wanted, std::int64_t groups, const std::vector<std::int32_t>& sums) const;
   void admit(Block& block, std::size_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const;
   void score_survivors(Block& block, TopK& lists) const;
   void take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
