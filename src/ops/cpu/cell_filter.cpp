@@ -10,6 +10,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
+#include "ops/cpu/euclidean_codes.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -97,19 +98,48 @@ struct CellFilter::Block : CodedQueries {
 CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
                        const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
                        const RunOptions& run)
-    : space_(std::move(space)), pair_(pair), kernels_(&kernels), scorer_(base, facts, pair),
-      bounds_(pair.metric(), *space_, pair.d(), kernels),
+    : space_(std::move(space)), pair_(pair), kernels_(&kernels), bounds_(pair.metric(), *space_, pair.d(), kernels),
       packed_(pack_cells(*space_, bounds_, base, facts, order, begins, kernels, run)),
-      exact_(space_->estimate().bytes && bounds_.form() != CodeForm::product) {}
+      exact_(space_->estimate().bytes && bounds_.form() != CodeForm::product),
+      rows_(exact_ ? 0 : packed_.live, base.cols, base.dtype), facts_(facts_in_order(facts, rows_.rows())),
+      scorer_(rows_, facts_, pair) {
+  parallel_for(run, rows_.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    const std::size_t row_bytes = at(base.cols) * size_of(base.dtype);
+    for (std::int64_t p = begin; p < end; ++p) {
+      if (packed_.order[at(p)] == PackedCodes::no_code) continue;
+      std::copy_n(base.row_bytes(packed_.order[at(p)]), row_bytes, rows_.row<std::byte>(p));
+    }
+  });
+}
 
-std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells,
-                                     std::int64_t group_rows, int threads) {
+// Of the first `positions`; where there is no row, they say nothing.
+RowFacts CellFilter::facts_in_order(const RowFacts& facts, std::int64_t positions) const {
+  RowFacts found;
+  if (facts.squared_norms.empty()) return found;
+  for (std::int64_t p = 0; p < positions; ++p) {
+    const LocalRow row = packed_.order[at(p)];
+    found.squared_norms.push_back(row == PackedCodes::no_code ? 0 : facts.squared_norms[row]);
+  }
+  return found;
+}
+
+std::size_t CellFilter::bytes() const {
+  return packed_.bytes() + space_->bytes() + at(rows_.rows()) * at(rows_.cols()) * size_of(rows_.dtype()) +
+         facts_.squared_norms.size() * 8;
+}
+
+std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
+                                     const CodeKernels& kernels, int threads) {
+  const std::int64_t group_rows = kernels.group_rows;
   const std::int64_t code = most_code_bytes(metric, d);
   const std::int64_t positions = n + cells * (group_rows - 1);
+  // The row, its norm and the inverse.
+  const std::int64_t row = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels)
+                               ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Queries coded and gathered, their visits, a tile with all that may survive of it, twice as it grows.
   const std::int64_t a_thread = most_block_queries * (3 * code + 320 + most_visits * 8) +
                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
-  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 21) + cells * 16 + threads * a_thread);
+  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
 }
 
 std::string CellFilter::description() const {
@@ -156,8 +186,11 @@ void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std:
   if (block.probes->is_self(block.query[at(i)], row)) return;
   const std::int64_t list = block.list[at(i)];
   const PackedNeighbor bound = lists.bound(list);
-  const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row)
-                                      : scorer_.score(block.scored[at(i)], row, bound, block.scratch.data());
+  // The scorer knows positions; what it excludes stays behind every bound.
+  const auto scored = [&] {
+    return scorer_.score(block.scored[at(i)], static_cast<LocalRow>(position), bound, block.scratch.data()) >> 32 << 32 | row;
+  };
+  const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row) : scored();
   if (found < bound) lists.push(list, found);
 }
 
@@ -181,7 +214,7 @@ void CellFilter::admit(Block& block, std::size_t j, std::int64_t group, std::uin
 void CellFilter::score_survivors(Block& block, TopK& lists) const {
   for (std::size_t s = 0; s < block.survivors.size(); ++s) {
     if (!exact_ && s + prefetch_distance < block.survivors.size()) {
-      scorer_.prefetch(packed_.order[block.survivors[s + prefetch_distance].position]);
+      scorer_.prefetch(block.survivors[s + prefetch_distance].position);
     }
     const Survivor& survivor = block.survivors[s];
     score(block, survivor.query, survivor.position, survivor.sum, lists);

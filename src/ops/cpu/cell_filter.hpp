@@ -37,15 +37,16 @@ class CellFilter {
   static constexpr std::int64_t most_block_queries = 2048;  ///< whose codes stay in L2
 #endif
 
-  /// Borrows `base` and `facts`.
+  /// Keeps what it needs of `base` and `facts`: codes that are keys need neither, others the rows, cell after cell: survivors
+  /// are near each other, and what is read of them by chance costs as much as all else.
   CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
              const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
              const RunOptions& run);
 
-  static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t cells, std::int64_t group_rows,
-                                  int threads);
+  static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
+                                  const CodeKernels& kernels, int threads);
   std::string description() const;
-  std::size_t bytes() const { return packed_.bytes() + space_->bytes(); }
+  std::size_t bytes() const;
 
   /// Lists of the nearest rows to queries [begin, end) in their cells; list i belongs to query begin + i.
   void nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
@@ -55,6 +56,7 @@ class CellFilter {
   struct Survivor;
   struct Block;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
+  RowFacts facts_in_order(const RowFacts& facts, std::int64_t positions) const;
   std::uint64_t valid_in_last(std::int64_t group, std::int64_t groups) const;
   std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
                        std::int64_t pitch, std::vector<std::int32_t>& scratch) const;
@@ -71,10 +73,12 @@ class CellFilter {
   std::unique_ptr<CodeSpace> space_;
   PairDistance pair_;
   const CodeKernels* kernels_;
-  Scorer scorer_;
   CodeBounds bounds_;
   PackedCodes packed_;
-  bool exact_;  // sums tell keys
+  bool exact_;      // sums tell keys
+  Matrix rows_;     // [positions, d], and what is known of them; none where sums tell keys
+  RowFacts facts_;
+  Scorer scorer_;   // of these
 };
 
 }  // namespace gigaknn::cpu

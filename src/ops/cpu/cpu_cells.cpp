@@ -34,7 +34,10 @@ CpuCells::CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::v
                             .regions = false, .near_share = near_share}, run);
     if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, order, begins, pair, *kernels, run);
   }
-  if (filter_) return;
+  if (filter_) {
+    facts_ = {};
+    return;
+  }
   begins_ = begins;
   order_.assign(order.begin(), order.end());
   if (!order.empty()) return;
@@ -46,7 +49,7 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
   std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 9) + at(cells) * 8;
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
-    bytes += CellFilter::bytes_needed(metric, n, d, cells, kernels->group_rows, threads);
+    bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
   bytes += TopK::bytes_of(block_queries * threads, std::min(hints.k, n));
   return bytes + at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);

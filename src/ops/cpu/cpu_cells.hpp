@@ -36,10 +36,10 @@ class CpuCells : public PreparedCells {
   MatrixRef base_;
   std::int64_t cells_;
   PairDistance pair_;
+  std::unique_ptr<CellFilter> filter_;  // null: every pair in full, by what follows
   RowFacts facts_;
-  std::unique_ptr<CellFilter> filter_;  // null: every pair in full
-  std::vector<LocalRow> order_;         // then: [n] rows, cell after cell
-  std::vector<std::int64_t> begins_;    // and: [cells + 1]
+  std::vector<LocalRow> order_;       // [n] rows, cell after cell
+  std::vector<std::int64_t> begins_;  // [cells + 1]
 };
 
 }  // namespace gigaknn::cpu

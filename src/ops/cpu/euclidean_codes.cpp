@@ -90,7 +90,7 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), kernels_(&source.kernels), floats_(&source.floats),
       d_(source.pair.d()), product_(source.pair.metric() == Metric::inner_product), mean_(at(d_), 0.0f) {
   // What a projection of bytes would save in cells, its survivors would cost: these can be keys as they are.
-  if (source.near_share < 1 && !product_ && takes_whole_bytes()) {
+  if (source.near_share < 1 && keys_from_bytes(pair_.metric(), pair_.dtype(), d_, *kernels_)) {
     estimate_ = {.dims = d_, .bytes = true, .survivors = 0, .cycles = static_cast<double>(d_) / kernels_->macs_per_cycle};
     dims_ = d_;
     byte_zero_ = pair_.dtype() == DType::u8 ? 128 : 0;
@@ -124,9 +124,13 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
   regions_.fit(pair_.kernels(), *floats_, y, dims_, source.base.rows, run);
 }
 
+bool EuclideanCodes::keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels) {
+  return kernels.takes_bytes && d <= kernels.most_dims && (dtype == DType::u8 || dtype == DType::i8) &&
+         (metric == Metric::l2 || metric == Metric::euclidean);
+}
+
 bool EuclideanCodes::takes_whole_bytes() const {
-  return kernels_->takes_bytes && d_ <= kernels_->most_dims && (pair_.dtype() == DType::u8 || pair_.dtype() == DType::i8) &&
-         (pair_.metric() == Metric::l2 || pair_.metric() == Metric::euclidean || product_);
+  return keys_from_bytes(product_ ? Metric::l2 : pair_.metric(), pair_.dtype(), d_, *kernels_);
 }
 
 std::size_t EuclideanCodes::bytes() const {

@@ -16,6 +16,8 @@ class EuclideanCodes : public CodeSpace {
   EuclideanCodes(const CodeSource& source, const RunOptions& run);
 
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
+  /// Whether cells of such rows have codes that are the rows' bytes, from which a pair's key follows.
+  static bool keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels);
 
   int byte_zero() const override { return byte_zero_; }
   std::size_t bytes() const override;

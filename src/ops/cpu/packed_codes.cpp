@@ -51,8 +51,6 @@ void make_room(PackedCodes& packed, const CodeKernels& kernels) {
   const std::int64_t padded = packed.groups() * packed.group_rows;
   packed.codes.assign(at(padded * packed.stride), static_cast<std::uint8_t>(kernels.zero));
   packed.terms.assign(at(padded), 0);
-  packed.errors.assign(at(padded), 0.0f);
-  packed.norms.assign(at(padded), 0.0f);
   packed.group_errors.assign(at(packed.groups()), 0.0f);
   packed.group_norms.assign(at(packed.groups()), 0.0f);
 }
@@ -68,8 +66,10 @@ void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernel
   packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[at(row)]
                                                            : -(coded.squares[at(row)] / 2);
   if (!packed.squares.empty()) packed.squares[at(p)] = coded.squares[at(row)];
-  packed.errors[at(p)] = coded.errors[at(row)];
-  packed.norms[at(p)] = coded.norms[at(row)];
+  if (!packed.errors.empty()) {
+    packed.errors[at(p)] = coded.errors[at(row)];
+    packed.norms[at(p)] = coded.norms[at(row)];
+  }
   float& error = packed.group_errors[at(p / packed.group_rows)];
   float& norm = packed.group_norms[at(p / packed.group_rows)];
   error = std::max(error, bounds.scaled(coded.errors[at(row)]));
@@ -106,6 +106,8 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   PackedCodes packed = empty_pack(space, kernels);
   put_in_order(space, coded, facts, packed);
   make_room(packed, kernels);
+  packed.errors.assign(packed.terms.size(), 0.0f);
+  packed.norms.assign(packed.terms.size(), 0.0f);
   parallel_for(run, packed.groups(), 64, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin * packed.group_rows; p < std::min(end * packed.group_rows, packed.live); ++p) {
       put_code(space, bounds, kernels, coded, packed.order[at(p)], p, packed);

@@ -29,8 +29,8 @@ struct PackedCodes {
   std::vector<std::uint8_t> codes;
   std::vector<std::int32_t> terms;        ///< [groups * group_rows] where the kernel's sums start
   std::vector<std::int32_t> squares;      ///< [groups * group_rows] sum of code^2; cells of codes that are bytes alone
-  std::vector<float> errors;              ///< [groups * group_rows]
-  std::vector<float> norms;               ///< [groups * group_rows]
+  std::vector<float> errors;              ///< [groups * group_rows]; none of cells
+  std::vector<float> norms;               ///< [groups * group_rows]; none of cells
   std::vector<float> group_errors;        ///< [groups] the largest of the group, scaled
   std::vector<float> group_norms;         ///< [groups]
 
