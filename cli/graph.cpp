@@ -6,7 +6,8 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
-#include "graph/cell_graph.hpp"
+#include "graph/approximate.hpp"
+#include "change_graph.hpp"
 #include "inputs.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
@@ -25,9 +26,12 @@ struct GraphOptions {
   std::string image;
   std::int64_t verify = 0;
   double recall = 1;
+  ChangeOptions change;
 };
 
 void check_arguments(const GraphOptions& options) {
+  require(!options.base.empty(), Fault::invalid_argument, "BASE is required: the vectors of which a graph is to be built");
+  require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");
   require(options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", options.k);
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
           options.verify);
@@ -35,8 +39,9 @@ void check_arguments(const GraphOptions& options) {
           "a graph is written to a .knng file, not to ", options.output.string());
   require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
           "--recall must be above 0 and at most 1, got ", options.recall);
-  require(options.common.method != "ivf" || options.recall < 1, Fault::invalid_argument,
-          "--method ivf is approximate: it needs --recall below 1");
+  const std::string& method = options.common.method;
+  require((method != "ivf" && method != "nn-descent") || options.recall < 1, Fault::invalid_argument, "--method ", method,
+          " is approximate: it needs --recall below 1");
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
           Fault::invalid_argument,
           "--verify is for exact graphs; the recall of an approximate one is measured anyway");
@@ -71,7 +76,7 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.self = true;
   plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
   plan.files = {{options.output, plan.result_bytes + 4096}};
-  plan.approximate_bytes = cell_graph_bytes(
+  plan.approximate_bytes = approximate_graph_bytes(
       ops_of(options.common.device, options.common.shards), base.matrix(), graph_params(options),
       options.common.thread_count());
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
@@ -98,12 +103,14 @@ void build(const GraphOptions& options, const Vectors& base, Session& session, K
                         [&] { return build_graph(base.matrix(), params, session.run()); });
   record.seconds.prepare = session.watch.seconds_in("prepare");
   record.seconds.compute -= record.seconds.prepare;
-  record.exact = graph.exact;
-  record.method = graph.exact ? "exact" : "ivf";
-  record.filter = graph.method;
 }
 
 int run_graph(const GraphOptions& options, const std::string& command_line) {
+  if (options.change.wanted()) {
+    require(options.base.empty() && options.k == 0, Fault::invalid_argument,
+            "a graph that changes keeps its k, and its vectors are named by --base");
+    return run_change(options.common, options.change, options.recall, options.output, command_line);
+  }
   check_arguments(options);
   Session session(options.common, command_line);
   RunRecord& record = session.record;
@@ -125,7 +132,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   KnnGraph graph;
   build(options, base, session, graph);
   verify_graph(graph, options, base.matrix(), session);
-  record.recall = graph.exact ? exact_recall(options.k, record.verification) : graph.recall;
+  const int code = report_graph(graph, options.recall, session);
   session.timed("write", record.seconds.write, [&] { save_graph(graph, options.output); });
   if (!options.report.empty()) {
     Page page;
@@ -139,24 +146,20 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   }
   write_record(record, options.common.json);
   say_summary(session, options.output);
-  if (record.recall->value >= options.recall) return 0;
-  session.note(join_text("the recall is ", record.recall->value, ", below the ", options.recall, " that was asked"));
-  return exit_recall;
+  return code;
 }
 
 }  // namespace
 
 void add_graph_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<GraphOptions>();
-  options->common.methods = {"auto", "exact", "ivf"};
+  options->common.methods = {"auto", "exact", "ivf", "nn-descent"};
   CLI::App* command = app.add_subcommand("graph", "build the k-NN graph of a set of vectors");
   command
       ->add_option("BASE", options->base,
                    "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
-                   "folder of shards")
-      ->required();
-  command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1")
-      ->required();
+                   "folder of shards");
+  command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
   command->add_option("-o,--output", options->output, "the graph, OUT.knng")->required();
   add_metric_option(*command, options->common);
   add_engine_options(*command, options->common);
@@ -171,12 +174,19 @@ void add_graph_command(CLI::App& app, Request& request) {
                       "write a report for a browser to this HTML file");
   command->add_option("--image", options->image,
                       "rows are images, HEIGHTxWIDTH: shown in the report");
+  add_change_options(*command, options->change);
+  for (const char* change : {"--merge", "--extend", "--reduce"}) {
+    command->get_option(change)->excludes("--metric", "--verify", "--report", "--image");
+  }
   add_examples(
       *command,
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"
       "  gigaknn graph base.fbin -k 10 --recall 0.98 -o base.knng\n"
       "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
-      "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html");
+      "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html\n"
+      "  gigaknn graph --extend base.knng --base base.fbin --add new.fbin -o all.knng\n"
+      "  gigaknn graph --merge a.knng b.knng --base a.u8bin b.u8bin --recall 0.98 -o both.knng\n"
+      "  gigaknn graph --reduce base.knng --base base.fbin --remove gone.ibin --map ids.npy -o less.knng");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_graph(*options, request.command_line); };
   });

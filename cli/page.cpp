@@ -180,6 +180,22 @@ void report_verification(Session& session) {
               " entries agree");
 }
 
+int report_graph(const KnnGraph& graph, double recall, Session& session) {
+  RunRecord& record = session.record;
+  record.exact = graph.exact;
+  record.method = graph.exact ? "exact" : graph.method.substr(0, graph.method.find(':'));
+  record.filter = graph.method;
+  record.recall = graph.exact ? exact_recall(graph.lists.k, record.verification) : graph.recall;
+  if (graph.exact) return 0;
+  const Recall& measured = graph.recall;
+  session.say("  found by " + graph.method);
+  session.say(join_text("  recall   ", measured.value, ", by ", format_count(measured.sampled), " rows; 95 % interval ", measured.low, " to ",
+                        measured.high));
+  if (measured.value >= recall) return 0;
+  session.note(join_text("the recall is ", measured.value, ", below the ", recall, " that was asked"));
+  return exit_recall;
+}
+
 void say_summary(Session& session, const std::filesystem::path& output) {
   const Seconds& seconds = session.record.seconds;
   session.say("wrote " + output.string() + " (" + format_bytes(std::filesystem::file_size(output)) +

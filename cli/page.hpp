@@ -42,6 +42,10 @@ nlohmann::ordered_json finished_record(Session& session);
 /// Says what a verification showed; throws Error: device where entries differ.
 void report_verification(Session& session);
 
+/// Puts what a graph is into the record; says how it was found and the recall that was measured, unless it is exact. Returns the exit
+/// code: `exit_recall`, with a note, where `recall` was asked and missed.
+int report_graph(const KnnGraph& graph, double recall, Session& session);
+
 /// "wrote OUT (10.3 MiB) in 3.1 s: load 0.1 s, prepare 0.4 s, compute 2.5 s; peak memory 512 MiB"
 void say_summary(Session& session, const std::filesystem::path& output);
 

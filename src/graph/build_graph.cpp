@@ -1,8 +1,9 @@
 #include <gigaknn/graph.hpp>
 
 #include "core/require.hpp"
-#include "graph/cell_graph.hpp"
-#include "graph/nn_descent.hpp"
+#include "graph/approximate.hpp"
+#include "graph/cell_search.hpp"
+#include "graph/descent.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
 
@@ -27,6 +28,13 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
 }
 
 }  // namespace
+
+std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
+  if (params.method == "exact" || params.recall == 1) return 0;
+  const std::size_t cells = CellSearch::bytes_needed(ops, base, params.metric, params.k, threads);
+  if (params.method != "nn-descent") return list_bytes(base.rows, params.k) + cells;
+  return Descent::bytes_needed(ops, base, params.metric, params.k, threads) + cells;
+}
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::string& method = params.method;

@@ -1,4 +1,5 @@
-#include "graph/cell_graph.hpp"
+// An approximate k-NN graph by cells (IVF): a sample steers how many cells each row looks into (cell_search.hpp), another measures.
+#include "graph/approximate.hpp"
 
 #include <utility>
 
@@ -60,18 +61,13 @@ class CellGraphBuilder {
 
 }  // namespace
 
-std::size_t cell_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
-  if (params.method == "exact" || params.recall == 1) return 0;
-  return list_bytes(base.rows, params.k) + CellSearch::bytes_needed(ops, base, params.metric, params.k, threads);
-}
-
 std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
                                          std::string& why_not) {
   if (params.method == "auto" && base.rows < least_rows) {
     why_not = "the rows are few";
     return std::nullopt;
   }
-  const std::size_t needed = cell_graph_bytes(ops, base, params, threads_of(run));
+  const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   if (run.memory_bytes > 0 && needed > run.memory_bytes) {
     require(params.method == "auto", Fault::out_of_memory, "a budget of ", run.memory_bytes,
             " bytes is too small: an ivf graph of ", base.rows, " rows needs ", needed);

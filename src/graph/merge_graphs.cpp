@@ -105,7 +105,7 @@ class GraphMerger {
       compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
-      graph.method = "merged: rows of each set were compared with all of the other";
+      graph.method = "comparison: rows of each set were compared with all of the other";
       graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(identity(), params_.seed).second).measure(graph.lists);
     } else {
       grow(graph);
@@ -210,7 +210,7 @@ class GraphMerger {
     const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
     const Neighbors found = descent.finish();
     merge_lists(NeighborsOut(graph.lists), found, 0, a_.metric, run_);
-    graph.method = join_text("merged by nn-descent: ", descent.description(rounds));
+    graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
     graph.recall = measure.measure(graph.lists);
   }
 
@@ -303,7 +303,7 @@ ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vecto
       }
     }
   }
-  result.graph.method = "rows were removed";
+  result.graph.method = "comparison: lists that named removed rows were found anew";
   result.graph.recall = {.at = k, .value = 1, .low = 1, .high = 1, .sampled = lists.queries};
   return result;
 }

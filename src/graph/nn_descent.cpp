@@ -1,4 +1,9 @@
-#include "graph/nn_descent.hpp"
+// An approximate k-NN graph by NN-Descent, begun with what a search of a few cells finds.
+//
+//   base [n, d] --cells (cell_search.hpp)--> an order of the rows; for each a few cells --their rows--> lists
+//   lists --rounds (descent.hpp)--> graph; a sample of rows steers, another measures
+//   below the recall: more cells, whose rows are merged with the lists
+#include "graph/approximate.hpp"
 
 #include <algorithm>
 
@@ -14,13 +19,8 @@ constexpr double start_recall = 0.8;  // from here on a round is quicker than fu
 
 }  // namespace
 
-std::size_t descent_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
-  return Descent::bytes_needed(ops, base, params.metric, params.k, threads) +
-         CellSearch::bytes_needed(ops, base, params.metric, params.k, threads);
-}
-
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
-  const std::size_t needed = descent_graph_bytes(ops, base, params, threads_of(run));
+  const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   if (run.progress) run.progress->report("cells", 0, 1);

@@ -30,6 +30,87 @@ class Dedup(CliTest):
         self.assertFalse(os.path.exists(self.path("g.npy")))
 
 
+class ApproximateGraphs(CliTest):
+    def setUp(self):
+        super().setUp()
+        generator = random.Random(3)
+        self.rows = [[generator.randint(0, 255) for _ in range(12)] for _ in range(600)]
+        write_bin(self.path("base.u8bin"), self.rows, "u8")
+
+    def test_the_recall_is_said_and_written(self):
+        for method in ("ivf", "nn-descent"):
+            run = self.run_cli("graph", "base.u8bin", "-k", 5, "--method", method, "--recall", 0.9, "-o", "g.knng", "--json", "g.json")
+            with open(self.path("g.json"), encoding="utf-8") as file:
+                record = json.load(file)
+            self.assertEqual(record["method"], method)
+            self.assertFalse(record["exact"])
+            self.assertGreaterEqual(record["recall"]["value"], 0.9)
+            self.assertRegex(run.stderr, r"recall   [01]\.?\d*, by \d+ rows; 95 % interval")
+            self.assertIn("found by " + method, run.stderr)
+            self.run_cli("check", "g.knng")
+
+    def test_methods_that_approximate_need_a_recall(self):
+        for method in ("ivf", "nn-descent"):
+            run = self.run_cli("graph", "base.u8bin", "-k", 5, "--method", method, "-o", "g.knng", code=2)
+            self.assertIn("--method %s is approximate: it needs --recall below 1" % method, run.stderr)
+
+
+class ChangedGraphs(CliTest):
+    def setUp(self):
+        super().setUp()
+        generator = random.Random(5)
+        self.rows = [[generator.randint(0, 30) for _ in range(6)] for _ in range(300)]
+        for name, rows in (("all", self.rows), ("a", self.rows[:170]), ("b", self.rows[170:])):
+            write_bin(self.path(name + ".u8bin"), rows, "u8")
+            self.run_cli("graph", name + ".u8bin", "-k", 7, "-o", name + ".knng", "--quiet")
+
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def test_merged_and_extended_ones_are_those_of_all_rows(self):
+        self.run_cli("graph", "--merge", "a.knng", "b.knng", "--base", "a.u8bin", "b.u8bin", "-o", "m.knng", "--json", "m.json")
+        self.assertEqual(self.bytes_of("m.knng"), self.bytes_of("all.knng"))
+        with open(self.path("m.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        self.assertTrue(record["exact"])
+        self.assertEqual((record["n"], record["k"]), (300, 7))
+        self.assertGreater(record["changed_lists"], 100)
+        run = self.run_cli("graph", "--extend", "a.knng", "--base", "a.u8bin", "--add", "b.u8bin", "-o", "e.knng")
+        self.assertEqual(self.bytes_of("e.knng"), self.bytes_of("all.knng"))
+        self.assertRegex(run.stderr, r"changed  \d+ of the 170 lists")
+
+    def test_merged_by_descent_they_have_the_recall(self):
+        self.run_cli("graph", "--merge", "a.knng", "b.knng", "--base", "a.u8bin", "b.u8bin", "-o", "m.knng", "--method", "nn-descent",
+                     "--recall", 0.9, "--json", "m.json")
+        with open(self.path("m.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        self.assertFalse(record["exact"])
+        self.assertGreaterEqual(record["recall"]["value"], 0.9)
+
+    def test_removed_rows_are_gone_and_the_map_says_where_others_went(self):
+        write_bin(self.path("ids.ibin"), [[i] for i in range(170, 300)], "i")
+        self.run_cli("graph", "--reduce", "all.knng", "--base", "all.u8bin", "--remove", "ids.ibin", "--map", "map.npy", "-o", "r.knng")
+        self.assertEqual(self.bytes_of("r.knng"), self.bytes_of("a.knng"))
+        self.assertEqual(read_npy(self.path("map.npy"), "q"), [[i if i < 170 else -1] for i in range(300)])
+
+    def test_what_does_not_belong_together_is_refused(self):
+        cases = (
+            (("--merge", "a.knng", "b.knng", "--base", "a.u8bin"), "--base must name the vectors of the two graphs"),
+            (("--merge", "a.knng", "b.knng", "--base", "b.u8bin", "a.u8bin"), "a graph of 170 rows is not one of 130 vectors"),
+            (("--extend", "a.knng", "--base", "a.u8bin"), "--extend OLD.knng and --add NEW belong together"),
+            (("--reduce", "a.knng", "--base", "a.u8bin"), "--reduce OLD.knng and --remove IDS belong together"),
+            (("--extend", "a.knng", "--reduce", "a.knng", "--base", "a.u8bin"), "one must be given"),
+            (("--extend", "a.knng", "--base", "a.u8bin", "--add", "b.u8bin", "-k", 7), "keeps its k"),
+            (("a.u8bin", "-k", 7, "--add", "b.u8bin"), "belong to --merge, --extend or --reduce"),
+            (("-k", 7), "BASE is required"),
+        )
+        for arguments, says in cases:
+            run = self.run_cli("graph", *arguments, "-o", "x.knng", code=2)
+            self.assertIn(says, run.stderr)
+            self.assertFalse(os.path.exists(self.path("x.knng")))
+
+
 class Eval(CliTest):
     def setUp(self):
         super().setUp()

@@ -1,0 +1,25 @@
+// The ways to build an approximate graph, each in the file of its name.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include <gigaknn/graph.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// By cells (IVF, cell_graph.cpp): each row is compared with all rows of the cells nearest to it. How many cells, a sample of rows
+/// decides, whose true neighbours are known. None, and why: `params.method` is "auto" and comparing all rows would do.
+std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
+                                         std::string& why_not);
+
+/// By NN-Descent (nn_descent.cpp), begun with what a search of a few cells finds.
+KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run);
+
+/// The most memory of the host that the method of `params` takes, the graph with it; 0 where it wants an exact graph.
+std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads);
+
+}  // namespace gigaknn
