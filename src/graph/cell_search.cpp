@@ -252,19 +252,26 @@ std::string CellSearch::description() const {
 
 std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
   const std::int64_t n = base.rows;
-  const std::int64_t cells = cell_count(n);
-  const std::size_t row_bytes = at(base.cols) * size_of(base.dtype);
+  const std::int64_t fitted = cell_count(n);
+  const std::int64_t cells = fitted + n / most_rows_of_a_cell;  // after large ones are split
+  const auto regions = static_cast<std::int64_t>(std::sqrt(static_cast<double>(fitted))) + 1;
+  const DType dtype = base.dtype;
+  const std::size_t row_bytes = at(base.cols) * size_of(dtype);
   const PrepareHints hints{.k = k, .queries = n, .batch = most_batch_rows, .self = true};
   const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = most_batch_rows, .self = false};
-  const DType dtype = base.dtype;
-  // Fitting is over before the rows are prepared.
-  const std::size_t fitting = coarse_quantizer_bytes(n, base.cols, dtype, cells);
-  // Cells that rows look into with their distances, lists of a batch, and as much where the finder has regions.
-  const std::size_t searching = 4 * list_bytes(probes_at_once, 1) + at(most_batch_rows) * row_bytes +
-                                ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads) +
-                                at(cells) * row_bytes + at(most_batch_rows) * at(base.cols) +
-                                2 * ops.cell_bytes_needed(cells, base.cols, dtype, metric, cells, of_cells, threads);
-  return at(n) * 12 + std::max(fitting, searching);
+  const PrepareHints of_regions{.k = regions, .queries = n, .batch = most_batch_rows, .self = false};
+  // The quantizer, as it is and with cells split, and two finders.
+  const std::size_t finding = 2 * at(cells + regions) * row_bytes +
+                              2 * ops.cell_bytes_needed(cells, base.cols, dtype, metric, regions, of_cells, threads) +
+                              2 * ops.cell_bytes_needed(regions, base.cols, dtype, metric, 1, of_regions, threads);
+  // Of a batch: rows, as bytes too, with what is known of each; regions of each; cells of each, their distances, and the lists
+  // they are found in or, later, visits; lists of neighbours that need not be fewer.
+  const std::int64_t entries = std::max({probes_at_once, k, cells});
+  const std::size_t batch = at(most_batch_rows) * (row_bytes + at(base.cols) + 64) + list_bytes(most_batch_rows, regions) +
+                            at(entries) * 32;
+  const std::size_t searching = finding + batch + ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
+  // Before rows are searched, the sample that cells are fitted to; always, the order of the rows and the cell of each.
+  return at(n) * 8 + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);
 }
 
 }  // namespace gigaknn

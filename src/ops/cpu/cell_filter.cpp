@@ -134,12 +134,12 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   const std::int64_t code = most_code_bytes(metric, d);
   const std::int64_t positions = n + cells * (group_rows - 1);
   // The row, its norm and the inverse.
-  const std::int64_t row = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels)
-                               ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
+  const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels);
+  const std::int64_t row = keys ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Queries coded and gathered, their visits, a tile with all that may survive of it, twice as it grows.
-  const std::int64_t a_thread = most_block_queries * (3 * code + 320 + most_visits * 8) +
+  const std::int64_t a_thread = most_block_queries * (3 * code + 320 + std::min(most_visits, cells) * 8) +
                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
-  return fit_bytes_needed(metric, n, d, threads) + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
+  return (keys ? 0 : fit_bytes_needed(metric, n, d, threads)) + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
 }
 
 std::string CellFilter::description() const {

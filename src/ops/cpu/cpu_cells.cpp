@@ -47,7 +47,8 @@ CpuCells::CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::v
 
 std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
-  std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 9) + at(cells) * 8;
+  // Facts and the order; without a filter every thread has inverse norms.
+  std::size_t bytes = at(n) * (9 + sizeof(LocalRow) + (metric == Metric::cosine ? 4 * at(threads) : 0)) + at(cells) * 8;
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
@@ -56,7 +57,8 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
 }
 
 std::size_t CpuCells::bytes() const {
-  return order_.size() * sizeof(LocalRow) + begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 + (filter_ ? filter_->bytes() : 0);
+  return order_.size() * sizeof(LocalRow) + begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 +
+         (filter_ ? filter_->bytes() : 0);
 }
 
 std::string CpuCells::description() const {

@@ -65,7 +65,7 @@ std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType 
 std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
   const std::int64_t batch = std::min(hints.batch, most_batch);
   return at(n) * (1 + 2 * sizeof(LocalRow)) + at(cells) * 16 +
-         std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4));
+         std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4 + static_cast<std::int64_t>(sizeof(LocalRow))));
 }
 
 std::size_t GpuCells::bytes() const {
