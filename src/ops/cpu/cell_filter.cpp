@@ -116,6 +116,7 @@ CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
 RowFacts CellFilter::facts_in_order(const RowFacts& facts, std::int64_t positions) const {
   RowFacts found;
   if (facts.squared_norms.empty()) return found;
+  found.squared_norms.reserve(at(positions));
   for (std::int64_t p = 0; p < positions; ++p) {
     const LocalRow row = packed_.order[at(p)];
     found.squared_norms.push_back(row == PackedCodes::no_code ? 0 : facts.squared_norms[row]);
@@ -139,7 +140,8 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   // Queries coded and gathered, their visits, a tile with all that may survive of it, twice as it grows.
   const std::int64_t a_thread = most_block_queries * (3 * code + 320 + std::min(most_visits, cells) * 8) +
                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
-  return (keys ? 0 : fit_bytes_needed(metric, n, d, threads)) + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
+  const std::size_t fitting = keys ? 0 : fit_bytes_needed(metric, n, d, threads);
+  return fitting + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
 }
 
 std::string CellFilter::description() const {
@@ -202,11 +204,11 @@ std::uint64_t CellFilter::valid_in_last(std::int64_t group, std::int64_t groups)
   return live >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << live) - 1;
 }
 
-// Marks the rows of part query j whose mask is set in a group of a tile that has `sums`.
-void CellFilter::admit(Block& block, std::size_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const {
+// Rows of a group that are to be scored for part query j, whose `sums` with them matter where they tell keys.
+void CellFilter::admit(Block& block, std::int64_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const {
   for (; mask != 0; mask &= mask - 1) {
     const int r = std::countr_zero(mask);
-    block.survivors.push_back({static_cast<std::uint32_t>(block.part[j]),
+    block.survivors.push_back({static_cast<std::uint32_t>(block.part[at(j)]),
                                static_cast<std::uint32_t>(group * kernels_->group_rows + r), exact_ ? sums[r] : 0});
   }
 }
@@ -222,14 +224,15 @@ void CellFilter::score_survivors(Block& block, TopK& lists) const {
   block.survivors.clear();
 }
 
-// A sum that at least `wanted` of a query's sums in a tile reach, and not many more; the least of all where there are no more.
+// A value that at least `wanted` of a query's sums in a cell reach, and not many more; `least_sum` where there are no more. The
+// sums of its groups stand `pitch` apart.
 std::int32_t CellFilter::cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
                                  std::int64_t pitch, std::vector<std::int32_t>& scratch) const {
   const std::int64_t rows = kernels_->group_rows;
   const std::int64_t live = (groups - 1) * rows + std::popcount(last_valid);
   if (live <= wanted) return least_sum;
-  // The largest at each of some places of every so-manieth group are as many different sums; to select from them costs less
-  // than from all.
+  // Groups are folded into a few, of which each place has the largest: as many different sums. With four places for each that
+  // is wanted, few of these share one.
   const std::int64_t bins = std::min(groups, (4 * wanted + rows - 1) / rows);
   scratch.resize(at(bins * rows));
   for (std::int64_t g = 0; g < groups; ++g) {
@@ -273,23 +276,23 @@ std::int32_t CellFilter::reached_by(std::int64_t wanted, std::int64_t groups, co
 
 void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
   const std::int64_t rows = kernels_->group_rows;
-  const std::size_t m = block.part.size();
-  make_room(block.sums, groups * std::ssize(block.part) * rows);
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
+  const std::int64_t m = std::ssize(block.part);
+  make_room(block.sums, groups * m * rows);
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), m);
   tile.ask = Ask::sums;
   tile.sums = block.sums.data();
   kernels_->scan(tile);
   const std::uint64_t last_valid = valid_in_last(group, groups);
-  const auto pitch = static_cast<std::int64_t>(m) * rows;
-  const auto sums_of = [&](std::size_t j, std::int64_t g) { return block.sums.data() + (g * static_cast<std::int64_t>(m) + static_cast<std::int64_t>(j)) * rows; };
+  const auto sums_of = [&](std::int64_t j, std::int64_t g) { return block.sums.data() + (g * m + j) * rows; };
   const auto valid = [&](std::int64_t g) { return g == groups - 1 ? last_valid : ~std::uint64_t{0}; };
   // As many as the list holds, and the query itself.
   const std::int64_t wanted = lists.k() + 1;
-  block.cuts.resize(m);
-  for (std::size_t j = 0; j < m; ++j) {
-    block.cuts[j] = cut_for(wanted, groups, last_valid, sums_of(j, 0), pitch, block.largest);
+  make_room(block.cuts, m);
+  for (std::int64_t j = 0; j < m; ++j) {
+    const std::int32_t cut = cut_for(wanted, groups, last_valid, sums_of(j, 0), m * rows, block.largest);
+    block.cuts[at(j)] = cut;
     for (std::int64_t g = 0; g < groups; ++g) {
-      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), block.cuts[j]) & valid(g), sums_of(j, g));
+      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), cut) & valid(g), sums_of(j, g));
     }
   }
   score_survivors(block, lists);
@@ -298,11 +301,12 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
     set_bound(block, i, lists.bound(block.list[at(i)]));
   }
   fill_thresholds(group, groups, block);
-  for (std::size_t j = 0; j < m; ++j) {
+  for (std::int64_t j = 0; j < m; ++j) {
+    const std::int32_t cut = block.cuts[at(j)];
     for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int32_t threshold = block.thresholds[at(g) * m + j];
-      if (threshold >= block.cuts[j]) continue;
-      const std::uint64_t scored = kernels_->reaching(sums_of(j, g), block.cuts[j]);
+      const std::int32_t threshold = block.thresholds[at(g * m + j)];
+      if (threshold >= cut) continue;
+      const std::uint64_t scored = kernels_->reaching(sums_of(j, g), cut);
       admit(block, j, group + g, kernels_->reaching(sums_of(j, g), threshold) & ~scored & valid(g), sums_of(j, g));
     }
   }
@@ -311,26 +315,26 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
 
 void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
   const std::int64_t rows = kernels_->group_rows;
-  const std::size_t m = block.part.size();
+  const std::int64_t m = std::ssize(block.part);
   for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
   fill_thresholds(group, groups, block);
-  make_room(block.masks, groups * std::ssize(block.part));
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), std::ssize(block.part));
+  make_room(block.masks, groups * m);
+  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), m);
   tile.thresholds = block.thresholds.data();
   tile.masks = block.masks.data();
   if (exact_) {
-    make_room(block.sums, groups * std::ssize(block.part) * rows);
+    make_room(block.sums, groups * m * rows);
     tile.ask = Ask::survivor_sums;
     tile.sums = block.sums.data();
   }
   kernels_->scan(tile);
   const std::uint64_t last_valid = valid_in_last(group, groups);
   // Query after query, so that what belongs to one is at hand.
-  for (std::size_t j = 0; j < m; ++j) {
+  for (std::int64_t j = 0; j < m; ++j) {
     for (std::int64_t g = 0; g < groups; ++g) {
-      const std::size_t pair = at(g) * m + j;
-      const std::uint64_t mask = g == groups - 1 ? block.masks[pair] & last_valid : block.masks[pair];
-      admit(block, j, group + g, mask, block.sums.data() + static_cast<std::int64_t>(pair) * rows);
+      const std::uint64_t mask = block.masks[at(g * m + j)];
+      admit(block, j, group + g, g == groups - 1 ? mask & last_valid : mask,
+            exact_ ? block.sums.data() + (g * m + j) * rows : nullptr);
     }
   }
   score_survivors(block, lists);

@@ -3,7 +3,8 @@
 //   base rows, in the order of their cells --CodeSpace--> codes, each cell packed in groups of its own
 //   a block of queries, their cells [count, width] --turned round--> cell -> the queries that look into it
 //   for each of these cells, those first that are nearest to some query:
-//     queries whose list is not full   sums of codes -> the k nearest by code are scored, then what they leave possible
+//     queries whose list is not full   sums of codes -> some more than the k nearest by code are scored, then what they
+//                                      leave possible
 //     the others                       bounds -> thresholds -> kernel -> masks -> Scorer -> lists
 #pragma once
 
@@ -61,7 +62,7 @@ class CellFilter {
   std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
                        std::int64_t pitch, std::vector<std::int32_t>& scratch) const;
   std::int32_t reached_by(std::int64_t wanted, std::int64_t groups, const std::vector<std::int32_t>& sums) const;
-  void admit(Block& block, std::size_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const;
+  void admit(Block& block, std::int64_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const;
   void score_survivors(Block& block, TopK& lists) const;
   void take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
   void take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const;
