@@ -15,7 +15,7 @@
 namespace gigaknn::cli {
 namespace {
 
-void check_arguments(const ChangeOptions& options, double recall, const std::filesystem::path& output) {
+void check_arguments(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output) {
   const int ways = !options.merge.empty() + !options.extend.empty() + !options.reduce.empty();
   require(ways == 1, Fault::invalid_argument, "of --merge, --extend and --reduce one must be given");
   const std::size_t graphs = options.merge.empty() ? 1 : 2;
@@ -27,6 +27,9 @@ void check_arguments(const ChangeOptions& options, double recall, const std::fil
   require(options.map.empty() || !options.reduce.empty(), Fault::invalid_argument, "--map belongs to --reduce: otherwise rows keep their ids");
   require(recall > 0 && recall <= 1, Fault::invalid_argument, "--recall must be above 0 and at most 1, got ", recall);
   require(output.extension() == ".knng", Fault::invalid_argument, "a graph is written to a .knng file, not to ", output.string());
+  require(common.method == "auto" || common.method == "exact" || (common.method == "nn-descent" && options.reduce.empty()),
+          Fault::invalid_argument, "--method ", common.method, " does not change graphs: take auto or exact",
+          options.reduce.empty() ? ", or nn-descent" : "");
   if (!options.map.empty()) check_result_names({options.map, {}}, false);
 }
 
@@ -46,7 +49,7 @@ OldGraph open_graph(const std::filesystem::path& graph, const std::filesystem::p
 
 MergeParams params_of(const CommonOptions& common, double recall) {
   MergeParams params;
-  params.method = common.method == "ivf" ? "auto" : common.method;
+  params.method = common.method;
   params.recall = recall;
   params.seed = common.seed;
   params.device = common.device;
@@ -123,7 +126,7 @@ void add_change_options(CLI::App& app, ChangeOptions& options) {
 
 int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
                const std::string& command_line) {
-  check_arguments(options, recall, output);
+  check_arguments(common, options, recall, output);
   check_output(output, 0);
   check_output(options.map, 0);
   check_output(common.json, 0);

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include <gigaknn/eval.hpp>
 #include <gigaknn/graph.hpp>
 
 #include "core/expect_error.hpp"
 #include "graph/graph_checks.hpp"
+#include "simt/device.hpp"
 
 namespace gigaknn {
 namespace {
@@ -16,6 +16,12 @@ using test::expect_error;
 using test::Base;
 using test::Kind;
 using test::true_recall;
+
+#if defined(GIGAKNN_SANITIZED)
+constexpr bool sanitized = true;  // rows are few there, which takes minutes off
+#else
+constexpr bool sanitized = false;
+#endif
 
 class ApproximateGraph : public testing::TestWithParam<const char*> {
  protected:
@@ -35,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, ApproximateGraph, testing::Values("ivf", "nn-d
 TEST_P(ApproximateGraph, reaches_the_recall_that_was_asked) {
   for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner_product, Metric::l1, Metric::hamming, Metric::chi2}) {
     const DType dtype = metric == Metric::cosine || metric == Metric::chi2 ? DType::f32 : DType::u8;
-    const Base base(Kind::clustered, 3000, 10, dtype, metric);
+    const Base base(Kind::clustered, sanitized ? 600 : 3000, 10, dtype, metric);
     for (const double recall : {0.6, 0.95}) {
       const KnnGraph graph = build_graph(base.rows, asked(8, recall, metric));
       EXPECT_FALSE(graph.exact);
@@ -51,7 +57,6 @@ TEST_P(ApproximateGraph, reaches_the_recall_that_was_asked) {
   }
 }
 
-// Sizes at which other builders have lost most of their neighbours: multiples of the degree, powers of two, one more, primes.
 TEST_P(ApproximateGraph, long_lists_reach_it_too) {
   const Base base(Kind::clustered, 6000, 10);
   const KnnGraph graph = build_graph(base.rows, asked(40, 0.9));
@@ -67,6 +72,7 @@ TEST_P(ApproximateGraph, a_low_recall_is_low) {
   EXPECT_LT(true_recall(graph, base.rows), 0.75);
 }
 
+// Sizes at which other builders have lost most of their neighbours: multiples of the degree, powers of two, one more, primes.
 TEST_P(ApproximateGraph, keeps_its_recall_at_awkward_sizes) {
   for (const std::int64_t n : {2, 3, 11, 12, 16, 17, 64, 127, 128, 192, 193, 384, 500, 512, 997, 1024, 1025, 1920}) {
     const Base base(Kind::low_rank, n, 9);
@@ -78,9 +84,10 @@ TEST_P(ApproximateGraph, keeps_its_recall_at_awkward_sizes) {
 }
 
 TEST_P(ApproximateGraph, keeps_its_recall_on_every_kind_of_vectors) {
+  constexpr std::int64_t rows_a_kind = sanitized ? 250 : 700;
   for (int kind = 0; kind < test::kind_count; ++kind) {
     for (const Metric metric : {Metric::l2, Metric::cosine}) {
-      const Base base(static_cast<Kind>(kind), 700, 7, DType::f32, metric);
+      const Base base(static_cast<Kind>(kind), rows_a_kind, 7, DType::f32, metric);
       GraphParams params = asked(9, 0.9, metric);
       params.allow_nonfinite = true;
       const KnnGraph graph = build_graph(base.rows, params);
@@ -88,8 +95,8 @@ TEST_P(ApproximateGraph, keeps_its_recall_on_every_kind_of_vectors) {
       // Rows that are farthest from everything find nobody, though any row would be right.
       const reference::Rows rows(base.rows, metric);
       std::int64_t far = 0;
-      for (std::int64_t i = 0; i < 700; ++i) far += !rows.usable[i];
-      EXPECT_GE(true_recall(graph, base.rows), 0.85 - static_cast<double>(far) / 700)
+      for (std::int64_t i = 0; i < rows_a_kind; ++i) far += !rows.usable[i];
+      EXPECT_GE(true_recall(graph, base.rows), 0.85 - static_cast<double>(far) / rows_a_kind)
           << test::name_of(static_cast<Kind>(kind)) << ' ' << name_of(metric);
     }
   }
@@ -129,11 +136,7 @@ TEST_P(ApproximateGraph, is_the_same_on_every_device_and_thread_count) {
 }
 
 TEST_P(ApproximateGraph, is_the_same_on_a_gpu) {
-#if defined(GIGAKNN_SANITIZED)
-  const Base base(Kind::clustered, 200, 4);  // one cell; the other presets have several
-#else
-  const Base base(Kind::clustered, 800, 4);
-#endif
+  const Base base(Kind::clustered, sanitized ? 200 : 500, 4);
   GraphParams params = asked(4, 0.7);
   const KnnGraph want = build_graph(base.rows, params);
   for (const char* device : {"emulated", "emulated:2"}) {
@@ -152,6 +155,17 @@ TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
   RunOptions run;
   run.device_memory_bytes = 80000;
   expect_error(Fault::out_of_memory, {"device budget", "too small"}, [&] { build_graph(base.rows, params, run); });
+}
+
+TEST_P(ApproximateGraph, keeps_to_the_budget_of_a_device) {
+  const Base base(Kind::clustered, 400, 16);
+  GraphParams params = asked(4, 0.7);
+  params.device = "emulated";
+  RunOptions run;
+  run.device_memory_bytes = std::size_t{4} << 20;
+  simt::set_memory_budget(run.device_memory_bytes);  // the device refuses what is more
+  EXPECT_GE(build_graph(base.rows, params, run).recall.value, 0.7);
+  simt::set_memory_budget(0);
 }
 
 TEST_P(ApproximateGraph, a_seed_changes_the_cells_and_nothing_else) {

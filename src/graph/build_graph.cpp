@@ -31,9 +31,10 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
 
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
   if (params.method == "exact" || params.recall == 1) return 0;
-  const std::size_t cells = CellSearch::bytes_needed(ops, base, params.metric, params.k, threads);
-  if (params.method != "nn-descent") return list_bytes(base.rows, params.k) + cells;
-  return Descent::bytes_needed(ops, base, params.metric, params.k, threads) + cells;
+  const bool grows = params.method == "nn-descent";
+  const std::int64_t list = grows ? Descent::list_length(params.k, base.rows) : params.k;
+  return CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
+         (grows ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
 }
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {

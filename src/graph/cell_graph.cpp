@@ -1,15 +1,11 @@
 // An approximate k-NN graph by cells (IVF): a sample steers how many cells each row looks into (cell_search.hpp), another measures.
 #include "graph/approximate.hpp"
 
-#include <utility>
-
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/recall_sample.hpp"
-#include "ops/blocks.hpp"
-#include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {

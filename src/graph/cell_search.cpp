@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/cancelled.hpp"
 #include "core/gather.hpp"
 #include "core/interval.hpp"
 #include "core/require.hpp"
@@ -43,7 +42,7 @@ void drop_columns(std::vector<RowId>& cells, std::int64_t width, std::int64_t fi
 }  // namespace
 
 CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run)
-    : ops_(ops), base_(base), metric_(metric), run_(run), finder_run_(run), n_(base.rows) {
+    : ops_(ops), base_(base), metric_(metric), run_(run), finder_run_(run), cells_run_(run), n_(base.rows) {
   // Of a device's memory an eighth for each of two finders, the rest for the rows.
   finder_run_.device_memory_bytes /= 8;
   cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
@@ -266,9 +265,11 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
                               2 * ops.cell_bytes_needed(regions, base.cols, dtype, metric, 1, of_regions, threads);
   // Of a batch: rows, as bytes too, with what is known of each; regions of each; cells of each, their distances, and the lists
   // they are found in or, later, visits; lists of neighbours that need not be fewer.
-  const std::int64_t entries = std::max({probes_at_once, k, cells});
-  const std::size_t batch = at(most_batch_rows) * (row_bytes + at(base.cols) + 64) + list_bytes(most_batch_rows, regions) +
-                            at(entries) * 32;
+  const std::int64_t rows = std::min(n, most_batch_rows);
+  const std::int64_t sampled = std::min(rows, std::int64_t{1024});
+  const std::int64_t entries =
+      std::max(std::min(probes_at_once, rows * std::max(most_probes, k)), std::min(std::max(probes_at_once, cells), sampled * cells));
+  const std::size_t batch = at(rows) * (row_bytes + at(base.cols) + 64) + list_bytes(rows, regions) + at(entries) * 32;
   const std::size_t searching = finding + batch + ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows and the cell of each.
   return at(n) * 8 + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);

@@ -62,7 +62,7 @@ class CellSearch {
   Metric metric_;
   const RunOptions& run_;
   RunOptions finder_run_;
-  RunOptions cells_run_ = finder_run_;
+  RunOptions cells_run_;
   std::int64_t n_;
   CoarseQuantizer quantizer_;
   std::vector<LocalRow> order_;         // [n] the row at each place

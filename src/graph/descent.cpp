@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
@@ -57,11 +56,19 @@ Descent::Descent(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, 
 std::size_t Descent::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
   const std::int64_t n = base.rows;
   const GrowthParams growth = growth_params(k, n, 0);
-  const std::size_t growing = ops.growth_bytes_needed(n, base.cols, base.dtype, metric, growth, threads);
+  const std::size_t growing = ops.growth_bytes_needed(n, base.cols, growth, threads);
   const std::size_t finishing = list_bytes(n, k) + at(n * growth.k) * sizeof(LocalRow) +
-                                ops.growth_bytes_needed(n, base.cols, base.dtype, metric, finish_params(k), threads);
-  return at(n) * 2 * sizeof(LocalRow) + 2 * list_bytes(batch_rows, growth.k) + growth_rows_bytes(base, metric) + growing + finishing;
+                                ops.growth_bytes_needed(n, base.cols, finish_params(k), threads);
+  return at(n) * 2 * sizeof(LocalRow) + 2 * list_bytes(std::min(n, batch_rows), growth.k) + growth_rows_bytes(base, metric) + growing +
+         finishing;
 }
+
+std::size_t Descent::device_bytes_needed(const Ops& ops, MatrixRef base, std::int64_t k) {
+  // Of rows as bytes, or as they are: the lists that are finished take less.
+  return ops.growth_device_bytes_needed(base.rows, base.cols, base.dtype, growth_params(k, base.rows, 0));
+}
+
+std::int64_t Descent::list_length(std::int64_t k, std::int64_t n) { return growth_params(k, n, 0).k; }
 
 void Descent::fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns) {
   for (RowId& id : ids) {

@@ -23,12 +23,14 @@ class Descent {
           const RunOptions& run);
   /// The most memory of the host that it takes, the graph with it.
   static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads);
+  /// The same of each device's own memory.
+  static std::size_t device_bytes_needed(const Ops& ops, MatrixRef base, std::int64_t k);
 
-  /// Entries of a list while it grows, above k.
-  std::int64_t list_length() const { return growth_.k; }
+  /// Entries of a list for k neighbours of n rows, while it grows.
+  static std::int64_t list_length(std::int64_t k, std::int64_t n);
   LocalRow place_of(RowId row) const { return place_of_[static_cast<std::size_t>(value_of(row))]; }
 
-  /// Takes rows, by their ids, into the lists of places [first, first + count); see GrowingGraph::fill.
+  /// Takes rows, by their ids, which become places, into the lists of places [first, first + count); see GrowingGraph::fill.
   void fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns);
   /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see
   /// GrowingGraph::local_join.

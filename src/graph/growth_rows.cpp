@@ -14,11 +14,11 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 constexpr std::int64_t fitted_rows = 4096;
 constexpr std::int64_t rows_at_once = std::int64_t{1} << 16;
 
-// Bytes whose distances are those of the base and quick to compute, and rows that have no form of bytes.
+// Bytes under a norm, whose distances are those of the base, and rows that have no form of bytes.
 bool stays_as_it_is(MatrixRef base, Metric metric) {
   const bool bytes = base.dtype == DType::u8 || base.dtype == DType::i8;
-  const bool by_sums = metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::l1;
-  return !has_byte_rows(metric) || (bytes && by_sums);
+  const bool norm = metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::l1 || metric == Metric::linf;
+  return !has_byte_rows(metric) || (bytes && norm);
 }
 
 // As `metric` orders them: sums and maxima of differences are other norms than l2.

@@ -53,6 +53,29 @@ void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, con
   }
 }
 
+void require_params(const MergeParams& params) {
+  const std::string& method = params.method;
+  require(method == "auto" || method == "exact" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
+          "': must be one of auto, exact, nn-descent");
+  require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ", params.recall);
+  require(method != "nn-descent" || params.recall < 1, Fault::invalid_argument,
+          "method nn-descent is approximate: it needs a recall below 1");
+}
+
+void require_same_form(MatrixRef a, MatrixRef b) {
+  require(a.cols == b.cols && a.dtype == b.dtype, Fault::invalid_argument, "one set is of ", a.cols, " x ", name_of(a.dtype),
+          ", the other of ", b.cols, " x ", name_of(b.dtype));
+}
+
+// Rows in the order that they have.
+std::vector<LocalRow> identity(std::int64_t n) {
+  std::vector<LocalRow> order(at(n));
+  std::iota(order.begin(), order.end(), LocalRow{0});
+  return order;
+}
+
+std::size_t bytes_of(MatrixRef rows) { return at(rows.rows) * at(rows.cols) * size_of(rows.dtype); }
+
 NeighborsOut lists_from(Neighbors& lists, std::int64_t first, std::int64_t count) {
   NeighborsOut out(lists);
   out.ids += first * lists.k;
@@ -77,17 +100,11 @@ class GraphMerger {
   GraphMerger(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params, const RunOptions& run)
       : a_(a), b_(b), base_a_(base_a), base_b_(base_b), params_(params), run_(run), ops_(ops_of(params.device, params.shards)),
         k_(a.lists.k), n_(base_a.rows + base_b.rows) {
-    const std::string& method = params.method;
-    require(method == "auto" || method == "exact" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
-            "': must be one of auto, exact, nn-descent");
-    require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ", params.recall);
-    require(method != "nn-descent" || params.recall < 1, Fault::invalid_argument,
-            "method nn-descent is approximate: it needs a recall below 1");
+    require_params(params);
     require(a.metric == b.metric, Fault::invalid_argument, "one graph is by ", name_of(a.metric), ", the other by ", name_of(b.metric));
     require(a.lists.k == b.lists.k || (b.lists.k < k_ && b.lists.k == base_b.rows - 1), Fault::invalid_argument, "one graph has lists of ",
             a.lists.k, ", the other of ", b.lists.k);
-    require(base_a.cols == base_b.cols && base_a.dtype == base_b.dtype, Fault::invalid_argument, "one set is of ", base_a.cols, " x ",
-            name_of(base_a.dtype), ", the other of ", base_b.cols, " x ", name_of(base_b.dtype));
+    require_same_form(base_a, base_b);
     require_usable_values(base_a, a.metric, params.allow_nonfinite, "the base", run);
     require_usable_values(base_b, a.metric, params.allow_nonfinite, "the rows added", run);
     require_graph_of(a, base_a, ops_, run);
@@ -106,7 +123,7 @@ class GraphMerger {
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
       graph.method = "comparison: rows of each set were compared with all of the other";
-      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(identity(), params_.seed).second).measure(graph.lists);
+      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(identity(n_), params_.seed).second).measure(graph.lists);
     } else {
       grow(graph);
     }
@@ -168,15 +185,9 @@ class GraphMerger {
     return {a_.metric, n_, std::move(rows), std::move(truth)};
   }
 
-  std::vector<LocalRow> identity() const {
-    std::vector<LocalRow> order(at(n_));
-    std::iota(order.begin(), order.end(), LocalRow{0});
-    return order;
-  }
-
   // Half of a list are rows that it has, the others are drawn from the other set.
   void begin_lists(const Neighbors& lists, Descent& descent) const {
-    const std::int64_t width = descent.list_length();
+    const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
     std::vector<RowId> ids;
     for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
@@ -201,11 +212,16 @@ class GraphMerger {
   }
 
   void grow(KnnGraph& graph) {
-    const Matrix rows = both();
-    const auto [steering, measuring] = draw_samples(identity(), params_.seed);
+    MatrixRef whole = base_a_;
+    whole.rows = n_;
+    const std::size_t needed = bytes_of(whole) + 2 * list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
+    require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
+            " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
+    const auto [steering, measuring] = draw_samples(identity(n_), params_.seed);
     const RecallSample steer = sample_of(steering);
     const RecallSample measure = sample_of(measuring);
-    Descent descent(ops_, rows, a_.metric, k_, identity(), params_.seed, run_);
+    const Matrix rows = both();
+    Descent descent(ops_, rows, a_.metric, k_, identity(n_), params_.seed, run_);
     begin_lists(graph.lists, descent);
     const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
     const Neighbors found = descent.finish();
@@ -224,6 +240,18 @@ class GraphMerger {
   std::int64_t n_;
 };
 
+// Of a graph of some rows of `base`, by the neighbours that a sample of them has among all of these.
+Recall measured_recall(const KnnGraph& graph, MatrixRef base, std::span<const std::int64_t> left, const Ops& ops, const MergeParams& params,
+                       const RunOptions& run) {
+  const Matrix rows = gather_rows(base, left, run);
+  std::vector<RowId> sample = draw_samples(identity(rows.rows()), params.seed).second;
+  const std::int64_t k = graph.lists.k;
+  const PrepareHints hints{.k = k + 1, .queries = std::ssize(sample), .batch = std::ssize(sample), .self = false};
+  const BlockedBase all(ops, rows, graph.metric, hints, list_bytes(rows.rows(), k) + bytes_of(rows), run);
+  Neighbors truth = all.nearest_others(gather_rows(rows, sample), sample, k, run);
+  return RecallSample(graph.metric, rows.rows(), std::move(sample), std::move(truth)).measure(graph.lists);
+}
+
 }  // namespace
 
 ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params,
@@ -233,6 +261,8 @@ ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b
 
 ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added, const MergeParams& params, const RunOptions& run) {
   require(added.rows >= 1, Fault::invalid_argument, "there are no rows to add");
+  require_params(params);
+  require_same_form(base, added);
   KnnGraph alone;
   alone.metric = graph.metric;
   alone.exact = true;
@@ -242,6 +272,7 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
     GraphParams build;
     build.k = std::min(graph.lists.k, added.rows - 1);
     build.metric = graph.metric;
+    if (params.method == "exact") build.method = "exact";
     build.recall = params.recall;
     build.seed = params.seed;
     build.device = params.device;
@@ -291,9 +322,13 @@ ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vecto
   }
   result.changed = std::ssize(torn);
   if (!torn.empty()) {
-    const Matrix rows = gather_rows(base, left);
-    const PrepareHints hints{.k = k, .queries = result.changed, .batch = 1, .self = false};
-    const BlockedBase all(ops, rows, graph.metric, hints, list_bytes(lists.queries, k), run);
+    // What is left is copied, so that it is one matrix.
+    const std::size_t held = list_bytes(lists.queries, k) + at(std::ssize(left)) * (at(base.cols) * size_of(base.dtype) + 16);
+    require(run.memory_bytes == 0 || held < run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+            " bytes is too small: ", left.size(), " rows and their lists take ", held);
+    const Matrix rows = gather_rows(base, left, run);
+    const PrepareHints hints{.k = k + 1, .queries = result.changed, .batch = std::min(result.changed, batch_rows), .self = false};
+    const BlockedBase all(ops, rows, graph.metric, hints, held + list_bytes(hints.batch, 2 * k + 1), run);
     for (std::size_t begin = 0; begin < torn.size(); begin += at(batch_rows)) {
       const std::span<const RowId> part = std::span(torn).subspan(begin, std::min(at(batch_rows), torn.size() - begin));
       const Neighbors found = all.nearest_others(gather_rows(rows, part), part, k, run);
@@ -305,6 +340,7 @@ ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vecto
   }
   result.graph.method = "comparison: lists that named removed rows were found anew";
   result.graph.recall = {.at = k, .value = 1, .low = 1, .high = 1, .sampled = lists.queries};
+  if (!graph.exact) result.graph.recall = measured_recall(result.graph, base, left, ops, params, run);
   return result;
 }
 

@@ -1,8 +1,6 @@
 // Graphs that change: merged, extended, reduced; held against graphs built of the whole.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -76,11 +74,16 @@ TEST(MergeGraphs, rows_are_added_one_or_many_at_a_time) {
 }
 
 TEST(MergeGraphs, by_descent_they_reach_the_recall_that_was_asked) {
+#if defined(GIGAKNN_SANITIZED)
+  constexpr std::int64_t n = 400;
+#else
+  constexpr std::int64_t n = 2000;
+#endif
   for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::u8), {Metric::l2, DType::f32}, {Metric::inner_product, DType::f32},
                                       {Metric::cosine, DType::f16}, {Metric::hamming, DType::u8}, {Metric::linf, DType::f32}}) {
-    const Base base(Kind::low_rank, 2000, 12, dtype, metric);
-    for (const std::int64_t split : {1000, 300, 1900}) {
-      const MatrixRef a = base.rows.ref().slice(0, split), b = base.rows.ref().slice(split, 2000);
+    const Base base(Kind::low_rank, n, 12, dtype, metric);
+    for (const std::int64_t split : {n / 2, n / 7, n - n / 20}) {
+      const MatrixRef a = base.rows.ref().slice(0, split), b = base.rows.ref().slice(split, n);
       const KnnGraph of_a = build_graph(a, exact(8, metric)), of_b = build_graph(b, exact(8, metric));
       const ChangedGraph merged = merge_graphs(of_a, a, of_b, b, merging("nn-descent", 0.95));
       EXPECT_FALSE(merged.graph.exact);
@@ -132,6 +135,40 @@ TEST(RemoveRows, leave_the_graph_of_the_others) {
     for (std::size_t i = 0; i < left.size(); ++i) EXPECT_EQ(value_of(reduced.new_id[left[i]]), static_cast<std::int64_t>(i));
     for (const RowId row : removed) EXPECT_EQ(reduced.new_id[value_of(row)], no_row);
   }
+}
+
+TEST(RemoveRows, measure_what_an_approximate_graph_is_left_with) {
+  const Base base(Kind::gaussian, 3000, 16);
+  GraphParams params = exact(8);
+  params.method = "ivf";
+  params.recall = 0.5;
+  const KnnGraph graph = build_graph(base.rows, params);
+  std::vector<std::int64_t> left;
+  for (std::int64_t i = 1; i < 3000; ++i) left.push_back(i);
+  const ReducedGraph reduced = remove_rows(graph, base.rows, {RowId{0}}, merging("auto"));
+  const double all = true_recall(reduced.graph, gather_rows(base.rows, left));
+  EXPECT_FALSE(reduced.graph.exact);
+  EXPECT_LT(all, 0.8);
+  EXPECT_NEAR(reduced.graph.recall.value, all, 0.05);
+}
+
+TEST(MergeGraphs, exactly_they_stay_exact_whatever_recall_would_do) {
+  const Base base(Kind::gaussian, 4000, 6);
+  const MatrixRef old = base.rows.ref().slice(0, 500), fresh = base.rows.ref().slice(500, 4000);
+  const ChangedGraph after = extend_graph(build_graph(old, exact(5)), old, fresh, merging("exact", 0.9));
+  expect_same(after.graph, build_graph(base.rows, exact(5)), "extended");
+}
+
+TEST(MergeGraphs, say_what_budget_they_need) {
+  const Base base(Kind::gaussian, 2000, 64);
+  const MatrixRef a = base.rows.ref().slice(0, 1000), b = base.rows.ref().slice(1000, 2000);
+  const KnnGraph of_a = build_graph(a, exact(4)), of_b = build_graph(b, exact(4)), whole = build_graph(base.rows, exact(4));
+  RunOptions run;
+  run.memory_bytes = 100000;
+  expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small"},
+               [&] { merge_graphs(of_a, a, of_b, b, merging("nn-descent", 0.9), run); });
+  expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small"},
+               [&] { remove_rows(whole, base.rows, {RowId{3}}, merging("auto"), run); });
 }
 
 TEST(MergeGraphs, refuse_what_does_not_belong_together) {

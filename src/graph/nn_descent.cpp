@@ -11,6 +11,7 @@
 #include "core/threads.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/descent.hpp"
+#include "ops/growth_rules.hpp"
 
 namespace gigaknn {
 namespace {
@@ -23,8 +24,17 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
+  require(base.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
+          base.rows);
+  // Cells are there until the end: of a device's memory they have what the growing lists leave.
+  const std::size_t on_device = Descent::device_bytes_needed(ops, base, params.k);
+  require(run.device_memory_bytes == 0 || on_device < run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
+          run.device_memory_bytes, " bytes is too small: growing a graph of ", base.rows, " rows needs ", on_device);
+  RunOptions cells_run = run;
+  if (run.device_memory_bytes > 0) cells_run.device_memory_bytes -= on_device;
+  const std::int64_t list_length = Descent::list_length(params.k, base.rows);
   if (run.progress) run.progress->report("cells", 0, 1);
-  CellSearch cells(ops, base, params.metric, params.k, params.seed, run);
+  CellSearch cells(ops, base, params.metric, list_length, params.seed, cells_run);
   if (run.progress) run.progress->report("cells", 1, 1);
   const auto [steering, measuring] = draw_samples(cells.order(), params.seed);
   const RecallSample steer(params.metric, base.rows, steering, cells.truth_of(steering, params.k));
@@ -32,7 +42,7 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
 
   Descent descent(ops, base, params.metric, params.k, cells.order(), params.seed, run);
   cells.choose_probes(steering, steer.truth(), std::min(start_recall, params.recall));
-  cells.search(0, descent.list_length(), [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
+  cells.search(0, list_length, [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
     descent.fill(begin, found.queries, found.ids, found.k, 0);
   });
   KnnGraph graph;

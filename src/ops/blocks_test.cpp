@@ -78,9 +78,8 @@ class CountingOps : public Ops {
                                            const RunOptions& run) const override {
     return real_.grow_graph(rows, metric, params, run);
   }
-  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
-                                  int threads) const override {
-    return real_.growth_bytes_needed(n, d, dtype, metric, params, threads);
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) const override {
+    return real_.growth_bytes_needed(n, d, params, threads);
   }
 
   static constexpr std::size_t per_row = 10000;

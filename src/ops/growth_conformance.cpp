@@ -5,7 +5,6 @@
 #include <set>
 #include <sstream>
 
-#include "core/expect_error.hpp"
 #include "ops/canonical.hpp"
 #include "ops/conformance.hpp"
 #include "ops/growth_rules.hpp"
@@ -183,6 +182,11 @@ void check_growth(const Case& c, const Devices& devices) {
       EXPECT_EQ(graphs[i]->merge_lists(problem.run), want) << "on " << devices[i]->isa() << ", " << about.str();
     }
     compare("a round later");
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::size_t needed = devices[i]->growth_bytes_needed(c.n, c.d, params, problem.run.threads) +
+                               devices[i]->growth_device_bytes_needed(c.n, c.d, c.dtype, params);
+    EXPECT_LE(graphs[i]->bytes(), needed) << "on " << devices[i]->isa() << ", " << about.str();
   }
 }
 

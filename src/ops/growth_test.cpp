@@ -1,6 +1,4 @@
 // NN-Descent's steps on the CPU: every instruction set, any number of threads, the same lists.
-#include <set>
-
 #include "core/expect_error.hpp"
 #include "ops/conformance.hpp"
 #include "ops/growth_rules.hpp"
@@ -33,6 +31,38 @@ TEST_P(Growth, every_kind_of_vectors_grows) {
     c.threads = 3;
     c.seed = static_cast<std::uint64_t>(kind);
     check_growth(c);
+  }
+}
+
+TEST(Growth, sums_of_the_longest_rows_fit) {
+  for (const std::int64_t d : {32767, 32768, 32769}) {
+    for (const DType dtype : {DType::u8, DType::i8}) {
+      constexpr std::int64_t n = 6;
+      Matrix rows(n, d, dtype);
+      // All zero bits, all ones, the ends of both ranges, and both ends in turn.
+      const std::uint8_t ends[] = {0, 255, 127, 128};
+      for (std::int64_t i = 0; i < n; ++i) {
+        for (std::int64_t j = 0; j < d; ++j) rows.row<std::uint8_t>(i)[j] = i < 4 ? ends[i] : ends[(i + j) % 4];
+      }
+      for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::l1, Metric::inner_product}) {
+        for (const Ops* ops : instruction_sets()) {
+          GrowthParams params;
+          params.k = n - 1;
+          const auto graph = ops->grow_graph(rows, metric, params, {});
+          std::vector<RowId> ids;
+          for (std::int64_t i = 0; i < n * n; ++i) ids.push_back(RowId{i % n});
+          graph->fill(0, n, ids.data(), n, 0, {});
+          Neighbors lists(n, n - 1);
+          graph->read(0, NeighborsOut(lists), {});
+          const reference::Rows values(rows, metric);
+          for (std::size_t e = 0; e < lists.ids.size(); ++e) {
+            const auto row = static_cast<std::int64_t>(e) / (n - 1);
+            ASSERT_EQ(lists.distances[e], reference::distance(values, row, values, value_of(lists.ids[e]), metric))
+                << ops->isa() << ' ' << name_of(metric) << ' ' << name_of(dtype) << ' ' << d;
+          }
+        }
+      }
+    }
   }
 }
 

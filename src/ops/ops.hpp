@@ -139,13 +139,12 @@ class Ops {
                                 std::int64_t k, NeighborsOut out, const RunOptions& run,
                                 const RowId* self = nullptr) const = 0;
 
-  /// A graph of `rows` [n, d], 1 <= n < 2^31 - 1, with empty lists, to be grown on this device.
+  /// A graph of `rows` [n, d], 1 <= n <= 2^31 - 1, with empty lists, to be grown on this device.
   /// Throws as `prepare`.
   virtual std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
                                                    const RunOptions& run) const = 0;
   /// The most bytes that it and one call of its steps allocate, of the host's memory and of the device's own.
-  virtual std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
-                                          int threads) const = 0;
+  virtual std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) const = 0;
   virtual std::size_t growth_device_bytes_needed(std::int64_t, std::int64_t, DType, const GrowthParams&) const { return 0; }
 
   /// All rows with value <= radius (inner_product: >= radius), nearest first.

@@ -189,9 +189,8 @@ class Several : public Ops {
                                            const RunOptions& run) const override {
     return devices_.front()->grow_graph(rows, metric, params, run);
   }
-  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const GrowthParams& params,
-                                  int threads) const override {
-    return devices_.front()->growth_bytes_needed(n, d, dtype, metric, params, threads);
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) const override {
+    return devices_.front()->growth_bytes_needed(n, d, params, threads);
   }
   std::size_t growth_device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) const override {
     return devices_.front()->growth_device_bytes_needed(n, d, dtype, params);

@@ -104,6 +104,8 @@ class ChangedGraphs(CliTest):
             (("--extend", "a.knng", "--base", "a.u8bin", "--add", "b.u8bin", "-k", 7), "keeps its k"),
             (("a.u8bin", "-k", 7, "--add", "b.u8bin"), "belong to --merge, --extend or --reduce"),
             (("-k", 7), "BASE is required"),
+            (("--merge", "a.knng", "b.knng", "--base", "a.u8bin", "b.u8bin", "--method", "ivf", "--recall", 0.9),
+             "--method ivf does not change graphs"),
         )
         for arguments, says in cases:
             run = self.run_cli("graph", *arguments, "-o", "x.knng", code=2)

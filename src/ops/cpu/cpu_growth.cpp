@@ -34,16 +34,18 @@ CpuGrowingGraph::CpuGrowingGraph(MatrixRef rows, const PairDistance& pair, const
       candidates_(at(rows.rows * params.candidates), no_entry), named_by_new_(at(rows.rows * params.samples), no_sample),
       named_by_old_(named_by_new_) {}
 
-std::size_t CpuGrowingGraph::bytes_needed(std::int64_t n, std::int64_t d, Metric metric, const GrowthParams& params, int threads) {
-  const std::int64_t facts = metric == Metric::cosine ? 9 : 1;
-  const std::int64_t most = 4 * params.samples + 64;  // samples of a row, as groups
-  const std::int64_t a_thread = most * (d + 8) * 5 + most * most * 8;
-  return at(n * (8 * (params.k + params.candidates + params.samples) + 4 + 8 + 8 + facts) + threads * a_thread);
+std::size_t CpuGrowingGraph::bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) {
+  // Lists, candidates, samples, bounds; sums and squares of bytes; norms and marks.
+  const std::int64_t a_row = 8 * (params.k + params.candidates + params.samples + 1) + 8 + 9;
+  // Rows that are compared at a time, as groups: samples, or what fills a list; codes, queries, widened rows, sums and keys of them.
+  const std::int64_t most = std::max(4 * params.samples, 2 * params.k) + 64;
+  const std::int64_t a_thread = most * (6 * d + 64) + 2 * params.samples * most * 8;
+  return at(n * a_row + threads * a_thread);
 }
 
 std::size_t CpuGrowingGraph::bytes() const {
-  return 8 * (lists_.size() + candidates_.size() + facts_.squared_norms.size()) + facts_.far.size() + tile_.bytes() +
-         4 * (bounds_.size() + named_by_new_.size() + named_by_old_.size());
+  return 8 * (lists_.size() + candidates_.size() + bounds_.size() + facts_.squared_norms.size()) + facts_.far.size() + tile_.bytes() +
+         4 * (named_by_new_.size() + named_by_old_.size());
 }
 
 // Takes candidates into the list of a row; says how many stay.
@@ -159,7 +161,9 @@ void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const Pai
   for (const LocalRow row : rows) {
     const GrowingEntry bound = bounds_[row];
     samples.bounds.push_back(bound);
-    samples.bound_keys.push_back(bound == no_entry ? std::numeric_limits<float>::infinity() : key_of_bits(key_bits_of_entry(bound)));
+    // Every key is below no entry, and below NaN.
+    const float key = key_of_bits(key_bits_of_entry(bound));
+    samples.bound_keys.push_back(std::isnan(key) ? std::numeric_limits<float>::infinity() : key);
   }
   const auto offer_below_bound = [&](std::int64_t i, GrowingEntry entry) {
     if (entry < samples.bounds[at(i)]) offer(rows[at(i)], entry);

@@ -17,7 +17,7 @@ class CpuGrowingGraph : public GrowingGraph {
                   const RunOptions& run);
 
   /// As Ops::growth_bytes_needed.
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, Metric metric, const GrowthParams& params, int threads);
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads);
 
   std::size_t bytes() const override;
   void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,

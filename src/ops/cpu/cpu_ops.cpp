@@ -83,9 +83,8 @@ class CpuOps : public Ops {
     require_growth(rows, params);
     return std::make_unique<CpuGrowingGraph>(rows, pair_for(rows, metric), code_kernels_, params, run);
   }
-  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, DType, Metric metric, const GrowthParams& params,
-                                  int threads) const override {
-    return CpuGrowingGraph::bytes_needed(n, d, metric, params, threads);
+  std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) const override {
+    return CpuGrowingGraph::bytes_needed(n, d, params, threads);
   }
 
   RadiusNeighbors within_radius(const PreparedRows& prepared, MatrixRef queries, float radius,

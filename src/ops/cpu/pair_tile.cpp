@@ -101,9 +101,11 @@ void PairTile::compare_codes(std::span<const LocalRow> named, std::int64_t queri
   scratch.pitch = groups * group_rows;
   scratch.terms.assign(at(scratch.pitch), 0);
   scratch.squares.resize(at(scratch.pitch));
+  scratch.row_sums.resize(at(scratch.pitch));
   if (metric != Metric::l1) {
     // The term makes the sum of u (v - 128) that of u v.
-    for (std::int64_t j = 0; j < count; ++j) scratch.terms[at(j)] = kernels_->zero * row_sums_[named[at(j)]];
+    for (std::int64_t j = 0; j < count; ++j) scratch.row_sums[at(j)] = row_sums_[named[at(j)]];
+    for (std::int64_t j = 0; j < count; ++j) scratch.terms[at(j)] = kernels_->zero * scratch.row_sums[at(j)];
     for (std::int64_t j = 0; j < count; ++j) scratch.squares[at(j)] = squares_[named[at(j)]];
   }
   scratch.sums.resize(at(queries * scratch.pitch));
@@ -125,10 +127,10 @@ void PairTile::compare_codes(std::span<const LocalRow> named, std::int64_t queri
       for (std::int64_t i = 0; i < queries; ++i) {
         const std::int32_t* const sums = scratch.sums.data() + (g * queries + i) * group_rows;
         const std::uint32_t* const squares = scratch.squares.data() + g * group_rows;
-        const std::int32_t* const terms = scratch.terms.data() + g * group_rows;
+        const std::int32_t* const row_sums = scratch.row_sums.data() + g * group_rows;
         float* const keys = scratch.keys.data() + i * scratch.pitch + g * group_rows;
         const LocalRow query = named[at(i)];
-        for (std::int64_t r = 0; r < group_rows; ++r) keys[r] = key(query, sums[r], squares[r], terms[r]);
+        for (std::int64_t r = 0; r < group_rows; ++r) keys[r] = key(query, sums[r], squares[r], row_sums[r]);
       }
     }
   };
@@ -147,10 +149,9 @@ void PairTile::compare_codes(std::span<const LocalRow> named, std::int64_t queri
     case Metric::inner_product: {
       // Of i8 rows u = x + 128: <x,y> = <u,v> - 128 (sum u + sum v) + 128^2 d.
       const auto constant = shifted * shifted * static_cast<std::uint32_t>(rows_.cols);
-      return all([&](LocalRow query, std::int32_t sum, std::uint32_t, std::int32_t term) {
-        const std::uint32_t of_rows = shifted == 0 ? 0 : static_cast<std::uint32_t>(term);
-        const std::uint32_t product = static_cast<std::uint32_t>(sum) - shifted * static_cast<std::uint32_t>(row_sums_[query]) -
-                                      of_rows + constant;
+      return all([&](LocalRow query, std::int32_t sum, std::uint32_t, std::int32_t row_sum) {
+        const std::uint32_t product =
+            static_cast<std::uint32_t>(sum) - shifted * static_cast<std::uint32_t>(row_sums_[query] + row_sum) + constant;
         return -static_cast<float>(static_cast<std::int32_t>(product));
       });
     }

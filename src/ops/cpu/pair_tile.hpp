@@ -22,7 +22,7 @@ class PairTile {
   struct Scratch {
     std::vector<std::uint8_t> codes;
     std::vector<std::int8_t> queries;
-    std::vector<std::int32_t> terms, sums;
+    std::vector<std::int32_t> terms, row_sums, sums;
     std::vector<std::uint32_t> squares;
     std::vector<float> widened;
     std::vector<float> keys;  // [queries, pitch]
@@ -33,7 +33,6 @@ class PairTile {
   PairTile(MatrixRef rows, const RowFacts& facts, const PairDistance& pair, const CodeKernelSet& codes, const RunOptions& run);
 
   std::size_t bytes() const { return row_sums_.size() * 4 + squares_.size() * 4; }
-  static std::size_t bytes_needed(std::int64_t n) { return static_cast<std::size_t>(n) * 8; }
 
   /// scratch.keys[i * scratch.pitch + j] becomes the key of rows named[i] and named[j], for i < queries.
   void compare(std::span<const LocalRow> named, std::int64_t queries, Scratch& scratch) const;

@@ -17,8 +17,8 @@ namespace {
 using namespace test;
 
 #if defined(GIGAKNN_SANITIZED)
-constexpr double work_share = 0.1;
-constexpr int kinds_apart = 12;  // of the kinds of vectors every twelfth
+constexpr double work_share = 0.05;
+constexpr int kinds_apart = 24;  // of the kinds of vectors every 24th
 #else
 const double work_share = gpu::emulated() ? 1 : 30;
 constexpr int kinds_apart = 4;  // four schedules see them all

@@ -36,7 +36,7 @@ GpuGrowingGraph::GpuGrowingGraph(int device, MatrixRef rows, Metric metric, cons
 
 std::size_t GpuGrowingGraph::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) {
   return DeviceRows::bytes_of(n, d, dtype) + at(n) * at(8 * (params.k + params.candidates + params.samples)) +
-         at(entries_at_once) * sizeof(std::uint32_t) + 16 * 256;
+         at(std::min(entries_at_once, 2 * n * params.k)) * sizeof(std::uint32_t) + 16 * 256;
 }
 
 std::size_t GpuGrowingGraph::host_bytes_needed(std::int64_t n, const GrowthParams& params) {

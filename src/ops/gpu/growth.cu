@@ -284,6 +284,10 @@ std::size_t list_shared_bytes(const GrowthView& graph) {
 
 }  // namespace
 
+std::int64_t most_list_length(int device) {
+  return static_cast<std::int64_t>(simt::shared_bytes_a_block(device) / (warps * sizeof(GrowingEntry))) - most_chunk;
+}
+
 void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count, const std::uint32_t* ids, std::int64_t width,
                 std::int64_t old_columns, simt::Stream* stream) {
   if (count == 0 || width == 0) return;

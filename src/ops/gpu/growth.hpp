@@ -23,6 +23,9 @@ struct GrowthView {
   std::uint32_t* named_by_old = nullptr;   ///< [n, samples]
 };
 
+/// Entries that a list may have, so that a block's shared memory holds those of its warps.
+std::int64_t most_list_length(int device);
+
 /// Takes rows `ids` [count, width] (`no_sample`: none) into lists from `first` on; the first `old_columns` are not new.
 void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count, const std::uint32_t* ids, std::int64_t width,
                 std::int64_t old_columns, simt::Stream* stream);

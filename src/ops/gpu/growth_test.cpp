@@ -1,8 +1,10 @@
 // NN-Descent's steps on the GPU, real or emulated: the same lists as on the CPU.
 #include "ops/conformance.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
+#include "core/expect_error.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 
 namespace gigaknn {
@@ -38,6 +40,15 @@ TEST_P(GpuGrowth, steps_equal_the_reference) {
 TEST(GpuGrowth, lists_may_be_longer_than_a_warp) {
   Case c{.metric = Metric::l2, .dtype = DType::u8, .kind = Kind::clustered, .n = 80, .d = 5, .k = 70};
   check_growth(c, {gpu::devices().front()});
+}
+
+TEST(GpuGrowth, says_how_long_a_list_may_be) {
+  Matrix rows(3, 2, DType::u8);
+  std::fill_n(rows.row<std::uint8_t>(0), 6, std::uint8_t{1});
+  GrowthParams params;
+  params.k = 1 << 20;
+  expect_error(Fault::unsupported, {"lists that grow on this device have at most", "not 1048576"},
+               [&] { gpu::devices().front()->grow_graph(rows, Metric::l2, params, {}); });
 }
 
 }  // namespace
