@@ -1,6 +1,6 @@
 // What each part of NN-Descent is worth, on one set of u8 rows: the figures of Wang, Zhao, Zeng 2021 on this machine.
 //
-//   descent_bench BASE.u8bin [k] > descent.md
+//   build/release/bench/descent_bench BASE.u8bin [k] > bench/results/MACHINE/descent.md
 //
 //   figure 4  phi(G), the mean distance of a list's entries, round by round
 //   figure 5  GNND's rounds with and without selective update, without locks; classic NN-Descent with a lock a list, which is here alone
@@ -225,15 +225,19 @@ class LockedDescent {
     const GrowingEntry entry = entry_of(sortable_bits(key), candidate, true);
     GrowingEntry* const list = lists_.data() + std::int64_t{row} * k_;
     std::atomic_ref<GrowingEntry> last(list[k_ - 1]);
-    if (entry >= last.load(std::memory_order_relaxed)) return false;
+    if (entry >= last.load(std::memory_order_relaxed)) return false;  // may be an older last: then the lock tells
     while (locks_[row].test_and_set(std::memory_order_acquire)) {
     }
     GrowingEntry* const end = list + k_;
     GrowingEntry* const place = std::lower_bound(list, end, without_flag(entry));
     const bool takes = place != end && without_flag(*place) != without_flag(entry);
     if (takes) {
-      std::move_backward(place, end - 1, end);
-      *place = entry;
+      const GrowingEntry new_last = place == end - 1 ? entry : end[-2];
+      if (place != end - 1) {
+        std::move_backward(place, end - 2, end - 1);
+        *place = entry;
+      }
+      last.store(new_last, std::memory_order_relaxed);
     }
     locks_[row].clear(std::memory_order_release);
     return takes;
@@ -352,8 +356,8 @@ int run(int argc, char** argv) {
   GrowthParams selective = params;
   selective.selective = true;
 
-  std::printf("# NN-Descent, part by part\n\nMade by `descent_bench`; do not edit. %lld x %lld u8 rows, l2, lists of %lld, %lld samples, %d threads, %s.\n",
-              static_cast<long long>(base.rows), static_cast<long long>(base.cols), static_cast<long long>(params.k),
+  std::printf("# NN-Descent, part by part\n\nMade by `descent_bench` at commit %s; do not edit. %lld x %lld u8 rows, l2, lists of %lld, %lld samples, %d threads, %s.\n",
+              commit(), static_cast<long long>(base.rows), static_cast<long long>(base.cols), static_cast<long long>(params.k),
               static_cast<long long>(params.samples), threads_of({}), ops.isa().c_str());
   std::printf("\n## Round by round (figures 4, 5 and 6)\n\nSeconds since the start, recall@%lld of %lld rows, phi(G): the mean distance of an entry.\n\n",
               static_cast<long long>(k), static_cast<long long>(sampled_rows));
