@@ -99,9 +99,9 @@ Course grow(const Ops& ops, MatrixRef base, const GrowthParams& params, const Tr
     CellSearch search(ops, base, Metric::l2, params.k, 0, run);
     std::vector<RowId> rows;
     for (std::size_t i = 0; i < 300; ++i) rows.push_back(RowId{static_cast<std::int64_t>(random_below(at(base.rows), 3, 4, i))});
-    search.choose_probes(rows, search.truth_of(rows, k), 0.8);
+    search.choose_probes(RecallSample(Metric::l2, base.rows, rows, search.truth_of(rows, k)), 0.8);
     std::vector<RowId> ids(at(base.rows * params.k));
-    search.search(0, params.k, [&](std::int64_t, std::span<const RowId> batch, Neighbors& found) {
+    search.search(params.k, [&](std::int64_t, std::span<const RowId> batch, Neighbors& found) {
       for (std::size_t i = 0; i < batch.size(); ++i) {
         std::copy_n(found.ids.begin() + static_cast<std::ptrdiff_t>(i) * params.k, params.k, ids.begin() + value_of(batch[i]) * params.k);
       }

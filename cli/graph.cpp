@@ -13,6 +13,7 @@
 #include "page.hpp"
 #include "plan.hpp"
 #include "session.hpp"
+#include "tasks.hpp"
 
 namespace gigaknn::cli {
 namespace {
@@ -27,6 +28,7 @@ struct GraphOptions {
   std::int64_t verify = 0;
   double recall = 1;
   ChangeOptions change;
+  TaskOptions tasks;
 };
 
 void check_arguments(const GraphOptions& options) {
@@ -65,6 +67,18 @@ GraphParams graph_params(const GraphOptions& options) {
   params.shards = options.common.shards;
   params.allow_nonfinite = options.common.allow_nonfinite;
   return params;
+}
+
+// Whether the graph is built in tasks, from files: asked for, or else the memory would not do. What is not mapped is in memory anyway.
+bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
+  const bool asked = options.tasks.workers > 1 || options.tasks.shard_rows > 0;
+  const bool can = !is_exact(options) && options.common.method != "nn-descent" && base.held_bytes == 0;
+  require(!asked || can, Fault::invalid_argument, "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be mapped");
+  const std::size_t budget = options.common.memory_bytes();
+  if (asked || budget == 0 || !can) return asked;
+  const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
+  return mapped + approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(), graph_params(options),
+                                          options.common.thread_count()) > budget;
 }
 
 Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecord& record) {
@@ -126,6 +140,15 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   const ImageSize image = image_size(options.image, base);
   const Metric metric = metric_of(options.common.metric);
   check_metric(base, metric);
+  if (goes_by_tasks(options, base)) {
+    require(options.report.empty(), Fault::invalid_argument, "--report needs the graph in memory, which its budget does not allow; gigaknn report OUT.knng makes one later");
+    const GraphParams params = graph_params(options);
+    const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)));
+    const int code = run_planned(plan, session);
+    write_record(record, options.common.json);
+    say_summary(session, options.output);
+    return code;
+  }
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
   check_and_print_plan(plan_graph(options, base, record), session);
 
@@ -174,6 +197,7 @@ void add_graph_command(CLI::App& app, Request& request) {
                       "write a report for a browser to this HTML file");
   command->add_option("--image", options->image,
                       "rows are images, HEIGHTxWIDTH: shown in the report");
+  add_task_options(*command, options->tasks);
   add_change_options(*command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
     command->get_option(change)->excludes("--metric", "--verify", "--report", "--image");
@@ -182,6 +206,7 @@ void add_graph_command(CLI::App& app, Request& request) {
       *command,
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"
       "  gigaknn graph base.fbin -k 10 --recall 0.98 -o base.knng\n"
+      "  gigaknn graph base.u8bin -k 10 --recall 0.95 --memory 2GiB -o base.knng\n"
       "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
       "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html\n"
       "  gigaknn graph --extend base.knng --base base.fbin --add new.fbin -o all.knng\n"

@@ -62,6 +62,9 @@ void add_commands(CLI::App& app, Request& request) {
   app.set_version_flag("--version", std::string("gigaknn ") + version() + " (" + commit() + ")");
   app.get_formatter()->column_width(28);
   add_graph_command(app, request);
+  add_plan_command(app, request);
+  add_run_command(app, request);
+  add_task_command(app, request);
   add_search_command(app, request);
   add_dedup_command(app, request);
   add_eval_command(app, request);

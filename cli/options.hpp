@@ -67,5 +67,8 @@ void add_convert_command(CLI::App& app, Request& request);
 void add_info_command(CLI::App& app, Request& request);
 void add_check_command(CLI::App& app, Request& request);
 void add_report_command(CLI::App& app, Request& request);
+void add_plan_command(CLI::App& app, Request& request);
+void add_run_command(CLI::App& app, Request& request);
+void add_task_command(CLI::App& app, Request& request);
 
 }  // namespace gigaknn::cli

@@ -26,19 +26,22 @@ class CellGraphBuilder {
   }
 
   std::optional<KnnGraph> build(std::string& why_not) {
-    auto [steering, measuring] = draw_samples(search_.order(), params_.seed);
-    const bool enough = search_.choose_probes(steering, search_.truth_of(steering, params_.k), params_.recall);
+    auto [steering, measuring] = search_.draw_samples(params_.seed);
+    const RecallSample steer(params_.metric, base_.rows, steering, search_.truth_of(steering, params_.k));
+    const bool enough = search_.choose_probes(steer, params_.recall);
     if (params_.method == "auto" && (!enough || search_.cost_share() > exact_share)) {
       why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", search_.probes(), " of ",
                           search_.cells(), " cells");
       return std::nullopt;
     }
-    const RecallSample sample(params_.metric, base_.rows, measuring, search_.truth_of(measuring, params_.k));
+    const RecallSample measure(params_.metric, base_.rows, measuring, search_.truth_of(measuring, params_.k));
+    search_.widen_probes(measure, params_.recall);
 
     KnnGraph graph;
     graph.metric = params_.metric;
     graph.lists = Neighbors(base_.rows, params_.k);
-    graph.recall = search_.reach(params_.recall, sample, graph.lists);
+    search_.search_into(graph.lists);
+    graph.recall = measure.measure(graph.lists);
     graph.method = "ivf: " + search_.description();
     return graph;
   }

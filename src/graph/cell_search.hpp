@@ -11,8 +11,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "graph/probes.hpp"
 #include "graph/recall_sample.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/ops.hpp"
@@ -32,30 +34,32 @@ class CellSearch {
   const std::vector<LocalRow>& order() const { return order_; }
   std::string description() const;
 
+  /// Rows that steer and rows that measure (recall_sample.hpp), spread over the cells.
+  std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::uint64_t seed) const;
   /// The k nearest other rows of some rows: all cells are looked into, the nearest first.
   Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
 
-  /// Chooses the cheapest way in which `rows`, whose true neighbours are `truth`, find the share `recall` of these, and a little
-  /// more, so that other rows do as well: in how many regions a row looks for its cells, and into how many of these. False: the
-  /// most cells of all regions, which it then takes, do not do.
-  bool choose_probes(std::span<const RowId> rows, const Neighbors& truth, double recall);
+  /// Chooses in how many regions a row looks for its cells, and into how many of these, so that `steer` finds the share `recall` of
+  /// its true neighbours (probes.hpp). False: the most cells of all regions, which it then takes, do not do.
+  bool choose_probes(const RecallSample& steer, double recall);
+  /// More cells, until `measure` has the recall too.
+  void widen_probes(const RecallSample& measure, double recall);
   std::int64_t probes() const { return finder_->width(); }
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
 
-  /// The k nearest rows in the cells of each row, from the `first`-nearest cell on. Lists come in batches, in the order of the
-  /// rows' cells: take(begin, rows, lists) gets those of the rows at places [begin, begin + rows.size()).
-  void search(std::int64_t first, std::int64_t k,
-              const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
-  /// Takes what a search finds into `lists` [n, k], which keep what they have; then looks into a few more cells, until `sample` has the
-  /// recall or that was done a few times: the rows that measure may be harder than those that steered. Says what the recall is.
-  Recall reach(double recall, const RecallSample& sample, Neighbors& lists);
+  /// The k nearest rows in the cells of each row. Lists come in batches, in the order of the rows' cells: take(begin, rows, lists)
+  /// gets those of the rows at places [begin, begin + rows.size()).
+  void search(std::int64_t k, const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
+  /// Takes what a search finds into `lists` [n, k], which keep what they have.
+  void search_into(Neighbors& lists) const;
 
  private:
-  void take_into(std::int64_t first, Neighbors& lists) const;
   void divide(std::uint64_t seed);
   void split_large_cells();
-  std::int64_t fewest_probes(const Neighbors& truth, double recall, const std::vector<RowId>& cells, std::int64_t most) const;
+  ProbeChooser chooser(const RecallSample& sample) const;
+  ProbeSample probe_sample(const RecallSample& sample) const;
+  void look_into(const ProbeChoice& probes);
 
   const Ops& ops_;
   MatrixRef base_;
@@ -69,7 +73,7 @@ class CellSearch {
   std::vector<std::int64_t> begins_;    // [cells + 1] places
   std::vector<std::uint32_t> cell_of_;  // [n]
   std::unique_ptr<PreparedCells> cells_;
-  std::int64_t regions_ = 0;  // in which a row looks for its cells
+  ProbeChoice probes_;
   std::optional<CellFinder> finder_;
 };
 

@@ -14,6 +14,7 @@
 #include "core/neighbor.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "graph/graph_writer.hpp"
 #include "io/container.hpp"
 #include "io/encoding.hpp"
 
@@ -119,7 +120,7 @@ void load_ids(const Container& container, const Section& section, const Metadata
 }
 
 template <class T>
-void save_ids(const std::vector<RowId>& ids, ContainerWriter& writer) {
+void append_as(std::span<const RowId> ids, ContainerWriter& writer) {
   constexpr std::size_t at_once = 1 << 16;
   std::vector<T> block(std::min(at_once, ids.size()));
   for (std::size_t begin = 0; begin < ids.size(); begin += at_once) {
@@ -172,22 +173,31 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
 
 }  // namespace
 
+GraphWriter::GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact)
+    : n_(static_cast<std::uint64_t>(n)), k_(static_cast<std::uint64_t>(k)), id_(id_element(n_)), writer_(path, schema, schema_version) {
+  const Metadata metadata{.n = n_, .k = k_, .metric = metric, .exact = exact, .id = id_};
+  writer_.add_section("metadata", Element::u8, 1, metadata_bytes, encode(metadata).data());
+  writer_.begin_section("ids", id_, n_, k_);
+}
+
+void GraphWriter::append_ids(std::span<const RowId> ids) {
+  if (id_ == Element::u32) append_as<std::uint32_t>(ids, writer_);
+  if (id_ == Element::i64) append_as<std::int64_t>(ids, writer_);
+}
+
+void GraphWriter::append_distances(std::span<const float> distances) {
+  if (!in_distances_) writer_.begin_section("distances", Element::f32, n_, k_);
+  in_distances_ = true;
+  writer_.append(distances.data(), distances.size_bytes());
+}
+
+void GraphWriter::finish() { writer_.finish(); }
+
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
   require_graph(graph);
-  Metadata metadata;
-  metadata.n = static_cast<std::uint64_t>(graph.lists.queries);
-  metadata.k = static_cast<std::uint64_t>(graph.lists.k);
-  metadata.metric = graph.metric;
-  metadata.exact = graph.exact;
-  metadata.id = id_element(metadata.n);
-
-  ContainerWriter writer(path, schema, schema_version);
-  writer.add_section("metadata", Element::u8, 1, metadata_bytes, encode(metadata).data());
-  writer.begin_section("ids", metadata.id, metadata.n, metadata.k);
-  if (metadata.id == Element::u32) save_ids<std::uint32_t>(graph.lists.ids, writer);
-  if (metadata.id == Element::i64) save_ids<std::int64_t>(graph.lists.ids, writer);
-  writer.add_section("distances", Element::f32, metadata.n, metadata.k,
-                     graph.lists.distances.data());
+  GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact);
+  writer.append_ids(graph.lists.ids);
+  writer.append_distances(graph.lists.distances);
   writer.finish();
 }
 

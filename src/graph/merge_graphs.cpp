@@ -123,7 +123,7 @@ class GraphMerger {
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
       graph.method = "comparison: rows of each set were compared with all of the other";
-      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(identity(n_), params_.seed).second).measure(graph.lists);
+      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(n_, params_.seed).second).measure(graph.lists);
     } else {
       grow(graph);
     }
@@ -217,7 +217,7 @@ class GraphMerger {
     const std::size_t needed = bytes_of(whole) + 2 * list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
-    const auto [steering, measuring] = draw_samples(identity(n_), params_.seed);
+    const auto [steering, measuring] = draw_samples(n_, params_.seed);
     const RecallSample steer = sample_of(steering);
     const RecallSample measure = sample_of(measuring);
     const Matrix rows = both();
@@ -244,7 +244,7 @@ class GraphMerger {
 Recall measured_recall(const KnnGraph& graph, MatrixRef base, std::span<const std::int64_t> left, const Ops& ops, const MergeParams& params,
                        const RunOptions& run) {
   const Matrix rows = gather_rows(base, left, run);
-  std::vector<RowId> sample = draw_samples(identity(rows.rows()), params.seed).second;
+  std::vector<RowId> sample = draw_samples(rows.rows(), params.seed).second;
   const std::int64_t k = graph.lists.k;
   const PrepareHints hints{.k = k + 1, .queries = std::ssize(sample), .batch = std::ssize(sample), .self = false};
   const BlockedBase all(ops, rows, graph.metric, hints, list_bytes(rows.rows(), k) + bytes_of(rows), run);

@@ -36,13 +36,13 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   if (run.progress) run.progress->report("cells", 0, 1);
   CellSearch cells(ops, base, params.metric, list_length, params.seed, cells_run);
   if (run.progress) run.progress->report("cells", 1, 1);
-  const auto [steering, measuring] = draw_samples(cells.order(), params.seed);
+  const auto [steering, measuring] = cells.draw_samples(params.seed);
   const RecallSample steer(params.metric, base.rows, steering, cells.truth_of(steering, params.k));
   const RecallSample measure(params.metric, base.rows, measuring, cells.truth_of(measuring, params.k));
 
   Descent descent(ops, base, params.metric, params.k, cells.order(), params.seed, run);
-  cells.choose_probes(steering, steer.truth(), std::min(start_recall, params.recall));
-  cells.search(0, list_length, [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
+  cells.choose_probes(steer, std::min(start_recall, params.recall));
+  cells.search(list_length, [&](std::int64_t begin, std::span<const RowId>, Neighbors& found) {
     descent.fill(begin, found.queries, found.ids, found.k, 0);
   });
   KnnGraph graph;
@@ -53,8 +53,10 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   graph.recall = measure.measure(graph.lists);
   if (graph.recall.value >= params.recall) return graph;
   // Lists stand still where groups of rows know but themselves, or where bytes do not tell rows apart.
-  cells.choose_probes(steering, steer.truth(), params.recall);
-  graph.recall = cells.reach(params.recall, measure, graph.lists);
+  cells.choose_probes(steer, params.recall);
+  cells.widen_probes(measure, params.recall);
+  cells.search_into(graph.lists);
+  graph.recall = measure.measure(graph.lists);
   graph.method += join_text("; still below the recall, so ", cells.description());
   return graph;
 }

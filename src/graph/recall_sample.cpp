@@ -17,14 +17,13 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(const std::vector<LocalRow>& order, std::uint64_t seed) {
-  const auto n = std::ssize(order);
+std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed) {
   const std::int64_t rows =
       std::min((n + 1) / 2, std::clamp<std::int64_t>(std::min(n / 128, (std::int64_t{1} << 29) / n), 256, 1024));
   std::vector<RowId> steering, measuring;
-  // Drawn in the order of cells: every second one steers.
+  // Every second one steers: both are spread alike.
   for (const std::int64_t place : sample_rows(n, 2 * rows, seed ^ 0x5EED)) {
-    (steering.size() > measuring.size() ? measuring : steering).push_back(RowId{order[at(place)]});
+    (steering.size() > measuring.size() ? measuring : steering).push_back(RowId{place});
   }
   return {std::move(steering), std::move(measuring)};
 }
@@ -51,6 +50,13 @@ Recall RecallSample::measure_keys(std::int64_t width, KeyOf key_of) const {
 Recall RecallSample::measure(const Neighbors& lists) const {
   return measure_keys(std::min(lists.k, truth_.k), [&](std::int64_t i, std::int64_t j) {
     const std::size_t entry = at(value_of(rows_[at(i)]) * lists.k + j);
+    return lists.ids[entry] == no_row ? NAN : key_of_value(metric_, lists.distances[entry]);
+  });
+}
+
+Recall RecallSample::measure_sampled(const Neighbors& lists) const {
+  return measure_keys(std::min(lists.k, truth_.k), [&](std::int64_t i, std::int64_t j) {
+    const std::size_t entry = at(i * lists.k + j);
     return lists.ids[entry] == no_row ? NAN : key_of_value(metric_, lists.distances[entry]);
   });
 }

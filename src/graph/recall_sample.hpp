@@ -24,6 +24,8 @@ class RecallSample {
   /// Of the lists of all rows, with canonical distances. An entry as near as the last true neighbour is a hit: which of equals is
   /// listed is chance.
   Recall measure(const Neighbors& lists) const;
+  /// Of the lists of the sampled rows, in their order.
+  Recall measure_sampled(const Neighbors& lists) const;
   /// Of lists of the sampled rows [rows().size(), width], whose distances are computed first.
   Recall measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width, const RunOptions& run) const;
 
@@ -37,9 +39,9 @@ class RecallSample {
   Neighbors truth_;
 };
 
-/// Rows that steer how a graph of `order.size()` rows is built, and rows that measure it, drawn from that order by `seed`. How many,
-/// the number of rows alone tells, so that no result depends on time.
-std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(const std::vector<LocalRow>& order, std::uint64_t seed);
+/// Places of rows that steer how a graph of `n` rows is built, and of rows that measure it, drawn by `seed` from an order of the rows
+/// in which neighbours are near each other, if there is one. How many, `n` alone tells, so that no result depends on time.
+std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed);
 
 /// Whether other rows than those that were measured will have this recall as well: three quarters of the way to the end of the
 /// interval are one and a half standard deviations.

@@ -5,7 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <system_error>
 
 namespace gigaknn {
@@ -23,7 +27,43 @@ class Descriptor {
   int number_;
 };
 
+// All maps of the process, so that no page is released whose contents would be lost.
+class Maps {
+ public:
+  void add(const void* address, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    maps_[number(address)] = bytes;
+  }
+  void remove(const void* address) {
+    const std::lock_guard lock(mutex_);
+    maps_.erase(number(address));
+  }
+  void release(const void* begin, std::size_t bytes) {
+    static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const std::lock_guard lock(mutex_);
+    auto map = maps_.upper_bound(number(begin));
+    if (map == maps_.begin()) return;
+    --map;
+    const std::uintptr_t first = number(begin) / page * page;
+    const std::uintptr_t end = std::min(number(begin) + bytes, map->first + map->second);
+    if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
+
+ private:
+  static std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+  std::mutex mutex_;
+  std::map<std::uintptr_t, std::size_t> maps_;  // bytes by address
+};
+
+Maps& maps() {
+  static Maps all;
+  return all;
+}
+
 }  // namespace
+
+void release_mapped(const void* begin, std::size_t bytes) { maps().release(begin, bytes); }
 
 void fail_system(const std::filesystem::path& path, std::string_view what, int error_number) {
   fail(Fault::io, printable(path.string()), ": ", what, ": ",
@@ -46,8 +86,11 @@ FileBytes map_file(const std::filesystem::path& path) {
   const auto size = static_cast<std::size_t>(status.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, number, 0);
   if (address == MAP_FAILED) fail_system(path, "cannot map", errno);
-  file.owner = std::shared_ptr<const void>(
-      address, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
+  maps().add(address, size);
+  file.owner = std::shared_ptr<const void>(address, [size](const void* p) {
+    maps().remove(p);
+    ::munmap(const_cast<void*>(p), size);
+  });
   file.bytes = {static_cast<const std::byte*>(address), size};
   return file;
 }

@@ -19,10 +19,30 @@ constexpr std::int64_t most_cells_of_one_region = 256;  // fewer centroids are c
 constexpr std::int64_t rows_a_centroid = 24;   // of the sample
 constexpr std::int64_t rows_a_region = 256;
 constexpr int iterations = 3;
+constexpr std::int64_t most_links = 64;  // of a region, that its successor is looked for among
 constexpr std::int64_t most_rows_of_a_fit = 4096;  // from which the step of bytes is taken
-constexpr std::int64_t batch_rows = 1 << 14;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// A chain from each row to the nearest that is not yet in it, so that rows near each other are near each other in it.
+std::vector<std::int64_t> chain_of(const Ops& ops, MatrixRef rows, Metric metric, const RunOptions& run) {
+  const std::int64_t k = std::min(rows.rows, most_links);
+  const PrepareHints hints{.k = k, .queries = rows.rows, .batch = rows.rows, .self = false};
+  Neighbors near(rows.rows, k);
+  ops.nearest_rows(*ops.prepare(rows, metric, hints, run), rows, k, NeighborsOut(near), run);
+  std::vector<bool> taken(at(rows.rows));
+  std::vector<std::int64_t> chain;
+  std::int64_t next = 0, first_left = 0;
+  while (std::ssize(chain) < rows.rows) {
+    chain.push_back(next);
+    taken[at(next)] = true;
+    const auto* links = near.ids.data() + next * k;
+    const auto* link = std::find_if(links, links + k, [&](RowId id) { return id != no_row && !taken[at(value_of(id))]; });
+    while (first_left < rows.rows && taken[at(first_left)]) ++first_left;
+    next = link != links + k ? value_of(*link) : first_left;
+  }
+  return chain;
+}
 
 std::int64_t sample_size(std::int64_t n, std::int64_t cells) { return std::min(n, rows_a_centroid * cells); }
 
@@ -38,13 +58,20 @@ std::size_t coarse_quantizer_bytes(std::int64_t n, std::int64_t d, DType dtype, 
 CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metric, std::int64_t cells,
                                      std::uint64_t seed, const RunOptions& run) {
   cells = std::clamp<std::int64_t>(cells, 1, rows.rows);
-  const std::vector<std::int64_t> drawn = sample_rows(rows.rows, sample_size(rows.rows, cells), seed);
-  Matrix sample = gather_rows(rows, drawn);
+  return fit_coarse_quantizer(ops, gather_rows(rows, coarse_quantizer_sample(rows.rows, cells, seed)), metric, cells, run);
+}
+
+std::vector<std::int64_t> coarse_quantizer_sample(std::int64_t n, std::int64_t cells, std::uint64_t seed) {
+  return sample_rows(n, sample_size(n, cells), seed);
+}
+
+CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metric, std::int64_t cells, const RunOptions& run) {
+  const std::int64_t d = sample.cols();
+  const bool are_bytes = sample.dtype() == DType::u8 || sample.dtype() == DType::i8;
   CoarseQuantizer quantizer;
   // An inner product has no cells: long rows would attract all others.
   quantizer.metric = metric == Metric::inner_product ? Metric::l2 : metric;
   if (has_byte_rows(metric)) {
-    const bool are_bytes = rows.dtype == DType::u8 || rows.dtype == DType::i8;
     if (!are_bytes || metric == Metric::cosine || needs_nonnegative(metric)) {
       quantizer.bytes = fit_byte_rows(sample.ref().slice(0, std::min(sample.rows(), most_rows_of_a_fit)), metric);
       sample = quantizer.bytes->encode(sample, run);
@@ -57,6 +84,8 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metr
   const std::int64_t few = std::min(sample.rows(), rows_a_region * regions);
   for (std::int64_t i = 0; i < few; ++i) some.push_back(i * sample.rows() / few);
   quantizer.regions = kmeans(ops, gather_rows(sample, some), {regions, iterations, quantizer.metric}, run);
+  // Regions near each other come one after the other: what is searched together then has cells in common.
+  quantizer.regions = gather_rows(quantizer.regions, chain_of(ops, quantizer.regions, quantizer.metric, run));
 
   // The sample by region; rows that are far from everything are of none.
   std::vector<RowId> labels(at(sample.rows()));
@@ -77,7 +106,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metr
     quantizer.begins.back() = 1;
     members.back() = {0};
   }
-  quantizer.centroids = Matrix(quantizer.begins.back(), rows.cols, sample.dtype());
+  quantizer.centroids = Matrix(quantizer.begins.back(), d, sample.dtype());
   // Regions side by side on a CPU; a GPU takes them one after the other.
   RunOptions outer = run, inner = run;
   (ops.space() == MemorySpace::host ? inner : outer).threads = 1;
@@ -87,7 +116,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metr
     const std::int64_t count = quantizer.begins[at(r + 1)] - begin;
     if (count == 0) return;
     const Matrix found = kmeans(ops, gather_rows(sample, members[at(r)]), {count, iterations, quantizer.metric}, inner);
-    const auto row_bytes = at(rows.cols) * size_of(sample.dtype());
+    const auto row_bytes = at(d) * size_of(sample.dtype());
     std::copy_n(found.row<std::byte>(0), at(count) * row_bytes, quantizer.centroids.row<std::byte>(begin));
   });
   return quantizer;

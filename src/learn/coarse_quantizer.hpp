@@ -32,6 +32,9 @@ struct CoarseQuantizer {
 /// Fits about `cells` cells to a sample of `rows`, drawn by `seed`, so that rows near by `metric` share cells.
 CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metric, std::int64_t cells,
                                      std::uint64_t seed, const RunOptions& run);
+/// The two steps of it: which of n rows are drawn, ascending; the fit to a copy of these.
+std::vector<std::int64_t> coarse_quantizer_sample(std::int64_t n, std::int64_t cells, std::uint64_t seed);
+CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metric, std::int64_t cells, const RunOptions& run);
 /// Bytes that fitting allocates at most.
 std::size_t coarse_quantizer_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells);
 
@@ -41,6 +44,8 @@ CoarseQuantizer with_copies(const CoarseQuantizer& quantizer, const std::vector<
 /// Finds cells. Borrows its arguments.
 class CellFinder {
  public:
+  static constexpr std::int64_t batch_rows = 1 << 14;  ///< that are looked for at once
+
   /// For `width` cells a row, of those in `regions` regions; by `metric`, where the quantizer has none of its own.
   CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t regions, std::int64_t width,
              const RunOptions& run);

@@ -128,19 +128,9 @@ void BlockedBase::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, c
 }
 
 Neighbors BlockedBase::nearest_others(MatrixRef queries, std::span<const RowId> self, std::int64_t k, const RunOptions& run) const {
-  // One more, since it may be the query itself.
-  Neighbors found(queries.rows, k + 1), others(queries.rows, k);
+  Neighbors found(queries.rows, k + 1);
   nearest(queries, k + 1, NeighborsOut(found), run);
-  for (std::int64_t i = 0; i < queries.rows; ++i) {
-    std::size_t to = static_cast<std::size_t>(i * k);
-    const std::size_t end = to + static_cast<std::size_t>(k);
-    for (auto from = static_cast<std::size_t>(i * (k + 1)); to < end; ++from) {
-      if (found.ids[from] != no_row && found.ids[from] == self[static_cast<std::size_t>(i)]) continue;
-      others.ids[to] = found.ids[from];
-      others.distances[to++] = found.distances[from];
-    }
-  }
-  return others;
+  return without_self(found, self);
 }
 
 void BlockedBase::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const {

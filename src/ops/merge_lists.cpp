@@ -94,6 +94,21 @@ void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin,
   }
 }
 
+Neighbors without_self(const Neighbors& found, std::span<const RowId> self) {
+  const std::int64_t k = found.k - 1;
+  Neighbors others(found.queries, k);
+  for (std::int64_t i = 0; i < found.queries; ++i) {
+    std::size_t to = static_cast<std::size_t>(i * k);
+    const std::size_t end = to + static_cast<std::size_t>(k);
+    for (auto from = static_cast<std::size_t>(i * (k + 1)); to < end; ++from) {
+      if (found.ids[from] != no_row && found.ids[from] == self[static_cast<std::size_t>(i)]) continue;
+      others.ids[to] = found.ids[from];
+      others.distances[to++] = found.distances[from];
+    }
+  }
+  return others;
+}
+
 RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts,
                              const std::vector<std::int64_t>& begins, std::int64_t queries,
                              Metric metric) {

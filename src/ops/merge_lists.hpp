@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ops/ops.hpp"
@@ -34,6 +35,9 @@ void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin,
 /// taken once.
 void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
                  const RunOptions& run);
+
+/// Lists of k from lists of k + 1, without `self` [queries]: the row that the query is, or `no_row`.
+Neighbors without_self(const Neighbors& found, std::span<const RowId> self);
 
 /// Joins what each part of a base has within a radius.
 RadiusNeighbors merge_within(const std::vector<RadiusNeighbors>& parts,

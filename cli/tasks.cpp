@@ -1,0 +1,221 @@
+// gigaknn plan: sizes, budget -> ShardPlan, printed -> OUT.knng.work/plan.txt
+// gigaknn run:  plan.txt -> its tasks, by this process or by workers -> OUT.knng
+// gigaknn task: plan.txt -> one of them
+#include "tasks.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include <gigaknn/gigaknn.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/require.hpp"
+#include "eval/report_text.hpp"
+#include "outputs.hpp"
+#include "page.hpp"
+#include "text.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+std::vector<std::string> plan_lines(const GraphPlan& plan) {
+  const ShardPlan& s = plan.shards;
+  const GraphParams& graph = plan.params.graph;
+  const auto workers = static_cast<std::size_t>(plan.params.workers);
+  return {
+      join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ", name_of(graph.metric),
+                ", recall of at least ", graph.recall),
+      "  memory   " + format_bytes(s.peak_bytes * workers) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
+          (workers > 1 ? join_text("; ", workers, " processes") : std::string()),
+      join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), " cells, divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
+                format_count(s.shard_rows), " rows, choose, search ", s.blocks, s.blocks == 1 ? " block" : " blocks", " in chunks of ",
+                format_count(s.chunk_rows), " rows, join"),
+      "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " + format_bytes(s.work_bytes) +
+          " for " + plan.folder().string() + " while it runs",
+  };
+}
+
+nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
+  const ShardPlan& s = plan.shards;
+  return {{"n", plan.n}, {"d", plan.d}, {"dtype", name_of(plan.dtype)}, {"metric", name_of(plan.params.graph.metric)}, {"k", plan.params.graph.k},
+          {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
+          {"threads", plan.params.threads}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
+          {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
+          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}};
+}
+
+struct PlanOptions {
+  CommonOptions common;
+  TaskOptions tasks;
+  std::filesystem::path base;
+  std::filesystem::path output;
+  GraphParams graph;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  std::string dtype = "f32";
+};
+
+DType dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  fail(Fault::invalid_argument, "unknown type '", name, "'; allowed: f32 f16 u8 i8");
+}
+
+int run_plan_command(const PlanOptions& options) {
+  options.common.check();
+  const bool imagined = options.rows > 0 || options.dim > 0;
+  require(imagined == options.base.empty(), Fault::invalid_argument, "plan needs BASE, or --rows and --dim of one that is not there");
+  require(!imagined || (options.rows > 0 && options.dim > 0), Fault::invalid_argument, "--rows and --dim go together");
+  require(!imagined || options.output.empty(), Fault::invalid_argument, "a plan that is to be run needs BASE");
+  GraphParams graph = options.graph;
+  graph.metric = metric_of(options.common.metric);
+  graph.seed = options.common.seed;
+  graph.device = options.common.device;
+  graph.shards = options.common.shards;
+  graph.allow_nonfinite = options.common.allow_nonfinite;
+  const PlanParams params = plan_params(options.common, options.tasks, options.base, options.output.empty() ? "OUT.knng" : options.output, graph);
+  GraphPlan plan = imagined ? make_plan(params, options.rows, options.dim, dtype_of(options.dtype)) : make_plan(params);
+  if (!options.output.empty()) {
+    check_output(options.output, 0);
+    plan = write_plan(plan);
+  }
+  if (!options.common.quiet) {
+    for (const std::string& line : plan_lines(plan)) std::printf("%s\n", one_line(line).c_str());
+    if (!options.output.empty()) std::printf("wrote %s; gigaknn run %s\n", (plan.folder() / "plan.txt").c_str(), plan.folder().c_str());
+  }
+  if (!options.common.json.empty()) write_text_file(options.common.json, json_of_plan(plan).dump(2) + "\n");
+  return 0;
+}
+
+struct RunPlanOptions {
+  CommonOptions common;
+  std::filesystem::path plan;
+  std::int64_t task = 0;
+};
+
+int run_run_command(const RunPlanOptions& options, const std::string& command_line) {
+  CommonOptions common = options.common;
+  const GraphPlan plan = read_plan(options.plan);
+  common.metric = name_of(plan.params.graph.metric);
+  common.device = plan.params.graph.device;
+  common.shards = plan.params.graph.shards;
+  common.seed = plan.params.graph.seed;
+  common.threads = plan.params.threads;
+  Session session(common, command_line);
+  session.record.k = plan.params.graph.k;
+  session.record.n = plan.n;
+  session.record.d = plan.d;
+  session.record.dtype = name_of(plan.dtype);
+  const int code = run_planned(plan, session);
+  write_record(session.record, common.json);
+  say_summary(session, plan.params.output);
+  return code;
+}
+
+int run_task_command(const RunPlanOptions& options, const std::string& command_line) {
+  Session session(options.common, command_line);
+  const GraphPlan plan = read_plan(options.plan);
+  RunOptions run = session.run();
+  run.threads = plan.params.threads;
+  run_task(plan, options.task, run);
+  return 0;
+}
+
+std::string this_program() {
+  char path[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  require(length > 0 && length < static_cast<ssize_t>(sizeof path), Fault::io, "/proc/self/exe: cannot tell the program for workers");
+  return {path, static_cast<std::size_t>(length)};
+}
+
+}  // namespace
+
+void add_task_options(CLI::App& app, TaskOptions& options) {
+  app.add_option("--workers", options.workers, "from files: processes that share the memory and the threads")->capture_default_str();
+  app.add_option("--shard-rows", options.shard_rows, "from files: rows of a shard (default: as --memory allows)");
+}
+
+PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,
+                       const std::filesystem::path& output, const GraphParams& graph) {
+  PlanParams params;
+  params.base = base;
+  params.output = output;
+  params.graph = graph;
+  params.memory_bytes = common.memory_bytes();
+  params.workers = options.workers;
+  params.shard_rows = options.shard_rows;
+  params.threads = common.threads > 0 ? std::max(1, common.threads / options.workers) : 0;
+  return params;
+}
+
+int run_planned(const GraphPlan& plan, Session& session) {
+  RunRecord& record = session.record;
+  const std::size_t graph_bytes = static_cast<std::size_t>(plan.n) * static_cast<std::size_t>(plan.params.graph.k) * 8 + 4096;
+  const std::size_t free_bytes = check_output(plan.params.output, graph_bytes);
+  for (const std::string& line : plan_lines(plan)) session.say(line);
+  session.say("  disk     " + format_bytes(graph_bytes) + " for " + plan.params.output.string() + ", " + format_bytes(free_bytes) + " free");
+  record.planned_bytes = plan.shards.peak_bytes * static_cast<std::size_t>(plan.params.workers);
+  Driver driver;
+  if (plan.params.workers > 1) driver.worker = {this_program(), "task", "--quiet"};
+  driver.waiting = [&] { session.note("another run works on " + plan.folder().string() + "; waiting for it"); };
+  RunOptions run = session.run();
+  run.memory_bytes = 0;
+  const PlanOutcome outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });
+  if (outcome.resumed > 0) session.say(join_text("  resumed  ", outcome.resumed, " of ", outcome.tasks, " tasks were done before"));
+  record.more["tasks"] = {{"total", outcome.tasks}, {"resumed", outcome.resumed}};
+  KnnGraph graph;
+  graph.method = outcome.method;
+  graph.recall = outcome.recall;
+  return report_graph(graph, plan.params.graph.recall, session);
+}
+
+void add_plan_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "say how a graph larger than memory would be built, or prepare it");
+  command->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX");
+  command->add_option("-k", options->graph.k, "neighbours of each row")->capture_default_str();
+  options->graph.recall = 0.95;
+  command->add_option("--recall", options->graph.recall, "share of the true neighbours, below 1")->capture_default_str();
+  command->add_option("-o,--output", options->output, "write the plan of this graph, to OUT.knng.work/plan.txt");
+  command->add_option("--rows", options->rows, "without BASE: its rows");
+  command->add_option("--dim", options->dim, "without BASE: its columns");
+  command->add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 u8 i8")->capture_default_str();
+  add_metric_option(*command, options->common);
+  add_task_options(*command, options->tasks);
+  add_run_options(*command, options->common);
+  add_examples(*command,
+               "  gigaknn plan --rows 1000000000 --dim 96 --dtype u8 --memory 64GiB\n"
+               "  gigaknn plan base.u8bin --memory 2GiB --workers 2 -o base.knng && gigaknn run base.knng.work");
+  command->callback([options, &request] {
+    request.run = [options] { return run_plan_command(*options); };
+  });
+}
+
+void add_run_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<RunPlanOptions>();
+  CLI::App* command = app.add_subcommand("run", "run the tasks of a plan that are not done, and write its graph");
+  command->add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it")->required();
+  command->add_option("--json", options->common.json, "write what was done and measured to this JSON file");
+  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  add_examples(*command, "  gigaknn run base.knng.work");
+  command->callback([options, &request] {
+    request.run = [options, &request] { return run_run_command(*options, request.command_line); };
+  });
+}
+
+void add_task_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<RunPlanOptions>();
+  CLI::App* command = app.add_subcommand("task", "run one task of a plan: for schedulers of many machines");
+  command->add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it")->required();
+  command->add_option("TASK", options->task, "its number, from 0; tasks before it must be done")->required();
+  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  add_examples(*command, "  gigaknn task base.knng.work 3");
+  command->callback([options, &request] {
+    request.run = [options, &request] { return run_task_command(*options, request.command_line); };
+  });
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,96 @@
+// k-NN graphs larger than memory: a plan, and tasks that survive being killed.
+//
+//   base file --make_plan--> OUT.knng.work/plan.txt --run_plan, or run_task on many machines--> OUT.knng
+//
+// Every task reads files of tasks before it and writes one: aside, synced, renamed, then its checksummed record. Killed anywhere, the
+// same calls go on with what is done, and the graph has the same bytes, which depend on no budget either.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gigaknn/graph.hpp>
+#include <gigaknn/matrix.hpp>
+
+namespace gigaknn {
+
+/// How a base is cut: a pure function of sizes and a budget (docs/graphs.md).
+struct ShardPlan {
+  std::int64_t cells = 0;       ///< of the coarse quantizer, about
+  std::int64_t cell_rows = 0;   ///< of each, about
+  std::int64_t shards = 0;
+  std::int64_t shard_rows = 0;  ///< of each but the last
+  std::int64_t blocks = 0;      ///< of cells, whose rows are searched as one task
+  std::int64_t block_rows = 0;  ///< whose lists are in memory at once; a block of more takes several passes
+  std::int64_t chunk_rows = 0;  ///< that are searched at once
+  std::int64_t truth_rows = 0;  ///< that a sample is compared with at once
+  std::size_t peak_bytes = 0;   ///< of one process
+  std::size_t bytes_read = 0;   ///< at most: each block may need all cells
+  std::size_t bytes_written = 0;
+  std::size_t work_bytes = 0;   ///< of the files that are there at once, the graph aside
+
+  std::int64_t most_rows_of_a_cell() const { return 8 * cell_rows; }  ///< one of more is split
+  std::int64_t chunk_cells(std::int64_t rows) const { return 2 * rows / cell_rows + 64; }  ///< of a chunk of so many rows, at most
+  std::int64_t tasks() const { return shards + blocks + 3; }
+};
+
+struct PlanParams {
+  std::filesystem::path base;    ///< vectors, as Dataset::open takes them
+  std::filesystem::path output;  ///< OUT.knng; the work is done in OUT.knng.work/ beside it
+  GraphParams graph;             ///< method auto or ivf, recall below 1
+  std::size_t memory_bytes = 0;  ///< peak of all processes together, mapped pages counted; 0: a half of what the host has free
+  int workers = 1;               ///< processes that share it
+  std::int64_t shard_rows = 0;   ///< 0: as memory allows
+  int threads = 0;               ///< of each process; 0: what is allowed, divided by the workers
+};
+
+struct GraphPlan {
+  PlanParams params;
+  std::int64_t n = 0;
+  std::int64_t d = 0;
+  DType dtype = DType::f32;
+  std::uint64_t base_checksum = 0;  ///< of the shape and some rows
+  ShardPlan shards;
+
+  /// "fit", "divide 0", ..., "choose", "search 0", ..., "join".
+  std::string task_name(std::int64_t task) const;
+  std::filesystem::path folder() const;
+};
+
+/// Plans, and writes nothing. Throws Error: invalid_argument, io, out_of_memory (with the budget that would do).
+GraphPlan make_plan(const PlanParams& params);
+/// The same for a base that is not there.
+GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype);
+
+/// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned: work goes on
+/// with it. Throws Error: io; invalid_argument (the folder holds the plan of another graph, or one that needs more memory).
+GraphPlan write_plan(const GraphPlan& plan);
+/// Reads a plan.txt, or that of its folder. Throws Error: io, corrupt_file.
+GraphPlan read_plan(const std::filesystem::path& path);
+
+/// Runs one task, unless it is done. Waits where another process is at it. Throws Error: invalid_argument (no such task; one before it is
+/// not done), invalid_data (the base is not that of the plan), and as the work itself.
+void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run = {});
+
+struct PlanOutcome {
+  std::int64_t tasks = 0;
+  std::int64_t resumed = 0;  ///< were done before
+  Recall recall;
+  std::string method;        ///< one line for people
+};
+
+struct Driver {
+  /// Of a worker: program and arguments, to which the plan's folder and the task are added. Empty: tasks run in this process.
+  std::vector<std::string> worker;
+  std::function<void()> waiting;  ///< called once where another run has the plan and is waited for
+};
+
+/// Runs all tasks that are not done, and takes the folder away. Workers end with this process; one that was killed is started again,
+/// twice. Throws as run_task, and Error: io (another run had the plan, and finished it meanwhile).
+PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver = {}, const RunOptions& run = {});
+
+}  // namespace gigaknn

@@ -1,0 +1,130 @@
+#include "graph/shard_plan.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/require.hpp"
+#include "graph/probes.hpp"
+#include "learn/coarse_quantizer.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::size_t program_bytes = std::size_t{64} << 20;  // the program, its libraries, and what the allocator keeps
+constexpr std::int64_t rows_a_task = std::int64_t{1} << 21;   // what a kill may lose, where memory would allow more
+constexpr std::int64_t most_tasks = 12;                       // for that reason
+constexpr std::int64_t least_chunk_rows = 4096;
+constexpr std::int64_t sampled_rows = 2048;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The most for which `bytes(count)`, which grows, is at most `budget`; 0: not even one.
+std::int64_t most_within(std::size_t budget, std::int64_t most, const std::function<std::size_t(std::int64_t)>& bytes) {
+  std::int64_t fits = 0, too_many = most + 1;
+  while (too_many - fits > 1) {
+    const std::int64_t middle = fits + (too_many - fits) / 2;
+    (bytes(middle) <= budget ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
+class Planner {
+ public:
+  Planner(const Ops& ops, const StoredSizes& sizes)
+      : ops_(ops), sizes_(sizes), n_(sizes.n), row_bytes_(at(sizes.d) * size_of(sizes.dtype)) {}
+
+  // False: the budget does not do.
+  bool plan(std::size_t budget, ShardPlan& plan) const {
+    // Where memory is short there are fewer cells: what they take leaves a third of it to the rows.
+    plan.cells = most_within(budget, std::max<std::int64_t>(1, n_ / rows_a_cell), [&](std::int64_t cells) {
+      return program_bytes + std::max(coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
+    });
+    if (plan.cells == 0) return false;
+    plan.cell_rows = plan.cells == std::max<std::int64_t>(1, n_ / rows_a_cell) ? rows_a_cell : n_ / plan.cells;
+    const std::size_t kept = program_bytes + kept_bytes(plan.cells, budget);
+    if (kept >= budget) return false;
+    const std::size_t free = budget - kept;
+    const std::int64_t least = std::min(n_, std::max(least_chunk_rows, plan.most_rows_of_a_cell()));
+
+    // A shard is looked at whole where it is, its rows are gathered by cell, and the file is looked at whole.
+    const auto shard_bytes = [&](std::int64_t rows) { return at(rows) * (2 * row_bytes_ + 16); };
+    plan.shard_rows = sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), shard_bytes);
+    if (shard_bytes(plan.shard_rows) > free / 2 || (sizes_.shard_rows == 0 && plan.shard_rows < least)) return false;
+    plan.shards = (n_ + plan.shard_rows - 1) / plan.shard_rows;
+
+    const auto truth_bytes = [&](std::int64_t rows) {
+      const PrepareHints hints{.k = sizes_.k + 1, .queries = sampled_rows, .batch = sampled_rows, .self = false};
+      return at(rows) * row_bytes_ + merge_part_bytes + 4 * list_bytes(sampled_rows, sizes_.k + 1) +
+             ops_.bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, hints, sizes_.threads);
+    };
+    plan.truth_rows = most_within(free, n_, truth_bytes);
+    if (plan.truth_rows < least) return false;
+
+    // All blocks together read about blocks * n rows, whatever a chunk has: half of the memory is a block's, or more.
+    const auto chunk_bytes = [&](std::int64_t rows) {
+      const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = cell_batch_rows, .self = true};
+      return at(rows) * (row_bytes_ + 16) + shard_bytes(plan.shard_rows) +
+             ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, sizes_.threads);
+    };
+    // A row's list, and the same in order; its id, its place, its cells.
+    const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
+    plan.chunk_rows = most_within(free / 2, n_, chunk_bytes);
+    if (plan.chunk_rows < least) return false;
+    const std::size_t left = free - chunk_bytes(plan.chunk_rows);
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(left / row_of_block));
+    if (plan.block_rows < least) return false;
+    const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
+    plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
+    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks;
+    plan.peak_bytes = kept + std::max({shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows),
+                                       chunk_bytes(plan.chunk_rows) + at(std::min(plan.block_rows, rows_of_task)) * row_of_block});
+    plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, plan.cells));
+
+    const std::size_t rows = at(n_) * row_bytes_;
+    const std::size_t shards = rows + at(n_) * 4;
+    const std::size_t lists = at(n_) * at(sizes_.k) * 8;
+    plan.bytes_read = 3 * rows + at(plan.blocks) * shards + lists;
+    plan.bytes_written = shards + 2 * lists + at(n_) * 4;
+    plan.work_bytes = shards + lists + at(n_) * 4;
+    return true;
+  }
+
+ private:
+  // What a kill may lose.
+  std::int64_t task_rows() const { return std::max(rows_a_task, (n_ + most_tasks - 1) / most_tasks); }
+
+  // What every step holds: the quantizer, finders, a batch of queries, where cells begin in each shard.
+  std::size_t kept_bytes(std::int64_t cells, std::size_t budget) const {
+    // Not more shards than those of a quarter of the budget would be: less is not free for one only where the budget hardly does.
+    const std::int64_t by_memory = n_ / std::max<std::int64_t>(1, static_cast<std::int64_t>(budget / 4 / (2 * row_bytes_ + 16)));
+    const std::int64_t shards = sizes_.shard_rows > 0 ? (n_ + sizes_.shard_rows - 1) / sizes_.shard_rows : std::max(most_tasks, by_memory) + 1;
+    const std::int64_t entries = std::min(stored_probes_at_once, n_ * std::max(most_probes, sizes_.k));
+    cells += cells / 8;  // of too many rows, split
+    return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 1, sizes_.threads) +
+           batch_bytes(n_, sizes_.d, sizes_.dtype, cells, entries) + at(cells) * (at(shards) * 4 + 32);
+  }
+
+  const Ops& ops_;
+  const StoredSizes& sizes_;
+  std::int64_t n_;
+  std::size_t row_bytes_;
+};
+
+}  // namespace
+
+ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
+  const Planner planner(ops, sizes);
+  ShardPlan plan;
+  if (planner.plan(sizes.memory_bytes, plan)) return plan;
+  std::size_t too_few = sizes.memory_bytes, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
+  while (!planner.plan(enough, plan)) enough *= 2;
+  while (enough - too_few > (std::size_t{1} << 20)) {
+    const std::size_t middle = too_few + (enough - too_few) / 2;
+    (planner.plan(middle, plan) ? enough : too_few) = middle;
+  }
+  fail(Fault::out_of_memory, "a budget of ", sizes.memory_bytes, " bytes a process is too small: a graph of ", sizes.n,
+       " rows built from files needs ", enough);
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,37 @@
+// How a graph is built from files larger than memory: a pure function of sizes and a budget.
+//
+//   base, shard by shard --cell of each row--> shard files, rows by cell        read once, written once
+//   block by block of the cells: its rows, and all rows of the cells that they look into, in chunks that fit
+//                               --nearest_in_cells--> lists                     read once a block, at most
+//   lists of all blocks --in the order of the rows--> OUT.knng
+//
+// Each row is compared with what the same search in memory would compare it with (cell_graph.cpp), so that no graphs have to be
+// merged, and the bytes of the result depend on no budget. Pairs of shards, built and merged (GGM), would be S (S - 1) / 2 passes
+// (docs/decisions/graphs-larger-than-memory.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <gigaknn/plan.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// What is to be built, and with what.
+struct StoredSizes {
+  std::int64_t n = 0;
+  std::int64_t d = 0;
+  DType dtype = DType::f32;
+  Metric metric = Metric::l2;
+  std::int64_t k = 10;
+  std::size_t memory_bytes = 0;  ///< of one process, mapped pages and the program itself counted
+  int threads = 1;
+  std::int64_t shard_rows = 0;   ///< 0: as memory allows
+};
+
+/// Throws Error: out_of_memory where the budget would not do, with the smallest that would.
+ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes);
+
+}  // namespace gigaknn

@@ -1,0 +1,269 @@
+#include "graph/stored_cells.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "io/mapped_file.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::string_view quantizer_schema = "gk-cells";
+constexpr std::string_view shard_schema = "gk-shard";
+constexpr std::int64_t cells_at_once = 16;  // that one thread looks at
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct ElementOf {
+  DType dtype;
+  Element element;
+};
+constexpr ElementOf elements[] = {{DType::f32, Element::f32}, {DType::f16, Element::f16}, {DType::u8, Element::u8}, {DType::i8, Element::i8}};
+
+Element element_of(DType dtype) {
+  return std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.dtype == dtype; })->element;
+}
+
+// The bytes of a section as [rows, cols]; valid as long as the container.
+MatrixRef matrix_of(const Container& file, std::string_view name) {
+  const Section* section = file.find_section(name);
+  require_at(section != nullptr, file.file(), 0, "has no section '", name, "'");
+  const auto* found = std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.element == section->element; });
+  require_at(found != std::end(elements), file.file(), section->offset, "section '", name, "' holds ", name_of(section->element), ", no vectors");
+  return {file.bytes_of(*section).data(), static_cast<std::int64_t>(section->rows), static_cast<std::int64_t>(section->cols), found->dtype};
+}
+
+template <class T>
+std::span<const T> values_of(const Container& file, std::string_view name, Element element) {
+  const std::span<const std::byte> bytes = file.bytes_of(file.section(name, element));
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+Container open_container(const std::filesystem::path& path, std::string_view schema) {
+  Container file = Container::open(path);
+  require_at(file.schema() == schema, file.file(), 16, "holds '", file.schema(), "', expected '", schema, "'");
+  return file;
+}
+
+Matrix copy_of(MatrixRef rows) {
+  std::vector<std::int64_t> all(at(rows.rows));
+  std::iota(all.begin(), all.end(), 0);
+  return gather_rows(rows, all);
+}
+
+void add_matrix(ContainerWriter& writer, std::string_view name, MatrixRef rows) {
+  writer.add_section(name, element_of(rows.dtype), static_cast<std::uint64_t>(rows.rows), static_cast<std::uint64_t>(rows.cols), rows.data);
+}
+
+}  // namespace
+
+void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::path& path) {
+  ContainerWriter writer(path, quantizer_schema, 1);
+  const double steps[2] = {quantizer.bytes ? quantizer.bytes->low : 0, quantizer.bytes ? quantizer.bytes->inverse_step : 0};
+  const std::uint8_t kind[3] = {quantizer.bytes.has_value(), static_cast<std::uint8_t>(quantizer.bytes ? quantizer.bytes->form : ByteRows::Form{}),
+                                static_cast<std::uint8_t>(quantizer.metric)};
+  writer.add_section("kind", Element::u8, 1, 3, kind);
+  writer.add_section("steps", Element::f64, 1, 2, steps);
+  writer.add_section("begins", Element::i64, 1, quantizer.begins.size(), quantizer.begins.data());
+  add_matrix(writer, "regions", quantizer.regions);
+  add_matrix(writer, "centroids", quantizer.centroids);
+  writer.finish();
+}
+
+CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
+  const Container file = open_container(path, quantizer_schema);
+  file.verify();
+  CoarseQuantizer quantizer;
+  const auto kind = values_of<std::uint8_t>(file, "kind", Element::u8);
+  const auto steps = values_of<double>(file, "steps", Element::f64);
+  const auto begins = values_of<std::int64_t>(file, "begins", Element::i64);
+  quantizer.regions = copy_of(matrix_of(file, "regions"));
+  quantizer.centroids = copy_of(matrix_of(file, "centroids"));
+  quantizer.begins.assign(begins.begin(), begins.end());
+  require_at(kind.size() == 3 && steps.size() == 2 && std::ssize(begins) == quantizer.regions.rows() + 1 &&
+                 quantizer.begins.back() == quantizer.centroids.rows(),
+             file.file(), 0, "holds no quantizer");
+  if (kind[0]) quantizer.bytes = {static_cast<ByteRows::Form>(kind[1]), steps[0], steps[1]};
+  quantizer.metric = static_cast<Metric>(kind[2]);
+  return quantizer;
+}
+
+void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
+                 const std::filesystem::path& path) {
+  std::vector<std::uint32_t> begins(at(cell_count + 1)), ids(cells.size());
+  for (const std::uint32_t cell : cells) ++begins[cell + 1];
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<std::uint32_t> next(begins.begin(), begins.end() - 1);
+  for (std::size_t i = 0; i < cells.size(); ++i) ids[next[cells[i]]++] = static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(i);
+
+  ContainerWriter writer(path, shard_schema, 1);
+  const std::int64_t first_of_all = first;
+  writer.add_section("first", Element::i64, 1, 1, &first_of_all);
+  writer.add_section("begins", Element::u32, 1, begins.size(), begins.data());
+  writer.add_section("ids", Element::u32, ids.size(), 1, ids.data());
+  writer.begin_section("rows", element_of(rows.dtype), ids.size(), static_cast<std::uint64_t>(rows.cols));
+  const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
+  for (const std::uint32_t id : ids) writer.append(rows.row_bytes(std::int64_t{id} - first), row_bytes);
+  writer.finish();
+}
+
+StoredCells::StoredCells(const std::vector<std::filesystem::path>& shards, std::int64_t most_rows_of_a_cell) {
+  for (const auto& path : shards) open(path);
+  split(most_rows_of_a_cell);
+}
+
+void StoredCells::open(const std::filesystem::path& path) {
+  Container file = open_container(path, shard_schema);
+  const auto first = values_of<std::int64_t>(file, "first", Element::i64);
+  const auto ids = values_of<std::uint32_t>(file, "ids", Element::u32);
+  const auto begins = values_of<std::uint32_t>(file, "begins", Element::u32);
+  const MatrixRef rows = matrix_of(file, "rows");
+  const bool fits = first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
+                    std::is_sorted(begins.begin(), begins.end()) &&
+                    (shards_.empty() || (begins.size() == shards_.front().begins.size() && rows.cols == shards_.front().rows.cols &&
+                                         first[0] == shards_.back().first + shards_.back().rows.rows));
+  require_at(fits, file.file(), 0, "holds no shard of these cells");
+  shards_.push_back({file, rows, ids.data(), first[0], {begins.begin(), begins.end()}});
+}
+
+void StoredCells::split(std::int64_t most_rows) {
+  const std::size_t fitted = shards_.front().begins.size() - 1;
+  std::vector<std::vector<std::uint32_t>> begins(shards_.size(), {0});
+  begins_ = {0};
+  for (std::size_t cell = 0; cell < fitted; ++cell) {
+    std::int64_t rows = 0;
+    for (const Shard& shard : shards_) rows += shard.begins[cell + 1] - shard.begins[cell];
+    const std::int64_t pieces = std::max<std::int64_t>(1, (rows + most_rows - 1) / most_rows);
+    copies_.push_back(pieces);
+    const std::int64_t begin = begins_.back();
+    for (std::int64_t piece = 1; piece <= pieces; ++piece) {
+      const std::int64_t end = rows * piece / pieces;
+      begins_.push_back(begin + end);
+      std::int64_t before = 0;  // rows of the cell in shards before
+      for (std::size_t s = 0; s < shards_.size(); ++s) {
+        const std::int64_t mine = shards_[s].begins[cell + 1] - shards_[s].begins[cell];
+        begins[s].push_back(shards_[s].begins[cell] + static_cast<std::uint32_t>(std::clamp<std::int64_t>(end - before, 0, mine)));
+        before += mine;
+      }
+    }
+  }
+  for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].begins = std::move(begins[s]);
+}
+
+void StoredCells::release(const Shard& shard) const {
+  const std::span<const std::byte> bytes = shard.file.file().bytes;
+  release_mapped(bytes.data(), bytes.size());
+}
+
+std::vector<RowId> StoredCells::rows_at(std::span<const RowId> places) const {
+  std::vector<RowId> rows;
+  for (const RowId id : places) {
+    const std::int64_t place = value_of(id);
+    const auto cell = at(std::upper_bound(begins_.begin(), begins_.end(), place) - begins_.begin() - 1);
+    std::int64_t left = place - begins_[cell];
+    for (const Shard& shard : shards_) {
+      const std::int64_t mine = shard.begins[cell + 1] - shard.begins[cell];
+      if (left < mine) {
+        rows.push_back(RowId{shard.ids[shard.begins[cell] + left]});
+        break;
+      }
+      left -= mine;
+    }
+  }
+  return rows;
+}
+
+std::vector<RowId> StoredCells::cells_of(std::span<const RowId> rows, const RunOptions& run) const {
+  std::vector<RowId> found(rows.size(), no_row);
+  for (const Shard& shard : shards_) {
+    std::vector<std::uint32_t> cell_of(at(shard.rows.rows));
+    parallel_for(run, cells(), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t cell = begin; cell < end; ++cell) {
+        for (const std::uint32_t id : shard.ids_of(cell)) cell_of[at(id - shard.first)] = static_cast<std::uint32_t>(cell);
+      }
+    });
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::int64_t row = value_of(rows[i]) - shard.first;
+      if (row >= 0 && row < shard.rows.rows) found[i] = RowId{cell_of[at(row)]};
+    }
+    release(shard);
+  }
+  return found;
+}
+
+std::vector<std::uint32_t> StoredCells::ids_in(std::int64_t begin, std::int64_t end) const {
+  std::vector<std::uint32_t> ids;
+  ids.reserve(at(begins_[at(end)] - begins_[at(begin)]));
+  for (std::int64_t cell = begin; cell < end; ++cell) {
+    for (const Shard& shard : shards_) {
+      const auto mine = shard.ids_of(cell);
+      ids.insert(ids.end(), mine.begin(), mine.end());
+    }
+  }
+  for (const Shard& shard : shards_) release(shard);
+  return ids;
+}
+
+Matrix StoredCells::rows_in(std::int64_t begin, std::int64_t end, const RunOptions& run) const {
+  const MatrixRef like = shards_.front().rows;
+  Matrix rows(begins_[at(end)] - begins_[at(begin)], like.cols, like.dtype);
+  const auto row_bytes = at(rows.ref().stride_bytes);
+  parallel_for(run, end - begin, cells_at_once, [&](std::int64_t first, std::int64_t last, int) {
+    for (std::int64_t cell = begin + first; cell < begin + last; ++cell) {
+      std::byte* to = rows.row<std::byte>(begins_[at(cell)] - begins_[at(begin)]);
+      for (const Shard& shard : shards_) {
+        const std::size_t bytes = shard.ids_of(cell).size() * row_bytes;
+        if (bytes > 0) std::memcpy(to, shard.rows.row_bytes(shard.begins[at(cell)]), bytes);
+        to += bytes;
+      }
+    }
+  });
+  for (const Shard& shard : shards_) release(shard);
+  return rows;
+}
+
+LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOptions& run) const {
+  LoadedCells loaded;
+  loaded.begins = {0};
+  for (const std::int64_t cell : cells) loaded.begins.push_back(loaded.begins.back() + begins_[at(cell + 1)] - begins_[at(cell)]);
+  const MatrixRef like = shards_.front().rows;
+  loaded.rows = Matrix(loaded.begins.back(), like.cols, like.dtype);
+  loaded.ids.resize(at(loaded.begins.back()));
+  loaded.order.resize(loaded.ids.size());
+  const auto row_bytes = at(loaded.rows.ref().stride_bytes);
+
+  std::vector<std::int64_t> next(loaded.begins.begin(), loaded.begins.end() - 1);  // place in the order, of each cell
+  std::uint32_t before = 0;                                                        // rows of shards before
+  for (const Shard& shard : shards_) {
+    check_cancelled(run);
+    std::vector<std::uint32_t> rank(at(shard.rows.rows));  // first 1 for a row that is loaded, then how many are before it
+    const auto for_each_cell = [&](auto&& visit) {
+      parallel_for(run, std::ssize(cells), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) visit(at(i), shard.ids_of(cells[at(i)]));
+      });
+    };
+    for_each_cell([&](std::size_t, std::span<const std::uint32_t> ids) {
+      for (const std::uint32_t id : ids) rank[at(id - shard.first)] = 1;
+    });
+    for (std::uint32_t& loaded_here : rank) before += std::exchange(loaded_here, before);
+    for_each_cell([&](std::size_t i, std::span<const std::uint32_t> ids) {
+      const std::byte* row = shard.rows.row_bytes(shard.begins[at(cells[i])]);
+      for (const std::uint32_t id : ids) {
+        const std::uint32_t local = rank[at(id - shard.first)];
+        loaded.ids[local] = id;
+        loaded.order[at(next[i]++)] = local;
+        std::memcpy(loaded.rows.row<std::byte>(local), row, row_bytes);
+        row += row_bytes;
+      }
+    });
+    release(shard);
+  }
+  return loaded;
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,80 @@
+// The rows of a base in files, by cell: what a graph is built from that is larger than memory. Each file is a container
+// (docs/formats.md), written whole or not at all.
+//
+//   cells.gkc     the coarse quantizer, as it was fitted
+//   shard-S.gkc   rows [S * shard_rows, ...) of the base by cell, those of a cell in their order, and which rows they are
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "graph/shard_plan.hpp"
+#include "io/container.hpp"
+#include "learn/coarse_quantizer.hpp"
+
+namespace gigaknn {
+
+void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::path& path);
+/// Throws Error: io, corrupt_file.
+CoarseQuantizer read_quantizer(const std::filesystem::path& path);
+
+/// Writes the file of some rows of a base: `cells` [rows] are theirs, `first` is the first one's id.
+void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint32_t>& cells, std::int64_t cell_count,
+                 const std::filesystem::path& path);
+
+/// Rows of some cells together in memory, in the order of their ids: a base for Ops::prepare_cells.
+struct LoadedCells {
+  Matrix rows;
+  std::vector<std::uint32_t> ids;       ///< [rows], ascending
+  std::vector<LocalRow> order;          ///< [rows] cell after cell
+  std::vector<std::int64_t> begins;     ///< [cells + 1] into `order`
+};
+
+/// All shards of a base, mapped. Cells of too many rows count as several, whose rows follow each other.
+class StoredCells {
+ public:
+  /// Throws Error: io, corrupt_file.
+  StoredCells(const std::vector<std::filesystem::path>& shards, std::int64_t most_rows_of_a_cell);
+
+  std::int64_t rows() const { return begins_.back(); }
+  std::int64_t cells() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
+  /// [cells of the quantizer] how often each counts.
+  const std::vector<std::int64_t>& copies() const { return copies_; }
+  /// [cells + 1] places in the order of all rows by cell.
+  const std::vector<std::int64_t>& begins() const { return begins_; }
+
+  /// The row at each place of that order.
+  std::vector<RowId> rows_at(std::span<const RowId> places) const;
+  /// The cell of each row.
+  std::vector<RowId> cells_of(std::span<const RowId> rows, const RunOptions& run) const;
+  /// Rows of the cells [begin, end), in the order of cells; their ids.
+  std::vector<std::uint32_t> ids_in(std::int64_t begin, std::int64_t end) const;
+  Matrix rows_in(std::int64_t begin, std::int64_t end, const RunOptions& run) const;
+  /// Rows of some cells, ascending.
+  LoadedCells load(std::span<const std::int64_t> cells, const RunOptions& run) const;
+
+ private:
+  struct Shard {
+    Container file;
+    MatrixRef rows;                     // by cell
+    const std::uint32_t* ids;           // of these
+    std::int64_t first;                 // id
+    std::vector<std::uint32_t> begins;  // [cells + 1] into rows
+
+    std::span<const std::uint32_t> ids_of(std::int64_t cell) const {
+      const auto c = static_cast<std::size_t>(cell);
+      return {ids + begins[c], begins[c + 1] - begins[c]};
+    }
+  };
+  void open(const std::filesystem::path& path);
+  void split(std::int64_t most_rows);
+  void release(const Shard& shard) const;
+
+  std::vector<Shard> shards_;
+  std::vector<std::int64_t> begins_;
+  std::vector<std::int64_t> copies_;
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,410 @@
+#include "graph/stored_graph.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "graph/graph_writer.hpp"
+#include "graph/probes.hpp"
+#include "graph/recall_sample.hpp"
+#include "graph/stored_cells.hpp"
+#include "io/mapped_file.hpp"
+#include "io/validate.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t gathered_at_once = std::int64_t{1} << 16;
+constexpr std::int64_t joined_at_once = std::int64_t{1} << 16;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+void release_rows(MatrixRef rows) { release_mapped(rows.data, at(rows.rows * rows.stride_bytes)); }
+
+// Copies of some rows of a mapped base, ascending, few of whose pages are in memory at once.
+Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const RunOptions& run) {
+  Matrix gathered(std::ssize(rows), base.cols, base.dtype);
+  const auto row_bytes = at(gathered.ref().stride_bytes);
+  for (std::size_t begin = 0; begin < rows.size(); begin += at(gathered_at_once)) {
+    const auto part = rows.subspan(begin, std::min(rows.size() - begin, at(gathered_at_once)));
+    const Matrix copied = gather_rows(base, part, run);
+    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(begin)), copied.ref().data, part.size() * row_bytes);
+    release_rows(base.slice(part.front(), part.back() + 1));
+  }
+  return gathered;
+}
+
+std::vector<std::int64_t> numbers_of(std::span<const RowId> rows) {
+  std::vector<std::int64_t> numbers;
+  for (const RowId row : rows) numbers.push_back(value_of(row));
+  return numbers;
+}
+
+// probes.gkc: how cells are looked for, and the sample that measures.
+struct StoredProbes {
+  ProbeChoice choice;
+  std::vector<RowId> rows;
+  Neighbors truth;
+
+  void write(const std::filesystem::path& path) const {
+    ContainerWriter writer(path, "gk-probes", 1);
+    const std::int64_t numbers[2] = {choice.regions, choice.width};
+    writer.add_section("probes", Element::i64, 1, 2, numbers);
+    writer.add_section("sample", Element::i64, rows.size(), 1, rows.data());
+    writer.add_section("true-ids", Element::i64, rows.size(), static_cast<std::uint64_t>(truth.k), truth.ids.data());
+    writer.add_section("true-distances", Element::f32, rows.size(), static_cast<std::uint64_t>(truth.k), truth.distances.data());
+    writer.finish();
+  }
+  static StoredProbes read(const std::filesystem::path& path) {
+    const Container file = Container::open(path);
+    file.verify();
+    StoredProbes probes;
+    std::int64_t numbers[2];
+    const Section& ids = file.section("true-ids", Element::i64);
+    probes.rows.resize(ids.rows);
+    probes.truth = Neighbors(static_cast<std::int64_t>(ids.rows), static_cast<std::int64_t>(ids.cols));
+    const auto copy = [&](std::string_view name, Element element, void* to, std::size_t bytes) {
+      const auto from = file.bytes_of(file.section(name, element));
+      require_at(from.size() == bytes, file.file(), 0, "section '", name, "' has ", from.size(), " bytes, expected ", bytes);
+      std::memcpy(to, from.data(), bytes);
+    };
+    copy("probes", Element::i64, numbers, sizeof numbers);
+    copy("sample", Element::i64, probes.rows.data(), probes.rows.size() * 8);
+    copy("true-ids", Element::i64, probes.truth.ids.data(), probes.truth.ids.size() * 8);
+    copy("true-distances", Element::f32, probes.truth.distances.data(), probes.truth.distances.size() * 4);
+    probes.choice = {.regions = numbers[0], .width = numbers[1], .enough = true};
+    return probes;
+  }
+};
+
+std::vector<std::filesystem::path> shard_files(const StoredGraph& graph) {
+  std::vector<std::filesystem::path> files;
+  for (std::int64_t s = 0; s < graph.plan.shards; ++s) files.push_back(graph.shard_file(s));
+  return files;
+}
+
+// Lists of the rows of some cells, while they are found.
+class BlockSearch {
+ public:
+  BlockSearch(const StoredGraph& graph, const StoredCells& cells, const CellFinder& finder, std::int64_t begin, std::int64_t end,
+              const RunOptions& run)
+      : graph_(graph), cells_(cells), finder_(finder), begin_(begin), end_(end), run_(run), ids_(cells.ids_in(begin, end)),
+        lists_(std::ssize(ids_), graph.params.k) {
+    clear_lists(NeighborsOut(lists_), graph.params.metric);
+  }
+
+  void search() {
+    find_probes();
+    std::vector<std::int64_t> chunk;
+    std::int64_t rows = 0;
+    for (std::int64_t cell = 0; cell < cells_.cells(); ++cell) {
+      if (!wanted_[at(cell)]) continue;
+      const std::int64_t more = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
+      const bool full = rows + more > graph_.plan.chunk_rows || std::ssize(chunk) == graph_.plan.chunk_cells(graph_.plan.chunk_rows);
+      if (full && !chunk.empty()) {
+        search_chunk(chunk);
+        chunk.clear();
+        rows = 0;
+      }
+      chunk.push_back(cell);
+      rows += more;
+    }
+    if (!chunk.empty()) search_chunk(chunk);
+  }
+
+  // By row, which `join` needs.
+  void write(ContainerWriter& writer, std::int64_t pass) const {
+    const auto n = std::ssize(ids_);
+    const std::int64_t k = lists_.k;
+    std::vector<std::uint32_t> order(ids_.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return ids_[a] < ids_[b]; });
+    const auto append_each = [&](const std::string& name, Element element, std::int64_t cols, auto&& value) {
+      writer.begin_section(name + std::to_string(pass), element, at(n), at(cols));
+      std::vector<decltype(value(0))> part;
+      for (std::int64_t begin = 0; begin < n; begin += joined_at_once) {
+        part.clear();
+        for (std::int64_t i = begin; i < std::min(n, begin + joined_at_once); ++i) {
+          for (std::int64_t j = 0; j < cols; ++j) part.push_back(value(std::int64_t{order[at(i)]} * cols + j));
+        }
+        writer.append(part.data(), part.size() * sizeof part[0]);
+      }
+    };
+    append_each("rows", Element::u32, 1, [&](std::int64_t i) { return ids_[at(i)]; });
+    append_each("ids", Element::u32, k, [&](std::int64_t i) { return static_cast<std::uint32_t>(value_of(lists_.ids[at(i)])); });
+    append_each("distances", Element::f32, k, [&](std::int64_t i) { return lists_.distances[at(i)]; });
+  }
+
+ private:
+  static constexpr std::uint32_t none = 0xFFFFFFFF;
+
+  // visit(first row of the batch, its cell, the rows of this cell and of those behind)
+  template <class Visit>
+  void for_each_batch(Visit visit) const {
+    const std::int64_t most = std::clamp<std::int64_t>(stored_probes_at_once / std::max(finder_.width(), lists_.k), 1, cell_batch_rows);
+    const std::vector<std::int64_t>& begins = cells_.begins();
+    for (std::int64_t cell = begin_; cell < end_;) {
+      check_cancelled(run_);
+      std::int64_t last = cell + 1;
+      while (last < end_ && begins[at(last + 1)] - begins[at(cell)] <= most) ++last;
+      if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(begin_)], cell, cells_.rows_in(cell, last, run_));
+      cell = last;
+    }
+  }
+
+  void find_probes() {
+    const std::int64_t width = finder_.width();
+    probes_.resize(ids_.size() * at(width));
+    wanted_.assign(at(cells_.cells()), 0);
+    for_each_batch([&](std::int64_t first, std::int64_t, const Matrix& rows) {
+      std::vector<RowId> found(at(rows.rows() * width));
+      finder_.nearest(rows, found.data(), run_);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        probes_[at(first * width) + i] = static_cast<std::uint32_t>(value_of(found[i]));
+        if (found[i] != no_row) wanted_[at(value_of(found[i]))] = 1;
+      }
+    });
+  }
+
+  void search_chunk(const std::vector<std::int64_t>& chunk) {
+    const std::int64_t width = finder_.width();
+    const std::int64_t k = lists_.k;
+    const LoadedCells loaded = cells_.load(chunk, run_);
+    const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = cell_batch_rows, .self = true};
+    const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
+    std::vector<std::uint32_t> local(at(cells_.cells()), none);
+    for (std::size_t i = 0; i < chunk.size(); ++i) local[at(chunk[i])] = static_cast<std::uint32_t>(i);
+    for_each_batch([&](std::int64_t first, std::int64_t cell, const Matrix& rows) {
+      std::vector<RowId> probes(at(rows.rows() * width), no_row), self(at(rows.rows()), no_row);
+      parallel_for(run_, rows.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          std::size_t next = at(i * width);
+          for (std::int64_t j = 0; j < width; ++j) {
+            const std::uint32_t probe = probes_[at((first + i) * width + j)];
+            if (probe != none && local[probe] != none) probes[next++] = RowId{local[probe]};
+          }
+        }
+      });
+      // Rows of a cell stand in the same order here and there.
+      for (auto at_row = std::int64_t{0}; at_row < rows.rows(); ++cell) {
+        const std::int64_t count = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
+        if (local[at(cell)] != none) {
+          const LocalRow* mine = loaded.order.data() + loaded.begins[local[at(cell)]];
+          std::transform(mine, mine + count, self.begin() + at_row, [](LocalRow row) { return RowId{row}; });
+        }
+        at_row += count;
+      }
+      Neighbors found(rows.rows(), k);
+      graph_.ops.nearest_in_cells(*prepared, rows, probes.data(), width, k, NeighborsOut(found), run_, self.data());
+      for (RowId& id : found.ids) {
+        if (id != no_row) id = RowId{loaded.ids[at(value_of(id))]};
+      }
+      NeighborsOut into(lists_);
+      into.ids += first * k;
+      into.distances += first * k;
+      into.rows = rows.rows();
+      merge_lists(into, found, 0, graph_.params.metric, run_);
+    });
+  }
+
+  const StoredGraph& graph_;
+  const StoredCells& cells_;
+  const CellFinder& finder_;
+  std::int64_t begin_, end_;  // cells
+  const RunOptions& run_;
+  std::vector<std::uint32_t> ids_;     // of the rows, by cell
+  std::vector<std::uint32_t> probes_;  // [rows, width] cells, or `none`
+  std::vector<std::uint8_t> wanted_;   // [all cells]
+  Neighbors lists_;
+};
+
+// The lists of one pass of a block, in a mapped file.
+struct StoredLists {
+  Container file;
+  std::span<const std::uint32_t> rows;  // ascending
+  const std::uint32_t* ids;
+  const float* distances;
+  std::size_t next = 0;  // row that was not yet joined
+};
+
+std::vector<StoredLists> open_lists(const StoredGraph& graph) {
+  std::vector<StoredLists> all;
+  for (std::int64_t block = 0; block < graph.plan.blocks; ++block) {
+    const Container file = Container::open(graph.lists_file(block));
+    for (std::int64_t pass = 0; const Section* rows = file.find_section("rows" + std::to_string(pass)); ++pass) {
+      const Section& ids = file.section("ids" + std::to_string(pass), Element::u32);
+      const Section& distances = file.section("distances" + std::to_string(pass), Element::f32);
+      const auto k = static_cast<std::uint64_t>(graph.params.k);
+      require_at(rows->element == Element::u32 && ids.rows == rows->rows && ids.cols == k && distances.rows == rows->rows && distances.cols == k,
+                 file.file(), rows->offset, "holds no lists of this graph");
+      all.push_back({file, {reinterpret_cast<const std::uint32_t*>(file.bytes_of(*rows).data()), rows->rows},
+                     reinterpret_cast<const std::uint32_t*>(file.bytes_of(ids).data()),
+                     reinterpret_cast<const float*>(file.bytes_of(distances).data())});
+    }
+  }
+  return all;
+}
+
+RowId row_of_stored(std::uint32_t id) { return id == 0xFFFFFFFF ? no_row : RowId{id}; }
+
+// Calls take(rows of a batch, entry -> entry of a list in a file) for all rows in their order.
+template <class T, class Of>
+void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Of of, const std::function<void(std::span<const T>)>& take,
+                   const RunOptions& run) {
+  std::vector<T> batch;
+  for (StoredLists& lists : all) lists.next = 0;
+  for (std::int64_t begin = 0; begin < n; begin += joined_at_once) {
+    check_cancelled(run);
+    const std::int64_t end = std::min(n, begin + joined_at_once);
+    batch.resize(at((end - begin) * k));
+    std::int64_t found = 0;
+    for (StoredLists& lists : all) {
+      for (; lists.next < lists.rows.size() && lists.rows[lists.next] < end; ++lists.next, ++found) {
+        const std::int64_t to = (std::int64_t{lists.rows[lists.next]} - begin) * k;
+        for (std::int64_t j = 0; j < k; ++j) batch[at(to + j)] = of(lists, lists.next * at(k) + at(j));
+      }
+      release_mapped(lists.file.file().bytes.data(), lists.file.file().bytes.size());
+    }
+    require(found == end - begin, Fault::corrupt_file, "the files of lists hold ", found, " of the rows ", begin, " to ", end - 1);
+    take(batch);
+  }
+}
+
+}  // namespace
+
+std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return folder / join_text("shard-", shard, ".gkc"); }
+std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
+
+void StoredGraph::fit(const RunOptions& run) const {
+  const std::vector<std::int64_t> drawn = coarse_quantizer_sample(base.rows, plan.cells, params.seed);
+  write_quantizer(fit_coarse_quantizer(ops, gather_mapped(base, drawn, run), params.metric, plan.cells, run), cells_file());
+}
+
+void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
+  const std::int64_t first = shard * plan.shard_rows;
+  const MatrixRef rows = base.slice(first, std::min(base.rows, first + plan.shard_rows));
+  require_usable_values(rows, params.metric, params.allow_nonfinite, join_text("the base, from row ", first, ","), run);
+  const CoarseQuantizer quantizer = read_quantizer(cells_file());
+  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  std::vector<RowId> found(at(rows.rows));
+  for (std::int64_t begin = 0; begin < rows.rows; begin += cell_batch_rows) {
+    check_cancelled(run);
+    finder.nearest(rows.slice(begin, std::min(rows.rows, begin + cell_batch_rows)), found.data() + begin, run);
+  }
+  // Rows that are far from everything have no cell of their own: any will do, no query finds them.
+  std::vector<std::uint32_t> cells;
+  for (const RowId cell : found) cells.push_back(static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(cell))));
+  write_shard(rows, first, cells, quantizer.cells(), shard_file(shard));
+  release_rows(rows);
+}
+
+void StoredGraph::choose(const RunOptions& run) const {
+  const StoredCells cells(shard_files(*this), plan.most_rows_of_a_cell());
+  const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
+  const auto [steer_places, measure_places] = draw_samples(base.rows, params.seed);
+  StoredProbes probes;
+  const std::vector<RowId> steering = cells.rows_at(steer_places);
+  probes.rows = cells.rows_at(measure_places);
+
+  // All rows of both samples at once, so that the base is read once. Ascending, as they lie in it.
+  std::vector<RowId> sampled = steering;
+  sampled.insert(sampled.end(), probes.rows.begin(), probes.rows.end());
+  std::sort(sampled.begin(), sampled.end());
+  const Matrix queries = gather_mapped(base, numbers_of(sampled), run);
+  Neighbors found(std::ssize(sampled), params.k + 1);
+  clear_lists(NeighborsOut(found), params.metric);
+  const PrepareHints hints{.k = found.k, .queries = found.queries, .batch = found.queries, .self = false};
+  for (std::int64_t begin = 0; begin < base.rows; begin += plan.truth_rows) {
+    const MatrixRef part = base.slice(begin, std::min(base.rows, begin + plan.truth_rows));
+    merge_nearest(ops, *ops.prepare(part, params.metric, hints, run), begin, queries, found.k, NeighborsOut(found), run, -1);
+    release_rows(part);
+    if (run.progress) run.progress->report("sample", begin + part.rows, base.rows);
+  }
+  const Neighbors truth = without_self(found, sampled);
+  const std::vector<RowId> cells_of_truth = cells.cells_of(truth.ids, run);
+  const auto sample_of = [&](const std::vector<RowId>& rows, Neighbors* lists) {
+    ProbeSample sample{Matrix(std::ssize(rows), base.cols, base.dtype), std::vector<std::vector<RowId>>(rows.size())};
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto from = std::lower_bound(sampled.begin(), sampled.end(), rows[i]) - sampled.begin();
+      std::memcpy(sample.rows.row<std::byte>(static_cast<std::int64_t>(i)), queries.row<std::byte>(from), at(queries.ref().stride_bytes));
+      for (std::int64_t j = 0; j < params.k; ++j) {
+        const std::size_t entry = at(from * params.k + j);
+        if (truth.ids[entry] != no_row) sample.cells[i].push_back(cells_of_truth[entry]);
+        if (!lists) continue;
+        lists->ids[i * at(params.k) + at(j)] = truth.ids[entry];
+        lists->distances[i * at(params.k) + at(j)] = truth.distances[entry];
+      }
+    }
+    return sample;
+  };
+  probes.truth = Neighbors(std::ssize(probes.rows), params.k);
+  const ProbeSample steer = sample_of(steering, nullptr);
+  const ProbeSample measure = sample_of(probes.rows, &probes.truth);
+  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
+  probes.choice = chooser.widened(chooser.cheapest(steer, params.recall), measure, params.recall);
+  probes.write(probes_file());
+}
+
+void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
+  const StoredCells cells(shard_files(*this), plan.most_rows_of_a_cell());
+  const ProbeChoice probes = StoredProbes::read(probes_file()).choice;
+  const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
+  const CellFinder finder(ops, quantizer, params.metric, probes.regions, probes.width, run);
+  // The cells that begin in the block's share of the rows.
+  const std::vector<std::int64_t>& begins = cells.begins();
+  const auto cell_from = [&](std::int64_t place) { return std::lower_bound(begins.begin(), begins.end() - 1, place) - begins.begin(); };
+  std::int64_t cell = cell_from(base.rows * block / plan.blocks);
+  const std::int64_t end = block + 1 == plan.blocks ? cells.cells() : cell_from(base.rows * (block + 1) / plan.blocks);
+  // Rows that look into many cells need more memory each than was planned: there are fewer at once.
+  const std::size_t planned_row = 2 * list_bytes(1, params.k) + 16 + 4 * at(usual_probes);
+  const std::size_t row = planned_row + 4 * at(probes.width) - 4 * at(usual_probes);
+  const auto most_rows = static_cast<std::int64_t>(at(plan.block_rows) * planned_row / std::max(row, planned_row));
+  ContainerWriter writer(lists_file(block), "gk-lists", 1);
+  for (std::int64_t pass = 0; cell < end; ++pass) {
+    std::int64_t last = cell + 1;
+    while (last < end && begins[at(last + 1)] - begins[at(cell)] <= most_rows) ++last;
+    BlockSearch part(*this, cells, finder, cell, last, run);
+    part.search();
+    part.write(writer, pass);
+    cell = last;
+  }
+  writer.finish();
+}
+
+void StoredGraph::join(const std::filesystem::path& output, const RunOptions& run) const {
+  std::vector<StoredLists> all = open_lists(*this);
+  GraphWriter writer(output, base.rows, params.k, params.metric, false);
+  for_each_list<RowId>(all, base.rows, params.k, [](const StoredLists& lists, std::size_t entry) { return row_of_stored(lists.ids[entry]); },
+                       [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
+  for_each_list<float>(all, base.rows, params.k, [](const StoredLists& lists, std::size_t entry) { return lists.distances[entry]; },
+                       [&](std::span<const float> distances) { writer.append_distances(distances); }, run);
+  writer.finish();
+}
+
+StoredGraph::Outcome StoredGraph::outcome() const {
+  const StoredProbes probes = StoredProbes::read(probes_file());
+  Neighbors mine(std::ssize(probes.rows), params.k);
+  for (const StoredLists& lists : open_lists(*this)) {
+    for (std::size_t i = 0; i < probes.rows.size(); ++i) {
+      const auto row = static_cast<std::uint32_t>(value_of(probes.rows[i]));
+      const auto place = std::lower_bound(lists.rows.begin(), lists.rows.end(), row);
+      if (place == lists.rows.end() || *place != row) continue;
+      for (std::size_t j = 0; j < at(params.k); ++j) {
+        const std::size_t from = at(place - lists.rows.begin()) * at(params.k) + j;
+        mine.ids[i * at(params.k) + j] = row_of_stored(lists.ids[from]);
+        mine.distances[i * at(params.k) + j] = lists.distances[from];
+      }
+    }
+    release_mapped(lists.file.file().bytes.data(), lists.file.file().bytes.size());
+  }
+  const RecallSample sample(params.metric, base.rows, probes.rows, probes.truth);
+  return {sample.measure_sampled(mine),
+          join_text("ivf: ", probes.choice.width, " of about ", plan.cells, " cells a row, from files: ", plan.shards,
+                    plan.shards == 1 ? " shard, " : " shards, ", plan.blocks, plan.blocks == 1 ? " block" : " blocks")};
+}
+
+}  // namespace gigaknn

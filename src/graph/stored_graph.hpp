@@ -1,0 +1,47 @@
+// An approximate k-NN graph built from files, in steps: the search of cell_graph.cpp, whatever the memory. Each step reads files of
+// steps before it and writes one, whole or not at all; none depends on when, where or how often it runs.
+//
+//   fit            sample of the base                      --> cells.gkc
+//   divide S       rows of shard S, cells.gkc              --> shard-S.gkc
+//   choose         cells.gkc, all shards, base             --> probes.gkc    samples, their true neighbours, how cells are looked for
+//   search B       cells.gkc, probes.gkc, all shards       --> lists-B.gkc   of the rows in the cells of block B
+//   join           all lists, probes.gkc                   --> OUT.knng
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include <gigaknn/graph.hpp>
+
+#include "graph/shard_plan.hpp"
+
+namespace gigaknn {
+
+/// What all steps know. Borrows.
+struct StoredGraph {
+  const Ops& ops;
+  MatrixRef base;  ///< mapped, or there is no point in it
+  const GraphParams& params;
+  const ShardPlan& plan;
+  std::filesystem::path folder;  ///< of the files
+
+  std::filesystem::path cells_file() const { return folder / "cells.gkc"; }
+  std::filesystem::path shard_file(std::int64_t shard) const;
+  std::filesystem::path probes_file() const { return folder / "probes.gkc"; }
+  std::filesystem::path lists_file(std::int64_t block) const;
+
+  void fit(const RunOptions& run) const;
+  void divide(std::int64_t shard, const RunOptions& run) const;
+  void choose(const RunOptions& run) const;
+  void search(std::int64_t block, const RunOptions& run) const;
+  void join(const std::filesystem::path& output, const RunOptions& run) const;
+
+  /// What was measured when the lists were joined, and how they were found; read from the files of the steps.
+  struct Outcome {
+    Recall recall;
+    std::string method;  ///< one line for people
+  };
+  Outcome outcome() const;
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,234 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include <gigaknn/dataset.hpp>
+#include <gigaknn/device.hpp>
+#include <gigaknn/plan.hpp>
+
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+#include "graph/shard_plan.hpp"
+#include "io/checksum.hpp"
+#include "io/mapped_file.hpp"
+#include "plan/identity.hpp"
+#include "plan/sealed_text.hpp"
+
+namespace gigaknn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
+constexpr std::size_t driver_bytes = std::size_t{48} << 20;
+
+std::size_t free_half() {
+  const auto pages = ::sysconf(_SC_AVPHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 2;
+}
+
+void check(const PlanParams& params) {
+  const GraphParams& graph = params.graph;
+  require(graph.method == "auto" || graph.method == "ivf", Fault::invalid_argument, "a graph built from files is one of method auto or ivf, got '",
+          graph.method, "'");
+  require(graph.recall > 0 && graph.recall < 1, Fault::invalid_argument, "a graph built from files is approximate: it needs a recall above 0 and below 1, got ",
+          graph.recall);
+  require(params.workers >= 1, Fault::invalid_argument, "workers must be at least 1, got ", params.workers);
+  require(params.shard_rows >= 0, Fault::invalid_argument, "rows of a shard must be at least 1, got ", params.shard_rows);
+}
+
+std::string text_of(double value) {
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// A number of a plan's line, or all that is wrong with it.
+template <class T>
+T number_of(const std::map<std::string, std::string>& values, const std::string& name, const fs::path& path) {
+  T number{};
+  const auto found = values.find(name);
+  const bool right = found != values.end() &&
+                     std::from_chars(found->second.data(), found->second.data() + found->second.size(), number).ptr ==
+                         found->second.data() + found->second.size();
+  require(right, Fault::corrupt_file, printable(path.string()), ": byte 0: has no number '", name, "'");
+  return number;
+}
+
+DType dtype_named(const std::string& name, const fs::path& path) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  fail(Fault::corrupt_file, printable(path.string()), ": byte 0: '", printable(name), "' is no type of vectors");
+}
+
+// Which graph it is, whatever the budget.
+TextLines identity_of(const GraphPlan& plan) {
+  const GraphParams& graph = plan.params.graph;
+  return {{"base", plan.params.base.string()},
+          {"output", plan.params.output.string()},
+          {"n", std::to_string(plan.n)},
+          {"d", std::to_string(plan.d)},
+          {"dtype", std::string(name_of(plan.dtype))},
+          {"base_checksum", hexadecimal(plan.base_checksum)},
+          {"metric", std::string(name_of(graph.metric))},
+          {"k", std::to_string(graph.k)},
+          {"recall", text_of(graph.recall)},
+          {"seed", std::to_string(graph.seed)},
+          {"allow_nonfinite", graph.allow_nonfinite ? "1" : "0"},
+          {"asked_shard_rows", std::to_string(plan.params.shard_rows)}};
+}
+
+struct Number {
+  const char* name;
+  std::int64_t ShardPlan::*value;
+};
+constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"cell_rows", &ShardPlan::cell_rows},   {"shards", &ShardPlan::shards},
+                                    {"shard_rows", &ShardPlan::shard_rows}, {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
+                                    {"chunk_rows", &ShardPlan::chunk_rows}, {"truth_rows", &ShardPlan::truth_rows}};
+struct Bytes {
+  const char* name;
+  std::size_t ShardPlan::*value;
+};
+constexpr Bytes shard_bytes[] = {{"peak_bytes", &ShardPlan::peak_bytes}, {"bytes_read", &ShardPlan::bytes_read},
+                                 {"bytes_written", &ShardPlan::bytes_written}, {"work_bytes", &ShardPlan::work_bytes}};
+
+TextLines lines_of(const GraphPlan& plan) {
+  TextLines lines = {{"gigaknn-plan", "1"}};
+  for (const auto& line : identity_of(plan)) lines.push_back(line);
+  lines.push_back({"device", plan.params.graph.device});
+  lines.push_back({"device_shards", std::to_string(plan.params.graph.shards)});
+  lines.push_back({"memory_bytes", std::to_string(plan.params.memory_bytes)});
+  lines.push_back({"workers", std::to_string(plan.params.workers)});
+  lines.push_back({"threads", std::to_string(plan.params.threads)});
+  for (const Number& number : shard_numbers) lines.push_back({number.name, std::to_string(plan.shards.*number.value)});
+  for (const Bytes& number : shard_bytes) lines.push_back({number.name, std::to_string(plan.shards.*number.value)});
+  return lines;
+}
+
+fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
+
+}  // namespace
+
+std::uint64_t base_checksum_of(MatrixRef base) {
+  const std::int64_t shape[3] = {base.rows, base.cols, static_cast<std::int64_t>(base.dtype)};
+  std::uint64_t checksum = checksum_of(shape, sizeof shape);
+  const auto row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+  const std::byte* begin = base.row_bytes(0);
+  for (const std::int64_t row : sample_rows(base.rows, checked_rows, 0)) {
+    checksum = checksum_of(base.row_bytes(row), row_bytes, checksum);
+    // The system maps much around what is looked at.
+    release_mapped(begin, static_cast<std::size_t>(base.row_bytes(row) + row_bytes - begin));
+    begin = base.row_bytes(row);
+  }
+  return checksum;
+}
+
+std::string plan_checksum_of(const GraphPlan& plan) {
+  const std::string text = sealed(lines_of(plan));
+  return hexadecimal(checksum_of(text.data(), text.size()));
+}
+
+std::string GraphPlan::task_name(std::int64_t task) const {
+  if (task == 0) return "fit";
+  if (task <= shards.shards) return "divide " + std::to_string(task - 1);
+  if (task == shards.shards + 1) return "choose";
+  if (task <= shards.shards + 1 + shards.blocks) return "search " + std::to_string(task - shards.shards - 2);
+  return "join";
+}
+
+fs::path GraphPlan::folder() const { return params.output.string() + ".work"; }
+
+GraphPlan make_plan(const PlanParams& params) {
+  const Dataset base = Dataset::open(params.base);
+  GraphPlan plan = make_plan(params, base.matrix().rows, base.matrix().cols, base.matrix().dtype);
+  plan.base_checksum = base_checksum_of(base);
+  return plan;
+}
+
+GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype) {
+  check(params);
+  require(params.graph.k >= 1 && params.graph.k <= n - 1, Fault::invalid_argument, "k must be in [1, ", n - 1, "] for a graph of ", n,
+          " rows, got ", params.graph.k);
+  require(n < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a graph built from files has fewer than 4294967295 rows, got ", n);
+  GraphPlan plan;
+  plan.params = params;
+  if (!params.base.empty()) plan.params.base = fs::absolute(params.base);
+  plan.params.output = fs::absolute(params.output);
+  plan.n = n;
+  plan.d = d;
+  plan.dtype = dtype;
+  if (params.memory_bytes == 0) plan.params.memory_bytes = free_half();
+  if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
+  StoredSizes sizes{.n = n, .d = d, .dtype = dtype, .metric = params.graph.metric, .k = params.graph.k};
+  const auto workers = static_cast<std::size_t>(params.workers);
+  const std::size_t driver = workers > 1 ? driver_bytes : 0;
+  sizes.memory_bytes = plan.params.memory_bytes > driver ? (plan.params.memory_bytes - driver) / workers : 0;
+  sizes.threads = plan.params.threads;
+  sizes.shard_rows = params.shard_rows;
+  plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes);
+  return plan;
+}
+
+GraphPlan write_plan(const GraphPlan& plan) {
+  const fs::path folder = plan.folder();
+  std::error_code error;
+  fs::create_directory(folder, error);
+  require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
+  if (!fs::exists(plan_file(folder))) {
+    write_sealed(lines_of(plan), plan_file(folder));
+    return plan;
+  }
+  const GraphPlan there = read_plan(folder);
+  const TextLines mine = identity_of(plan), theirs = identity_of(there);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i] == theirs[i]) continue;
+    require(mine[i].first != "base_checksum", Fault::invalid_data, printable(plan.params.base.string()),
+            ": changed since ", printable(folder.string()), " was begun; remove that folder to begin anew");
+    fail(Fault::invalid_argument, printable(folder.string()), ": was begun with ", theirs[i].first, " ", printable(theirs[i].second), ", not ",
+         printable(mine[i].second), "; go on with the same arguments, or remove the folder to begin anew");
+  }
+  const std::size_t needed = there.shards.peak_bytes * static_cast<std::size_t>(plan.params.workers);
+  require(needed <= plan.params.memory_bytes, Fault::out_of_memory, printable(folder.string()), ": was begun with a budget of ",
+          there.params.memory_bytes, " bytes and needs ", needed, " of them to go on; ", plan.params.memory_bytes, " are allowed");
+  return there;
+}
+
+GraphPlan read_plan(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? plan_file(path) : path;
+  const auto values = read_sealed(file);
+  const auto text = [&](const std::string& name) {
+    const auto found = values.find(name);
+    require(found != values.end(), Fault::corrupt_file, printable(file.string()), ": byte 0: has no '", name, "'");
+    return found->second;
+  };
+  require(text("gigaknn-plan") == "1", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
+          " is not supported, expected 1");
+  GraphPlan plan;
+  plan.params.base = text("base");
+  plan.params.output = text("output");
+  plan.n = number_of<std::int64_t>(values, "n", file);
+  plan.d = number_of<std::int64_t>(values, "d", file);
+  plan.dtype = dtype_named(text("dtype"), file);
+  const std::string checksum = text("base_checksum");
+  std::from_chars(checksum.data(), checksum.data() + checksum.size(), plan.base_checksum, 16);
+  GraphParams& graph = plan.params.graph;
+  graph.metric = metric_of(text("metric"));
+  graph.k = number_of<std::int64_t>(values, "k", file);
+  graph.recall = number_of<double>(values, "recall", file);
+  graph.seed = number_of<std::uint64_t>(values, "seed", file);
+  graph.allow_nonfinite = text("allow_nonfinite") == "1";
+  graph.device = text("device");
+  graph.shards = number_of<int>(values, "device_shards", file);
+  plan.params.shard_rows = number_of<std::int64_t>(values, "asked_shard_rows", file);
+  plan.params.memory_bytes = number_of<std::size_t>(values, "memory_bytes", file);
+  plan.params.workers = number_of<int>(values, "workers", file);
+  plan.params.threads = number_of<int>(values, "threads", file);
+  for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);
+  for (const Bytes& number : shard_bytes) plan.shards.*number.value = number_of<std::size_t>(values, number.name, file);
+  return plan;
+}
+
+}  // namespace gigaknn

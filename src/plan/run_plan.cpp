@@ -1,0 +1,134 @@
+#include <algorithm>
+#include <system_error>
+
+#include <gigaknn/plan.hpp>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "io/file_bytes.hpp"
+#include "plan/file_lock.hpp"
+#include "plan/task_record.hpp"
+#include "plan/workers.hpp"
+
+namespace gigaknn {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int most_starts = 3;  // of a task whose worker is killed
+
+class PlanRun {
+ public:
+  PlanRun(const GraphPlan& plan, const Driver& driver, const RunOptions& run)
+      : plan_(plan), driver_(driver), run_(run), tasks_(plan.shards.tasks()), starts_(static_cast<std::size_t>(tasks_)) {}
+
+  // In order, and side by side those that need not wait for each other.
+  std::int64_t run_all() {
+    const std::int64_t choose = plan_.shards.shards + 1;
+    for (const auto& [begin, end] : {std::pair{std::int64_t{0}, std::int64_t{1}}, {1, choose}, {choose, choose + 1}, {choose + 1, tasks_ - 1},
+                                     {tasks_ - 1, tasks_}}) {
+      std::vector<std::int64_t> left;
+      for (std::int64_t task = begin; task < end; ++task) {
+        if (is_done(plan_, task, true)) {
+          ++resumed_;
+        } else {
+          left.push_back(task);
+        }
+      }
+      report(resumed_ + run_here_);
+      driver_.worker.empty() ? run_in_process(left) : run_in_workers(left);
+    }
+    return resumed_;
+  }
+
+ private:
+  void report(std::int64_t done) {
+    if (run_.progress) run_.progress->report("tasks", done, tasks_);
+    check_cancelled(run_);
+  }
+
+  void run_in_process(const std::vector<std::int64_t>& tasks) {
+    for (const std::int64_t task : tasks) {
+      {
+        const Progress::Quiet quiet(run_.progress);
+        run_task(plan_, task, run_);
+      }
+      report(resumed_ + ++run_here_);
+    }
+  }
+
+  void run_in_workers(std::vector<std::int64_t> tasks) {
+    std::reverse(tasks.begin(), tasks.end());
+    Workers workers;
+    while (!tasks.empty() || workers.running() > 0) {
+      check_cancelled(run_);
+      while (!tasks.empty() && workers.running() < static_cast<std::size_t>(plan_.params.workers)) {
+        std::vector<std::string> command = driver_.worker;
+        command.push_back(plan_.folder().string());
+        command.push_back(std::to_string(tasks.back()));
+        ++starts_[static_cast<std::size_t>(tasks.back())];
+        workers.start(command, tasks.back());
+        tasks.pop_back();
+      }
+      const Workers::End end = workers.wait();
+      if (end.task < 0) continue;
+      if (end.signal != 0 && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
+        tasks.push_back(end.task);
+        continue;
+      }
+      const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
+      require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", most_starts, " times; what is done is kept in ",
+              printable(plan_.folder().string()));
+      require(end.exit_code == 0 && is_done(plan_, end.task, false), Fault::io, name, " failed with exit code ", end.exit_code,
+              "; what is done is kept in ", printable(plan_.folder().string()));
+      report(resumed_ + ++run_here_);
+    }
+  }
+
+  const GraphPlan& plan_;
+  const Driver& driver_;
+  const RunOptions& run_;
+  std::int64_t tasks_;
+  std::int64_t resumed_ = 0;
+  std::int64_t run_here_ = 0;
+  std::vector<int> starts_;
+};
+
+// The record of the last task goes last, so that a graph that is written is not built again by whoever is killed in here.
+void remove_folder(const GraphPlan& plan) {
+  std::error_code ignored;
+  const std::int64_t last = plan.shards.tasks() - 1;
+  for (std::int64_t task = 0; task < last; ++task) {
+    fs::remove(record_of_task(plan, task), ignored);
+    fs::remove(file_of_task(plan, task), ignored);
+  }
+  fs::remove(plan.folder() / "plan.txt", ignored);
+  fs::remove_all(plan.folder(), ignored);
+}
+
+}  // namespace
+
+PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptions& run) {
+  bool waited = false;
+  const FileLock lock(plan.folder() / "lock", [&] {
+    if (!waited && driver.waiting) driver.waiting();
+    waited = true;
+    check_cancelled(run);
+  });
+  require(lock.is_current() && fs::exists(plan.folder() / "plan.txt"), Fault::io, printable(plan.folder().string()),
+          ": another run was at work in it, and has finished");
+  // Killed while the folder was being taken away: all is done.
+  if (auto outcome = recorded_outcome(plan)) {
+    outcome->resumed = outcome->tasks;
+    remove_folder(plan);
+    return *outcome;
+  }
+  const std::int64_t resumed = PlanRun(plan, driver, run).run_all();
+  auto outcome = recorded_outcome(plan);
+  require(outcome.has_value(), Fault::io, printable(record_of_task(plan, plan.shards.tasks() - 1).string()), ": disappeared");
+  outcome->resumed = resumed;
+  remove_folder(plan);
+  return *outcome;
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,141 @@
+#include <charconv>
+
+#include <gigaknn/dataset.hpp>
+#include <gigaknn/plan.hpp>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "graph/stored_graph.hpp"
+#include "io/container.hpp"
+#include "io/mapped_file.hpp"
+#include "plan/file_lock.hpp"
+#include "plan/identity.hpp"
+#include "plan/sealed_text.hpp"
+#include "plan/task_record.hpp"
+
+namespace gigaknn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Tasks of one kind are numbered one behind the other: fit, divide ..., choose, search ..., join.
+struct Kinds {
+  std::int64_t choose, first_search, join;
+  explicit Kinds(const ShardPlan& shards) : choose(shards.shards + 1), first_search(choose + 1), join(first_search + shards.blocks) {}
+};
+
+StoredGraph stored_graph(const GraphPlan& plan, MatrixRef base) {
+  const GraphParams& graph = plan.params.graph;
+  return {ops_of(graph.device, graph.shards), base, graph, plan.shards, plan.folder()};
+}
+
+std::string text_of(double value) {
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// The tasks whose files a task reads.
+std::pair<std::int64_t, std::int64_t> tasks_before(const GraphPlan& plan, std::int64_t task) {
+  const Kinds kinds(plan.shards);
+  if (task == 0) return {0, 0};
+  if (task < kinds.choose) return {0, 1};
+  if (task == kinds.choose) return {1, kinds.choose};
+  if (task < kinds.join) return {kinds.choose, kinds.first_search};
+  return {kinds.first_search, kinds.join};
+}
+
+}  // namespace
+
+fs::path file_of_task(const GraphPlan& plan, std::int64_t task) {
+  const Kinds kinds(plan.shards);
+  const StoredGraph graph = stored_graph(plan, {});
+  if (task == 0) return graph.cells_file();
+  if (task < kinds.choose) return graph.shard_file(task - 1);
+  if (task == kinds.choose) return graph.probes_file();
+  if (task < kinds.join) return graph.lists_file(task - kinds.first_search);
+  return plan.params.output;
+}
+
+fs::path record_of_task(const GraphPlan& plan, std::int64_t task) { return plan.folder() / join_text("task-", task, ".done"); }
+
+bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
+  try {
+    const fs::path file = file_of_task(plan, task);
+    if (!fs::exists(record_of_task(plan, task)) || !fs::exists(file)) return false;
+    const auto record = read_sealed(record_of_task(plan, task));
+    if (record.at("plan") != plan_checksum_of(plan) || record.at("task") != plan.task_name(task) ||
+        record.at("bytes") != std::to_string(fs::file_size(file))) {
+      return false;
+    }
+    if (!look_inside) return true;
+    const Container contents = Container::open(file);
+    const bool whole = !contents.find_bad_block();
+    release_mapped(contents.file().bytes.data(), contents.file().size());
+    return whole;
+  } catch (const Error&) {
+    return false;
+  } catch (const std::out_of_range&) {  // a record without one of the lines
+    return false;
+  } catch (const fs::filesystem_error&) {  // gone meanwhile
+    return false;
+  }
+}
+
+std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
+  const std::int64_t join = Kinds(plan.shards).join;
+  if (!is_done(plan, join, false)) return std::nullopt;
+  auto record = read_sealed(record_of_task(plan, join));
+  const auto number = [&](const char* name) {
+    double value = 0;
+    const std::string& text = record[name];
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  };
+  PlanOutcome outcome;
+  outcome.tasks = plan.shards.tasks();
+  outcome.recall = {.at = plan.params.graph.k, .value = number("recall"), .low = number("low"), .high = number("high"),
+                    .sampled = static_cast<std::int64_t>(number("sampled"))};
+  outcome.method = record["method"];
+  return outcome;
+}
+
+void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
+  const Kinds kinds(plan.shards);
+  require(task >= 0 && task <= kinds.join, Fault::invalid_argument, "the plan has the tasks 0 to ", kinds.join, ", not ", task);
+  const FileLock lock(plan.folder() / join_text("task-", task, ".lock"), [&] { check_cancelled(run); });
+  if (is_done(plan, task, false)) return;
+  const auto [first, end] = tasks_before(plan, task);
+  for (std::int64_t before = first; before < end; ++before) {
+    require(is_done(plan, before, false), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",
+            plan.task_name(before), "), which is not done");
+  }
+  const Dataset base = Dataset::open(plan.params.base);
+  require(base_checksum_of(base) == plan.base_checksum, Fault::invalid_data, printable(plan.params.base.string()),
+          ": changed since the plan was made; remove ", printable(plan.folder().string()), " to begin anew");
+  RunOptions own = run;
+  if (own.threads == 0) own.threads = plan.params.threads;
+  own.memory_bytes = 0;  // the plan's sizes are within it
+  const StoredGraph graph = stored_graph(plan, base);
+  TextLines record = {{"plan", plan_checksum_of(plan)}, {"task", plan.task_name(task)}};
+  if (task == 0) {
+    graph.fit(own);
+  } else if (task < kinds.choose) {
+    graph.divide(task - 1, own);
+  } else if (task == kinds.choose) {
+    graph.choose(own);
+  } else if (task < kinds.join) {
+    graph.search(task - kinds.first_search, own);
+  } else {
+    graph.join(plan.params.output, own);
+    const StoredGraph::Outcome outcome = graph.outcome();
+    record.push_back({"recall", text_of(outcome.recall.value)});
+    record.push_back({"low", text_of(outcome.recall.low)});
+    record.push_back({"high", text_of(outcome.recall.high)});
+    record.push_back({"sampled", std::to_string(outcome.recall.sampled)});
+    record.push_back({"method", outcome.method});
+  }
+  record.push_back({"bytes", std::to_string(fs::file_size(file_of_task(plan, task)))});
+  write_sealed(record, record_of_task(plan, task));
+}
+
+}  // namespace gigaknn
