@@ -287,7 +287,7 @@ void StoredGraph::fit(const RunOptions& run) const {
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
   const std::int64_t first = shard * plan.shard_rows;
   const MatrixRef rows = base.slice(first, std::min(base.rows, first + plan.shard_rows));
-  require_usable_values(rows, params.metric, params.allow_nonfinite, join_text("the base, from row ", first, ","), run);
+  require_usable_values(rows, params.metric, params.allow_nonfinite, "the base", run, first);
   const CoarseQuantizer quantizer = read_quantizer(cells_file());
   const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
   std::vector<RowId> found(at(rows.rows));

@@ -137,16 +137,16 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions&
 }
 
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
-                           const RunOptions& run) {
+                           const RunOptions& run, std::int64_t first_row) {
   const ValueFaults faults = find_value_faults(matrix, metric, run);
   if (faults.first_nonfinite && !allow_nonfinite) {
     fail(Fault::invalid_data, what, ": ", faults.first_nonfinite->value, " at row ",
-         faults.first_nonfinite->row, ", column ", faults.first_nonfinite->col,
+         first_row + faults.first_nonfinite->row, ", column ", faults.first_nonfinite->col,
          ": values must be finite (or allowed to be farthest by allow_nonfinite)");
   }
   if (faults.first_negative) {
     fail(Fault::invalid_data, what, ": ", faults.first_negative->value, " at row ",
-         faults.first_negative->row, ", column ", faults.first_negative->col, ": metric ", name_of(metric),
+         first_row + faults.first_negative->row, ", column ", faults.first_negative->col, ": metric ", name_of(metric),
          " takes no value below zero");
   }
 }

@@ -33,8 +33,8 @@ struct ValueFaults {
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run = {});
 
 /// Throws Error: invalid_data, with row, column and value, where `matrix` (called `what` in the message) holds
-/// NaN or infinity, unless allowed, or values below zero under a metric that has no meaning for them.
+/// NaN or infinity, unless allowed, or values below zero under a metric that has no meaning for them. Its rows count from `first_row`.
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
-                           const RunOptions& run = {});
+                           const RunOptions& run = {}, std::int64_t first_row = 0);
 
 }  // namespace gigaknn

@@ -1,2 +1,324 @@
+// Graphs built from files: the same bytes as in memory, whatever the shards and the budget, and whatever happens on the way.
 #include <gtest/gtest.h>
-TEST(Plan, Placeholder) {}
+
+#include <algorithm>
+#include <future>
+#include <string>
+
+#include <gigaknn/dataset.hpp>
+#include <gigaknn/plan.hpp>
+
+#include "graph/graph_checks.hpp"
+#include "graph/shard_plan.hpp"
+#include "io/matrix_writer.hpp"
+#include "io/test_files.hpp"
+#include "plan/task_record.hpp"
+
+namespace gigaknn {
+namespace {
+
+namespace fs = std::filesystem;
+
+#if defined(GIGAKNN_SANITIZED)
+constexpr std::int64_t rows_of_base = 700;
+#else
+constexpr std::int64_t rows_of_base = 2500;
+#endif
+
+const char* suffix_of(DType dtype) {
+  return dtype == DType::f32 ? ".fbin" : dtype == DType::f16 ? ".hbin" : dtype == DType::u8 ? ".u8bin" : ".i8bin";
+}
+
+class PlanTest : public FileTest {
+ protected:
+  // Parameters of a graph of rows that are in a file now.
+  PlanParams stored(const test::Base& base, Metric metric = Metric::l2, const std::string& name = "base") {
+    PlanParams params;
+    const MatrixRef rows = base.rows.ref();
+    params.base = file(name + suffix_of(rows.dtype));
+    write_matrix(rows, params.base);
+    params.output = file(name + ".knng");
+    params.graph.k = 7;
+    params.graph.metric = metric;
+    params.graph.method = "ivf";
+    params.graph.recall = 0.9;
+    params.shard_rows = 230;
+    params.threads = 2;
+    return params;
+  }
+  PlanParams stored() { return stored(test::Base(test::Kind::clustered, rows_of_base, 12)); }
+
+  std::string in_memory(const PlanParams& params) {
+    const Dataset base = Dataset::open(params.base);
+    const KnnGraph graph = build_graph(base, params.graph);
+    recall_ = graph.recall;
+    save_graph(graph, file("memory.knng"));
+    return bytes_of(file("memory.knng"));
+  }
+  static PlanOutcome run(const PlanParams& params) { return run_plan(write_plan(make_plan(params))); }
+
+  // Runs the first tasks of a plan.
+  static GraphPlan begun(const PlanParams& params, std::int64_t tasks) {
+    const GraphPlan plan = write_plan(make_plan(params));
+    for (std::int64_t task = 0; task < tasks; ++task) run_task(plan, task);
+    return plan;
+  }
+
+  Recall recall_;
+};
+
+TEST_F(PlanTest, gives_the_bytes_of_a_graph_built_in_memory) {
+  const struct {
+    Metric metric;
+    DType dtype;
+    test::Kind kind;
+  } cases[] = {{Metric::l2, DType::u8, test::Kind::clustered},     {Metric::l2, DType::f32, test::Kind::low_rank},
+               {Metric::cosine, DType::f32, test::Kind::clustered}, {Metric::inner_product, DType::f16, test::Kind::gaussian},
+               {Metric::l1, DType::i8, test::Kind::clustered},      {Metric::hamming, DType::u8, test::Kind::clustered},
+               {Metric::chi2, DType::f32, test::Kind::clustered},   {Metric::l2, DType::u8, test::Kind::duplicates}};
+  for (const auto& one : cases) {
+    const PlanParams params = stored(test::Base(one.kind, rows_of_base, 12, one.dtype, one.metric), one.metric);
+    const PlanOutcome outcome = run(params);
+    EXPECT_TRUE(bytes_of(params.output) == in_memory(params)) << name_of(one.metric) << ' ' << name_of(one.dtype);
+    EXPECT_EQ(outcome.recall.value, recall_.value);
+    EXPECT_EQ(outcome.recall.low, recall_.low);
+    EXPECT_EQ(outcome.recall.sampled, recall_.sampled);
+    EXPECT_EQ(outcome.resumed, 0);
+    EXPECT_FALSE(fs::exists(params.output.string() + ".work"));
+  }
+}
+
+TEST_F(PlanTest, does_so_for_all_shards_blocks_and_chunks) {
+  PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  for (const std::int64_t shard_rows : {std::int64_t{97}, std::int64_t{1000}, rows_of_base - 1, rows_of_base, std::int64_t{1} << 40}) {
+    params.shard_rows = shard_rows;
+    run(params);
+    EXPECT_TRUE(bytes_of(params.output) == expected) << shard_rows;
+  }
+  // Blocks that take several passes, each over many chunks; some blocks are of no cell.
+  for (const std::int64_t rows : {1, 40, 333}) {
+    params.shard_rows = 300;
+    GraphPlan plan = make_plan(params);
+    plan.shards.chunk_rows = rows;
+    plan.shards.block_rows = 2 * rows;
+    plan.shards.truth_rows = rows + 20;
+    plan.shards.blocks = rows == 1 ? 900 : 3;
+    run_plan(write_plan(plan));
+    EXPECT_TRUE(bytes_of(params.output) == expected) << rows;
+  }
+}
+
+TEST_F(PlanTest, works_on_the_emulated_device_too) {
+  PlanParams params = stored(test::Base(test::Kind::clustered, 600, 12));
+  const std::string expected = in_memory(params);
+  params.graph.device = "emulated";
+  params.shard_rows = 200;
+  run(params);
+  EXPECT_TRUE(bytes_of(params.output) == expected);
+}
+
+TEST_F(PlanTest, goes_on_with_what_is_done) {
+  PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  const std::int64_t tasks = make_plan(params).shards.tasks();
+  for (std::int64_t done = 0; done <= tasks; done += 3) {
+    begun(params, done);
+    const PlanOutcome outcome = run(params);
+    EXPECT_EQ(outcome.resumed, done);
+    EXPECT_EQ(outcome.tasks, tasks);
+    EXPECT_EQ(outcome.recall.value, recall_.value);
+    EXPECT_TRUE(bytes_of(params.output) == expected) << done;
+    EXPECT_FALSE(fs::exists(params.output.string() + ".work"));
+  }
+}
+
+// The folder was being taken away.
+TEST_F(PlanTest, a_graph_that_is_written_is_not_built_again) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, make_plan(params).shards.tasks());
+  fs::remove(file_of_task(plan, 0));
+  fs::remove(record_of_task(plan, 3));
+  const auto written = fs::last_write_time(params.output);
+  EXPECT_EQ(run(params).resumed, plan.shards.tasks());
+  EXPECT_EQ(fs::last_write_time(params.output), written);
+}
+
+TEST_F(PlanTest, believes_no_torn_record) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, 2);
+  const std::string record = bytes_of(record_of_task(plan, 1));
+  EXPECT_TRUE(is_done(plan, 1, true));
+  for (std::size_t length = 0; length < record.size(); ++length) {
+    std::ofstream(record_of_task(plan, 1), std::ios::binary) << record.substr(0, length);
+    EXPECT_FALSE(is_done(plan, 1, true)) << length;
+  }
+  for (std::size_t at = 0; at < record.size(); ++at) {
+    std::string other = record;
+    other[at] = static_cast<char>(other[at] ^ 1);
+    std::ofstream(record_of_task(plan, 1), std::ios::binary) << other;
+    EXPECT_FALSE(is_done(plan, 1, true)) << at;
+  }
+  std::ofstream(record_of_task(plan, 1), std::ios::binary) << record;
+  EXPECT_TRUE(is_done(plan, 1, true));
+  // A record of another task, and one of another plan.
+  EXPECT_FALSE(is_done(plan, 2, true));
+  fs::copy_file(record_of_task(plan, 1), record_of_task(plan, 2));
+  EXPECT_FALSE(is_done(plan, 2, true));
+  GraphPlan other = plan;
+  other.params.graph.seed = 5;
+  EXPECT_FALSE(is_done(other, 1, true));
+}
+
+TEST_F(PlanTest, builds_anew_what_is_missing_or_damaged) {
+  const PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  const std::int64_t tasks = make_plan(params).shards.tasks();
+  for (const std::string fault : {"removed", "cut", "changed"}) {
+    const GraphPlan plan = begun(params, tasks - 2);
+    for (const std::int64_t task : {std::int64_t{2}, tasks - 4}) {
+      const fs::path path = file_of_task(plan, task);
+      std::string bytes = bytes_of(path);
+      if (fault == "removed") fs::remove(path);
+      if (fault == "cut") fs::resize_file(path, bytes.size() - 1);
+      if (fault == "changed") {
+        bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 8);
+        std::ofstream(path, std::ios::binary) << bytes;
+      }
+    }
+    EXPECT_EQ(run(params).resumed, tasks - 4) << fault;
+    EXPECT_TRUE(bytes_of(params.output) == expected) << fault;
+  }
+}
+
+TEST_F(PlanTest, a_changed_base_is_refused) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, 3);
+  std::string bytes = bytes_of(params.base);
+  bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
+  std::ofstream(params.base, std::ios::binary) << bytes;
+  expect_error(Fault::invalid_data, [&] { write_plan(make_plan(params)); }, "base.u8bin", "changed", "remove");
+  expect_error(Fault::invalid_data, [&] { run_plan(plan); }, "base.u8bin", "changed", "remove");
+  EXPECT_FALSE(fs::exists(params.output));
+}
+
+TEST_F(PlanTest, another_graph_does_not_take_over_the_folder) {
+  PlanParams params = stored();
+  const GraphPlan plan = begun(params, 2);
+  PlanParams other = params;
+  other.graph.k = 8;
+  expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(other)); }, "begun with k 7, not 8", "remove");
+  other = params;
+  other.graph.metric = Metric::l1;
+  expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(other)); }, "begun with metric l2, not l1");
+  other = params;
+  other.shard_rows = 100;
+  expect_error(Fault::invalid_argument, [&] { write_plan(make_plan(other)); }, "asked_shard_rows 230, not 100");
+  // Another budget does not make it another graph, but must do.
+  GraphPlan poorer = make_plan(params);
+  poorer.params.memory_bytes = plan.shards.peak_bytes - 1;
+  expect_error(Fault::out_of_memory, [&] { write_plan(poorer); }, "begun with a budget of");
+  params.memory_bytes = plan.shards.peak_bytes + (std::size_t{1} << 30);
+  EXPECT_EQ(run(params).resumed, 2);
+}
+
+TEST_F(PlanTest, a_plan_is_read_whole_or_not_at_all) {
+  const PlanParams params = stored();
+  const GraphPlan plan = write_plan(make_plan(params));
+  const GraphPlan read = read_plan(plan.folder());
+  EXPECT_EQ(read.n, plan.n);
+  EXPECT_EQ(read.shards.block_rows, plan.shards.block_rows);
+  EXPECT_EQ(read.params.graph.recall, plan.params.graph.recall);
+  EXPECT_EQ(read.base_checksum, plan.base_checksum);
+  const fs::path path = plan.folder() / "plan.txt";
+  const std::string bytes = bytes_of(path);
+  for (std::size_t length = 0; length < bytes.size(); length += 7) {
+    std::ofstream(path, std::ios::binary) << bytes.substr(0, length);
+    expect_error(Fault::corrupt_file, [&] { read_plan(path); }, "plan.txt", "byte");
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  EXPECT_EQ(run_plan(read_plan(path)).resumed, 0);
+}
+
+TEST_F(PlanTest, tasks_are_refused_before_their_time) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, 2);
+  expect_error(Fault::invalid_argument, [&] { run_task(plan, plan.shards.shards + 1); }, "choose", "task 2 (divide 1)", "not done");
+  expect_error(Fault::invalid_argument, [&] { run_task(plan, plan.shards.tasks() - 1); }, "join", "not done");
+  expect_error(Fault::invalid_argument, [&] { run_task(plan, plan.shards.tasks()); }, "tasks 0 to");
+  expect_error(Fault::invalid_argument, [&] { run_task(plan, -1); }, "tasks 0 to");
+}
+
+TEST_F(PlanTest, two_runs_never_write_one_file) {
+  const PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  const GraphPlan plan = write_plan(make_plan(params));
+  std::vector<std::future<std::string>> runs;
+  for (int i = 0; i < 3; ++i) {
+    runs.push_back(std::async(std::launch::async, [&]() -> std::string {
+      try {
+        return std::to_string(run_plan(plan).tasks);
+      } catch (const Error& error) {
+        return error.what();
+      }
+    }));
+  }
+  int finished = 0;
+  for (auto& run : runs) {
+    const std::string end = run.get();
+    finished += end == std::to_string(plan.shards.tasks());
+    EXPECT_TRUE(end == std::to_string(plan.shards.tasks()) || end.find("another run was at work") != std::string::npos ||
+                end.find("cannot lock") != std::string::npos) << end;
+  }
+  EXPECT_GE(finished, 1);
+  EXPECT_TRUE(bytes_of(params.output) == expected);
+}
+
+TEST_F(PlanTest, bad_values_and_arguments_are_refused) {
+  const test::Base base(test::Kind::gaussian, 700, 8, DType::f32);
+  const_cast<float*>(base.rows.ref().row<float>(451))[3] = NAN;
+  PlanParams params = stored(base);
+  expect_error(Fault::invalid_data, [&] { run(params); }, "row 451", "column 3");
+  EXPECT_FALSE(fs::exists(params.output));
+  fs::remove_all(params.output.string() + ".work");
+  params.graph.allow_nonfinite = true;
+  run(params);
+  EXPECT_TRUE(bytes_of(params.output) == in_memory(params));
+  params.graph.recall = 1;
+  expect_error(Fault::invalid_argument, [&] { make_plan(params); }, "recall");
+  params.graph.recall = 0.9;
+  params.graph.k = 700;
+  expect_error(Fault::invalid_argument, [&] { make_plan(params); }, "k must be in [1, 699]");
+  params.graph.k = 5;
+  params.graph.method = "nn-descent";
+  expect_error(Fault::invalid_argument, [&] { make_plan(params); }, "auto or ivf");
+}
+
+TEST(ShardPlan, fits_every_budget_that_it_takes) {
+  const Ops& ops = ops_of("cpu");
+  for (const std::int64_t n : {std::int64_t{30000}, std::int64_t{10'000'000}, std::int64_t{1'000'000'000}}) {
+    StoredSizes sizes{.n = n, .d = 96, .dtype = DType::u8, .memory_bytes = 1, .threads = 2};
+    std::size_t least = 0;
+    try {
+      plan_shards(ops, sizes);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::out_of_memory);
+      const std::string message = error.what();
+      least = std::stoull(message.substr(message.find("needs ") + 6));
+    }
+    ASSERT_GT(least, 0u);
+    std::int64_t blocks_before = std::int64_t{1} << 40;
+    for (std::size_t budget = least; budget < least * 40; budget += budget / 3) {
+      sizes.memory_bytes = budget;
+      const ShardPlan plan = plan_shards(ops, sizes);
+      EXPECT_LE(plan.peak_bytes, budget);
+      EXPECT_GE(plan.shards * plan.shard_rows, n);
+      EXPECT_LT((plan.shards - 1) * plan.shard_rows, n);
+      EXPECT_LE(plan.blocks, blocks_before) << n << ' ' << budget;
+      blocks_before = plan.blocks + plan.blocks / 4 + 1;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gigaknn

@@ -32,6 +32,8 @@ class PlanRun {
         if (is_done(plan_, task, true)) {
           ++resumed_;
         } else {
+          std::error_code ignored;
+          fs::remove(record_of_task(plan_, task), ignored);  // of a file that is damaged: none believes it
           left.push_back(task);
         }
       }

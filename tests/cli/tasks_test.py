@@ -1,0 +1,184 @@
+"""Graphs built from files, in tasks: the same bytes as in memory, under the budget, killed or not."""
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+from support import BINARY, CliTest
+
+KILLS = int(os.environ.get("GIGAKNN_KILLS", "8"))
+ROWS, COLS = 24000, 24
+TWELVE = ["--shard-rows", str(ROWS // 12)]
+ASKED = ["base.u8bin", "-k", "8", "--recall", "0.9"]
+
+
+def clustered(rows, cols, seed):
+    generator = random.Random(seed)
+    centres = [generator.randbytes(cols) for _ in range(60)]
+    lines = []
+    for _ in range(rows):
+        centre = generator.choice(centres)
+        noise = generator.randbytes(cols)
+        lines.append(bytes(c // 2 + e // 8 for c, e in zip(centre, noise)))
+    return b"".join(lines)
+
+
+class Tasks(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.contents = ROWS.to_bytes(4, "little") + COLS.to_bytes(4, "little") + clustered(ROWS, COLS, 4)
+
+    def setUp(self):
+        super().setUp()
+        self.write("base.u8bin", self.contents)
+
+    def write(self, name, contents):
+        with open(self.path(name), "wb") as file:
+            file.write(contents)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def record(self, name="out.json"):
+        return json.loads(self.read(name))
+
+    def in_memory(self):
+        self.run_cli("graph", *ASKED, "-o", "memory.knng")
+        return self.read("memory.knng")
+
+    def test_shards_and_workers_change_no_byte(self):
+        expected = self.in_memory()
+        for options in (TWELVE, TWELVE + ["--workers", "2"], ["--workers", "3"], ["--shard-rows", "100000"]):
+            self.run_cli("graph", *ASKED, *options, "-o", "out.knng", "--json", "out.json")
+            self.assertEqual(self.read("out.knng"), expected, options)
+            self.assertEqual(self.record()["tasks"]["resumed"], 0)
+            self.assertFalse(os.path.exists(self.path("out.knng.work")))
+        self.run_cli("check", "out.knng")
+
+    def test_a_plan_is_run_task_by_task(self):
+        expected = self.in_memory()
+        told = self.run_cli("plan", *ASKED, *TWELVE, "-o", "out.knng", "--json", "plan.json")
+        self.assertIn("divide 12 shards of 2,000 rows", told.stdout)
+        tasks = self.record("plan.json")["tasks"]
+        self.assertFalse(os.path.exists(self.path("out.knng")))
+        for task in range(tasks - 2):
+            self.run_cli("task", "out.knng.work", task)
+        self.run_cli("task", "out.knng.work", 3)  # is done: nothing happens
+        self.run_cli("run", "out.knng.work/plan.txt", "--json", "out.json")
+        self.assertEqual(self.record()["tasks"], {"total": tasks, "resumed": tasks - 2})
+        self.assertEqual(self.read("out.knng"), expected)
+
+    def test_a_plan_needs_no_vectors(self):
+        told = self.run_cli("plan", "--rows", 10**9, "--dim", 96, "--dtype", "u8", "--memory", "64GiB")
+        self.assertIn("1,000,000,000 x 96, u8", told.stdout)
+        self.assertEqual(os.listdir(self.folder), ["base.u8bin"])
+
+    def test_the_budget_holds(self):
+        """The peak that the system saw of a process, by its own budget."""
+        refused = self.run_cli("plan", *ASKED, "--memory", "1MB", code=2)
+        least = int(refused.stderr.split("needs ")[1].split()[0].rstrip(","))
+        for budget in (least, 2 * least):
+            run = subprocess.Popen([BINARY, "graph", *ASKED, "--shard-rows", "24000", "--memory", str(budget), "-o", "out.knng"], cwd=self.folder,
+                                   stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(run.pid, 0)
+            run.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(run.returncode, 0)
+            self.assertLessEqual(usage.ru_maxrss * 1024, budget)
+
+    def test_a_full_disk_loses_nothing(self):
+        expected = self.in_memory()
+        size = len(expected)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+        run = subprocess.run([BINARY, "graph", *ASKED, *TWELVE, "-o", "out.knng", "--quiet"], cwd=self.folder, preexec_fn=limit,
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 3, run.stderr)
+        self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+        self.assertIn("cannot write", run.stderr)
+        self.assertFalse(os.path.exists(self.path("out.knng")))
+        self.run_cli("graph", *ASKED, *TWELVE, "-o", "out.knng", "--json", "out.json")
+        self.assertGreater(self.record()["tasks"]["resumed"], 12)
+        self.assertEqual(self.read("out.knng"), expected)
+
+    def test_what_cannot_go_on_says_so(self):
+        self.run_cli("plan", *ASKED, *TWELVE, "-o", "out.knng")
+        self.run_cli("task", "out.knng.work", 0)
+        more = ["graph", "base.u8bin", "-k", "9", "--recall", "0.9", *TWELVE, "-o", "out.knng", "--quiet"]
+        self.assertIn("was begun with k 8, not 9", self.run_cli(*more, code=2).stderr)
+        self.write("base.u8bin", self.contents[:8] + self.contents[9:] + b"x")
+        same = ["graph", *ASKED, *TWELVE, "-o", "out.knng", "--quiet"]
+        self.assertIn("changed since", self.run_cli(*same, code=3).stderr)
+        self.assertIn("changed since", self.run_cli("task", "out.knng.work", 1, "--quiet", code=3).stderr)
+        self.assertIn("not done", self.run_cli("task", "out.knng.work", 20, "--quiet", code=2).stderr)
+        self.assertIn("OUT.knng", self.run_cli("run", "--help").stdout)
+        exact = ["graph", "base.u8bin", "-k", "8", *TWELVE, "-o", "e.knng", "--quiet"]
+        self.assertIn("--recall below 1", self.run_cli(*exact, code=2).stderr)
+        self.assertIn("BASE", self.run_cli("plan", "--quiet", code=2).stderr)
+
+    def workers_of(self, driver):
+        try:
+            with open("/proc/%d/task/%d/children" % (driver.pid, driver.pid)) as file:
+                return [int(pid) for pid in file.read().split()]
+        except FileNotFoundError:
+            return []
+
+    def test_killed_at_random_it_goes_on(self):
+        """kill -9 of the driver or of a worker, until so many have been killed: the same bytes each time."""
+        command = [BINARY, "graph", *ASKED, *TWELVE, "--workers", "2", "-o", "out.knng", "--json", "out.json", "--quiet"]
+        expected = self.in_memory()
+        start = time.monotonic()
+        subprocess.run(command, cwd=self.folder, check=True)
+        whole_s = time.monotonic() - start
+        self.assertEqual(self.read("out.knng"), expected)
+        generator = random.Random(11)
+        kills, resumed = {"driver": 0, "worker": 0}, 0
+        while sum(kills.values()) < KILLS:
+            os.remove(self.path("out.knng"))
+            finished = False
+            while not finished:
+                driver = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
+                time.sleep(generator.uniform(0, whole_s))
+                workers = self.workers_of(driver)
+                if generator.random() < 0.5:
+                    if driver.poll() is None:
+                        driver.kill()
+                        driver.wait()
+                        kills["driver"] += 1
+                    self.assert_end(workers)
+                elif workers:
+                    try:
+                        os.kill(generator.choice(workers), signal.SIGKILL)
+                        kills["worker"] += 1
+                    except ProcessLookupError:
+                        pass
+                finished = driver.wait() == 0
+                self.assertEqual(finished, os.path.exists(self.path("out.knng")) and not os.path.exists(self.path("out.knng.work")))
+            resumed += self.record()["tasks"]["resumed"]
+            self.assertEqual(self.read("out.knng"), expected)
+            self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "memory.knng", "out.json", "out.knng"])
+        self.assertGreater(kills["driver"], 0)
+        self.assertGreater(kills["worker"], 0)
+        self.assertGreater(resumed, 0)
+
+    def assert_end(self, processes):
+        """They die with their driver."""
+        end = time.monotonic() + 10
+        while any(os.path.exists("/proc/%d/exe" % process) and self.runs(process) for process in processes):
+            self.assertLess(time.monotonic(), end, "a worker outlives its driver")
+            time.sleep(0.01)
+
+    @staticmethod
+    def runs(process):
+        try:
+            with open("/proc/%d/stat" % process) as file:
+                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+
+if __name__ == "__main__":
+    unittest.main()
