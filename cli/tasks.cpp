@@ -34,6 +34,7 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
                 format_count(s.chunk_rows), " rows, join"),
       "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " + format_bytes(s.work_bytes) +
           " for " + plan.folder().string() + " while it runs",
+      "  time     about " + format_seconds(s.seconds) + join_text(", if each row looks into ", s.probes, " cells"),
   };
 }
 
@@ -43,7 +44,7 @@ nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
           {"threads", plan.params.threads}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
           {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
-          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}};
+          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds}};
 }
 
 struct PlanOptions {
@@ -55,6 +56,7 @@ struct PlanOptions {
   std::int64_t rows = 0;
   std::int64_t dim = 0;
   std::string dtype = "f32";
+  bool measure = false;
 };
 
 DType dtype_of(const std::string& name) {
@@ -78,6 +80,12 @@ int run_plan_command(const PlanOptions& options) {
   graph.allow_nonfinite = options.common.allow_nonfinite;
   const PlanParams params = plan_params(options.common, options.tasks, options.base, options.output.empty() ? "OUT.knng" : options.output, graph);
   GraphPlan plan = imagined ? make_plan(params, options.rows, options.dim, dtype_of(options.dtype)) : make_plan(params);
+  require(!options.measure || !imagined, Fault::invalid_argument, "--measure needs BASE");
+  if (options.measure) {
+    RunOptions run;
+    run.threads = options.common.thread_count();
+    measure_plan(plan, run);
+  }
   if (!options.output.empty()) {
     check_output(options.output, 0);
     plan = write_plan(plan);
@@ -183,6 +191,7 @@ void add_plan_command(CLI::App& app, Request& request) {
   command->add_option("--rows", options->rows, "without BASE: its rows");
   command->add_option("--dim", options->dim, "without BASE: its columns");
   command->add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 u8 i8")->capture_default_str();
+  command->add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
   add_metric_option(*command, options->common);
   add_task_options(*command, options->tasks);
   add_run_options(*command, options->common);

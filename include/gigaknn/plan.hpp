@@ -32,6 +32,8 @@ struct ShardPlan {
   std::size_t bytes_read = 0;   ///< at most: each block may need all cells
   std::size_t bytes_written = 0;
   std::size_t work_bytes = 0;   ///< of the files that are there at once, the graph aside
+  std::int64_t probes = 0;      ///< cells that a row is taken to look into, for what follows
+  double seconds = 0;           ///< about; by a model (docs/graphs.md)
 
   std::int64_t most_rows_of_a_cell() const { return 8 * cell_rows; }  ///< one of more is split
   std::int64_t chunk_cells(std::int64_t rows) const { return 2 * rows / cell_rows + 64; }  ///< of a chunk of so many rows, at most
@@ -65,6 +67,9 @@ struct GraphPlan {
 GraphPlan make_plan(const PlanParams& params);
 /// The same for a base that is not there.
 GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype);
+
+/// Measures on a sample how many cells each row will look into, and estimates the time anew. Takes about a tenth of that time.
+void measure_plan(GraphPlan& plan, const RunOptions& run = {});
 
 /// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned: work goes on
 /// with it. Throws Error: io; invalid_argument (the folder holds the plan of another graph, or one that needs more memory).

@@ -1,6 +1,7 @@
 #include "graph/shard_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "core/require.hpp"
@@ -18,6 +19,15 @@ constexpr std::int64_t least_chunk_rows = 4096;
 constexpr std::int64_t sampled_rows = 2048;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Microseconds of two threads of an AMD EPYC (Zen 4), fitted to builds of 62,500 to 1,000,000 rows of bytes by bench/scale.py; the
+// time of others is in proportion, hopefully.
+constexpr double us_a_row = 4.1;           // to find its cell, to write and read it, its list
+constexpr double us_a_row_and_dim = 0.002;
+constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that it is compared with
+constexpr double us_a_loaded_byte = 0.0035;        // each block loads all rows
+constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
+constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
 
 // The most for which `bytes(count)`, which grows, is at most `budget`; 0: not even one.
 std::int64_t most_within(std::size_t budget, std::int64_t most, const std::function<std::size_t(std::int64_t)>& bytes) {
@@ -113,10 +123,24 @@ class Planner {
 
 }  // namespace
 
+double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::int64_t probes) {
+  const auto d = static_cast<double>(sizes.d);
+  const double row_bytes = d * static_cast<double>(size_of(sizes.dtype));
+  const double candidates = static_cast<double>(probes * plan.cell_rows) + std::sqrt(static_cast<double>(plan.cells)) * (1 + least_regions);
+  const bool bytes = sizes.dtype == DType::u8 || sizes.dtype == DType::i8;
+  const double a_row = us_a_row + us_a_row_and_dim * d + us_a_candidate_and_dim * d * candidates * (bytes ? 1 : share_of_values) +
+                       us_a_loaded_byte * row_bytes * static_cast<double>(plan.blocks) + us_a_sampled_byte * row_bytes;
+  return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / sizes.threads;
+}
+
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
   const Planner planner(ops, sizes);
   ShardPlan plan;
-  if (planner.plan(sizes.memory_bytes, plan)) return plan;
+  if (planner.plan(sizes.memory_bytes, plan)) {
+    plan.probes = usual_probes;
+    plan.seconds = estimated_seconds(sizes, plan, plan.probes);
+    return plan;
+  }
   std::size_t too_few = sizes.memory_bytes, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
   while (!planner.plan(enough, plan)) enough *= 2;
   while (enough - too_few > (std::size_t{1} << 20)) {

@@ -31,6 +31,10 @@ struct StoredSizes {
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
 };
 
+/// Seconds that the tasks take one after the other, if each row looks into so many cells. A model: constants measured on builds of at
+/// most a million rows, and how often what is done (bench/scale.py, docs/graphs.md).
+double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::int64_t probes);
+
 /// Throws Error: out_of_memory where the budget would not do, with the smallest that would.
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes);
 

@@ -87,6 +87,53 @@ std::vector<std::filesystem::path> shard_files(const StoredGraph& graph) {
   return files;
 }
 
+// Rows of a base that is read once for all of them, ascending, and their true neighbours.
+struct SampledRows {
+  std::vector<RowId> ids;
+  Matrix rows;
+  Neighbors truth;
+
+  SampledRows(const StoredGraph& graph, std::vector<RowId> wanted, const RunOptions& run) : ids(std::move(wanted)) {
+    std::sort(ids.begin(), ids.end());
+    rows = gather_mapped(graph.base, numbers_of(ids), run);
+    Neighbors found(std::ssize(ids), graph.params.k + 1);
+    clear_lists(NeighborsOut(found), graph.params.metric);
+    const PrepareHints hints{.k = found.k, .queries = found.queries, .batch = found.queries, .self = false};
+    for (std::int64_t begin = 0; begin < graph.base.rows; begin += graph.plan.truth_rows) {
+      const MatrixRef part = graph.base.slice(begin, std::min(graph.base.rows, begin + graph.plan.truth_rows));
+      merge_nearest(graph.ops, *graph.ops.prepare(part, graph.params.metric, hints, run), begin, rows, found.k, NeighborsOut(found), run, -1);
+      release_rows(part);
+    }
+    truth = without_self(found, ids);
+  }
+
+  // Some of them, whose true neighbours are in `cells` [rows, k].
+  ProbeSample probe_sample(std::span<const RowId> some, const std::vector<RowId>& cells) const {
+    ProbeSample sample{Matrix(std::ssize(some), rows.cols(), rows.dtype()), std::vector<std::vector<RowId>>(some.size())};
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const std::int64_t from = place_of(some[i]);
+      std::memcpy(sample.rows.row<std::byte>(static_cast<std::int64_t>(i)), rows.row<std::byte>(from), at(rows.ref().stride_bytes));
+      for (std::int64_t j = from * truth.k; j < (from + 1) * truth.k; ++j) {
+        if (truth.ids[at(j)] != no_row) sample.cells[i].push_back(cells[at(j)]);
+      }
+    }
+    return sample;
+  }
+
+  Neighbors truth_of(std::span<const RowId> some) const {
+    Neighbors lists(std::ssize(some), truth.k);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const std::int64_t from = place_of(some[i]) * truth.k;
+      std::copy_n(truth.ids.begin() + from, truth.k, lists.ids.begin() + static_cast<std::int64_t>(i) * truth.k);
+      std::copy_n(truth.distances.begin() + from, truth.k, lists.distances.begin() + static_cast<std::int64_t>(i) * truth.k);
+    }
+    return lists;
+  }
+
+ private:
+  std::int64_t place_of(RowId id) const { return std::lower_bound(ids.begin(), ids.end(), id) - ids.begin(); }
+};
+
 // Lists of the rows of some cells, while they are found.
 class BlockSearch {
  public:
@@ -279,9 +326,35 @@ void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k
 std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return folder / join_text("shard-", shard, ".gkc"); }
 std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
 
-void StoredGraph::fit(const RunOptions& run) const {
+CoarseQuantizer StoredGraph::fitted(const RunOptions& run) const {
   const std::vector<std::int64_t> drawn = coarse_quantizer_sample(base.rows, plan.cells, params.seed);
-  write_quantizer(fit_coarse_quantizer(ops, gather_mapped(base, drawn, run), params.metric, plan.cells, run), cells_file());
+  return fit_coarse_quantizer(ops, gather_mapped(base, drawn, run), params.metric, plan.cells, run);
+}
+
+void StoredGraph::fit(const RunOptions& run) const { write_quantizer(fitted(run), cells_file()); }
+
+std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
+  const CoarseQuantizer quantizer = fitted(run);
+  const auto [steering, measuring] = draw_samples(base.rows, params.seed);
+  std::vector<RowId> both = steering;
+  both.insert(both.end(), measuring.begin(), measuring.end());
+  const SampledRows sampled(*this, std::move(both), run);
+  std::vector<RowId> neighbors, cells(sampled.truth.ids.size(), no_row);
+  for (const RowId id : sampled.truth.ids) {
+    if (id != no_row) neighbors.push_back(id);
+  }
+  std::sort(neighbors.begin(), neighbors.end());
+  neighbors.erase(std::unique(neighbors.begin(), neighbors.end()), neighbors.end());
+  std::vector<RowId> found(neighbors.size());
+  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  finder.nearest(gather_mapped(base, numbers_of(neighbors), run), found.data(), run);
+  for (std::size_t entry = 0; entry < cells.size(); ++entry) {
+    if (sampled.truth.ids[entry] == no_row) continue;
+    cells[entry] = found[at(std::lower_bound(neighbors.begin(), neighbors.end(), sampled.truth.ids[entry]) - neighbors.begin())];
+  }
+  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
+  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells), params.recall);
+  return chooser.widened(steered, sampled.probe_sample(measuring, cells), params.recall).width;
 }
 
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
@@ -310,42 +383,14 @@ void StoredGraph::choose(const RunOptions& run) const {
   const std::vector<RowId> steering = cells.rows_at(steer_places);
   probes.rows = cells.rows_at(measure_places);
 
-  // All rows of both samples at once, so that the base is read once. Ascending, as they lie in it.
-  std::vector<RowId> sampled = steering;
-  sampled.insert(sampled.end(), probes.rows.begin(), probes.rows.end());
-  std::sort(sampled.begin(), sampled.end());
-  const Matrix queries = gather_mapped(base, numbers_of(sampled), run);
-  Neighbors found(std::ssize(sampled), params.k + 1);
-  clear_lists(NeighborsOut(found), params.metric);
-  const PrepareHints hints{.k = found.k, .queries = found.queries, .batch = found.queries, .self = false};
-  for (std::int64_t begin = 0; begin < base.rows; begin += plan.truth_rows) {
-    const MatrixRef part = base.slice(begin, std::min(base.rows, begin + plan.truth_rows));
-    merge_nearest(ops, *ops.prepare(part, params.metric, hints, run), begin, queries, found.k, NeighborsOut(found), run, -1);
-    release_rows(part);
-    if (run.progress) run.progress->report("sample", begin + part.rows, base.rows);
-  }
-  const Neighbors truth = without_self(found, sampled);
-  const std::vector<RowId> cells_of_truth = cells.cells_of(truth.ids, run);
-  const auto sample_of = [&](const std::vector<RowId>& rows, Neighbors* lists) {
-    ProbeSample sample{Matrix(std::ssize(rows), base.cols, base.dtype), std::vector<std::vector<RowId>>(rows.size())};
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto from = std::lower_bound(sampled.begin(), sampled.end(), rows[i]) - sampled.begin();
-      std::memcpy(sample.rows.row<std::byte>(static_cast<std::int64_t>(i)), queries.row<std::byte>(from), at(queries.ref().stride_bytes));
-      for (std::int64_t j = 0; j < params.k; ++j) {
-        const std::size_t entry = at(from * params.k + j);
-        if (truth.ids[entry] != no_row) sample.cells[i].push_back(cells_of_truth[entry]);
-        if (!lists) continue;
-        lists->ids[i * at(params.k) + at(j)] = truth.ids[entry];
-        lists->distances[i * at(params.k) + at(j)] = truth.distances[entry];
-      }
-    }
-    return sample;
-  };
-  probes.truth = Neighbors(std::ssize(probes.rows), params.k);
-  const ProbeSample steer = sample_of(steering, nullptr);
-  const ProbeSample measure = sample_of(probes.rows, &probes.truth);
+  std::vector<RowId> both = steering;
+  both.insert(both.end(), probes.rows.begin(), probes.rows.end());
+  const SampledRows sampled(*this, std::move(both), run);
+  const std::vector<RowId> cells_of_truth = cells.cells_of(sampled.truth.ids, run);
+  probes.truth = sampled.truth_of(probes.rows);
   const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
-  probes.choice = chooser.widened(chooser.cheapest(steer, params.recall), measure, params.recall);
+  probes.choice = chooser.widened(chooser.cheapest(sampled.probe_sample(steering, cells_of_truth), params.recall),
+                                  sampled.probe_sample(probes.rows, cells_of_truth), params.recall);
   probes.write(probes_file());
 }
 

@@ -14,6 +14,7 @@
 #include <gigaknn/graph.hpp>
 
 #include "graph/shard_plan.hpp"
+#include "learn/coarse_quantizer.hpp"
 
 namespace gigaknn {
 
@@ -36,12 +37,18 @@ struct StoredGraph {
   void search(std::int64_t block, const RunOptions& run) const;
   void join(const std::filesystem::path& output, const RunOptions& run) const;
 
+  /// About how many cells each row will look into: by a sample, and cells fitted for that, which are forgotten.
+  std::int64_t measure_probes(const RunOptions& run) const;
+
   /// What was measured when the lists were joined, and how they were found; read from the files of the steps.
   struct Outcome {
     Recall recall;
     std::string method;  ///< one line for people
   };
   Outcome outcome() const;
+
+ private:
+  CoarseQuantizer fitted(const RunOptions& run) const;
 };
 
 }  // namespace gigaknn

@@ -11,7 +11,9 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
+#include "graph/stored_graph.hpp"
 #include "io/checksum.hpp"
 #include "io/mapped_file.hpp"
 #include "plan/identity.hpp"
@@ -108,6 +110,16 @@ TextLines lines_of(const GraphPlan& plan) {
   return lines;
 }
 
+// Of one process.
+StoredSizes sizes_of(const GraphPlan& plan) {
+  const PlanParams& params = plan.params;
+  const auto workers = static_cast<std::size_t>(params.workers);
+  const std::size_t driver = workers > 1 ? driver_bytes : 0;
+  return {.n = plan.n, .d = plan.d, .dtype = plan.dtype, .metric = params.graph.metric, .k = params.graph.k,
+          .memory_bytes = params.memory_bytes > driver ? (params.memory_bytes - driver) / workers : 0, .threads = params.threads,
+          .shard_rows = params.shard_rows};
+}
+
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
 
 }  // namespace
@@ -162,14 +174,18 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   plan.dtype = dtype;
   if (params.memory_bytes == 0) plan.params.memory_bytes = free_half();
   if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
-  StoredSizes sizes{.n = n, .d = d, .dtype = dtype, .metric = params.graph.metric, .k = params.graph.k};
-  const auto workers = static_cast<std::size_t>(params.workers);
-  const std::size_t driver = workers > 1 ? driver_bytes : 0;
-  sizes.memory_bytes = plan.params.memory_bytes > driver ? (plan.params.memory_bytes - driver) / workers : 0;
-  sizes.threads = plan.params.threads;
-  sizes.shard_rows = params.shard_rows;
-  plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes);
+  plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes_of(plan));
+  plan.shards.seconds /= params.workers;
   return plan;
+}
+
+void measure_plan(GraphPlan& plan, const RunOptions& run) {
+  const Dataset base = Dataset::open(plan.params.base);
+  const GraphParams& graph = plan.params.graph;
+  RunOptions own = run;
+  own.memory_bytes = 0;
+  plan.shards.probes = StoredGraph{ops_of(graph.device, graph.shards), base, graph, plan.shards, {}}.measure_probes(own);
+  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) / plan.params.workers;
 }
 
 GraphPlan write_plan(const GraphPlan& plan) {
@@ -228,6 +244,8 @@ GraphPlan read_plan(const fs::path& path) {
   plan.params.threads = number_of<int>(values, "threads", file);
   for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);
   for (const Bytes& number : shard_bytes) plan.shards.*number.value = number_of<std::size_t>(values, number.name, file);
+  plan.shards.probes = usual_probes;
+  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, usual_probes) / plan.params.workers;
   return plan;
 }
 
