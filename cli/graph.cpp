@@ -71,7 +71,7 @@ GraphParams graph_params(const GraphOptions& options) {
 
 // Whether the graph is built in tasks, from files: asked for, or else the memory would not do. What is not mapped is in memory anyway.
 bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
-  const bool asked = options.tasks.workers > 1 || options.tasks.shard_rows > 0;
+  const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
   const bool can = !is_exact(options) && options.common.method != "nn-descent" && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument, "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be mapped");
   const std::size_t budget = options.common.memory_bytes();

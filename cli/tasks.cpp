@@ -3,8 +3,6 @@
 // gigaknn task: plan.txt -> one of them
 #include "tasks.hpp"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <memory>
 
@@ -13,6 +11,7 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "graph/shard_plan.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
 #include "text.hpp"
@@ -23,13 +22,13 @@ namespace {
 std::vector<std::string> plan_lines(const GraphPlan& plan) {
   const ShardPlan& s = plan.shards;
   const GraphParams& graph = plan.params.graph;
-  const auto workers = static_cast<std::size_t>(plan.params.workers);
+  const std::size_t peak = peak_of_all(s, plan.params.workers);
   return {
       join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ", name_of(graph.metric),
                 ", recall of at least ", graph.recall),
-      "  memory   " + format_bytes(s.peak_bytes * workers) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
-          (workers > 1 ? join_text("; ", workers, " processes") : std::string()),
-      join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), " cells, divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
+      "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
+          (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()),
+      join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells", ", divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
                 format_count(s.shard_rows), " rows, choose, search ", s.blocks, s.blocks == 1 ? " block" : " blocks", " in chunks of ",
                 format_count(s.chunk_rows), " rows, join"),
       "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " + format_bytes(s.work_bytes) +
@@ -132,13 +131,6 @@ int run_task_command(const RunPlanOptions& options, const std::string& command_l
   return 0;
 }
 
-std::string this_program() {
-  char path[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
-  require(length > 0 && length < static_cast<ssize_t>(sizeof path), Fault::io, "/proc/self/exe: cannot tell the program for workers");
-  return {path, static_cast<std::size_t>(length)};
-}
-
 }  // namespace
 
 void add_task_options(CLI::App& app, TaskOptions& options) {
@@ -148,6 +140,8 @@ void add_task_options(CLI::App& app, TaskOptions& options) {
 
 PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,
                        const std::filesystem::path& output, const GraphParams& graph) {
+  require(options.workers >= 1, Fault::invalid_argument, "--workers must be at least 1, got ", options.workers);
+  require(options.shard_rows >= 0, Fault::invalid_argument, "--shard-rows must be at least 1, got ", options.shard_rows);
   PlanParams params;
   params.base = base;
   params.output = output;
@@ -162,13 +156,16 @@ PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, 
 int run_planned(const GraphPlan& plan, Session& session) {
   RunRecord& record = session.record;
   const std::size_t graph_bytes = static_cast<std::size_t>(plan.n) * static_cast<std::size_t>(plan.params.graph.k) * 8 + 4096;
-  const std::size_t free_bytes = check_output(plan.params.output, graph_bytes);
+  std::uint64_t there = 0;  // of an earlier run
+  for (const auto& entry : std::filesystem::directory_iterator(plan.folder())) there += entry.file_size();
+  const std::size_t work_bytes = plan.shards.work_bytes - std::min<std::size_t>(plan.shards.work_bytes, there);
+  const std::size_t free_bytes = check_output(plan.params.output, graph_bytes + work_bytes);
   for (const std::string& line : plan_lines(plan)) session.say(line);
   session.say("  disk     " + format_bytes(graph_bytes) + " for " + plan.params.output.string() + ", " + format_bytes(free_bytes) + " free");
-  record.planned_bytes = plan.shards.peak_bytes * static_cast<std::size_t>(plan.params.workers);
+  record.planned_bytes = peak_of_all(plan.shards, plan.params.workers);
   Driver driver;
-  if (plan.params.workers > 1) driver.worker = {this_program(), "task", "--quiet"};
-  driver.waiting = [&] { session.note("another run works on " + plan.folder().string() + "; waiting for it"); };
+  if (plan.params.workers > 1) driver.worker = {"/proc/self/exe", "task", "--quiet"};  // this very program, whatever became of its file
+  driver.note = [&](const std::string& text) { session.note(text); };
   RunOptions run = session.run();
   run.memory_bytes = 0;
   const PlanOutcome outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });

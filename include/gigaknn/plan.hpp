@@ -3,7 +3,7 @@
 //   base file --make_plan--> OUT.knng.work/plan.txt --run_plan, or run_task on many machines--> OUT.knng
 //
 // Every task reads files of tasks before it and writes one: aside, synced, renamed, then its checksummed record. Killed anywhere, the
-// same calls go on with what is done, and the graph has the same bytes, which depend on no budget either.
+// same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its cells.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@ namespace gigaknn {
 struct ShardPlan {
   std::int64_t cells = 0;       ///< of the coarse quantizer, about
   std::int64_t cell_rows = 0;   ///< of each, about
+  bool fewer_cells = false;     ///< than a build in memory has: the budget has no room for more, and the graph is another one
   std::int64_t shards = 0;
   std::int64_t shard_rows = 0;  ///< of each but the last
   std::int64_t blocks = 0;      ///< of cells, whose rows are searched as one task
@@ -57,6 +58,7 @@ struct GraphPlan {
   DType dtype = DType::f32;
   std::uint64_t base_checksum = 0;  ///< of the shape and some rows
   ShardPlan shards;
+  bool has_budget = false;  ///< one was asked for
 
   /// "fit", "divide 0", ..., "choose", "search 0", ..., "join".
   std::string task_name(std::int64_t task) const;
@@ -71,8 +73,9 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
 /// Measures on a sample how many cells each row will look into, and estimates the time anew. Takes about a tenth of that time.
 void measure_plan(GraphPlan& plan, const RunOptions& run = {});
 
-/// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned: work goes on
-/// with it. Throws Error: io; invalid_argument (the folder holds the plan of another graph, or one that needs more memory).
+/// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned, with the new
+/// budget and workers: work goes on with it. Throws Error: io; invalid_argument (the folder holds the plan of another graph, or what is no
+/// plan's), invalid_data (the base changed), out_of_memory (it needs more than the new budget).
 GraphPlan write_plan(const GraphPlan& plan);
 /// Reads a plan.txt, or that of its folder. Throws Error: io, corrupt_file.
 GraphPlan read_plan(const std::filesystem::path& path);
@@ -91,7 +94,7 @@ struct PlanOutcome {
 struct Driver {
   /// Of a worker: program and arguments, to which the plan's folder and the task are added. Empty: tasks run in this process.
   std::vector<std::string> worker;
-  std::function<void()> waiting;  ///< called once where another run has the plan and is waited for
+  std::function<void(const std::string&)> note;  ///< told what people should know: that another run is waited for, or a worker was killed
 };
 
 /// Runs all tasks that are not done, and takes the folder away. Workers end with this process; one that was killed is started again,

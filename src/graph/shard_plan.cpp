@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t program_bytes = std::size_t{64} << 20;  // the program, its libraries, and what the allocator keeps
 constexpr std::int64_t rows_a_task = std::int64_t{1} << 21;   // what a kill may lose, where memory would allow more
 constexpr std::int64_t most_tasks = 12;                       // for that reason
+constexpr std::size_t driver_bytes = std::size_t{48} << 20;   // of the process that starts workers
 constexpr std::int64_t least_chunk_rows = 4096;
 constexpr std::int64_t sampled_rows = 2048;
 
@@ -51,14 +52,15 @@ class Planner {
       return program_bytes + std::max(coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
     });
     if (plan.cells == 0) return false;
-    plan.cell_rows = plan.cells == std::max<std::int64_t>(1, n_ / rows_a_cell) ? rows_a_cell : n_ / plan.cells;
+    plan.fewer_cells = plan.cells < std::max<std::int64_t>(1, n_ / rows_a_cell);
+    plan.cell_rows = plan.fewer_cells ? n_ / plan.cells : rows_a_cell;
     const std::size_t kept = program_bytes + kept_bytes(plan.cells, budget);
     if (kept >= budget) return false;
     const std::size_t free = budget - kept;
     const std::int64_t least = std::min(n_, std::max(least_chunk_rows, plan.most_rows_of_a_cell()));
 
-    // A shard is looked at whole where it is, its rows are gathered by cell, and the file is looked at whole.
-    const auto shard_bytes = [&](std::int64_t rows) { return at(rows) * (2 * row_bytes_ + 16); };
+    // A shard is looked at whole, beside its rows' cells or ranks.
+    const auto shard_bytes = [&](std::int64_t rows) { return at(rows) * (row_bytes_ + 32); };
     plan.shard_rows = sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), shard_bytes);
     if (shard_bytes(plan.shard_rows) > free / 2 || (sizes_.shard_rows == 0 && plan.shard_rows < least)) return false;
     plan.shards = (n_ + plan.shard_rows - 1) / plan.shard_rows;
@@ -94,7 +96,8 @@ class Planner {
     const std::size_t rows = at(n_) * row_bytes_;
     const std::size_t shards = rows + at(n_) * 4;
     const std::size_t lists = at(n_) * at(sizes_.k) * 8;
-    plan.bytes_read = 3 * rows + at(plan.blocks) * shards + lists;
+    // Rows of a block are read again for each chunk.
+    plan.bytes_read = 3 * rows + at(plan.blocks) * shards + at(n_ / plan.chunk_rows + 2) * rows + 3 * lists;
     plan.bytes_written = shards + 2 * lists + at(n_) * 4;
     plan.work_bytes = shards + lists + at(n_) * 4;
     return true;
@@ -107,9 +110,12 @@ class Planner {
   // What every step holds: the quantizer, finders, a batch of queries, where cells begin in each shard.
   std::size_t kept_bytes(std::int64_t cells, std::size_t budget) const {
     // Not more shards than those of a quarter of the budget would be: less is not free for one only where the budget hardly does.
-    const std::int64_t by_memory = n_ / std::max<std::int64_t>(1, static_cast<std::int64_t>(budget / 4 / (2 * row_bytes_ + 16)));
+    const std::int64_t by_memory = n_ / std::max<std::int64_t>(1, static_cast<std::int64_t>(budget / 4 / (row_bytes_ + 32)));
     const std::int64_t shards = sizes_.shard_rows > 0 ? (n_ + sizes_.shard_rows - 1) / sizes_.shard_rows : std::max(most_tasks, by_memory) + 1;
-    const std::int64_t entries = std::min(stored_probes_at_once, n_ * std::max(most_probes, sizes_.k));
+    // Of a batch, which has one cell at least.
+    const std::int64_t a_row = std::max(most_probes, sizes_.k);
+    const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
+    const std::int64_t entries = std::min(std::max(stored_probes_at_once, a_cell), n_ * a_row);
     cells += cells / 8;  // of too many rows, split
     return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 1, sizes_.threads) +
            batch_bytes(n_, sizes_.d, sizes_.dtype, cells, entries) + at(cells) * (at(shards) * 4 + 32);
@@ -136,19 +142,25 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
   const Planner planner(ops, sizes);
   ShardPlan plan;
-  if (planner.plan(sizes.memory_bytes, plan)) {
+  const auto workers = static_cast<std::size_t>(sizes.workers);
+  const std::size_t driver = workers > 1 ? driver_bytes : 0;
+  if (sizes.memory_bytes > driver && planner.plan((sizes.memory_bytes - driver) / workers, plan)) {
     plan.probes = usual_probes;
     plan.seconds = estimated_seconds(sizes, plan, plan.probes);
     return plan;
   }
-  std::size_t too_few = sizes.memory_bytes, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
+  std::size_t too_few = (sizes.memory_bytes - std::min(sizes.memory_bytes, driver)) / workers, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
   while (!planner.plan(enough, plan)) enough *= 2;
   while (enough - too_few > (std::size_t{1} << 20)) {
     const std::size_t middle = too_few + (enough - too_few) / 2;
     (planner.plan(middle, plan) ? enough : too_few) = middle;
   }
-  fail(Fault::out_of_memory, "a budget of ", sizes.memory_bytes, " bytes a process is too small: a graph of ", sizes.n,
-       " rows built from files needs ", enough);
+  fail(Fault::out_of_memory, "a budget of ", sizes.memory_bytes, " bytes is too small: a graph of ", sizes.n, " rows built from files by ",
+       workers, workers == 1 ? " process" : " processes", " needs ", enough * workers + driver);
+}
+
+std::size_t peak_of_all(const ShardPlan& plan, int workers) {
+  return plan.peak_bytes * static_cast<std::size_t>(workers) + (workers > 1 ? driver_bytes : 0);
 }
 
 }  // namespace gigaknn

@@ -6,7 +6,7 @@
 //   lists of all blocks --in the order of the rows--> OUT.knng
 //
 // Each row is compared with what the same search in memory would compare it with (cell_graph.cpp), so that no graphs have to be
-// merged, and the bytes of the result depend on no budget. Pairs of shards, built and merged (GGM), would be S (S - 1) / 2 passes
+// merged, and the bytes of the result are the same, unless the budget has no room for all cells. Pairs of shards, built and merged (GGM), would be S (S - 1) / 2 passes
 // (docs/decisions/graphs-larger-than-memory.md).
 #pragma once
 
@@ -26,10 +26,14 @@ struct StoredSizes {
   DType dtype = DType::f32;
   Metric metric = Metric::l2;
   std::int64_t k = 10;
-  std::size_t memory_bytes = 0;  ///< of one process, mapped pages and the program itself counted
-  int threads = 1;
+  std::size_t memory_bytes = 0;  ///< of all processes together, mapped pages and the program itself counted
+  int workers = 1;               ///< processes that share it, beside one that starts them
+  int threads = 1;               ///< of each
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
 };
+
+/// What all processes take together.
+std::size_t peak_of_all(const ShardPlan& plan, int workers);
 
 /// Seconds that the tasks take one after the other, if each row looks into so many cells. A model: constants measured on builds of at
 /// most a million rows, and how often what is done (bench/scale.py, docs/graphs.md).

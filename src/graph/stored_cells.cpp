@@ -86,7 +86,9 @@ CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
   quantizer.centroids = copy_of(matrix_of(file, "centroids"));
   quantizer.begins.assign(begins.begin(), begins.end());
   require_at(kind.size() == 3 && steps.size() == 2 && std::ssize(begins) == quantizer.regions.rows() + 1 &&
-                 quantizer.begins.back() == quantizer.centroids.rows(),
+                 quantizer.begins.front() == 0 && quantizer.begins.back() == quantizer.centroids.rows() &&
+                 std::is_sorted(begins.begin(), begins.end()) && quantizer.regions.cols() == quantizer.centroids.cols() &&
+                 kind[1] <= static_cast<std::uint8_t>(ByteRows::Form::roots) && kind[2] < all_metrics().size(),
              file.file(), 0, "holds no quantizer");
   if (kind[0]) quantizer.bytes = {static_cast<ByteRows::Form>(kind[1]), steps[0], steps[1]};
   quantizer.metric = static_cast<Metric>(kind[2]);
@@ -112,8 +114,11 @@ void write_shard(MatrixRef rows, std::int64_t first, const std::vector<std::uint
   writer.finish();
 }
 
-StoredCells::StoredCells(const std::vector<std::filesystem::path>& shards, std::int64_t most_rows_of_a_cell) {
+StoredCells::StoredCells(const std::vector<std::filesystem::path>& shards, MatrixRef base, std::int64_t most_rows_of_a_cell) {
   for (const auto& path : shards) open(path);
+  const Shard& last = shards_.back();
+  require_at(last.first + last.rows.rows == base.rows && last.rows.cols == base.cols && last.rows.dtype == base.dtype, last.file.file(), 0,
+             "holds no shard of this base");
   split(most_rows_of_a_cell);
 }
 
@@ -129,6 +134,7 @@ void StoredCells::open(const std::filesystem::path& path) {
                                          first[0] == shards_.back().first + shards_.back().rows.rows));
   require_at(fits, file.file(), 0, "holds no shard of these cells");
   shards_.push_back({file, rows, ids.data(), first[0], {begins.begin(), begins.end()}});
+  release(shards_.back());
 }
 
 void StoredCells::split(std::int64_t most_rows) {
@@ -175,6 +181,7 @@ std::vector<RowId> StoredCells::rows_at(std::span<const RowId> places) const {
       left -= mine;
     }
   }
+  for (const Shard& shard : shards_) release(shard);
   return rows;
 }
 
@@ -184,7 +191,7 @@ std::vector<RowId> StoredCells::cells_of(std::span<const RowId> rows, const RunO
     std::vector<std::uint32_t> cell_of(at(shard.rows.rows));
     parallel_for(run, cells(), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t cell = begin; cell < end; ++cell) {
-        for (const std::uint32_t id : shard.ids_of(cell)) cell_of[at(id - shard.first)] = static_cast<std::uint32_t>(cell);
+        for (const std::uint32_t id : shard.ids_of(cell)) cell_of[shard.place_of(id)] = static_cast<std::uint32_t>(cell);
       }
     });
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -241,6 +248,7 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
   std::uint32_t before = 0;                                                        // rows of shards before
   for (const Shard& shard : shards_) {
     check_cancelled(run);
+    if (std::all_of(cells.begin(), cells.end(), [&](std::int64_t cell) { return shard.ids_of(cell).empty(); })) continue;
     std::vector<std::uint32_t> rank(at(shard.rows.rows));  // first 1 for a row that is loaded, then how many are before it
     const auto for_each_cell = [&](auto&& visit) {
       parallel_for(run, std::ssize(cells), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
@@ -248,7 +256,7 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
       });
     };
     for_each_cell([&](std::size_t, std::span<const std::uint32_t> ids) {
-      for (const std::uint32_t id : ids) rank[at(id - shard.first)] = 1;
+      for (const std::uint32_t id : ids) rank[shard.place_of(id)] = 1;
     });
     for (std::uint32_t& loaded_here : rank) before += std::exchange(loaded_here, before);
     for_each_cell([&](std::size_t i, std::span<const std::uint32_t> ids) {

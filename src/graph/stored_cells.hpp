@@ -35,8 +35,8 @@ struct LoadedCells {
 /// All shards of a base, mapped. Cells of too many rows count as several, whose rows follow each other.
 class StoredCells {
  public:
-  /// Throws Error: io, corrupt_file.
-  StoredCells(const std::vector<std::filesystem::path>& shards, std::int64_t most_rows_of_a_cell);
+  /// Throws Error: io, corrupt_file (they are not those of `base`).
+  StoredCells(const std::vector<std::filesystem::path>& shards, MatrixRef base, std::int64_t most_rows_of_a_cell);
 
   std::int64_t rows() const { return begins_.back(); }
   std::int64_t cells() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
@@ -66,6 +66,12 @@ class StoredCells {
     std::span<const std::uint32_t> ids_of(std::int64_t cell) const {
       const auto c = static_cast<std::size_t>(cell);
       return {ids + begins[c], begins[c + 1] - begins[c]};
+    }
+    /// A row's place among those of the shard. Throws Error: corrupt_file.
+    std::size_t place_of(std::uint32_t id) const {
+      const std::int64_t place = std::int64_t{id} - first;
+      if (place < 0 || place >= rows.rows) fail_at(file.file(), 0, "holds row ", id, ", which is none of the shard");
+      return static_cast<std::size_t>(place);
     }
   };
   void open(const std::filesystem::path& path);

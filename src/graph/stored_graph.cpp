@@ -1,6 +1,7 @@
 #include "graph/stored_graph.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -18,8 +19,10 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t gathered_at_once = std::int64_t{1} << 16;
-constexpr std::int64_t joined_at_once = std::int64_t{1} << 16;
+constexpr std::int64_t gathered_span = std::int64_t{1} << 24;  // bytes of a mapped base that are looked at before they are given back
+constexpr std::int64_t entries_at_once = std::int64_t{1} << 19;  // of lists that are written or joined
+
+std::int64_t lists_at_once(std::int64_t k) { return std::max<std::int64_t>(1, entries_at_once / k); }
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -29,11 +32,15 @@ void release_rows(MatrixRef rows) { release_mapped(rows.data, at(rows.rows * row
 Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const RunOptions& run) {
   Matrix gathered(std::ssize(rows), base.cols, base.dtype);
   const auto row_bytes = at(gathered.ref().stride_bytes);
-  for (std::size_t begin = 0; begin < rows.size(); begin += at(gathered_at_once)) {
-    const auto part = rows.subspan(begin, std::min(rows.size() - begin, at(gathered_at_once)));
-    const Matrix copied = gather_rows(base, part, run);
-    std::memcpy(gathered.row<std::byte>(static_cast<std::int64_t>(begin)), copied.ref().data, part.size() * row_bytes);
-    release_rows(base.slice(part.front(), part.back() + 1));
+  for (std::size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    check_cancelled(run);
+    while (end < rows.size() && (rows[end] - rows[begin]) * base.stride_bytes < gathered_span) ++end;
+    parallel_for(run, static_cast<std::int64_t>(end - begin), 1024, [&](std::int64_t first, std::int64_t last, int) {
+      for (auto i = static_cast<std::int64_t>(begin) + first; i < static_cast<std::int64_t>(begin) + last; ++i) {
+        std::memcpy(gathered.row<std::byte>(i), base.row_bytes(rows[at(i)]), row_bytes);
+      }
+    });
+    release_rows(base.slice(rows[begin], rows[end - 1] + 1));
   }
   return gathered;
 }
@@ -52,18 +59,18 @@ struct StoredProbes {
 
   void write(const std::filesystem::path& path) const {
     ContainerWriter writer(path, "gk-probes", 1);
-    const std::int64_t numbers[2] = {choice.regions, choice.width};
-    writer.add_section("probes", Element::i64, 1, 2, numbers);
+    const std::int64_t numbers[3] = {choice.regions, choice.width, choice.enough};
+    writer.add_section("probes", Element::i64, 1, 3, numbers);
     writer.add_section("sample", Element::i64, rows.size(), 1, rows.data());
     writer.add_section("true-ids", Element::i64, rows.size(), static_cast<std::uint64_t>(truth.k), truth.ids.data());
     writer.add_section("true-distances", Element::f32, rows.size(), static_cast<std::uint64_t>(truth.k), truth.distances.data());
     writer.finish();
   }
-  static StoredProbes read(const std::filesystem::path& path) {
+  static StoredProbes read(const std::filesystem::path& path, std::int64_t k) {
     const Container file = Container::open(path);
     file.verify();
     StoredProbes probes;
-    std::int64_t numbers[2];
+    std::int64_t numbers[3];
     const Section& ids = file.section("true-ids", Element::i64);
     probes.rows.resize(ids.rows);
     probes.truth = Neighbors(static_cast<std::int64_t>(ids.rows), static_cast<std::int64_t>(ids.cols));
@@ -76,7 +83,8 @@ struct StoredProbes {
     copy("sample", Element::i64, probes.rows.data(), probes.rows.size() * 8);
     copy("true-ids", Element::i64, probes.truth.ids.data(), probes.truth.ids.size() * 8);
     copy("true-distances", Element::f32, probes.truth.distances.data(), probes.truth.distances.size() * 4);
-    probes.choice = {.regions = numbers[0], .width = numbers[1], .enough = true};
+    require_at(probes.truth.k == k && numbers[0] >= 1 && numbers[1] >= 1, file.file(), 0, "holds no probes of this graph");
+    probes.choice = {.regions = numbers[0], .width = numbers[1], .enough = numbers[2] != 0};
     return probes;
   }
 };
@@ -87,8 +95,10 @@ std::vector<std::filesystem::path> shard_files(const StoredGraph& graph) {
   return files;
 }
 
+}  // namespace
+
 // Rows of a base that is read once for all of them, ascending, and their true neighbours.
-struct SampledRows {
+struct StoredGraph::SampledRows {
   std::vector<RowId> ids;
   Matrix rows;
   Neighbors truth;
@@ -105,6 +115,10 @@ struct SampledRows {
       release_rows(part);
     }
     truth = without_self(found, ids);
+    // Rows that are farthest from everything are nobody's neighbours, and have none, in cells.
+    for (std::size_t i = 0; i < truth.ids.size(); ++i) {
+      if (std::isinf(truth.distances[i])) truth.ids[i] = no_row;
+    }
   }
 
   // Some of them, whose true neighbours are in `cells` [rows, k].
@@ -133,6 +147,8 @@ struct SampledRows {
  private:
   std::int64_t place_of(RowId id) const { return std::lower_bound(ids.begin(), ids.end(), id) - ids.begin(); }
 };
+
+namespace {
 
 // Lists of the rows of some cells, while they are found.
 class BlockSearch {
@@ -173,9 +189,9 @@ class BlockSearch {
     const auto append_each = [&](const std::string& name, Element element, std::int64_t cols, auto&& value) {
       writer.begin_section(name + std::to_string(pass), element, at(n), at(cols));
       std::vector<decltype(value(0))> part;
-      for (std::int64_t begin = 0; begin < n; begin += joined_at_once) {
+      for (std::int64_t begin = 0; begin < n; begin += lists_at_once(k)) {
         part.clear();
-        for (std::int64_t i = begin; i < std::min(n, begin + joined_at_once); ++i) {
+        for (std::int64_t i = begin; i < std::min(n, begin + lists_at_once(k)); ++i) {
           for (std::int64_t j = 0; j < cols; ++j) part.push_back(value(std::int64_t{order[at(i)]} * cols + j));
         }
         writer.append(part.data(), part.size() * sizeof part[0]);
@@ -189,7 +205,7 @@ class BlockSearch {
  private:
   static constexpr std::uint32_t none = 0xFFFFFFFF;
 
-  // visit(first row of the batch, its cell, the rows of this cell and of those behind)
+  // visit(first row of the batch, its first cell, the cell behind its last)
   template <class Visit>
   void for_each_batch(Visit visit) const {
     const std::int64_t most = std::clamp<std::int64_t>(stored_probes_at_once / std::max(finder_.width(), lists_.k), 1, cell_batch_rows);
@@ -198,7 +214,7 @@ class BlockSearch {
       check_cancelled(run_);
       std::int64_t last = cell + 1;
       while (last < end_ && begins[at(last + 1)] - begins[at(cell)] <= most) ++last;
-      if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(begin_)], cell, cells_.rows_in(cell, last, run_));
+      if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(begin_)], cell, last);
       cell = last;
     }
   }
@@ -207,7 +223,8 @@ class BlockSearch {
     const std::int64_t width = finder_.width();
     probes_.resize(ids_.size() * at(width));
     wanted_.assign(at(cells_.cells()), 0);
-    for_each_batch([&](std::int64_t first, std::int64_t, const Matrix& rows) {
+    for_each_batch([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
+      const Matrix rows = cells_.rows_in(cell, last, run_);
       std::vector<RowId> found(at(rows.rows() * width));
       finder_.nearest(rows, found.data(), run_);
       for (std::size_t i = 0; i < found.size(); ++i) {
@@ -225,9 +242,10 @@ class BlockSearch {
     const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
     std::vector<std::uint32_t> local(at(cells_.cells()), none);
     for (std::size_t i = 0; i < chunk.size(); ++i) local[at(chunk[i])] = static_cast<std::uint32_t>(i);
-    for_each_batch([&](std::int64_t first, std::int64_t cell, const Matrix& rows) {
-      std::vector<RowId> probes(at(rows.rows() * width), no_row), self(at(rows.rows()), no_row);
-      parallel_for(run_, rows.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for_each_batch([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
+      const std::int64_t count = cells_.begins()[at(last)] - cells_.begins()[at(cell)];
+      std::vector<RowId> probes(at(count * width), no_row), self(at(count), no_row);
+      parallel_for(run_, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) {
           std::size_t next = at(i * width);
           for (std::int64_t j = 0; j < width; ++j) {
@@ -236,15 +254,18 @@ class BlockSearch {
           }
         }
       });
+      if (std::all_of(probes.begin(), probes.end(), [](RowId probe) { return probe == no_row; })) return;
       // Rows of a cell stand in the same order here and there.
-      for (auto at_row = std::int64_t{0}; at_row < rows.rows(); ++cell) {
-        const std::int64_t count = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
-        if (local[at(cell)] != none) {
-          const LocalRow* mine = loaded.order.data() + loaded.begins[local[at(cell)]];
-          std::transform(mine, mine + count, self.begin() + at_row, [](LocalRow row) { return RowId{row}; });
+      auto to = self.begin();
+      for (std::int64_t own = cell; own < last; ++own) {
+        const std::int64_t mine = cells_.begins()[at(own + 1)] - cells_.begins()[at(own)];
+        if (local[at(own)] != none) {
+          const LocalRow* rows = loaded.order.data() + loaded.begins[local[at(own)]];
+          std::transform(rows, rows + mine, to, [](LocalRow row) { return RowId{row}; });
         }
-        at_row += count;
+        to += mine;
       }
+      const Matrix rows = cells_.rows_in(cell, last, run_);
       Neighbors found(rows.rows(), k);
       graph_.ops.nearest_in_cells(*prepared, rows, probes.data(), width, k, NeighborsOut(found), run_, self.data());
       for (RowId& id : found.ids) {
@@ -282,6 +303,8 @@ std::vector<StoredLists> open_lists(const StoredGraph& graph) {
   std::vector<StoredLists> all;
   for (std::int64_t block = 0; block < graph.plan.blocks; ++block) {
     const Container file = Container::open(graph.lists_file(block));
+    file.verify();
+    release_mapped(file.file().bytes.data(), file.file().bytes.size());
     for (std::int64_t pass = 0; const Section* rows = file.find_section("rows" + std::to_string(pass)); ++pass) {
       const Section& ids = file.section("ids" + std::to_string(pass), Element::u32);
       const Section& distances = file.section("distances" + std::to_string(pass), Element::f32);
@@ -303,20 +326,24 @@ template <class T, class Of>
 void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Of of, const std::function<void(std::span<const T>)>& take,
                    const RunOptions& run) {
   std::vector<T> batch;
+  std::vector<bool> found;
   for (StoredLists& lists : all) lists.next = 0;
-  for (std::int64_t begin = 0; begin < n; begin += joined_at_once) {
+  for (std::int64_t begin = 0; begin < n; begin += lists_at_once(k)) {
     check_cancelled(run);
-    const std::int64_t end = std::min(n, begin + joined_at_once);
+    const std::int64_t end = std::min(n, begin + lists_at_once(k));
     batch.resize(at((end - begin) * k));
-    std::int64_t found = 0;
+    found.assign(at(end - begin), false);
     for (StoredLists& lists : all) {
-      for (; lists.next < lists.rows.size() && lists.rows[lists.next] < end; ++lists.next, ++found) {
-        const std::int64_t to = (std::int64_t{lists.rows[lists.next]} - begin) * k;
-        for (std::int64_t j = 0; j < k; ++j) batch[at(to + j)] = of(lists, lists.next * at(k) + at(j));
+      for (; lists.next < lists.rows.size() && lists.rows[lists.next] < end; ++lists.next) {
+        const std::int64_t place = std::int64_t{lists.rows[lists.next]} - begin;
+        require_at(place >= 0 && !found[at(place)], lists.file.file(), 0, "has row ", begin + place, " out of order");
+        found[at(place)] = true;
+        for (std::int64_t j = 0; j < k; ++j) batch[at(place * k + j)] = of(lists, lists.next * at(k) + at(j));
       }
       release_mapped(lists.file.file().bytes.data(), lists.file.file().bytes.size());
     }
-    require(found == end - begin, Fault::corrupt_file, "the files of lists hold ", found, " of the rows ", begin, " to ", end - 1);
+    const auto missing = std::find(found.begin(), found.end(), false);
+    require(missing == found.end(), Fault::corrupt_file, "no file has the list of row ", begin + (missing - found.begin()));
     take(batch);
   }
 }
@@ -325,6 +352,13 @@ void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k
 
 std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return folder / join_text("shard-", shard, ".gkc"); }
 std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
+
+ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const SampledRows& sampled, std::span<const RowId> steering,
+                                    std::span<const RowId> measuring, const std::vector<RowId>& cells, const RunOptions& run) const {
+  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
+  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells), params.recall);
+  return chooser.widened(steered, sampled.probe_sample(measuring, cells), params.recall);
+}
 
 CoarseQuantizer StoredGraph::fitted(const RunOptions& run) const {
   const std::vector<std::int64_t> drawn = coarse_quantizer_sample(base.rows, plan.cells, params.seed);
@@ -352,9 +386,7 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
     if (sampled.truth.ids[entry] == no_row) continue;
     cells[entry] = found[at(std::lower_bound(neighbors.begin(), neighbors.end(), sampled.truth.ids[entry]) - neighbors.begin())];
   }
-  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
-  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells), params.recall);
-  return chooser.widened(steered, sampled.probe_sample(measuring, cells), params.recall).width;
+  return choice_for(quantizer, sampled, steering, measuring, cells, run).width;
 }
 
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
@@ -376,7 +408,7 @@ void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
 }
 
 void StoredGraph::choose(const RunOptions& run) const {
-  const StoredCells cells(shard_files(*this), plan.most_rows_of_a_cell());
+  const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
   const auto [steer_places, measure_places] = draw_samples(base.rows, params.seed);
   StoredProbes probes;
@@ -388,15 +420,15 @@ void StoredGraph::choose(const RunOptions& run) const {
   const SampledRows sampled(*this, std::move(both), run);
   const std::vector<RowId> cells_of_truth = cells.cells_of(sampled.truth.ids, run);
   probes.truth = sampled.truth_of(probes.rows);
-  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
-  probes.choice = chooser.widened(chooser.cheapest(sampled.probe_sample(steering, cells_of_truth), params.recall),
-                                  sampled.probe_sample(probes.rows, cells_of_truth), params.recall);
+  probes.choice = choice_for(quantizer, sampled, steering, probes.rows, cells_of_truth, run);
+  require(probes.choice.enough || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
+          " cells a row would give the recall; --method exact compares all, --method ivf goes on all the same");
   probes.write(probes_file());
 }
 
 void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
-  const StoredCells cells(shard_files(*this), plan.most_rows_of_a_cell());
-  const ProbeChoice probes = StoredProbes::read(probes_file()).choice;
+  const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
+  const ProbeChoice probes = StoredProbes::read(probes_file(), params.k).choice;
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
   const CellFinder finder(ops, quantizer, params.metric, probes.regions, probes.width, run);
   // The cells that begin in the block's share of the rows.
@@ -423,15 +455,19 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
 void StoredGraph::join(const std::filesystem::path& output, const RunOptions& run) const {
   std::vector<StoredLists> all = open_lists(*this);
   GraphWriter writer(output, base.rows, params.k, params.metric, false);
-  for_each_list<RowId>(all, base.rows, params.k, [](const StoredLists& lists, std::size_t entry) { return row_of_stored(lists.ids[entry]); },
-                       [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
+  const auto id_of = [&](const StoredLists& lists, std::size_t entry) {
+    const RowId id = row_of_stored(lists.ids[entry]);
+    require_at(value_of(id) < base.rows, lists.file.file(), 0, "names row ", value_of(id), " of ", base.rows);
+    return id;
+  };
+  for_each_list<RowId>(all, base.rows, params.k, id_of, [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
   for_each_list<float>(all, base.rows, params.k, [](const StoredLists& lists, std::size_t entry) { return lists.distances[entry]; },
                        [&](std::span<const float> distances) { writer.append_distances(distances); }, run);
   writer.finish();
 }
 
 StoredGraph::Outcome StoredGraph::outcome() const {
-  const StoredProbes probes = StoredProbes::read(probes_file());
+  const StoredProbes probes = StoredProbes::read(probes_file(), params.k);
   Neighbors mine(std::ssize(probes.rows), params.k);
   for (const StoredLists& lists : open_lists(*this)) {
     for (std::size_t i = 0; i < probes.rows.size(); ++i) {

@@ -10,9 +10,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <vector>
 
 #include <gigaknn/graph.hpp>
 
+#include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
 #include "learn/coarse_quantizer.hpp"
 
@@ -48,7 +51,10 @@ struct StoredGraph {
   Outcome outcome() const;
 
  private:
+  struct SampledRows;
   CoarseQuantizer fitted(const RunOptions& run) const;
+  ProbeChoice choice_for(const CoarseQuantizer& quantizer, const SampledRows& sampled, std::span<const RowId> steering,
+                         std::span<const RowId> measuring, const std::vector<RowId>& cells, const RunOptions& run) const;
 };
 
 }  // namespace gigaknn

@@ -1,7 +1,6 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <system_error>
 
 #include <gigaknn/dataset.hpp>
@@ -16,8 +15,10 @@
 #include "graph/stored_graph.hpp"
 #include "io/checksum.hpp"
 #include "io/mapped_file.hpp"
+#include "plan/file_lock.hpp"
 #include "plan/identity.hpp"
 #include "plan/sealed_text.hpp"
+#include "plan/task_record.hpp"
 
 namespace gigaknn {
 namespace {
@@ -25,11 +26,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
-constexpr std::size_t driver_bytes = std::size_t{48} << 20;
 
+// Of what the host can give, and the cgroup allows.
 std::size_t free_half() {
-  const auto pages = ::sysconf(_SC_AVPHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
-  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 2;
+  std::size_t bytes = std::size_t{4} << 30;
+  std::ifstream memory("/proc/meminfo");
+  for (std::string line; std::getline(memory, line);) {
+    if (line.starts_with("MemAvailable:")) bytes = std::stoull(line.substr(13)) * 1024;
+  }
+  std::size_t allowed = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> allowed) bytes = std::min(bytes, allowed);
+  return bytes / 2;
 }
 
 void check(const PlanParams& params) {
@@ -52,9 +59,12 @@ template <class T>
 T number_of(const std::map<std::string, std::string>& values, const std::string& name, const fs::path& path) {
   T number{};
   const auto found = values.find(name);
-  const bool right = found != values.end() &&
-                     std::from_chars(found->second.data(), found->second.data() + found->second.size(), number).ptr ==
-                         found->second.data() + found->second.size();
+  bool right = found != values.end();
+  if (right) {
+    const char* end = found->second.data() + found->second.size();
+    const auto read = std::from_chars(found->second.data(), end, number);
+    right = read.ec == std::errc{} && read.ptr == end;
+  }
   require(right, Fault::corrupt_file, printable(path.string()), ": byte 0: has no number '", name, "'");
   return number;
 }
@@ -79,6 +89,7 @@ TextLines identity_of(const GraphPlan& plan) {
           {"k", std::to_string(graph.k)},
           {"recall", text_of(graph.recall)},
           {"seed", std::to_string(graph.seed)},
+          {"method", graph.method},
           {"allow_nonfinite", graph.allow_nonfinite ? "1" : "0"},
           {"asked_shard_rows", std::to_string(plan.params.shard_rows)}};
 }
@@ -110,14 +121,10 @@ TextLines lines_of(const GraphPlan& plan) {
   return lines;
 }
 
-// Of one process.
 StoredSizes sizes_of(const GraphPlan& plan) {
   const PlanParams& params = plan.params;
-  const auto workers = static_cast<std::size_t>(params.workers);
-  const std::size_t driver = workers > 1 ? driver_bytes : 0;
   return {.n = plan.n, .d = plan.d, .dtype = plan.dtype, .metric = params.graph.metric, .k = params.graph.k,
-          .memory_bytes = params.memory_bytes > driver ? (params.memory_bytes - driver) / workers : 0, .threads = params.threads,
-          .shard_rows = params.shard_rows};
+          .memory_bytes = params.memory_bytes, .workers = params.workers, .threads = params.threads, .shard_rows = params.shard_rows};
 }
 
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
@@ -139,16 +146,18 @@ std::uint64_t base_checksum_of(MatrixRef base) {
 }
 
 std::string plan_checksum_of(const GraphPlan& plan) {
-  const std::string text = sealed(lines_of(plan));
+  TextLines lines = identity_of(plan);
+  for (const Number& number : shard_numbers) lines.push_back({number.name, std::to_string(plan.shards.*number.value)});
+  const std::string text = sealed(lines);
   return hexadecimal(checksum_of(text.data(), text.size()));
 }
 
 std::string GraphPlan::task_name(std::int64_t task) const {
+  const TaskNumbers numbers(shards);
   if (task == 0) return "fit";
-  if (task <= shards.shards) return "divide " + std::to_string(task - 1);
-  if (task == shards.shards + 1) return "choose";
-  if (task <= shards.shards + 1 + shards.blocks) return "search " + std::to_string(task - shards.shards - 2);
-  return "join";
+  if (task < numbers.choose) return "divide " + std::to_string(task - numbers.first_divide);
+  if (task == numbers.choose) return "choose";
+  return task < numbers.join ? "search " + std::to_string(task - numbers.first_search) : "join";
 }
 
 fs::path GraphPlan::folder() const { return params.output.string() + ".work"; }
@@ -167,12 +176,13 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   require(n < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a graph built from files has fewer than 4294967295 rows, got ", n);
   GraphPlan plan;
   plan.params = params;
-  if (!params.base.empty()) plan.params.base = fs::absolute(params.base);
-  plan.params.output = fs::absolute(params.output);
+  if (!params.base.empty()) plan.params.base = fs::absolute(params.base).lexically_normal();
+  plan.params.output = fs::absolute(params.output).lexically_normal();
   plan.n = n;
   plan.d = d;
   plan.dtype = dtype;
-  if (params.memory_bytes == 0) plan.params.memory_bytes = free_half();
+  plan.has_budget = params.memory_bytes > 0;
+  if (!plan.has_budget) plan.params.memory_bytes = free_half();
   if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
   plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes_of(plan));
   plan.shards.seconds /= params.workers;
@@ -188,16 +198,21 @@ void measure_plan(GraphPlan& plan, const RunOptions& run) {
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) / plan.params.workers;
 }
 
-GraphPlan write_plan(const GraphPlan& plan) {
-  const fs::path folder = plan.folder();
-  std::error_code error;
-  fs::create_directory(folder, error);
-  require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
-  if (!fs::exists(plan_file(folder))) {
-    write_sealed(lines_of(plan), plan_file(folder));
-    return plan;
-  }
-  const GraphPlan there = read_plan(folder);
+namespace {
+
+// Whether a folder has nothing but what builds leave in it.
+bool is_of_builds(const fs::path& folder) {
+  return std::all_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    const std::string end = entry.path().extension().string();
+    return name == "lock" || name == "plan.txt" || end == ".gkc" || (name.starts_with("task-") && (end == ".done" || end == ".lock")) ||
+           name.find(".tmp.") != std::string::npos;
+  });
+}
+
+// The plan that a folder has, taken over by the new one.
+GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
+  GraphPlan there = read_plan(folder);
   const TextLines mine = identity_of(plan), theirs = identity_of(there);
   for (std::size_t i = 0; i < mine.size(); ++i) {
     if (mine[i] == theirs[i]) continue;
@@ -206,10 +221,31 @@ GraphPlan write_plan(const GraphPlan& plan) {
     fail(Fault::invalid_argument, printable(folder.string()), ": was begun with ", theirs[i].first, " ", printable(theirs[i].second), ", not ",
          printable(mine[i].second), "; go on with the same arguments, or remove the folder to begin anew");
   }
-  const std::size_t needed = there.shards.peak_bytes * static_cast<std::size_t>(plan.params.workers);
-  require(needed <= plan.params.memory_bytes, Fault::out_of_memory, printable(folder.string()), ": was begun with a budget of ",
-          there.params.memory_bytes, " bytes and needs ", needed, " of them to go on; ", plan.params.memory_bytes, " are allowed");
+  there.params.memory_bytes = plan.params.memory_bytes;
+  there.params.workers = plan.params.workers;
+  there.params.threads = plan.params.threads;
+  const std::size_t needed = peak_of_all(there.shards, there.params.workers);
+  require(!plan.has_budget || needed <= plan.params.memory_bytes, Fault::out_of_memory, printable(folder.string()),
+          ": was begun with a larger budget, and needs ", needed, " bytes to go on; ", plan.params.memory_bytes, " are allowed");
   return there;
+}
+
+}  // namespace
+
+GraphPlan write_plan(const GraphPlan& plan) {
+  const fs::path folder = plan.folder();
+  while (true) {
+    std::error_code error;
+    fs::create_directory(folder, error);
+    require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
+    require(fs::exists(plan_file(folder)) || is_of_builds(folder), Fault::invalid_argument, printable(folder.string()),
+            ": has other files than those of a build; move them, since the folder is taken away in the end");
+    const FileLock lock(folder / "lock", {});
+    if (!lock.is_current()) continue;  // another run has just taken the folder away
+    if (fs::exists(plan_file(folder))) return taken_over(plan, folder);
+    write_sealed(lines_of(plan), plan_file(folder));
+    return plan;
+  }
 }
 
 GraphPlan read_plan(const fs::path& path) {
@@ -235,6 +271,7 @@ GraphPlan read_plan(const fs::path& path) {
   graph.k = number_of<std::int64_t>(values, "k", file);
   graph.recall = number_of<double>(values, "recall", file);
   graph.seed = number_of<std::uint64_t>(values, "seed", file);
+  graph.method = text("method");
   graph.allow_nonfinite = text("allow_nonfinite") == "1";
   graph.device = text("device");
   graph.shards = number_of<int>(values, "device_shards", file);
@@ -244,6 +281,13 @@ GraphPlan read_plan(const fs::path& path) {
   plan.params.threads = number_of<int>(values, "threads", file);
   for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);
   for (const Bytes& number : shard_bytes) plan.shards.*number.value = number_of<std::size_t>(values, number.name, file);
+  for (const Number& number : shard_numbers) {
+    require(plan.shards.*number.value >= 1, Fault::corrupt_file, printable(file.string()), ": byte 0: ", number.name, " is ", plan.shards.*number.value);
+  }
+  std::error_code error;
+  require(fs::equivalent(fs::absolute(file).parent_path(), plan.folder(), error), Fault::invalid_argument, printable(file.string()),
+          ": is the plan of ", printable(plan.folder().string()), ", where it must be");
+  plan.shards.fewer_cells = plan.shards.cell_rows > rows_a_cell;
   plan.shards.probes = usual_probes;
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, usual_probes) / plan.params.workers;
   return plan;

@@ -24,9 +24,9 @@ class PlanRun {
 
   // In order, and side by side those that need not wait for each other.
   std::int64_t run_all() {
-    const std::int64_t choose = plan_.shards.shards + 1;
-    for (const auto& [begin, end] : {std::pair{std::int64_t{0}, std::int64_t{1}}, {1, choose}, {choose, choose + 1}, {choose + 1, tasks_ - 1},
-                                     {tasks_ - 1, tasks_}}) {
+    const TaskNumbers numbers(plan_.shards);
+    for (const auto& [begin, end] : {std::pair{std::int64_t{0}, numbers.first_divide}, {numbers.first_divide, numbers.choose},
+                                     {numbers.choose, numbers.first_search}, {numbers.first_search, numbers.join}, {numbers.join, tasks_}}) {
       std::vector<std::int64_t> left;
       for (std::int64_t task = begin; task < end; ++task) {
         if (is_done(plan_, task, true)) {
@@ -74,11 +74,13 @@ class PlanRun {
       }
       const Workers::End end = workers.wait();
       if (end.task < 0) continue;
+      check_cancelled(run_);  // Ctrl-C ends workers too
+      const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
       if (end.signal != 0 && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
+        if (driver_.note) driver_.note(join_text(name, " was killed by signal ", end.signal, "; it is started again"));
         tasks.push_back(end.task);
         continue;
       }
-      const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
       require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", most_starts, " times; what is done is kept in ",
               printable(plan_.folder().string()));
       require(end.exit_code == 0 && is_done(plan_, end.task, false), Fault::io, name, " failed with exit code ", end.exit_code,
@@ -96,16 +98,17 @@ class PlanRun {
   std::vector<int> starts_;
 };
 
-// The record of the last task goes last, so that a graph that is written is not built again by whoever is killed in here.
+// What the plan speaks of, and nothing else. The record of the last task goes last but for the plan itself, so that a graph that is
+// written is not built again by whoever is killed in here.
 void remove_folder(const GraphPlan& plan) {
   std::error_code ignored;
   const std::int64_t last = plan.shards.tasks() - 1;
   for (std::int64_t task = 0; task < last; ++task) {
-    fs::remove(record_of_task(plan, task), ignored);
-    fs::remove(file_of_task(plan, task), ignored);
+    for (const fs::path& path : {record_of_task(plan, task), file_of_task(plan, task), lock_of_task(plan, task)}) fs::remove(path, ignored);
   }
-  fs::remove(plan.folder() / "plan.txt", ignored);
-  fs::remove_all(plan.folder(), ignored);
+  for (const fs::path& path : {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock", plan.folder()}) {
+    fs::remove(path, ignored);
+  }
 }
 
 }  // namespace
@@ -113,14 +116,14 @@ void remove_folder(const GraphPlan& plan) {
 PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptions& run) {
   bool waited = false;
   const FileLock lock(plan.folder() / "lock", [&] {
-    if (!waited && driver.waiting) driver.waiting();
+    if (!waited && driver.note) driver.note("another run works on " + printable(plan.folder().string()) + "; waiting for it");
     waited = true;
     check_cancelled(run);
   });
   require(lock.is_current() && fs::exists(plan.folder() / "plan.txt"), Fault::io, printable(plan.folder().string()),
           ": another run was at work in it, and has finished");
   // Killed while the folder was being taken away: all is done.
-  if (auto outcome = recorded_outcome(plan)) {
+  if (auto outcome = is_done(plan, plan.shards.tasks() - 1, true) ? recorded_outcome(plan) : std::nullopt) {
     outcome->resumed = outcome->tasks;
     remove_folder(plan);
     return *outcome;

@@ -1,4 +1,5 @@
 #include <charconv>
+#include <system_error>
 
 #include <gigaknn/dataset.hpp>
 #include <gigaknn/plan.hpp>
@@ -18,12 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tasks of one kind are numbered one behind the other: fit, divide ..., choose, search ..., join.
-struct Kinds {
-  std::int64_t choose, first_search, join;
-  explicit Kinds(const ShardPlan& shards) : choose(shards.shards + 1), first_search(choose + 1), join(first_search + shards.blocks) {}
-};
-
 StoredGraph stored_graph(const GraphPlan& plan, MatrixRef base) {
   const GraphParams& graph = plan.params.graph;
   return {ops_of(graph.device, graph.shards), base, graph, plan.shards, plan.folder()};
@@ -34,29 +29,21 @@ std::string text_of(double value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-// The tasks whose files a task reads.
-std::pair<std::int64_t, std::int64_t> tasks_before(const GraphPlan& plan, std::int64_t task) {
-  const Kinds kinds(plan.shards);
-  if (task == 0) return {0, 0};
-  if (task < kinds.choose) return {0, 1};
-  if (task == kinds.choose) return {1, kinds.choose};
-  if (task < kinds.join) return {kinds.choose, kinds.first_search};
-  return {kinds.first_search, kinds.join};
-}
-
 }  // namespace
 
 fs::path file_of_task(const GraphPlan& plan, std::int64_t task) {
-  const Kinds kinds(plan.shards);
+  const TaskNumbers numbers(plan.shards);
   const StoredGraph graph = stored_graph(plan, {});
   if (task == 0) return graph.cells_file();
-  if (task < kinds.choose) return graph.shard_file(task - 1);
-  if (task == kinds.choose) return graph.probes_file();
-  if (task < kinds.join) return graph.lists_file(task - kinds.first_search);
+  if (task < numbers.choose) return graph.shard_file(task - 1);
+  if (task == numbers.choose) return graph.probes_file();
+  if (task < numbers.join) return graph.lists_file(task - numbers.first_search);
   return plan.params.output;
 }
 
 fs::path record_of_task(const GraphPlan& plan, std::int64_t task) { return plan.folder() / join_text("task-", task, ".done"); }
+
+fs::path lock_of_task(const GraphPlan& plan, std::int64_t task) { return plan.folder() / join_text("task-", task, ".lock"); }
 
 bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
   try {
@@ -82,7 +69,7 @@ bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
 }
 
 std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
-  const std::int64_t join = Kinds(plan.shards).join;
+  const std::int64_t join = TaskNumbers(plan.shards).join;
   if (!is_done(plan, join, false)) return std::nullopt;
   auto record = read_sealed(record_of_task(plan, join));
   const auto number = [&](const char* name) {
@@ -100,11 +87,13 @@ std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
 }
 
 void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
-  const Kinds kinds(plan.shards);
-  require(task >= 0 && task <= kinds.join, Fault::invalid_argument, "the plan has the tasks 0 to ", kinds.join, ", not ", task);
-  const FileLock lock(plan.folder() / join_text("task-", task, ".lock"), [&] { check_cancelled(run); });
+  const TaskNumbers numbers(plan.shards);
+  require(task >= 0 && task <= numbers.join, Fault::invalid_argument, "the plan has the tasks 0 to ", numbers.join, ", not ", task);
+  const FileLock lock(lock_of_task(plan, task), [&] { check_cancelled(run); });
   if (is_done(plan, task, false)) return;
-  const auto [first, end] = tasks_before(plan, task);
+  std::error_code ignored;
+  fs::remove(record_of_task(plan, task), ignored);  // what is not believed now shall not be later
+  const auto [first, end] = numbers.before(task);
   for (std::int64_t before = first; before < end; ++before) {
     require(is_done(plan, before, false), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",
             plan.task_name(before), "), which is not done");
@@ -119,12 +108,12 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   TextLines record = {{"plan", plan_checksum_of(plan)}, {"task", plan.task_name(task)}};
   if (task == 0) {
     graph.fit(own);
-  } else if (task < kinds.choose) {
+  } else if (task < numbers.choose) {
     graph.divide(task - 1, own);
-  } else if (task == kinds.choose) {
+  } else if (task == numbers.choose) {
     graph.choose(own);
-  } else if (task < kinds.join) {
-    graph.search(task - kinds.first_search, own);
+  } else if (task < numbers.join) {
+    graph.search(task - numbers.first_search, own);
   } else {
     graph.join(plan.params.output, own);
     const StoredGraph::Outcome outcome = graph.outcome();

@@ -43,6 +43,7 @@ Workers::End Workers::wait() {
   int status = 0;
   for (const auto& [process, task] : tasks_) {
     const pid_t ended = ::waitpid(process, &status, WNOHANG);
+    if (ended < 0 && errno != EINTR) fail_system("a worker", "cannot be waited for", errno);
     if (ended != process) continue;
     const End end{task, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0};
     tasks_.erase(process);

@@ -118,6 +118,14 @@ class Tasks(CliTest):
         exact = ["graph", "base.u8bin", "-k", "8", *TWELVE, "-o", "e.knng", "--quiet"]
         self.assertIn("--recall below 1", self.run_cli(*exact, code=2).stderr)
         self.assertIn("BASE", self.run_cli("plan", "--quiet", code=2).stderr)
+        for options in (["--workers", "0"], ["--workers", "0", "--threads", "4"], ["--shard-rows", "-5"]):
+            self.assertIn("must be at least 1", self.run_cli("graph", *ASKED, *options, "-o", "w.knng", "--quiet", code=2).stderr)
+        os.mkdir(self.path("mine.knng.work"))
+        self.write("mine.knng.work/letter.txt", b"dear")
+        self.assertIn("other files", self.run_cli("graph", *ASKED, *TWELVE, "-o", "mine.knng", "--quiet", code=2).stderr)
+        self.assertEqual(self.read("mine.knng.work/letter.txt"), b"dear")
+        os.rename(self.path("out.knng.work"), self.path("other.knng.work"))
+        self.assertIn("where it must be", self.run_cli("run", "other.knng.work", "--quiet", code=2).stderr)
 
     def workers_of(self, driver):
         try:
