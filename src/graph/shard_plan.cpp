@@ -26,7 +26,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 constexpr double us_a_row = 4.1;           // to find its cell, to write and read it, its list
 constexpr double us_a_row_and_dim = 0.002;
 constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that it is compared with
-constexpr double us_a_loaded_byte = 0.0035;        // each block loads all rows
+constexpr double us_a_loaded_byte = 0.0035;        // each block loads all rows, each chunk those of the block
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
 
@@ -73,7 +73,6 @@ class Planner {
     plan.truth_rows = most_within(free, n_, truth_bytes);
     if (plan.truth_rows < least) return false;
 
-    // All blocks together read about blocks * n rows, whatever a chunk has: half of the memory is a block's, or more.
     const auto chunk_bytes = [&](std::int64_t rows) {
       const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = cell_batch_rows, .self = true};
       return at(rows) * (row_bytes_ + 16) + shard_bytes(plan.shard_rows) +
@@ -81,10 +80,14 @@ class Planner {
     };
     // A row's list, and the same in order; its id, its place, its cells.
     const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
-    plan.chunk_rows = most_within(free / 2, n_, chunk_bytes);
+    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * least) - chunk_bytes(least)) / static_cast<double>(least);
+    // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
+    // least where the rows are in this proportion.
+    const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
+    plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
     if (plan.chunk_rows < least) return false;
-    const std::size_t left = free - chunk_bytes(plan.chunk_rows);
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(left / row_of_block));
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - chunk_bytes(plan.chunk_rows)) / row_of_block));
     if (plan.block_rows < least) return false;
     const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
     plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
@@ -135,7 +138,8 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
   const double candidates = static_cast<double>(probes * plan.cell_rows) + std::sqrt(static_cast<double>(plan.cells)) * (1 + least_regions);
   const bool bytes = sizes.dtype == DType::u8 || sizes.dtype == DType::i8;
   const double a_row = us_a_row + us_a_row_and_dim * d + us_a_candidate_and_dim * d * candidates * (bytes ? 1 : share_of_values) +
-                       us_a_loaded_byte * row_bytes * static_cast<double>(plan.blocks) + us_a_sampled_byte * row_bytes;
+                       us_a_loaded_byte * row_bytes * (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
+                       us_a_sampled_byte * row_bytes;
   return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / sizes.threads;
 }
 
