@@ -40,7 +40,7 @@ struct PathEnds {
 
 /// Finds paths in one graph. Edges count both ways, unless `directed`.
 ///
-/// Memory: 4 bytes a row, and 24 for each row that a search reaches. Edges both ways also need an index of all lists by the rows
+/// Memory: 4 bytes a row, and 16 for each row that a search reaches. Edges both ways also need an index of all lists by the rows
 /// they name, made at the first search: 8 bytes a row and 4 an entry (8 in graphs of more than 2^32 entries). A mapped graph's
 /// pages come on top, which the system may drop at any time; one that is directed is read only where a search goes.
 ///

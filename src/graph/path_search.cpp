@@ -1,6 +1,7 @@
 #include "graph/path_search.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -43,6 +44,7 @@ const InEdges& PathSearch::in_edges() {
 
 void PathSearch::begin(std::int64_t from, const Closed& closed) {
   if (offered_.empty()) offered_.assign(at(rows()), not_offered);
+  if (touched_.size() > most_touched()) offered_.assign(at(rows()), not_offered);
   for (const std::int64_t row : touched_) offered_[at(row)] = not_offered;
   touched_.clear();
   for (const std::int64_t row : closed.rows) offer(row, 0);
@@ -50,7 +52,7 @@ void PathSearch::begin(std::int64_t from, const Closed& closed) {
 }
 
 void PathSearch::offer(std::int64_t row, Cost cost) {
-  if (offered_[at(row)] == not_offered) touched_.push_back(row);
+  if (offered_[at(row)] == not_offered && touched_.size() <= most_touched()) touched_.push_back(row);
   offered_[at(row)] = cost;
 }
 
@@ -61,7 +63,7 @@ std::optional<std::vector<std::int64_t>> PathSearch::walk_within(std::int64_t fr
     std::int64_t before;  // its place in `reached`
   };
   begin(from, closed);
-  std::vector<Reached> reached = {{from, -1}};
+  std::deque<Reached> reached = {{from, -1}};
   std::vector<std::int64_t> others;
   std::int64_t next = 0;
   std::int64_t level_end = 1;  // of the rows that are `steps` steps from `from`

@@ -78,12 +78,13 @@ class PathSearch {
   }
   void begin(std::int64_t from, const Closed& closed);
   void offer(std::int64_t row, Cost cost);
+  std::size_t most_touched() const { return static_cast<std::size_t>(rows() / 16); }
 
   ListsView lists_;
   bool directed_;
   std::optional<InEdges> in_edges_;  // made when first needed
   // [n] The cheapest limit under which a search may take a row; 0 where it is taken or closed. Between searches all are
-  // `not_offered`: few rows are touched by most, so these are remembered and put back.
+  // `not_offered`: few rows are touched by most, so these are remembered and put back; of more than most_touched() all are.
   std::vector<Cost> offered_;
   std::vector<std::int64_t> touched_;
 };

@@ -279,14 +279,19 @@ TEST(SmoothPaths, go_on_to_larger_steps_where_the_smaller_are_used_up) {
 }
 
 TEST(SmoothPaths, one_finder_answers_many_questions) {
-  const KnnGraph graph = graph_of(5, {{0, 1, 2}, {1, 2, 3}, {2, 3, 1}, {3, 0, 8}});
-  PathFinder finder(graph);
-  for (int times = 0; times < 2; ++times) {
-    for (std::int64_t from = 0; from < 5; ++from) {
-      for (std::int64_t to = 0; to < 5; ++to) {
-        EXPECT_EQ(rows_of(finder.path(RowId{from}, RowId{to})), rows_of(smooth_path(graph, RowId{from}, RowId{to})));
-        EXPECT_EQ(rows_of(finder.paths(RowId{from}, RowId{to}, 3)), rows_of(smooth_paths(graph, RowId{from}, RowId{to}, 3)));
-      }
+  std::uint64_t counter = 0;
+  const auto below = [&](std::uint64_t bound) { return static_cast<std::int64_t>(random_below(bound, 7, 2, counter++)); };
+  std::vector<Edge> edges;
+  for (int i = 0; i < 400; ++i) edges.push_back({below(200), below(200), static_cast<float>(below(9))});
+  const KnnGraph graph = graph_of(200, edges);
+  for (const bool directed : {false, true}) {
+    PathFinder finder(graph, directed);
+    for (int times = 0; times < 100; ++times) {
+      const RowId from{below(200)};
+      const RowId to{below(200)};
+      EXPECT_EQ(rows_of(finder.path(from, to)), rows_of(smooth_path(graph, from, to, directed)));
+      EXPECT_EQ(rows_of(finder.paths(from, to, 3)), rows_of(smooth_paths(graph, from, to, 3, directed)));
+      EXPECT_EQ(finder.ends(from, to).to_rows, path_ends(graph, from, to, directed).to_rows);
     }
   }
 }
