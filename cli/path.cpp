@@ -1,31 +1,64 @@
-// gigaknn path: GRAPH.knng, I, J -> the path whose largest step is smallest, printed and as JSON
+// gigaknn path: GRAPH.knng, I, J or a file of pairs -> the paths whose largest step is smallest, printed and as JSON
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/require.hpp"
+#include "eval/report_text.hpp"
 #include "outputs.hpp"
+#include "results.hpp"
 #include "session.hpp"
-#include "text.hpp"
 
 namespace gigaknn::cli {
 namespace {
 
 struct PathOptions {
   std::filesystem::path graph;
-  std::int64_t from = 0;
-  std::int64_t to = 0;
+  std::optional<std::int64_t> from;
+  std::optional<std::int64_t> to;
+  std::filesystem::path pairs;
+  std::int64_t count = 1;
   bool directed = false;
   std::filesystem::path json;
 };
 
-void print_path(const PathOptions& options, const Path& path) {
-  if (path.rows.empty()) {
-    std::printf("no path from %lld to %lld%s\n", static_cast<long long>(options.from),
-                static_cast<long long>(options.to), options.directed ? " along the lists" : "");
-    return;
+// Two rows, the best paths between them, and where there is none how many rows each is connected with.
+struct Answer {
+  RowId from, to;
+  std::vector<Path> paths;
+  PathEnds ends;
+};
+
+std::vector<std::pair<RowId, RowId>> pairs_of(const PathOptions& options) {
+  require(options.pairs.empty() ? options.from && options.to : !options.from && !options.to, Fault::invalid_argument,
+          "the rows that a path joins must be given, as FROM and TO or in a file as --pairs");
+  if (options.pairs.empty()) return {{RowId{*options.from}, RowId{*options.to}}};
+  const Neighbors rows = read_results(options.pairs, {});
+  require(rows.k == 2, Fault::invalid_argument, options.pairs.string(), ": has ", rows.k, " columns, expected 2: pairs of rows");
+  std::vector<std::pair<RowId, RowId>> pairs;
+  for (std::size_t i = 0; i < rows.ids.size(); i += 2) pairs.emplace_back(rows.ids[i], rows.ids[i + 1]);
+  return pairs;
+}
+
+std::string no_path_text(const Answer& answer, bool directed) {
+  const std::int64_t from = value_of(answer.from);
+  const std::int64_t to = value_of(answer.to);
+  const std::string from_rows = format_count(answer.ends.from_rows);
+  const std::string to_rows = format_count(answer.ends.to_rows);
+  if (directed) {
+    return join_text("no path along the lists from ", from, " to ", to, ": ", from_rows, " rows can be reached from ", from, ", and ", to,
+                     " from ", to_rows, ", themselves included");
   }
+  return join_text("no path from ", from, " to ", to, ": ", from, " is in a component of ", from_rows, " rows, ", to, " in one of ",
+                   to_rows);
+}
+
+void print_path(const Path& path) {
   std::printf("%zu steps, the largest %.9g\n", path.steps.size(),
               static_cast<double>(path.largest_step));
   for (std::size_t i = 0; i < path.rows.size(); ++i) {
@@ -35,39 +68,74 @@ void print_path(const PathOptions& options, const Path& path) {
   }
 }
 
-nlohmann::ordered_json json_of(const Path& path, const PathOptions& options) {
+void print_answer(const Answer& answer, const PathOptions& options) {
+  if (answer.paths.empty()) std::printf("%s\n", no_path_text(answer, options.directed).c_str());
+  for (std::size_t i = 0; i < answer.paths.size(); ++i) {
+    if (!options.pairs.empty()) {
+      std::printf("from %lld to %lld: ", static_cast<long long>(value_of(answer.from)), static_cast<long long>(value_of(answer.to)));
+    }
+    if (options.count > 1) std::printf("path %zu of %zu: ", i + 1, answer.paths.size());
+    print_path(answer.paths[i]);
+  }
+}
+
+nlohmann::ordered_json json_of(const Path& path) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const RowId row : path.rows) rows.push_back(value_of(row));
-  return {{"from", options.from},
-          {"to", options.to},
-          {"directed", options.directed},
-          {"found", !path.rows.empty()},
-          {"rows", rows},
-          {"steps", path.steps},
-          {"largest_step", path.largest_step}};
+  return {{"rows", rows}, {"steps", path.steps}, {"largest_step", path.largest_step}};
+}
+
+nlohmann::ordered_json json_of(const Answer& answer, const PathOptions& options) {
+  nlohmann::ordered_json json = {{"from", value_of(answer.from)},
+                                 {"to", value_of(answer.to)},
+                                 {"directed", options.directed},
+                                 {"found", !answer.paths.empty()}};
+  json.update(json_of(answer.paths.empty() ? Path() : answer.paths.front()));
+  if (answer.paths.empty()) {
+    json[options.directed ? "reachable_rows" : "component_rows"] = {{"from", answer.ends.from_rows}, {"to", answer.ends.to_rows}};
+  }
+  if (options.count > 1) {
+    json["alternatives"] = nlohmann::ordered_json::array();
+    for (std::size_t i = 1; i < answer.paths.size(); ++i) json["alternatives"].push_back(json_of(answer.paths[i]));
+  }
+  return json;
 }
 
 int run_path(const PathOptions& options, const std::string& command_line) {
   check_output(options.json, 0);
-  const KnnGraph graph = load_graph(options.graph);
-  for (const std::int64_t row : {options.from, options.to}) {
-    require(row >= 0 && row < graph.lists.queries, Fault::invalid_argument, options.graph.string(),
-            ": no row ", row, "; allowed: 0 to ", graph.lists.queries - 1);
+  require(options.count >= 1, Fault::invalid_argument, "--count must be at least 1, got ", options.count);
+  const auto pairs = pairs_of(options);
+  const MappedGraph graph(options.graph);
+  for (const auto& [from, to] : pairs) {
+    for (const RowId row : {from, to}) {
+      require(value_of(row) >= 0 && value_of(row) < graph.rows(), Fault::invalid_argument, options.graph.string(), ": no row ",
+              value_of(row), "; allowed: 0 to ", graph.rows() - 1);
+    }
   }
-  const Path path = smooth_path(graph, RowId{options.from}, RowId{options.to}, options.directed);
-  print_path(options, path);
+  PathFinder finder(graph, options.directed);
+  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  for (const auto& [from, to] : pairs) {
+    Answer answer{.from = from, .to = to, .paths = finder.paths(from, to, options.count), .ends = {}};
+    if (answer.paths.empty()) answer.ends = finder.ends(from, to);
+    print_answer(answer, options);
+    answers.push_back(json_of(answer, options));
+  }
   if (options.json.empty()) return 0;
   RunRecord record;
   record.command = command_line;
-  record.n = graph.lists.queries;
-  record.k = graph.lists.k;
-  record.metric = name_of(graph.metric);
+  record.n = graph.rows();
+  record.k = graph.k();
+  record.metric = name_of(graph.metric());
   record.method = "path";
   record.device = "cpu";
   record.isa = isa_of("cpu");
   record.threads = 1;
-  record.exact = graph.exact;
-  record.more["path"] = json_of(path, options);
+  record.exact = graph.exact();
+  if (options.pairs.empty()) {
+    record.more["path"] = answers.front();
+  } else {
+    record.more["paths"] = answers;
+  }
   write_record(record, options.json);
   return 0;
 }
@@ -78,15 +146,18 @@ void add_path_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<PathOptions>();
   CLI::App* command =
       app.add_subcommand("path", "find the path in a graph whose largest step is smallest");
-  command->add_option("GRAPH", options->graph, "a .knng file")->required();
-  command->add_option("--from", options->from, "the row it starts at")->required();
-  command->add_option("--to", options->to, "the row it ends at")->required();
+  command->add_option("GRAPH", options->graph, "a .knng file; it is mapped, not loaded")->required();
+  command->add_option("FROM,--from", options->from, "the row it starts at");
+  command->add_option("TO,--to", options->to, "the row it ends at");
+  command->add_option("--pairs", options->pairs, "ids [paths, 2] of rows to start and to end at: .ibin, .npy or .ivecs");
+  command->add_option("--count", options->count, "so many paths, the best first; none visits a row twice");
   command->add_flag("--directed", options->directed,
                     "follow lists only; else edges count both ways");
   command->add_option("--json", options->json, "write the path to this JSON file too");
   add_examples(*command,
-               "  gigaknn path base.knng --from 12 --to 3456\n"
-               "  gigaknn path base.knng --from 12 --to 3456 --directed --json path.json\n"
+               "  gigaknn path base.knng 12 3456\n"
+               "  gigaknn path base.knng 12 3456 --count 3 --directed --json path.json\n"
+               "  gigaknn path base.knng --pairs pairs.ibin --json paths.json\n"
                "Printed: a row a line, and the distance of the step to it. Equal largest steps: "
                "fewest steps.");
   command->callback([options, &request] {

@@ -38,13 +38,15 @@ nlohmann::ordered_json read_record(const std::filesystem::path& path) {
 
 std::vector<Path> find_paths(const KnnGraph& graph, const ReportOptions& options) {
   std::vector<Path> paths;
+  if (options.paths.empty()) return paths;
+  PathFinder finder(graph);
   for (const std::string& text : options.paths) {
     const auto [from, to] = parse_pair(text);
     for (const std::int64_t row : {from, to}) {
       require(row < graph.lists.queries, Fault::invalid_argument, "--path ", text, ": no row ", row,
               "; allowed: 0 to ", graph.lists.queries - 1);
     }
-    paths.push_back(smooth_path(graph, RowId{from}, RowId{to}));
+    paths.push_back(finder.path(RowId{from}, RowId{to}));
   }
   return paths;
 }

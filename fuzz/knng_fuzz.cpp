@@ -6,6 +6,7 @@
 #include <string>
 
 #include <gigaknn/graph.hpp>
+#include <gigaknn/path.hpp>
 
 #include "fuzz/fuzz_bytes.hpp"
 #include "fuzz/temporary_file.hpp"
@@ -83,6 +84,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                              no_row) == graph.lists.ids.end()) {
       __builtin_trap();
     }
+  });
+  expect_result_or_error([&] {
+    const MappedGraph graph(file.path());
+    for (const bool directed : {false, true}) smooth_paths(graph, RowId{0}, RowId{graph.rows() - 1}, 3, directed);
   });
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <gigaknn/index.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
+#include <gigaknn/path.hpp>
 #include <gigaknn/plan.hpp>
 #include <gigaknn/progress.hpp>
 

@@ -15,6 +15,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"
+#include "graph/knng.hpp"
 #include "io/container.hpp"
 #include "io/encoding.hpp"
 
@@ -25,7 +26,6 @@ constexpr std::string_view schema = "knng";
 constexpr std::uint32_t schema_version = 1;
 constexpr std::uint64_t metadata_bytes = 40;
 constexpr std::size_t metric_bytes = 16;
-constexpr std::uint32_t no_row_of_u32 = std::numeric_limits<std::uint32_t>::max();
 
 struct Metadata {
   std::uint64_t n = 0;
@@ -92,31 +92,6 @@ const Section& matrix_section(const Container& container, std::string_view name,
              section.offset, "section '", name, "' is ", section.rows, " x ", section.cols,
              ", expected ", metadata.n, " x ", metadata.k);
   return section;
-}
-
-template <class T>
-std::int64_t id_value(T raw) {
-  if constexpr (sizeof(T) == 4) {
-    if (raw == no_row_of_u32) return value_of(no_row);
-  }
-  return static_cast<std::int64_t>(raw);
-}
-
-template <class T>
-void load_ids(const Container& container, const Section& section, const Metadata& metadata,
-              std::vector<RowId>& ids) {
-  const std::byte* bytes = container.bytes_of(section).data();
-  const auto n = static_cast<std::int64_t>(metadata.n);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    T raw;
-    std::memcpy(&raw, bytes + i * sizeof(T), sizeof raw);
-    const std::int64_t id = id_value(raw);
-    if (id < -1 || id >= n) {
-      fail_at(container.file(), section.offset + i * sizeof(T), "row ", i / metadata.k,
-              " has the neighbour ", id, ", expected 0 to ", n - 1, " or -1");
-    }
-    ids[i] = RowId{id};
-  }
 }
 
 template <class T>
@@ -201,28 +176,44 @@ void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
   writer.finish();
 }
 
-KnnGraph load_graph(const std::filesystem::path& path) {
-  const Container container = Container::open(path);
+KnngFile open_knng(const std::filesystem::path& path) {
+  KnngFile file{.container = Container::open(path), .ids = {}, .distances = {}};
+  const Container& container = file.container;
   require_at(container.schema() == schema, container.file(), 16, "holds '", container.schema(),
              "', expected '", schema, "'");
   require(container.schema_version() == schema_version, Fault::unsupported, container.file().name,
           ": byte 32: knng version ", container.schema_version(), " is not supported, expected ",
           schema_version);
-  container.verify();
+  container.verify_block(container.section("metadata", Element::u8), 0);
   const Metadata metadata = decode_metadata(container);
-  const Section& ids = matrix_section(container, "ids", metadata.id, metadata);
-  const Section& distances = matrix_section(container, "distances", Element::f32, metadata);
+  file.n = static_cast<std::int64_t>(metadata.n);
+  file.k = static_cast<std::int64_t>(metadata.k);
+  file.metric = metadata.metric;
+  file.exact = metadata.exact;
+  file.id = metadata.id;
+  file.ids = matrix_section(container, "ids", metadata.id, metadata);
+  file.distances = matrix_section(container, "distances", Element::f32, metadata);
+  return file;
+}
 
+void KnngFile::fail_at_id(std::int64_t position) const {
+  fail_at(container.file(), ids.offset + static_cast<std::uint64_t>(position) * size_of(id), "row ", position / k,
+          " has the neighbour ", id_at(position), ", expected 0 to ", n - 1, " or -1");
+}
+
+KnnGraph load_graph(const std::filesystem::path& path) {
+  const KnngFile file = open_knng(path);
+  file.container.verify();
   KnnGraph graph;
-  graph.metric = metadata.metric;
-  graph.exact = metadata.exact;
-  graph.lists =
-      Neighbors(static_cast<std::int64_t>(metadata.n), static_cast<std::int64_t>(metadata.k));
-  if (metadata.id == Element::u32)
-    load_ids<std::uint32_t>(container, ids, metadata, graph.lists.ids);
-  if (metadata.id == Element::i64)
-    load_ids<std::int64_t>(container, ids, metadata, graph.lists.ids);
-  std::memcpy(graph.lists.distances.data(), container.bytes_of(distances).data(), distances.bytes);
+  graph.metric = file.metric;
+  graph.exact = file.exact;
+  graph.lists = Neighbors(file.n, file.k);
+  for (std::int64_t i = 0; i < file.n * file.k; ++i) {
+    const std::int64_t id = file.id_at(i);
+    if (id < -1 || id >= file.n) file.fail_at_id(i);
+    graph.lists.ids[static_cast<std::size_t>(i)] = RowId{id};
+  }
+  std::memcpy(graph.lists.distances.data(), file.container.bytes_of(file.distances).data(), file.distances.bytes);
   return graph;
 }
 

@@ -1,157 +1,173 @@
-// The smooth path: its largest step is the smallest possible (Johnson et al. 2017, section 6.6).
+// Smooth paths (Johnson et al. 2017, section 6.6), and the next best ones.
 //
-//   lists [n, k] --EdgeIndex--> edges out of and into each row
-//     1. smallest_largest_step   grows a set of rows from `from`, always by the cheapest edge that
-//                                leaves it, until `to` is in; the dearest one taken is the limit
-//     2. count_steps_to          breadth first from `to` backwards, along edges within the limit
-//     3. walk                    from `from`, always to the smallest row one step nearer to `to`
+//   all paths --> the best, P --> all others, in classes by the row after which they leave P --> the best of each class, ...
 //
-// Costs are compared as the library orders distances: by value, NaN last.
+// Yen's algorithm (1971) with Lawler's partition (1972): no path is in two classes. Costs are (largest step, steps, rows), which the
+// rest of a path beyond a prefix does not reorder, so the best of a class is one search from the row where it leaves, past the rows
+// before it, under the limit that its parent needed at least.
+#include <gigaknn/path.hpp>
+
 #include <algorithm>
-#include <functional>
+#include <compare>
+#include <iterator>
 #include <limits>
 #include <optional>
-#include <queue>
+#include <set>
+#include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include <gigaknn/graph.hpp>
-
-#include "core/neighbor.hpp"
 #include "core/require.hpp"
-#include "graph/edges.hpp"
+#include "graph/knng.hpp"
+#include "graph/lists_view.hpp"
+#include "graph/path_search.hpp"
 
 namespace gigaknn {
 namespace {
 
-using Cost = std::uint32_t;  // sortable_bits of a distance
+using Rows = std::vector<std::int64_t>;
 
-// Edges by their source, as the lists have them, and by their target, as counting them in gives.
-class EdgeIndex {
+// All paths that begin with the first rows of one that was found, up to `leaves_at`, and go on to none of `closed`; the best of them.
+struct Candidate {
+  std::size_t parent = 0;  // its place among those found
+  std::size_t leaves_at = 0;
+  Rows closed;
+  Cost limit = 0;      // of the best; where it is not known, none of the class stays below
+  bool known = false;
+  Rows rest;           // of the best, from the row after `leaves_at` on
+
+  std::size_t steps() const { return leaves_at + rest.size(); }
+};
+
+class BestPaths {
  public:
-  EdgeIndex(const KnnGraph& graph, bool directed)
-      : lists_(graph.lists), directed_(directed), in_end_(static_cast<std::size_t>(rows()) + 1, 0) {
-    visit_edges(lists_,
-                [&](std::int64_t, std::int64_t other, std::int64_t) { ++in_end_[other + 1]; });
-    for (std::int64_t row = 0; row < rows(); ++row) in_end_[row + 1] += in_end_[row];
-    // in_end_[row] is the next free place of `row` while filling, hence its end afterwards.
-    in_positions_.resize(static_cast<std::size_t>(in_end_[rows()]));
-    visit_edges(lists_, [&](std::int64_t, std::int64_t other, std::int64_t position) {
-      in_positions_[in_end_[other]++] = position;
-    });
-  }
+  BestPaths(PathSearch& search, std::int64_t from, std::int64_t to, std::size_t count)
+      : search_(search), to_(to), wanted_(count), found_{Rows{from}}, candidates_(Before{this}) {}
 
-  std::int64_t rows() const { return lists_.queries; }
-
-  /// Calls visit(other, cost) for each edge that can be walked from `row`.
-  template <class Visit>
-  void visit_from(std::int64_t row, const Visit& visit) const {
-    visit_listed(row, visit);
-    if (!directed_) visit_listing(row, visit);
-  }
-  /// Calls visit(other, cost) for each edge that can be walked to `row`.
-  template <class Visit>
-  void visit_to(std::int64_t row, const Visit& visit) const {
-    visit_listing(row, visit);
-    if (!directed_) visit_listed(row, visit);
+  std::vector<Rows> find() {
+    add({});
+    while (wanted_ > 0 && !candidates_.empty()) {
+      Candidate best = std::move(candidates_.extract(candidates_.begin()).value());
+      if (!best.known) {
+        solve(std::move(best));
+        continue;
+      }
+      --known_;
+      found_.push_back(rows_of(best));
+      if (--wanted_ > 0) divide(best);
+    }
+    return {found_.begin() + 1, found_.end()};
   }
 
  private:
-  Cost cost_at(std::int64_t position) const { return sortable_bits(lists_.distances[position]); }
+  // The order of paths. A class whose best is not known stands before all known ones of its limit: it may hold a better one.
+  struct Before {
+    const BestPaths* all;
+    bool operator()(const Candidate& a, const Candidate& b) const {
+      const std::size_t steps_a = a.known ? a.steps() : 0;
+      const std::size_t steps_b = b.known ? b.steps() : 0;
+      const auto by_cost = std::tie(a.limit, steps_a) <=> std::tie(b.limit, steps_b);
+      if (by_cost != 0) return by_cost < 0;
+      if (!a.known) return std::tie(a.parent, a.leaves_at) < std::tie(b.parent, b.leaves_at);
+      return all->rows_of(a) < all->rows_of(b);
+    }
+  };
 
-  template <class Visit>
-  void visit_listed(std::int64_t row, const Visit& visit) const {
-    for (std::int64_t position = row * lists_.k; position < (row + 1) * lists_.k; ++position) {
-      if (lists_.ids[position] != no_row) visit(value_of(lists_.ids[position]), cost_at(position));
+  // Most classes hold a path within the limit of their parent; the others wait until those are used up.
+  void add(Candidate candidate) {
+    if (auto rest = walk(candidate)) {
+      candidate.rest = std::move(*rest);
+      candidate.known = true;
+    } else {
+      ++candidate.limit;
+    }
+    keep(std::move(candidate));
+  }
+
+  void solve(Candidate candidate) {
+    const Rows& parent = found_[candidate.parent];
+    const auto limit = search_.smallest_limit(parent[candidate.leaves_at], to_, candidate.limit, closed_of(candidate));
+    if (!limit) return;
+    candidate.limit = *limit;
+    if (auto rest = walk(candidate)) {
+      candidate.rest = std::move(*rest);
+      candidate.known = true;
+      keep(std::move(candidate));
     }
   }
-  template <class Visit>
-  void visit_listing(std::int64_t row, const Visit& visit) const {
-    const std::int64_t begin = row == 0 ? 0 : in_end_[row - 1];
-    for (std::int64_t i = begin; i < in_end_[row]; ++i) {
-      visit(in_positions_[i] / lists_.k, cost_at(in_positions_[i]));
+
+  // Nothing behind as many known paths as are wanted will be asked for.
+  void keep(Candidate candidate) {
+    known_ += candidate.known;
+    candidates_.insert(std::move(candidate));
+    while (known_ >= wanted_) {
+      const auto last = std::prev(candidates_.end());
+      if (last->known && known_ == wanted_) break;
+      known_ -= last->known;
+      candidates_.erase(last);
     }
   }
 
-  const Neighbors& lists_;
-  bool directed_;
-  std::vector<std::int64_t> in_end_;  // [n + 1]
-  std::vector<std::int64_t> in_positions_;  // [edges] positions in the lists, by target
+  // The other paths of the class of `best`, by the row after which they leave it.
+  void divide(const Candidate& best) {
+    const std::size_t parent = found_.size() - 1;
+    for (std::size_t i = best.leaves_at; i + 1 < found_[parent].size(); ++i) {
+      Candidate other{.parent = parent, .leaves_at = i, .closed = {found_[parent][i + 1]}, .limit = best.limit, .rest = {}};
+      if (i == best.leaves_at) other.closed.insert(other.closed.end(), best.closed.begin(), best.closed.end());
+      add(std::move(other));
+    }
+  }
+
+  // The best path of the class within its limit, from the row after `leaves_at` on. None is as good as none that is wanted.
+  std::optional<Rows> walk(const Candidate& candidate) {
+    std::size_t most_steps = std::numeric_limits<std::size_t>::max();
+    if (known_ == wanted_ && candidates_.rbegin()->limit <= candidate.limit) {
+      const std::size_t steps = candidates_.rbegin()->steps();
+      if (candidates_.rbegin()->limit < candidate.limit || steps <= candidate.leaves_at) return std::nullopt;
+      most_steps = steps - candidate.leaves_at;
+    }
+    auto rows = search_.walk_within(found_[candidate.parent][candidate.leaves_at], to_, candidate.limit, closed_of(candidate), most_steps);
+    if (rows) rows->erase(rows->begin());
+    return rows;
+  }
+
+  Closed closed_of(const Candidate& candidate) const {
+    return {.rows = std::span(found_[candidate.parent]).first(candidate.leaves_at), .first_steps = candidate.closed};
+  }
+  Rows rows_of(const Candidate& candidate) const {
+    const Rows& parent = found_[candidate.parent];
+    Rows rows(parent.begin(), parent.begin() + static_cast<std::ptrdiff_t>(candidate.leaves_at) + 1);
+    rows.insert(rows.end(), candidate.rest.begin(), candidate.rest.end());
+    return rows;
+  }
+
+  PathSearch& search_;
+  std::int64_t to_;
+  std::size_t wanted_;       // paths still to be found
+  std::size_t known_ = 0;    // candidates that are
+  std::vector<Rows> found_;  // the first is `from` alone, where all paths begin
+  std::set<Candidate, Before> candidates_;
 };
 
-// Prim's search, with a short cut: edges within the limit so far cannot raise it, so they go on a
-// stack and only dearer ones into the heap. Rows beyond the answer's limit are never looked at.
-std::optional<Cost> smallest_largest_step(const EdgeIndex& edges, std::int64_t from,
-                                          std::int64_t to) {
-  using Edge = std::pair<Cost, std::int64_t>;
-  std::priority_queue<Edge, std::vector<Edge>, std::greater<>> dearer;
-  std::vector<std::int64_t> within = {from};
-  std::vector<Cost> offered(static_cast<std::size_t>(edges.rows()),
-                            std::numeric_limits<Cost>::max());
-  Cost limit = 0;
-  offered[from] = 0;
-  while (true) {
-    while (!within.empty()) {
-      const std::int64_t row = within.back();
-      within.pop_back();
-      if (row == to) return limit;
-      edges.visit_from(row, [&](std::int64_t other, Cost cost) {
-        if (offered[other] <= std::max(cost, limit))
-          return;  // reached already, or offered as cheaply
-        offered[other] = std::max(cost, limit);
-        if (cost <= limit) {
-          within.push_back(other);
-        } else {
-          dearer.emplace(cost, other);
-        }
-      });
-    }
-    // An offer that a cheaper one has beaten is stale: its row is in the set, or waits under the
-    // other.
-    while (!dearer.empty() && offered[dearer.top().second] != dearer.top().first) dearer.pop();
-    if (dearer.empty()) return std::nullopt;
-    limit = dearer.top().first;
-    within.push_back(dearer.top().second);
-    dearer.pop();
-  }
-}
-
-constexpr std::int64_t not_reached = -1;
-
-// Steps from each row to `to` along edges within `limit`; stops as soon as `from` has its number.
-std::vector<std::int64_t> count_steps_to(const EdgeIndex& edges, std::int64_t from, std::int64_t to,
-                                         Cost limit) {
-  std::vector<std::int64_t> steps(static_cast<std::size_t>(edges.rows()), not_reached);
-  std::vector<std::int64_t> queue = {to};
-  steps[to] = 0;
-  for (std::size_t next = 0; steps[from] == not_reached; ++next) {
-    const std::int64_t row = queue[next];
-    edges.visit_to(row, [&](std::int64_t other, Cost cost) {
-      if (cost > limit || steps[other] != not_reached) return;
-      steps[other] = steps[row] + 1;
-      queue.push_back(other);
-    });
-  }
-  return steps;
-}
-
-Path walk(const EdgeIndex& edges, const std::vector<std::int64_t>& steps, std::int64_t from,
-          Cost limit) {
+Path path_of(PathSearch& search, const Rows& rows) {
   Path path;
-  path.rows.push_back(RowId{from});
   Cost largest = 0;
-  for (std::int64_t row = from; steps[row] > 0;) {
-    std::pair<std::int64_t, Cost> best{edges.rows(), 0};
-    edges.visit_from(row, [&](std::int64_t other, Cost cost) {
-      if (cost <= limit && steps[other] == steps[row] - 1) best = std::min(best, {other, cost});
-    });
-    row = best.first;
-    largest = std::max(largest, best.second);
-    path.rows.push_back(RowId{row});
-    path.steps.push_back(key_of_bits(best.second));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    path.rows.push_back(RowId{rows[i]});
+    if (i == 0) continue;
+    const Cost cost = search.step_cost(rows[i - 1], rows[i]);
+    largest = std::max(largest, cost);
+    path.steps.push_back(key_of_bits(cost));
   }
   if (!path.steps.empty()) path.largest_step = key_of_bits(largest);
   return path;
+}
+
+std::unique_ptr<PathSearch> make_search(ListsView lists, Metric metric, bool directed) {
+  require(!larger_is_nearer(metric), Fault::invalid_argument, "metric ", name_of(metric),
+          " has no smooth path: its larger values are nearer and cannot be steps");
+  return std::make_unique<PathSearch>(std::move(lists), directed);
 }
 
 void require_row(const char* name, RowId row, std::int64_t n) {
@@ -159,21 +175,58 @@ void require_row(const char* name, RowId row, std::int64_t n) {
           value_of(row), ", which must be in [0, ", n, ")");
 }
 
+void require_ends(const PathSearch& search, RowId from, RowId to) {
+  require_row("from", from, search.rows());
+  require_row("to", to, search.rows());
+}
+
 }  // namespace
 
-Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed) {
-  const std::int64_t n = graph.lists.queries;
-  require(!larger_is_nearer(graph.metric), Fault::invalid_argument, "metric ",
-          name_of(graph.metric),
-          " has no smooth path: its larger values are nearer and cannot be steps");
-  require_row("from", from, n);
-  require_row("to", to, n);
-  const EdgeIndex edges(graph, directed);
-  const std::optional<Cost> limit = smallest_largest_step(edges, value_of(from), value_of(to));
-  if (!limit) return {};
-  const std::vector<std::int64_t> steps =
-      count_steps_to(edges, value_of(from), value_of(to), *limit);
-  return walk(edges, steps, value_of(from), *limit);
+MappedGraph::MappedGraph(const std::filesystem::path& path) : file_(std::make_shared<const KnngFile>(open_knng(path))) {}
+std::int64_t MappedGraph::rows() const { return file_->n; }
+std::int64_t MappedGraph::k() const { return file_->k; }
+Metric MappedGraph::metric() const { return file_->metric; }
+bool MappedGraph::exact() const { return file_->exact; }
+
+PathFinder::PathFinder(const KnnGraph& graph, bool directed) : search_(make_search(ListsView(graph), graph.metric, directed)) {}
+PathFinder::PathFinder(const MappedGraph& graph, bool directed)
+    : file_(graph.file_), search_(make_search(ListsView(*file_), graph.metric(), directed)) {}
+PathFinder::~PathFinder() = default;
+PathFinder::PathFinder(PathFinder&&) noexcept = default;
+PathFinder& PathFinder::operator=(PathFinder&&) noexcept = default;
+
+Path PathFinder::path(RowId from, RowId to) {
+  std::vector<Path> paths = this->paths(from, to, 1);
+  return paths.empty() ? Path() : std::move(paths.front());
 }
+
+std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count) {
+  require_ends(*search_, from, to);
+  require(count >= 1, Fault::invalid_argument, "count must be >= 1, got ", count);
+  BestPaths best(*search_, value_of(from), value_of(to), static_cast<std::size_t>(count));
+  std::vector<Path> paths;
+  for (const Rows& rows : best.find()) paths.push_back(path_of(*search_, rows));
+  return paths;
+}
+
+PathEnds PathFinder::ends(RowId from, RowId to) {
+  require_ends(*search_, from, to);
+  if (search_->directed()) {
+    return {.from_rows = search_->count_reachable(value_of(from), false), .to_rows = search_->count_reachable(value_of(to), true)};
+  }
+  const auto [from_rows, to_rows] = search_->component_sizes(value_of(from), value_of(to));
+  return {.from_rows = from_rows, .to_rows = to_rows};
+}
+
+Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).path(from, to); }
+Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).path(from, to); }
+std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed) {
+  return PathFinder(graph, directed).paths(from, to, count);
+}
+std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed) {
+  return PathFinder(graph, directed).paths(from, to, count);
+}
+PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).ends(from, to); }
+PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).ends(from, to); }
 
 }  // namespace gigaknn

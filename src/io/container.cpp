@@ -43,6 +43,11 @@ std::string name_at(const FileBytes& file, std::uint64_t offset) {
   return printable(field.substr(0, std::min(field.find('\0'), field.size())));
 }
 
+[[noreturn]] void fail_at_block(const FileBytes& file, const BadBlock& bad) {
+  fail_at(file, bad.offset, "the block of section '", bad.section,
+          "' that begins here is damaged: its checksum is wrong");
+}
+
 }  // namespace
 
 std::size_t size_of(Element element) {
@@ -171,20 +176,22 @@ std::span<const std::byte> Container::bytes_of(const Section& section) const {
   return file_.bytes.subspan(section.offset, section.bytes);
 }
 
+bool Container::is_good(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const {
+  const std::uint64_t begin = block * container_block_bytes;
+  const std::uint64_t size = std::min(container_block_bytes, section.bytes - begin);
+  const auto expected = value_at<std::uint64_t>(file_, first_checksum + block * 8, "a checksum");
+  return XXH3_64bits(file_.bytes.data() + section.offset + begin, size) == expected;
+}
+
 std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
   std::uint64_t first_checksum = checksums_offset_;
   for (const Section& section : sections_) {
-    const std::span<const std::byte> bytes = bytes_of(section);
     const std::uint64_t blocks = blocks_of(section.bytes);
     std::atomic<std::uint64_t> bad{blocks};
     parallel_for(
         run, static_cast<std::int64_t>(blocks), 1, [&](std::int64_t block, std::int64_t, int) {
           const auto number = static_cast<std::uint64_t>(block);
-          const std::uint64_t begin = number * container_block_bytes;
-          const std::uint64_t size = std::min(container_block_bytes, section.bytes - begin);
-          const auto expected =
-              value_at<std::uint64_t>(file_, first_checksum + number * 8, "a checksum");
-          if (XXH3_64bits(bytes.data() + begin, size) == expected) return;
+          if (is_good(section, first_checksum, number)) return;
           for (std::uint64_t lowest = bad;
                number < lowest && !bad.compare_exchange_weak(lowest, number);) {
           }
@@ -200,9 +207,17 @@ std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
 }
 
 void Container::verify(const RunOptions& run) const {
-  const std::optional<BadBlock> bad = find_bad_block(run);
-  require_at(!bad, file_, bad ? bad->offset : 0, "the block of section '", bad ? bad->section : "",
-             "' that begins here is damaged: its checksum is wrong");
+  if (const std::optional<BadBlock> bad = find_bad_block(run)) fail_at_block(file_, *bad);
+}
+
+void Container::verify_block(const Section& section, std::uint64_t block) const {
+  std::uint64_t first_checksum = checksums_offset_;
+  for (const Section& other : sections_) {
+    if (other.offset < section.offset) first_checksum += blocks_of(other.bytes) * 8;
+  }
+  if (!is_good(section, first_checksum, block)) {
+    fail_at_block(file_, {section.name, section.offset + block * container_block_bytes});
+  }
 }
 
 }  // namespace gigaknn

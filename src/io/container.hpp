@@ -113,8 +113,11 @@ class Container {
   std::optional<BadBlock> find_bad_block(const RunOptions& run = {}) const;
   /// Throws Error: corrupt_file where `find_bad_block` finds one.
   void verify(const RunOptions& run = {}) const;
+  /// As `verify`, for one block of a section: its bytes from `block` * container_block_bytes on.
+  void verify_block(const Section& section, std::uint64_t block) const;
 
  private:
+  bool is_good(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const;
   void read_header();
   void read_table(std::uint64_t table_offset, std::uint32_t count);
   Section read_entry(std::uint64_t offset, std::uint64_t section_offset) const;

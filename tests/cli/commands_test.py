@@ -236,6 +236,70 @@ class Paths(CliTest):
         self.assertIn("3 steps", self.run_cli("path", "g.knng", "--from", 3, "--to", 0, "--directed").stdout)
         self.assertIn("no path", self.run_cli("path", "g.knng", "--from", 0, "--to", 3, "--directed").stdout)
 
+    def path_of(self, *arguments):
+        run = self.run_cli("path", *arguments, "--json", "p.json")
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            return run.stdout, json.load(file)
+
+    def two_lines(self, long, short):
+        """A graph of two lines far from each other, whose rows know the next on either side."""
+        write_bin(self.path("lines.fbin"), [[float(i)] for i in range(long)] + [[1e6 + i] for i in range(short)])
+        self.run_cli("graph", "lines.fbin", "-k", 2, "-o", "lines.knng")
+
+    def test_unconnected_rows_are_named_with_the_sizes_of_their_components(self):
+        self.two_lines(1204, 17)
+        out, record = self.path_of("lines.knng", 3, 1210)
+        self.assertEqual(out, "no path from 3 to 1210: 3 is in a component of 1,204 rows, 1210 in one of 17\n")
+        self.assertFalse(record["path"]["found"])
+        self.assertEqual(record["path"]["component_rows"], {"from": 1204, "to": 17})
+        out, record = self.path_of("lines.knng", 3, 1210, "--directed")
+        self.assertIn("no path along the lists from 3 to 1210: 1,204 rows can be reached from 3, and 1210 from 17", out)
+        self.assertEqual(record["path"]["reachable_rows"], {"from": 1204, "to": 17})
+
+    def test_several_paths_come_best_first(self):
+        self.two_lines(5, 3)  # also steps 0 - 2 and 4 - 2, from the ends
+        out, record = self.path_of("lines.knng", 0, 4, "--count", 9)
+        paths = [record["path"]["rows"]] + [path["rows"] for path in record["path"]["alternatives"]]
+        self.assertEqual(paths, [[0, 1, 2, 3, 4], [0, 2, 4], [0, 1, 2, 4], [0, 2, 3, 4]])
+        self.assertIn("path 1 of 4: 4 steps, the largest 1\n0\n1\t1\n", out)
+        self.assertIn("path 4 of 4: 3 steps, the largest 4\n0\n2\t4\n3\t1\n", out)
+        self.assertEqual(self.path_of("lines.knng", 2, 2, "--count", 9)[1]["path"]["alternatives"], [])
+        self.assertIn("--count must be at least 1", self.run_cli("path", "lines.knng", 0, 4, "--count", 0, code=2).stderr)
+
+    def test_pairs_come_from_a_file(self):
+        self.two_lines(5, 3)
+        write_bin(self.path("pairs.ibin"), [[0, 2], [0, 7], [6, 6]], "i")
+        out, record = self.path_of("lines.knng", "--pairs", "pairs.ibin")
+        self.assertEqual([path["rows"] for path in record["paths"]], [[0, 1, 2], [], [6]])
+        self.assertIn("from 0 to 2: 2 steps, the largest 1\n", out)
+        self.assertIn("no path from 0 to 7: 0 is in a component of 5 rows, 7 in one of 3\n", out)
+        write_bin(self.path("triples.ibin"), [[0, 2, 1]], "i")
+        write_bin(self.path("beyond.ibin"), [[0, 8]], "i")
+        for arguments, says in ((("--pairs", "triples.ibin"), "has 3 columns, expected 2"), ((0,), "FROM and TO"), ((), "FROM and TO"),
+                                ((0, 1, "--pairs", "pairs.ibin"), "FROM and TO"), (("--pairs", "beyond.ibin"), "no row 8; allowed: 0 to 7")):
+            self.assertIn(says, self.run_cli("path", "lines.knng", *arguments, code=2).stderr)
+
+    def test_a_damaged_block_is_named(self):
+        self.two_lines(5, 3)
+        with open(self.path("lines.knng"), "r+b") as file:
+            file.seek(128 + 4 * 9)  # an id of row 4, behind a header and the metadata
+            file.write(b"\x07")
+        self.assertIn("lines.knng: byte 128: the block of section 'ids'", self.run_cli("path", "lines.knng", 0, 1, code=3).stderr)
+
+    def test_the_graph_is_not_loaded(self):
+        n, k = 30000, 128
+        with open(self.path("line.fbin"), "wb") as file:
+            file.write(struct.pack("<II%df" % n, n, 1, *range(n)))
+        self.run_cli("graph", "line.fbin", "-k", k, "-o", "line.knng")
+        self.two_lines(5, 3)
+        least = self.path_of("lines.knng", 0, 1)[1]["memory"]["peak_bytes"]
+        size = os.path.getsize(self.path("line.knng"))
+        # Along the lists: some blocks of 1 MiB. Both ways: half of the file's size for the index besides, and blocks of ids in passing.
+        for arguments, most in (((), size * 4 // 5), (("--directed",), size // 3)):
+            record = self.path_of("line.knng", 1000, 1300, *arguments)[1]
+            self.assertEqual(record["path"]["largest_step"], 1)
+            self.assertLess(record["memory"]["peak_bytes"] - least, most)
+
     def test_metrics_where_larger_is_nearer_have_no_path(self):
         write_bin(self.path("base.fbin"), make_rows(30, 4, "f32", 3))
         self.run_cli("graph", "base.fbin", "-k", 2, "-o", "g.knng", "--metric", "inner_product")
