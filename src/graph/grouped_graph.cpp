@@ -1,12 +1,13 @@
 // Graphs in which labels say who may be whose neighbour.
 //
 //   same    a large group    --compared with itself--> its lists
-//           small groups     some hundred rows of them together, ranked: each row takes the first of its own label
-//   other   labels in halves: rows of either half --compared with all of the other half--> lists, merged; then each half by itself
-//           the last few     ranked: each row takes the first of other labels
+//           small groups     a hundred rows of them together, each compared with all: it takes those of its own label
+//   other   large groups     labels in halves: rows of either half --compared with all of the other half--> lists, merged; then each
+//                            half by itself
+//           small groups     compared with each other: of the k nearest and as many more as its group has, a row takes those of others
 //
-// So of a graph of other labels each pair of rows is looked at once from either side, where its labels part, however many labels there
-// are. Rows that are compared stand in the order of their ids, or ties would not be by id.
+// So of a graph of other labels each pair of rows is looked at once from either side at the most, where its labels part, however many
+// labels there are. Rows that are compared stand in the order of their ids, or ties would not be by id.
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
@@ -22,10 +23,12 @@ namespace gigaknn {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t ranked_rows = 8;
+constexpr std::int64_t bin_rows = 8;
+constexpr std::int64_t most_own_rows = 4;
 constexpr std::size_t batch_bytes = 1 << 10;
 #else
-constexpr std::int64_t ranked_rows = 512;  // below, preparing a search takes longer than ranking all pairs
+constexpr std::int64_t bin_rows = 128;       // of small groups; a search among fewer takes no time beside preparing it
+constexpr std::int64_t most_own_rows = 256;  // that a list may hold in vain; longer lists cost more than parting labels does
 constexpr std::size_t batch_bytes = std::size_t{1} << 26;
 #endif
 
@@ -35,16 +38,22 @@ class GroupedGraph {
  public:
   GroupedGraph(MatrixRef base, const std::vector<std::int64_t>& labels, Only only, const GraphParams& params, const RunOptions& run)
       : base_(base), only_(only), params_(params), run_(run), ops_(ops_of(params.device, params.shards)), k_(params.k),
-        held_bytes_(list_bytes(base.rows, params.k) + at(base.rows) * 5 * sizeof(RowId)) {
-    std::vector<std::int64_t> names = labels;
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    begins_.assign(names.size() + 1, 0);
-    for (const std::int64_t label : labels) {
-      group_.push_back(std::lower_bound(names.begin(), names.end(), label) - names.begin());
-      ++begins_[at(group_.back() + 1)];
+        held_bytes_(list_bytes(base.rows, params.k) + at(base.rows) * 6 * sizeof(RowId)) {
+    std::vector<RowId> order(labels.size());  // by label
+    for (std::size_t row = 0; row < labels.size(); ++row) order[row] = RowId{static_cast<std::int64_t>(row)};
+    const auto label_of = [&](RowId row) { return labels[at(value_of(row))]; };
+    std::sort(order.begin(), order.end(), [&](RowId a, RowId b) { return std::pair(label_of(a), a) < std::pair(label_of(b), b); });
+    std::vector<std::pair<std::int64_t, std::int64_t>> groups;  // rows of a label, and the first of them in `order`
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      if (i == 0 || label_of(order[i]) != label_of(order[i - 1])) groups.emplace_back(0, i);
+      ++groups.back().first;
     }
-    for (std::size_t group = 1; group < begins_.size(); ++group) begins_[group] += begins_[group - 1];
+    std::sort(groups.begin(), groups.end());
+    group_.resize(labels.size());
+    for (const auto& [rows, first] : groups) {
+      for (std::int64_t i = first; i < first + rows; ++i) group_[at(value_of(order[at(i)]))] = std::ssize(begins_) - 1;
+      begins_.push_back(begins_.back() + rows);
+    }
   }
 
   std::int64_t groups() const { return std::ssize(begins_) - 1; }
@@ -65,7 +74,7 @@ class GroupedGraph {
     }
     report(0);
     only_ == Only::same ? compare_same() : compare_other();
-    report(total_ - done_);
+    report(total_ - std::min(done_, total_));
     return graph;
   }
 
@@ -74,7 +83,7 @@ class GroupedGraph {
 
   void report(std::int64_t pairs) {
     done_ += pairs;
-    if (run_.progress) run_.progress->report("compare", done_, total_);
+    if (run_.progress) run_.progress->report("compare", std::min(done_, total_), total_);
   }
 
   // Bytes that are held beside a search: the lists, the order of the rows, and `bytes`.
@@ -93,14 +102,15 @@ class GroupedGraph {
     std::vector<RowId> small;
     for (std::int64_t group = 0; group < groups(); ++group) {
       const auto rows = std::span(order).subspan(at(begins_[at(group)]), at(rows_of(group)));
-      if (std::ssize(rows) > ranked_rows) {
+      if (std::ssize(rows) > bin_rows) {
         compare_group(rows);
         continue;
       }
-      if (std::ssize(small) + std::ssize(rows) > ranked_rows) rank(std::exchange(small, {}));
+      if (rows.size() == 1) continue;
+      if (std::ssize(small) + std::ssize(rows) > bin_rows) choose(std::exchange(small, {}), bin_rows);
       small.insert(small.end(), rows.begin(), rows.end());
     }
-    rank(std::move(small));
+    choose(std::move(small), bin_rows);
   }
 
   void compare_group(std::span<const RowId> rows) {
@@ -133,8 +143,9 @@ class GroupedGraph {
       Part part = std::move(parts.back());
       parts.pop_back();
       if (part.end_group - part.first_group == 1) continue;
-      if (std::ssize(part.rows) <= ranked_rows) {
-        rank(std::move(part.rows));
+      const std::int64_t largest = rows_of(part.end_group - 1);
+      if (largest <= most_own_rows) {
+        choose(std::move(part.rows), k_ + largest - 1);
         continue;
       }
       const std::int64_t middle = middle_of(part);
@@ -183,32 +194,53 @@ class GroupedGraph {
     }
   }
 
-  // Ranks all of a few rows for each of them; it takes those that may be its neighbours.
-  void rank(std::vector<RowId> rows) {
+  // Compares rows with each other; each takes those of its `found_k` nearest that may be its neighbours.
+  void choose(std::vector<RowId> rows, std::int64_t found_k) {
     const std::int64_t n = std::ssize(rows);
     if (n < 2) return;
     std::sort(rows.begin(), rows.end());
-    const std::int64_t k = std::min(k_, n - 1);
-    const std::size_t held = require_room(copy_bytes(n) + list_bytes(n, n - 1 + k));
-    const Matrix part = gather_rows(base_, rows);
-    const PrepareHints hints{.k = n - 1, .queries = n, .batch = n, .self = true};
-    Neighbors ranking(n, n - 1);
-    {
+    found_k = std::min(found_k, n - 1);
+    const std::int64_t k = std::min(k_, found_k);
+    const auto batch_rows = std::clamp(static_cast<std::int64_t>(batch_bytes / list_bytes(1, found_k)), std::int64_t{1}, n);
+    const std::size_t held = require_room(copy_bytes(n) + list_bytes(batch_rows, found_k + k));
+    const Matrix part = gather_rows(base_, rows, run_);
+    const PrepareHints hints{.k = found_k, .queries = n, .batch = batch_rows, .self = batch_rows == n};
+    const BlockedBase all = [&] {
       const Progress::Quiet quiet(run_.progress);
-      BlockedBase(ops_, part, params_.metric, hints, held, run_).self_nearest(n - 1, NeighborsOut(ranking), run_);
+      return BlockedBase(ops_, part, params_.metric, hints, held, run_);
+    }();
+    for (std::int64_t begin = 0; begin < n; begin += batch_rows) {
+      const std::int64_t count = std::min(batch_rows, n - begin);
+      Neighbors found(count, found_k);
+      {
+        const Progress::Quiet quiet(run_.progress);
+        if (count == n) {
+          all.self_nearest(found_k, NeighborsOut(found), run_);
+        } else {
+          all.nearest(part.ref().slice(begin, begin + count), found_k, NeighborsOut(found), run_, begin);
+        }
+      }
+      const auto batch = std::span(rows).subspan(at(begin), at(count));
+      merge_lists(lists_, batch, chosen(found, batch, rows, k), rows, params_.metric, run_);
+      if (only_ == Only::other) report(count * n);
     }
-    Neighbors found(n, k);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto group_of = [&](std::int64_t local) { return group_[at(value_of(rows[at(local)]))]; };
+  }
+
+  // Of each list the first k whose labels are right; an id is a place in `rows`, and stays one.
+  Neighbors chosen(const Neighbors& found, std::span<const RowId> queries, std::span<const RowId> rows, std::int64_t k) const {
+    const auto group_of = [&](RowId row) { return group_[at(value_of(row))]; };
+    Neighbors lists(found.queries, k);
+    for (std::int64_t i = 0; i < found.queries; ++i) {
       std::int64_t to = i * k;
-      for (std::int64_t from = i * (n - 1); from < (i + 1) * (n - 1) && to < (i + 1) * k; ++from) {
-        const RowId id = ranking.ids[at(from)];
-        if ((group_of(value_of(id)) == group_of(i)) != (only_ == Only::same)) continue;
-        found.ids[at(to)] = id;
-        found.distances[at(to++)] = ranking.distances[at(from)];
+      for (std::int64_t from = i * found.k; from < (i + 1) * found.k && to < (i + 1) * k; ++from) {
+        const RowId id = found.ids[at(from)];
+        const bool same = group_of(rows[at(value_of(id))]) == group_of(queries[at(i)]);
+        if (same != (only_ == Only::same)) continue;
+        lists.ids[at(to)] = id;
+        lists.distances[at(to++)] = found.distances[at(from)];
       }
     }
-    merge_lists(lists_, rows, found, rows, params_.metric, run_);
+    return lists;
   }
 
   MatrixRef base_;
@@ -218,8 +250,8 @@ class GroupedGraph {
   const Ops& ops_;
   std::int64_t k_;
   std::size_t held_bytes_;
-  std::vector<std::int64_t> group_;   // [n] the label of each row, as its place among all
-  std::vector<std::int64_t> begins_;  // [groups + 1] rows of smaller labels
+  std::vector<std::int64_t> group_;         // [n] the label of each row, as its place among all: those of fewest rows first
+  std::vector<std::int64_t> begins_ = {0};  // [groups + 1] rows of the labels before
   NeighborsOut lists_;
   std::int64_t done_ = 0;
   std::int64_t total_ = 0;
