@@ -1,6 +1,9 @@
 // BASE [n, d] -> check values -> plan -> radius_graph -> counts, ids, distances (big-ann's range format), JSON
 #include "radius_graph.hpp"
 
+#include <cmath>
+#include <optional>
+
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/require.hpp"
