@@ -162,7 +162,8 @@ void build_grouped(const GraphOptions& options, const Vectors& base, const std::
   record.more["only"] = options.only;
   const std::int64_t missing = std::count(graph.lists.ids.begin(), graph.lists.ids.end(), no_row);
   record.more["missing"] = missing;
-  if (missing > 0) session.note(format_count(missing) + " entries are empty, at the ends of lists of rows with fewer than k rows of " + kind_of(options));
+  if (missing == 0) return;
+  session.note(format_count(missing) + " entries are empty, at the ends of lists of rows with fewer than k rows of " + kind_of(options));
 }
 
 SearchOptions search_options(const GraphOptions& options) {

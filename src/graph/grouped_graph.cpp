@@ -174,7 +174,8 @@ class GroupedGraph {
   // Takes what rows `queries` find among `others` into their lists.
   void compare(std::span<const RowId> queries, std::span<const RowId> others) {
     const std::int64_t k = std::min(k_, std::ssize(others));
-    const auto batch_rows = std::clamp(static_cast<std::int64_t>(batch_bytes / (list_bytes(1, k) + copy_bytes(1))), std::int64_t{1}, std::ssize(queries));
+    const auto most_rows = static_cast<std::int64_t>(batch_bytes / (list_bytes(1, k) + copy_bytes(1)));
+    const std::int64_t batch_rows = std::clamp(most_rows, std::int64_t{1}, std::ssize(queries));
     const std::size_t held = require_room(copy_bytes(std::ssize(others) + batch_rows) + list_bytes(batch_rows, k));
     const Matrix part = gather_rows(base_, others, run_);
     const PrepareHints hints{.k = k, .queries = std::ssize(queries), .batch = batch_rows, .self = false};

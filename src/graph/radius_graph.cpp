@@ -21,7 +21,7 @@ namespace {
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t first_rows = 2;
-constexpr std::int64_t batch_rows = 16;
+constexpr std::int64_t batch_rows = 256;
 #else
 constexpr std::int64_t first_rows = 64;  // before anything is known of how many neighbours rows have
 constexpr std::int64_t batch_rows = 16384;
@@ -64,7 +64,8 @@ class RadiusGraph {
     const std::int64_t rows = count(first, step);
     if (rows == 0) return;
     const double expected = seen_ > 0 ? static_cast<double>(pairs_) / static_cast<double>(seen_) : static_cast<double>(base_.rows);
-    const bool fits = rows <= (seen_ > 0 ? batch_rows : first_rows) &&
+    const std::int64_t most_rows = rows_.whole() ? batch_rows : base_.rows;  // each batch prepares all blocks anew
+    const bool fits = rows <= (seen_ > 0 ? most_rows : first_rows) &&
                       static_cast<double>(rows) * expected * searched_bytes <= (room_ - static_cast<double>(pairs_) * held_bytes) / 2;
     if (fits || rows == 1) return search(first, step, rows);
     take(first, 2 * step);

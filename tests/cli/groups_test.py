@@ -70,7 +70,8 @@ class Radius(OtherGraphs):
         self.assert_refused("graph", "base.fbin", "--radius", 1, "--recall", 0.9, "-o", "out.range", code=2, says="--radius, --to and --labels are exact")
         self.assert_refused("graph", "base.fbin", "--radius", 1, "--verify", 3, "-o", "out.range", code=2, says="no --distances, --verify")
         self.assert_refused("graph", "--radius", 1, "-o", "out.range", code=2, says="BASE is required")
-        self.assert_refused("graph", "base.fbin", "--radius", 1, "--workers", 2, "-o", "out.range", code=2, says="--workers and --shard-rows")
+        self.assert_refused("graph", "base.fbin", "--radius", 1, "--workers", 2, "-o", "out.range", code=2,
+                            says="--workers and --shard-rows")
         self.assert_refused("graph", "base.fbin", "--radius", 1, "--add", "base.fbin", "-o", "out.range", code=2, says="--add")
 
 
