@@ -1,6 +1,8 @@
-// gigaknn graph: BASE [n, d] -> check values -> plan -> build_graph -> verify a sample -> OUT.knng,
-// JSON, report
+// gigaknn graph: BASE [n, d] -> check values -> plan -> build_graph, or by labels build_grouped_graph -> verify a sample -> OUT.knng,
+// JSON, report. Graphs that change, of a radius, or to another set: change_graph.cpp, radius_graph.cpp, search.cpp
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include <gigaknn/gigaknn.hpp>
 
@@ -9,9 +11,12 @@
 #include "graph/approximate.hpp"
 #include "change_graph.hpp"
 #include "inputs.hpp"
+#include "labels.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
 #include "plan.hpp"
+#include "radius_graph.hpp"
+#include "search.hpp"
 #include "session.hpp"
 #include "tasks.hpp"
 
@@ -27,13 +32,36 @@ struct GraphOptions {
   std::string image;
   std::int64_t verify = 0;
   double recall = 1;
+  std::optional<float> radius;
+  std::filesystem::path to;
+  std::filesystem::path distances;
+  std::filesystem::path labels;
+  std::string only;
   ChangeOptions change;
   TaskOptions tasks;
 };
 
+bool by_labels(const GraphOptions& options) { return !options.labels.empty() || !options.only.empty(); }
+
+// Of what --radius, --to and --labels ask for.
+void check_exact_kind(const GraphOptions& options) {
+  const std::string& method = options.common.method;
+  require(options.recall == 1 && (method == "auto" || method == "exact"), Fault::invalid_argument,
+          "--radius, --to and --labels are exact: no --recall below 1, --method auto or exact");
+  require(options.tasks.workers == 1 && options.tasks.shard_rows == 0, Fault::invalid_argument,
+          "--workers and --shard-rows are for graphs without --radius, --to and --labels");
+}
+
 void check_arguments(const GraphOptions& options) {
   require(!options.base.empty(), Fault::invalid_argument, "BASE is required: the vectors of which a graph is to be built");
-  require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");
+  require(options.distances.empty(), Fault::invalid_argument, "--distances belongs to --to: a graph holds the distances itself");
+  require(options.labels.empty() == options.only.empty(), Fault::invalid_argument, "--labels FILE and --only same|other belong together");
+  if (!options.labels.empty()) {
+    only_of(options.only);
+    check_exact_kind(options);
+    require(options.verify == 0 && options.report.empty() && options.image.empty(), Fault::invalid_argument,
+            "--verify, --report and --image are for graphs without --labels");
+  }
   require(options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", options.k);
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
           options.verify);
@@ -55,6 +83,8 @@ void check_arguments(const GraphOptions& options) {
 bool is_exact(const GraphOptions& options) {
   return options.common.method == "exact" || options.recall == 1;
 }
+
+std::string kind_of(const GraphOptions& options) { return options.only == "same" ? "the same label" : "other labels"; }
 
 GraphParams graph_params(const GraphOptions& options) {
   GraphParams params;
@@ -96,6 +126,7 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
                ", metric " + record.metric;
+  if (!options.only.empty()) plan.title += ", neighbours of " + kind_of(options) + " alone";
   if (!is_exact(options)) plan.title += join_text(", recall of at least ", options.recall);
   return plan;
 }
@@ -119,11 +150,54 @@ void build(const GraphOptions& options, const Vectors& base, Session& session, K
   record.seconds.compute -= record.seconds.prepare;
 }
 
+// The file's mark of an exact graph is for neighbours among all rows; the record says that these are exactly what was asked for.
+void build_grouped(const GraphOptions& options, const Vectors& base, const std::vector<std::int64_t>& labels, Session& session, KnnGraph& graph) {
+  RunRecord& record = session.record;
+  graph = session.timed("build", record.seconds.compute, [&] {
+    return build_grouped_graph(base.matrix(), labels, only_of(options.only), graph_params(options), session.run());
+  });
+  record.exact = true;
+  record.filter = graph.method;
+  record.recall = exact_recall(graph.lists.k, std::nullopt);
+  record.more["only"] = options.only;
+  const std::int64_t missing = std::count(graph.lists.ids.begin(), graph.lists.ids.end(), no_row);
+  record.more["missing"] = missing;
+  if (missing == 0) return;
+  session.note(format_count(missing) + " entries are empty, at the ends of lists of rows with fewer than k rows of " + kind_of(options));
+}
+
+SearchOptions search_options(const GraphOptions& options) {
+  SearchOptions search;
+  search.common = options.common;
+  search.base = options.to;
+  search.queries = options.base;
+  if (options.radius) {
+    search.radius = options.radius;
+  } else {
+    search.k = options.k;
+  }
+  search.output = {options.output, options.distances};
+  search.report = options.report;
+  search.image = options.image;
+  search.verify = options.verify;
+  return search;
+}
+
 int run_graph(const GraphOptions& options, const std::string& command_line) {
   if (options.change.wanted()) {
-    require(options.base.empty() && options.k == 0, Fault::invalid_argument,
-            "a graph that changes keeps its k, and its vectors are named by --base");
+    require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() && !by_labels(options),
+            Fault::invalid_argument, "a graph that changes keeps its k and its kind, and its vectors are named by --base");
     return run_change(options.common, options.change, options.recall, options.output, command_line);
+  }
+  require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");
+  if (!options.to.empty() || options.radius) {
+    require(!options.base.empty(), Fault::invalid_argument, "BASE is required: the vectors whose neighbours are to be found");
+    require(!by_labels(options), Fault::invalid_argument, "--labels and --only are for k-NN graphs, not for --radius or --to");
+    check_exact_kind(options);
+    if (!options.to.empty()) return run_search(search_options(options), command_line);
+    require(options.distances.empty() && options.verify == 0 && options.report.empty() && options.image.empty(), Fault::invalid_argument,
+            "--radius writes ids and distances into one file: no --distances, --verify, --report or --image");
+    return run_radius_graph({options.common, options.base, *options.radius, {options.output, {}}}, command_line);
   }
   check_arguments(options);
   Session session(options.common, command_line);
@@ -140,6 +214,8 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   const ImageSize image = image_size(options.image, base);
   const Metric metric = metric_of(options.common.metric);
   check_metric(base, metric);
+  const std::vector<std::int64_t> labels = options.labels.empty() ? std::vector<std::int64_t>{} : read_labels(options.labels, base);
+  session.hold(labels.size() * sizeof(std::int64_t));
   if (goes_by_tasks(options, base)) {
     require(options.report.empty(), Fault::invalid_argument, "--report needs the graph in memory, which its budget does not allow; gigaknn report OUT.knng makes one later");
     const GraphParams params = graph_params(options);
@@ -153,9 +229,14 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   check_and_print_plan(plan_graph(options, base, record), session);
 
   KnnGraph graph;
-  build(options, base, session, graph);
-  verify_graph(graph, options, base.matrix(), session);
-  const int code = report_graph(graph, options.recall, session);
+  int code = 0;
+  if (options.labels.empty()) {
+    build(options, base, session, graph);
+    verify_graph(graph, options, base.matrix(), session);
+    code = report_graph(graph, options.recall, session);
+  } else {
+    build_grouped(options, base, labels, session, graph);
+  }
   session.timed("write", record.seconds.write, [&] { save_graph(graph, options.output); });
   if (!options.report.empty()) {
     Page page;
@@ -182,8 +263,8 @@ void add_graph_command(CLI::App& app, Request& request) {
       ->add_option("BASE", options->base,
                    "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
                    "folder of shards");
-  command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
-  command->add_option("-o,--output", options->output, "the graph, OUT.knng")->required();
+  CLI::Option* k = command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
+  command->add_option("-o,--output", options->output, "the graph, OUT.knng; with --radius or --to what gigaknn search writes")->required();
   add_metric_option(*command, options->common);
   add_engine_options(*command, options->common);
   add_run_options(*command, options->common);
@@ -197,6 +278,18 @@ void add_graph_command(CLI::App& app, Request& request) {
                       "write a report for a browser to this HTML file");
   command->add_option("--image", options->image,
                       "rows are images, HEIGHTxWIDTH: shown in the report");
+  const std::string others = "Graphs of other kinds";
+  command->add_option("--radius", options->radius,
+                      "instead of -k: all rows at most this far (inner_product: of at least this product), in big-ann's range format")
+      ->group(others)
+      ->excludes(k);
+  command->add_option("--to", options->to, "other vectors: of each row of BASE its neighbours among these, as gigaknn search --queries BASE")
+      ->group(others);
+  command->add_option("--distances", options->distances, "with --to: distances, .fbin, .npy or .fvecs")->group(others);
+  command->add_option("--labels", options->labels, "one integer for each row, which says who may be whose neighbour: .npy, .ibin or IDX(.gz)")
+      ->group(others);
+  command->add_option("--only", options->only, "with --labels: neighbours are of the same label alone, or of other labels: same or other")
+      ->group(others);
   add_task_options(*command, options->tasks);
   add_change_options(*command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
@@ -209,6 +302,9 @@ void add_graph_command(CLI::App& app, Request& request) {
       "  gigaknn graph base.u8bin -k 10 --recall 0.95 --memory 2GiB -o base.knng\n"
       "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
       "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html\n"
+      "  gigaknn graph base.fbin --radius 0.25 -o pairs.range\n"
+      "  gigaknn graph old.fbin --to new.fbin -k 10 -o ids.npy --distances distances.npy\n"
+      "  gigaknn graph faces.fbin -k 10 --labels persons.npy --only other -o faces.knng\n"
       "  gigaknn graph --extend base.knng --base base.fbin --add new.fbin -o all.knng\n"
       "  gigaknn graph --merge a.knng b.knng --base a.u8bin b.u8bin --recall 0.98 -o both.knng\n"
       "  gigaknn graph --reduce base.knng --base base.fbin --remove gone.ibin --map ids.npy -o less.knng");

@@ -11,23 +11,11 @@
 #include "outputs.hpp"
 #include "page.hpp"
 #include "plan.hpp"
-#include "results.hpp"
+#include "search.hpp"
 #include "session.hpp"
 
 namespace gigaknn::cli {
 namespace {
-
-struct SearchOptions {
-  CommonOptions common;
-  std::filesystem::path base;
-  std::filesystem::path queries;
-  std::optional<std::int64_t> k;
-  std::optional<float> radius;
-  ResultFiles output;
-  std::filesystem::path report;
-  std::string image;
-  std::int64_t verify = 0;
-};
 
 void check_arguments(const SearchOptions& options) {
   require(options.radius || options.k, Fault::invalid_argument, "search needs -k or --radius");
@@ -133,6 +121,8 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
                 [&] { write_radius_neighbors(results, options.output.ids); });
 }
 
+}  // namespace
+
 int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
   Session session(options.common, command_line);
@@ -165,8 +155,6 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   say_summary(session, options.output.ids);
   return 0;
 }
-
-}  // namespace
 
 void add_search_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<SearchOptions>();

@@ -17,10 +17,10 @@ namespace gigaknn {
 /// A k-NN graph: row i of `lists` holds the k nearest other rows of i, nearest first, ties by id.
 struct KnnGraph {
   Metric metric = Metric::l2;
-  bool exact = false;  ///< true: proven exact
+  bool exact = false;  ///< true: proven to hold the k nearest of all other rows
   std::string method;  ///< one line for people: how it was built; not part of the file
   Recall recall;       ///< measured while it was built, 1 where exact; not part of the file
-  Neighbors lists;     ///< [n, k]; of an approximate graph, `no_row` may fill the end of a list
+  Neighbors lists;     ///< [n, k]; of one that is not marked exact, `no_row` may fill the end of a list
 };
 
 struct GraphParams {
@@ -42,6 +42,31 @@ struct GraphParams {
 /// k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1), invalid_data, out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
+/// Which rows may be neighbours, by the labels of both.
+enum class Only : std::uint8_t { same, other };
+
+/// Builds the graph of `base` [n, d] in which a row's neighbours are of its own label (`same`), or of other labels alone (`other`): the k
+/// nearest of those, exactly; where there are fewer, `no_row` fills the end of the list. `labels` [n] are any numbers.
+///
+/// What an exact graph is marked as, its readers take for the neighbours among all rows: so this one is marked only if every pair was
+/// allowed. Its recall, of what was asked, is 1. Takes `params` as build_graph, methods "auto" and "exact" with a recall of 1.
+/// Throws as build_graph, and invalid_argument where there is not one label for each row.
+KnnGraph build_grouped_graph(MatrixRef base, const std::vector<std::int64_t>& labels, Only only, const GraphParams& params,
+                             const RunOptions& run = {});
+
+struct RadiusGraphParams {
+  Metric metric = Metric::l2;
+  std::string device = "cpu";  ///< or several: device.hpp
+  int shards = 1;
+  bool allow_nonfinite = false;  ///< true: rows with NaN or infinity have no neighbours, and are none
+};
+
+/// All pairs of rows of `base` [n, d] at most `radius` apart (squared for l2; inner_product: of at least this product): row i lists all
+/// such rows but itself, nearest first, ties by id. What the pairs take is not known before: a budget they do not fit is refused when
+/// it is reached, with the number of pairs that there are, by the rows that were searched so far.
+/// Throws Error: invalid_argument (a radius that is not finite), invalid_data, out_of_memory, cancelled.
+RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphParams& params = {}, const RunOptions& run = {});
+
 /// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path);
 /// Reads a `.knng`; checksums are verified. Throws Error: io, corrupt_file.
@@ -53,7 +78,7 @@ struct GraphFaults {
   std::int64_t duplicates = 0;    ///< ids that stand twice in a list
   std::int64_t self = 0;          ///< rows that name themselves
   std::int64_t out_of_range = 0;  ///< ids outside [0, n)
-  /// Entries that no neighbour fills, at the end of lists of an approximate graph: no fault. Elsewhere they are out of range.
+  /// Entries that no neighbour fills, at the end of lists of a graph not marked exact: no fault. Elsewhere they are out of range.
   std::int64_t missing = 0;
   bool sound() const { return unsorted + duplicates + self + out_of_range == 0; }
 };

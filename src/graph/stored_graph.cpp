@@ -9,6 +9,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"
+#include "graph/knng.hpp"
 #include "graph/probes.hpp"
 #include "graph/recall_sample.hpp"
 #include "graph/stored_cells.hpp"
@@ -319,7 +320,7 @@ std::vector<StoredLists> open_lists(const StoredGraph& graph) {
   return all;
 }
 
-RowId row_of_stored(std::uint32_t id) { return id == 0xFFFFFFFF ? no_row : RowId{id}; }
+RowId row_of_stored(std::uint32_t id) { return id == no_row_of_u32 ? no_row : RowId{id}; }
 
 // Calls take(rows of a batch, entry -> entry of a list in a file) for all rows in their order.
 template <class T, class Of>

@@ -64,6 +64,24 @@ void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Me
   });
 }
 
+void merge_lists(NeighborsOut out, std::span<const RowId> lists, const Neighbors& part, std::span<const RowId> rows, Metric metric,
+                 const RunOptions& run) {
+  parallel_for(run, part.queries, 256, [&](std::int64_t first, std::int64_t last, int) {
+    std::vector<RowId> ids, named(static_cast<std::size_t>(out.k), no_row);
+    std::vector<float> distances, beside(named.size());
+    for (std::int64_t i = first; i < last; ++i) {
+      for (std::int64_t j = 0; j < part.k; ++j) {
+        const auto from = static_cast<std::size_t>(i * part.k + j);
+        const auto to = static_cast<std::size_t>(j);
+        named[to] = part.ids[from] == no_row ? no_row : rows[static_cast<std::size_t>(value_of(part.ids[from]))];
+        beside[to] = part.distances[from];
+      }
+      const std::int64_t list = value_of(lists[static_cast<std::size_t>(i)]) * out.k;
+      merge_list(out.ids + list, out.distances + list, named.data(), beside.data(), 0, out.k, larger_is_nearer(metric), ids, distances);
+    }
+  });
+}
+
 void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin, MatrixRef queries,
                    std::int64_t k, NeighborsOut out, const RunOptions& run,
                    std::int64_t first_self) {

@@ -35,6 +35,10 @@ void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin,
 /// taken once.
 void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
                  const RunOptions& run);
+/// The same of some lists: list lists[i] of `out`, each named once, takes list i of `part`, which may be shorter and whose id j is row
+/// rows[j].
+void merge_lists(NeighborsOut out, std::span<const RowId> lists, const Neighbors& part, std::span<const RowId> rows, Metric metric,
+                 const RunOptions& run);
 
 /// Lists of k from lists of k + 1, without `self` [queries]: the row that the query is, or `no_row`.
 Neighbors without_self(const Neighbors& found, std::span<const RowId> self);

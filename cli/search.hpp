@@ -1,0 +1,28 @@
+// gigaknn search, which graph --to shares.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "options.hpp"
+#include "results.hpp"
+
+namespace gigaknn::cli {
+
+struct SearchOptions {
+  CommonOptions common;
+  std::filesystem::path base;
+  std::filesystem::path queries;
+  std::optional<std::int64_t> k;
+  std::optional<float> radius;
+  ResultFiles output;
+  std::filesystem::path report;
+  std::string image;
+  std::int64_t verify = 0;
+};
+
+int run_search(const SearchOptions& options, const std::string& command_line);
+
+}  // namespace gigaknn::cli
