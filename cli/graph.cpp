@@ -217,7 +217,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   const std::vector<std::int64_t> labels = options.labels.empty() ? std::vector<std::int64_t>{} : read_labels(options.labels, base);
   session.hold(labels.size() * sizeof(std::int64_t));
   if (goes_by_tasks(options, base)) {
-    require(options.report.empty(), Fault::invalid_argument, "--report needs the graph in memory, which its budget does not allow; gigaknn report OUT.knng makes one later");
+    require(options.report.empty(), Fault::invalid_argument, "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one later");
     const GraphParams params = graph_params(options);
     const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)));
     const int code = run_planned(plan, session);

@@ -49,11 +49,6 @@ void check(const PlanParams& params) {
   require(params.shard_rows >= 0, Fault::invalid_argument, "rows of a shard must be at least 1, got ", params.shard_rows);
 }
 
-std::string text_of(double value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 // A number of a plan's line, or all that is wrong with it.
 template <class T>
 T number_of(const std::map<std::string, std::string>& values, const std::string& name, const fs::path& path) {
@@ -87,7 +82,7 @@ TextLines identity_of(const GraphPlan& plan) {
           {"base_checksum", hexadecimal(plan.base_checksum)},
           {"metric", std::string(name_of(graph.metric))},
           {"k", std::to_string(graph.k)},
-          {"recall", text_of(graph.recall)},
+          {"recall", exact_text(graph.recall)},
           {"seed", std::to_string(graph.seed)},
           {"method", graph.method},
           {"allow_nonfinite", graph.allow_nonfinite ? "1" : "0"},

@@ -24,11 +24,6 @@ StoredGraph stored_graph(const GraphPlan& plan, MatrixRef base) {
   return {ops_of(graph.device, graph.shards), base, graph, plan.shards, plan.folder()};
 }
 
-std::string text_of(double value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 }  // namespace
 
 fs::path file_of_task(const GraphPlan& plan, std::int64_t task) {
@@ -117,9 +112,9 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   } else {
     graph.join(plan.params.output, own);
     const StoredGraph::Outcome outcome = graph.outcome();
-    record.push_back({"recall", text_of(outcome.recall.value)});
-    record.push_back({"low", text_of(outcome.recall.low)});
-    record.push_back({"high", text_of(outcome.recall.high)});
+    record.push_back({"recall", exact_text(outcome.recall.value)});
+    record.push_back({"low", exact_text(outcome.recall.low)});
+    record.push_back({"high", exact_text(outcome.recall.high)});
     record.push_back({"sampled", std::to_string(outcome.recall.sampled)});
     record.push_back({"method", outcome.method});
   }

@@ -1,11 +1,18 @@
 #include "plan/sealed_text.hpp"
 
+#include <charconv>
+
 #include "core/require.hpp"
+#include "io/checksum.hpp"
 #include "io/mapped_file.hpp"
 #include "io/output_file.hpp"
-#include "io/checksum.hpp"
 
 namespace gigaknn {
+
+std::string exact_text(double value) {
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
 
 std::string sealed(const TextLines& lines) {
   std::string text;

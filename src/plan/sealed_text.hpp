@@ -11,6 +11,9 @@ namespace gigaknn {
 
 using TextLines = std::vector<std::pair<std::string, std::string>>;
 
+/// A number as text that reads as the same number.
+std::string exact_text(double value);
+
 /// The bytes of such a file; values have no line ends.
 std::string sealed(const TextLines& lines);
 /// Writes it aside, synced, renamed. Throws Error: io.
