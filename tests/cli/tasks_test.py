@@ -144,7 +144,7 @@ class Tasks(CliTest):
         self.assertEqual(self.read("out.knng"), expected)
         generator = random.Random(11)
         kills, resumed = {"driver": 0, "worker": 0}, 0
-        while sum(kills.values()) < KILLS:
+        while sum(kills.values()) < KILLS or 0 in kills.values() or resumed == 0:
             os.remove(self.path("out.knng"))
             finished = False
             while not finished:
@@ -168,9 +168,6 @@ class Tasks(CliTest):
             resumed += self.record()["tasks"]["resumed"]
             self.assertEqual(self.read("out.knng"), expected)
             self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "memory.knng", "out.json", "out.knng"])
-        self.assertGreater(kills["driver"], 0)
-        self.assertGreater(kills["worker"], 0)
-        self.assertGreater(resumed, 0)
 
     def assert_end(self, processes):
         """They die with their driver."""
