@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How the cost of an approximate k-NN graph grows, graphs larger than memory, and whether `gigaknn plan` tells the time: issue 3.
 
-    bench/setup_peers && bench/.venv/bin/python bench/scale.py [--rounds 2] [--folder /data]
+    bench/setup_peers && bench/.venv/bin/python bench/scale.py [--rounds 3] [--folder /data]
 
   growth   clusters-<n>x128 u8, recall 0.98, in memory: 250k, 500k, 1M, 2M rows; the exponent is the slope of log time over log rows
   files    clusters-10000000x96 u8, k = 10, recall 0.95, --memory 2GiB, against clusters-1000000x96 in memory
@@ -64,7 +64,7 @@ def planned(program, base, recall, folder, memory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default="/data", help="where vectors of 2.5 GB are made and kept")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/release/gigaknn")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / peers.machine_name())
