@@ -6,7 +6,7 @@ import random
 import struct
 import unittest
 
-from support import CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+from support import SANITIZED, CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
 
 
 class Dedup(CliTest):
@@ -286,6 +286,7 @@ class Paths(CliTest):
             file.write(b"\x07")
         self.assertIn("lines.knng: byte 128: the block of section 'ids'", self.run_cli("path", "lines.knng", 0, 1, code=3).stderr)
 
+    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
     def test_the_graph_is_not_loaded(self):
         n, k = 30000, 128
         with open(self.path("line.fbin"), "wb") as file:

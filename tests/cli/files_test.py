@@ -10,7 +10,7 @@ import struct
 import subprocess
 import unittest
 
-from support import BINARY, CliTest, make_rows, read_bin, write_bin, write_npy
+from support import BINARY, SANITIZED, CliTest, make_rows, read_bin, write_bin, write_npy
 
 try:
     import h5py
@@ -88,15 +88,13 @@ class InputFormats(CliTest):
 class LargerThanMemory(CliTest):
     """Rows that would take several times the budget once prepared: they are searched in blocks."""
 
-    # Sanitizers reserve terabytes: there the kernel cannot hold the budget for us.
-    sanitized = any(name in pathlib.Path(BINARY).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
 
     def run_twice(self, command, outputs, budget):
         """Runs `command` freely and under `budget`, which the kernel enforces; the bytes must agree."""
         files = []
         for name, options in (("free", []), ("tight", ["--memory", budget])):
             limit = None
-            if options and not self.sanitized:
+            if options and not SANITIZED:  # sanitizers reserve terabytes: there the kernel cannot hold the budget for us
                 # Private writable memory: the budget, and what is no search's: stacks, allocator, libraries.
                 most = int(budget.removesuffix("MiB")) + 48 << 20
                 limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (most, most))
@@ -122,7 +120,7 @@ class LargerThanMemory(CliTest):
             self.run_cli("graph", "base.u8bin", "-k", 7, "-o", "g.knng", "--method", method, "--recall", 0.9, "--threads", 2,
                          "--json", "g.json")
             memory = json.loads(pathlib.Path(self.path("g.json")).read_text(encoding="utf-8"))["memory"]
-            if not self.sanitized:
+            if not SANITIZED:
                 # The vectors are mapped; stacks, allocator and libraries are no search's.
                 self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + n * d + (16 << 20), method)
                 self.assertGreater(memory["peak_bytes"], memory["planned_bytes"] // 8, method)

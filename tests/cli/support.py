@@ -12,6 +12,15 @@ import tempfile
 import unittest
 
 BINARY = os.environ.get("GIGAKNN_BIN", "build/release/gigaknn")
+
+def is_sanitized():
+    """Whether the program has a sanitizer in it, which takes memory of its own."""
+    with open(BINARY, "rb") as file:
+        program = file.read()
+    return any(name in program for name in (b"__asan_init", b"__tsan_init"))
+
+
+SANITIZED = is_sanitized()
 # dtype -> struct code, file suffix
 DTYPES = {"f32": ("f", ".fbin"), "f16": ("e", ".hbin"), "u8": ("B", ".u8bin"), "i8": ("b", ".i8bin")}
 

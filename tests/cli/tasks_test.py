@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from support import BINARY, CliTest
+from support import BINARY, SANITIZED, CliTest
 
 KILLS = int(os.environ.get("GIGAKNN_KILLS", "8"))
 ROWS, COLS = 24000, 24
@@ -78,6 +78,7 @@ class Tasks(CliTest):
         self.assertIn("1,000,000,000 x 96, u8", told.stdout)
         self.assertEqual(os.listdir(self.folder), ["base.u8bin"])
 
+    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
     def test_the_budget_holds(self):
         """The peak that the system saw of a process, by its own budget."""
         refused = self.run_cli("plan", *ASKED, "--memory", "1MB", code=2)
