@@ -88,7 +88,6 @@ class InputFormats(CliTest):
 class LargerThanMemory(CliTest):
     """Rows that would take several times the budget once prepared: they are searched in blocks."""
 
-
     def run_twice(self, command, outputs, budget):
         """Runs `command` freely and under `budget`, which the kernel enforces; the bytes must agree."""
         files = []
