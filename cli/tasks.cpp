@@ -157,7 +157,11 @@ int run_planned(const GraphPlan& plan, Session& session) {
   RunRecord& record = session.record;
   const std::size_t graph_bytes = static_cast<std::size_t>(plan.n) * static_cast<std::size_t>(plan.params.graph.k) * 8 + 4096;
   std::uint64_t there = 0;  // of an earlier run
-  for (const auto& entry : std::filesystem::directory_iterator(plan.folder())) there += entry.file_size();
+  std::error_code gone;  // another run may be taking them away
+  for (const auto& entry : std::filesystem::directory_iterator(plan.folder(), gone)) {
+    const auto bytes = entry.file_size(gone);
+    if (!gone) there += bytes;
+  }
   const std::size_t work_bytes = plan.shards.work_bytes - std::min<std::size_t>(plan.shards.work_bytes, there);
   const std::size_t free_bytes = check_output(plan.params.output, graph_bytes + work_bytes);
   for (const std::string& line : plan_lines(plan)) session.say(line);

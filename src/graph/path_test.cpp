@@ -48,9 +48,8 @@ std::vector<std::int64_t> rows_of(const Path& path) {
   return rows;
 }
 
-// The specification itself: every simple path, and the least by (largest step, steps, rows).
-std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t from,
-                                            std::int64_t to, bool directed) {
+// The specification itself: every simple path, by (largest step, steps, rows).
+std::vector<std::vector<std::int64_t>> all_paths(const KnnGraph& graph, std::int64_t from, std::int64_t to, bool directed) {
   const std::int64_t n = graph.lists.queries;
   const std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   std::vector<std::vector<std::uint32_t>> cost(n, std::vector<std::uint32_t>(n, none));
@@ -62,11 +61,11 @@ std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t 
     cost[row][other] = std::min(cost[row][other], step);
     if (!directed) cost[other][row] = std::min(cost[other][row], step);
   }
-  std::tuple<std::uint32_t, std::size_t, std::vector<std::int64_t>> best{none, 0, {}};
+  std::vector<std::tuple<std::uint32_t, std::size_t, std::vector<std::int64_t>>> found;
   std::vector<std::int64_t> rows = {from};
   const std::function<void(std::uint32_t)> extend = [&](std::uint32_t largest) {
     if (rows.back() == to) {
-      best = std::min(best, std::make_tuple(largest, rows.size(), rows));
+      found.emplace_back(largest, rows.size(), rows);
       return;
     }
     for (std::int64_t next = 0; next < n; ++next) {
@@ -78,7 +77,15 @@ std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t 
     }
   };
   extend(0);
-  return std::get<2>(best);
+  std::sort(found.begin(), found.end());
+  std::vector<std::vector<std::int64_t>> paths;
+  for (const auto& entry : found) paths.push_back(std::get<2>(entry));
+  return paths;
+}
+
+std::vector<std::int64_t> best_of_all_paths(const KnnGraph& graph, std::int64_t from, std::int64_t to, bool directed) {
+  const auto all = all_paths(graph, from, to, directed);
+  return all.empty() ? std::vector<std::int64_t>() : all.front();
 }
 
 TEST(SmoothPath, prefers_many_small_steps_to_one_large) {
@@ -191,41 +198,6 @@ TEST(SmoothPath, refuses_inner_product) {
 TEST(SmoothPath, refuses_a_graph_that_lists_a_row_it_does_not_have) {
   expect_error(graph_of(3, {{0, 1, 1}, {1, 3, 1}}), RowId{0}, RowId{1}, Fault::invalid_data,
                "row 1 of the graph lists row 3, which must be in [0, 3)");
-}
-
-// The specification of the alternatives: every simple path, by (largest step, steps, rows).
-std::vector<std::vector<std::int64_t>> all_paths(const KnnGraph& graph, std::int64_t from, std::int64_t to, bool directed) {
-  const std::int64_t n = graph.lists.queries;
-  const std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-  std::vector<std::vector<std::uint32_t>> cost(n, std::vector<std::uint32_t>(n, none));
-  for (std::int64_t i = 0; i < n * graph.lists.k; ++i) {
-    if (graph.lists.ids[i] == no_row) continue;
-    const std::int64_t row = i / graph.lists.k;
-    const std::int64_t other = value_of(graph.lists.ids[i]);
-    const std::uint32_t step = sortable_bits(graph.lists.distances[i]);
-    cost[row][other] = std::min(cost[row][other], step);
-    if (!directed) cost[other][row] = std::min(cost[other][row], step);
-  }
-  std::vector<std::tuple<std::uint32_t, std::size_t, std::vector<std::int64_t>>> found;
-  std::vector<std::int64_t> rows = {from};
-  const std::function<void(std::uint32_t)> extend = [&](std::uint32_t largest) {
-    if (rows.back() == to) {
-      found.emplace_back(largest, rows.size(), rows);
-      return;
-    }
-    for (std::int64_t next = 0; next < n; ++next) {
-      const std::uint32_t step = cost[rows.back()][next];
-      if (step == none || std::find(rows.begin(), rows.end(), next) != rows.end()) continue;
-      rows.push_back(next);
-      extend(std::max(largest, step));
-      rows.pop_back();
-    }
-  };
-  extend(0);
-  std::sort(found.begin(), found.end());
-  std::vector<std::vector<std::int64_t>> paths;
-  for (const auto& entry : found) paths.push_back(std::get<2>(entry));
-  return paths;
 }
 
 std::vector<std::vector<std::int64_t>> rows_of(const std::vector<Path>& paths) {

@@ -21,12 +21,12 @@ constexpr std::int64_t sampled_rows = 2048;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Microseconds of two threads of an AMD EPYC (Zen 4), fitted to builds of 62,500 to 1,000,000 rows of bytes by bench/scale.py; the
-// time of others is in proportion, hopefully.
+// Microseconds of two threads of an AMD EPYC (Zen 4), fitted by hand to builds of 62,500 to 1,000,000 rows of bytes, the last two to the
+// tasks of 1,000,000 in 1, 5 and 10 blocks. bench/scale.py holds what they tell against more rows; other machines differ.
 constexpr double us_a_row = 4.1;           // to find its cell, to write and read it, its list
 constexpr double us_a_row_and_dim = 0.002;
 constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that it is compared with
-constexpr double us_a_loaded_byte = 0.0035;        // each block loads all rows, each chunk those of the block
+constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows, each chunk those of the block
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"

@@ -12,7 +12,6 @@
 #include "core/threads.hpp"
 #include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
-#include "graph/stored_graph.hpp"
 #include "io/checksum.hpp"
 #include "io/mapped_file.hpp"
 #include "plan/file_lock.hpp"
@@ -186,10 +185,9 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
 
 void measure_plan(GraphPlan& plan, const RunOptions& run) {
   const Dataset base = Dataset::open(plan.params.base);
-  const GraphParams& graph = plan.params.graph;
   RunOptions own = run;
   own.memory_bytes = 0;
-  plan.shards.probes = StoredGraph{ops_of(graph.device, graph.shards), base, graph, plan.shards, {}}.measure_probes(own);
+  plan.shards.probes = stored_graph(plan, base).measure_probes(own);
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) / plan.params.workers;
 }
 

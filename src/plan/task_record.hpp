@@ -8,6 +8,8 @@
 
 #include <gigaknn/plan.hpp>
 
+#include "graph/stored_graph.hpp"
+
 namespace gigaknn {
 
 /// Tasks are numbered kind after kind: fit, divide ..., choose, search ..., join.
@@ -25,6 +27,9 @@ struct TaskNumbers {
     return {first_search, join};
   }
 };
+
+/// The steps of a plan; without a base, what their files are called.
+StoredGraph stored_graph(const GraphPlan& plan, MatrixRef base);
 
 /// The file that a task writes.
 std::filesystem::path file_of_task(const GraphPlan& plan, std::int64_t task);
