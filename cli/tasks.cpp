@@ -28,7 +28,8 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
                 ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
           (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()),
-      join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells", ", divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
+      join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
+                s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
                 format_count(s.shard_rows), " rows, choose, search ", s.blocks, s.blocks == 1 ? " block" : " blocks", " in chunks of ",
                 format_count(s.chunk_rows), " rows, join"),
       "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " + format_bytes(s.work_bytes) +
@@ -42,7 +43,7 @@ nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
   return {{"n", plan.n}, {"d", plan.d}, {"dtype", name_of(plan.dtype)}, {"metric", name_of(plan.params.graph.metric)}, {"k", plan.params.graph.k},
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
           {"threads", plan.params.threads}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
-          {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
+          {"band_rows", s.band_rows}, {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
           {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds}};
 }
 

@@ -23,9 +23,11 @@ struct ShardPlan {
   std::int64_t cells = 0;       ///< of the coarse quantizer, about
   std::int64_t cell_rows = 0;   ///< of each, about
   bool fewer_cells = false;     ///< than a build in memory has: the budget has no room for more, and the graph is another one
+  bool smaller_bands = false;   ///< likewise
   std::int64_t shards = 0;
   std::int64_t shard_rows = 0;  ///< of each but the last
   std::int64_t blocks = 0;      ///< of cells, whose rows are searched as one task
+  std::int64_t band_rows = 0;   ///< that find each other both ways; of a graph of other bands, some lists differ
   std::int64_t block_rows = 0;  ///< whose lists are in memory at once; a block of more takes several passes
   std::int64_t chunk_rows = 0;  ///< that are searched at once
   std::int64_t truth_rows = 0;  ///< that a sample is compared with at once

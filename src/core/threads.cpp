@@ -84,4 +84,15 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
   check_cancelled(run);
 }
 
+void parallel_blocks(const RunOptions& run, std::int64_t count, std::int64_t most,
+                     const std::function<void(std::int64_t, std::int64_t)>& body) {
+  const std::int64_t threads = threads_of(run);
+  const std::int64_t blocks = ((count + most - 1) / most + threads - 1) / threads * threads;
+  parallel_for(run, blocks, 1, [&](std::int64_t block, std::int64_t, int) {
+    const std::int64_t begin = count * block / blocks;
+    const std::int64_t end = count * (block + 1) / blocks;
+    if (begin < end) body(begin, end);
+  });
+}
+
 }  // namespace gigaknn

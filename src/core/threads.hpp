@@ -19,4 +19,8 @@ int threads_of(const RunOptions& run);
 void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body);
 
+/// The same in blocks of at most `most`, in number a multiple of the threads, so that these finish together: body(begin, end).
+void parallel_blocks(const RunOptions& run, std::int64_t count, std::int64_t most,
+                     const std::function<void(std::int64_t, std::int64_t)>& body);
+
 }  // namespace gigaknn

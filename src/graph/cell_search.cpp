@@ -12,7 +12,8 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t probes_at_once = std::int64_t{1} << 22;  // of a batch of rows: 32 MiB
+constexpr std::int64_t most_sampled = 1024;  // rows that steer, or that measure
+constexpr std::int64_t truth_probes_at_once = std::int64_t{1} << 22;  // 32 MiB
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -30,7 +31,7 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
   const Progress::Quiet quiet(run_.progress);
   divide(seed);
   split_large_cells();
-  const PrepareHints hints{.k = k, .queries = n_, .batch = cell_batch_rows, .self = true};
+  const PrepareHints hints{.k = k, .queries = n_, .batch = std::min(n_, band_rows()), .self = true};
   cells_ = ops_.prepare_cells(base_, order_, begins_, metric_, hints, cells_run_);
 }
 
@@ -86,7 +87,7 @@ std::pair<std::vector<RowId>, std::vector<RowId>> CellSearch::draw_samples(std::
 Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
   const Progress::Quiet quiet(run_.progress);
   const std::int64_t cells = quantizer_.cells();
-  const std::int64_t batch = std::max<std::int64_t>(1, probes_at_once / cells);
+  const std::int64_t batch = std::max<std::int64_t>(1, truth_probes_at_once / cells);
   const CellFinder finder(ops_, quantizer_, metric_, quantizer_.regions.rows(), cells, finder_run_);
   Neighbors truth(std::ssize(rows), k);
   std::vector<RowId> probes;
@@ -106,7 +107,7 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) cons
 }
 
 ProbeChooser CellSearch::chooser(const RecallSample& sample) const {
-  return {ops_, quantizer_, metric_, sample.truth().k, n_, finder_run_};
+  return {ops_, quantizer_, begins_, band_rows(), metric_, sample.truth().k, finder_run_};
 }
 
 bool CellSearch::choose_probes(const RecallSample& steer, double recall) {
@@ -126,14 +127,22 @@ void CellSearch::look_into(const ProbeChoice& probes) {
 }
 
 ProbeSample CellSearch::probe_sample(const RecallSample& sample) const {
-  const Neighbors& truth = sample.truth();
-  ProbeSample probes{gather_rows(base_, sample.rows(), run_), std::vector<std::vector<RowId>>(sample.rows().size())};
-  for (std::size_t entry = 0; entry < truth.ids.size(); ++entry) {
-    if (truth.ids[entry] == no_row) continue;
-    probes.cells[entry / at(truth.k)].push_back(RowId{cell_of_[at(value_of(truth.ids[entry]))]});
-  }
+  const auto cells_of = [&](std::span<const RowId> rows) {
+    std::vector<RowId> cells;
+    for (const RowId row : rows) cells.push_back(RowId{cell_of_[at(value_of(row))]});
+    return cells;
+  };
+  ProbeSample probes;
+  probes.rows = gather_rows(base_, sample.rows(), run_);
+  probes.cells = cells_of(sample.rows());
+  std::vector<RowId> neighbors;
+  for (const std::size_t entry : sampled_neighbors(sample.truth(), probes.begins)) neighbors.push_back(sample.truth().ids[entry]);
+  probes.neighbors = gather_rows(base_, neighbors, run_);
+  probes.neighbor_cells = cells_of(neighbors);
   return probes;
 }
+
+std::int64_t CellSearch::band_rows() const { return usual_band_rows(n_, base_.cols, base_.dtype); }
 
 double CellSearch::cost_share() const {
   return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
@@ -141,20 +150,30 @@ double CellSearch::cost_share() const {
 
 void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const {
   const std::int64_t width = finder_->width();
-  const std::int64_t batch = std::clamp<std::int64_t>(probes_at_once / std::max(width, k), 1, cell_batch_rows);
-  std::vector<RowId> rows, cells;
+  const std::vector<std::int64_t> bands = bands_of(begins_, band_rows(), width, k);
+  std::vector<RowId> rows, own, cells;
   if (run_.progress) run_.progress->report("graph", 0, n_);
-  for (std::int64_t begin = 0; begin < n_; begin += batch) {
-    const std::int64_t count = std::min(batch, n_ - begin);
+  for (std::size_t band = 0; band + 1 < bands.size(); ++band) {
+    const std::int64_t begin = begins_[at(bands[band])];
+    const std::int64_t count = begins_[at(bands[band + 1])] - begin;
+    if (count == 0) continue;
     {
       const Progress::Quiet quiet(run_.progress);
       rows.clear();
-      for (std::int64_t i = begin; i < begin + count; ++i) rows.push_back(RowId{order_[at(i)]});
-      const Matrix queries = gather_rows(base_, rows, run_);
+      own.clear();
+      for (std::int64_t cell = bands[band]; cell < bands[band + 1]; ++cell) {
+        for (std::int64_t place = begins_[at(cell)]; place < begins_[at(cell + 1)]; ++place) {
+          rows.push_back(RowId{order_[at(place)]});
+          own.push_back(RowId{cell});
+        }
+      }
       cells.resize(at(count * width));
-      finder_->nearest(queries, cells.data(), run_);
+      for (std::int64_t i = 0; i < count; i += CellFinder::batch_rows) {
+        const auto part = std::span(rows).subspan(at(i), at(std::min(CellFinder::batch_rows, count - i)));
+        finder_->nearest(gather_rows(base_, part, run_), cells.data() + i * width, run_);
+      }
       Neighbors found(count, k);
-      ops_.nearest_in_cells(*cells_, queries, cells.data(), width, k, NeighborsOut(found), run_, rows.data());
+      ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
       take(begin, rows, found);
     }
     if (run_.progress) run_.progress->report("graph", begin + count, n_);
@@ -194,13 +213,13 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::int64_t fitted = cell_count(n);
   const std::int64_t cells = fitted + n / most_rows_of_a_cell;  // after large ones are split
   const DType dtype = base.dtype;
-  const PrepareHints hints{.k = k, .queries = n, .batch = cell_batch_rows, .self = true};
-  // Probes or lists of a batch; probes of all cells, of a sample.
-  const std::int64_t rows = std::min(n, cell_batch_rows);
-  const std::int64_t entries = std::max(std::min(probes_at_once, rows * std::max(most_probes, k)),
-                                        std::min(std::max(probes_at_once, cells), std::min(rows, std::int64_t{1024}) * cells));
+  const std::int64_t band = std::min(n, usual_band_rows(n, base.cols, dtype));
+  const PrepareHints hints{.k = k, .queries = n, .batch = band, .self = true};
+  // Probes of all cells, of a sample, or of a batch; some of the sample's neighbours.
+  const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
+  const std::size_t sampled = at(2 * most_sampled * ProbeSample::most_neighbors) * at(base.cols) * size_of(dtype);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
-                                batch_bytes(n, base.cols, dtype, cells, entries) +
+                                batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, most_probes, k)) +
                                 ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows and the cell of each.
   return at(n) * 8 + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);

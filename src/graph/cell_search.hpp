@@ -2,7 +2,7 @@
 //
 //   base [n, d] --coarse quantizer--> cell of each row --> the rows cell after cell, prepared
 //   sample --all cells--> true neighbours --> ranks of their cells --> probes, so that the recall is what is asked
-//   all rows, cell after cell --their nearest cells--> nearest_in_cells --> lists
+//   all rows, band of cells after band --their nearest cells--> join_cells --> lists
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class CellSearch {
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
 
-  /// The k nearest rows in the cells of each row. Lists come in batches, in the order of the rows' cells: take(begin, rows, lists)
+  /// The k nearest rows in the cells of each row, and of those in its band that look into its own. Lists come in batches, in the order of the rows' cells: take(begin, rows, lists)
   /// gets those of the rows at places [begin, begin + rows.size()).
   void search(std::int64_t k, const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
   /// Takes what a search finds into `lists` [n, k], which keep what they have.
@@ -57,6 +57,7 @@ class CellSearch {
  private:
   void divide(std::uint64_t seed);
   void split_large_cells();
+  std::int64_t band_rows() const;
   ProbeChooser chooser(const RecallSample& sample) const;
   ProbeSample probe_sample(const RecallSample& sample) const;
   void look_into(const ProbeChoice& probes);

@@ -37,60 +37,137 @@ std::size_t batch_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_
   return at(rows) * at(d) * (size_of(dtype) + 1) + at(rows) * 64 + list_bytes(std::min(rows, CellFinder::batch_rows), region_count(cells)) + at(entries) * 32;
 }
 
+std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype) {
+  const std::int64_t by_bytes = std::max<std::int64_t>(1, band_bytes_at_once / (d * static_cast<std::int64_t>(size_of(dtype))));
+  return std::min(by_bytes, n <= one_band_rows ? one_band_rows : most_band_rows);
+}
+
+// Rows, the cells they stand in and look into, and their lists.
+std::size_t band_bytes(std::int64_t rows, std::int64_t width, std::int64_t k) {
+  return at(rows) * 16 + at(std::min(rows * width, std::max(probes_at_once, width))) * sizeof(RowId) + list_bytes(rows, k);
+}
+
+std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std::int64_t most_rows, std::int64_t width, std::int64_t k) {
+  const std::int64_t most = std::clamp<std::int64_t>(probes_at_once / std::max(width, k), 1, most_rows);
+  const std::int64_t cells = std::ssize(begins) - 1;
+  std::vector<std::int64_t> bands = {0};
+  while (bands.back() < cells) {
+    const std::int64_t first = bands.back();
+    std::int64_t last = first + 1;
+    while (last < cells && begins[at(last + 1)] - begins[at(first)] <= most) ++last;
+    bands.push_back(last);
+  }
+  return bands;
+}
+
+std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::vector<std::int64_t>& begins) {
+  std::vector<std::size_t> entries;
+  begins = {0};
+  for (std::int64_t i = 0; i < truth.queries; ++i) {
+    const auto first = truth.ids.begin() + i * truth.k;
+    const std::int64_t known = std::find(first, first + truth.k, no_row) - first;
+    const std::int64_t taken = std::min(known, ProbeSample::most_neighbors);
+    for (std::int64_t t = 0; t < taken; ++t) entries.push_back(at(i * truth.k + (2 * t + 1) * known / (2 * taken)));
+    begins.push_back(std::ssize(entries));
+  }
+  return entries;
+}
+
 ProbeChoice ProbeChooser::cheapest(const ProbeSample& steer, double recall) const {
   const std::int64_t all_regions = quantizer_.regions.rows();
   const std::int64_t most = std::min(most_probes, quantizer_.cells());
   ProbeChoice best{.regions = all_regions, .width = most, .enough = false};
   double best_cost = INFINITY;
   for (std::int64_t regions = least_regions;; regions *= 2) {
-    const Ranks ranks = ranks_of(steer, regions, most);
-    std::int64_t low = 1, high = most + 1;  // fewest that do; above `most`: they do not
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (surely_reaches(recall_of(ranks, middle), recall)) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
     const double centroids = static_cast<double>(std::min(regions, all_regions)) * static_cast<double>(quantizer_.cells()) /
                              static_cast<double>(all_regions);
-    const double cost = centroids + static_cast<double>(low * rows_a_cell);
-    if (low <= most && cost < best_cost) {
+    // Rows that find their neighbours without being found by them look into enough cells: where neighbours look is found for so many.
+    Ranks ranks{ranks_there(steer, regions, most), {}};
+    const std::int64_t alone = std::min(most, fewest(steer, ranks, most, recall));
+    ranks.back = ranks_back(steer, regions, alone);
+    const std::int64_t width = fewest(steer, ranks, alone, recall);
+    const double cost = centroids + static_cast<double>(width * rows_a_cell);
+    if (width <= alone && cost < best_cost) {
       best_cost = cost;
-      best = {.regions = regions, .width = low, .enough = true};
+      best = {.regions = regions, .width = width, .enough = true};
     }
-    if (regions >= all_regions || centroids > best_cost) return best;
+    if (regions >= all_regions || 2 * centroids > best_cost) return best;
   }
+}
+
+// Cells a row that surely reach the recall; `most` + 1 where none do.
+std::int64_t ProbeChooser::fewest(const ProbeSample& sample, const Ranks& ranks, std::int64_t most, double recall) const {
+  std::int64_t low = 1, high = most + 1;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (surely_reaches(recall_of(sample, ranks, middle), recall)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 ProbeChoice ProbeChooser::widened(ProbeChoice probes, const ProbeSample& measure, double recall) const {
   std::int64_t widest = probes.width;
   for (int times = 0; times < most_widenings; ++times) widest = wider(widest);
   widest = std::min(widest, quantizer_.cells());
-  const Ranks ranks = ranks_of(measure, probes.regions, widest);
-  while (probes.width < widest && recall_of(ranks, probes.width).value < recall) probes.width = std::min(widest, wider(probes.width));
+  const Ranks ranks{ranks_there(measure, probes.regions, widest), ranks_back(measure, probes.regions, widest)};
+  while (probes.width < widest && recall_of(measure, ranks, probes.width).value < recall) probes.width = std::min(widest, wider(probes.width));
   return probes;
 }
 
-ProbeChooser::Ranks ProbeChooser::ranks_of(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const {
+std::vector<std::int64_t> ProbeChooser::ranks_there(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const {
   const CellFinder finder(ops_, quantizer_, metric_, regions, width, run_);
   std::vector<RowId> cells(sample.cells.size() * at(width));
   finder.nearest(sample.rows, cells.data(), run_);
-  Ranks ranks(sample.cells.size());
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
+  std::vector<std::int64_t> ranks;
+  for (std::size_t i = 0; i < sample.cells.size(); ++i) {
     const auto first = cells.begin() + static_cast<std::int64_t>(i) * width;
-    for (const RowId cell : sample.cells[i]) ranks[i].push_back(std::find(first, first + width, cell) - first);
+    for (std::int64_t j = sample.begins[i]; j < sample.begins[i + 1]; ++j) {
+      const std::int64_t rank = std::find(first, first + width, sample.neighbor_cells[at(j)]) - first;
+      ranks.push_back(rank < width ? rank : not_found);
+    }
   }
   return ranks;
 }
 
-Recall ProbeChooser::recall_of(const Ranks& ranks, std::int64_t width) const {
-  std::vector<RowHits> rows;
-  for (const auto& mine : ranks) {
-    rows.push_back({std::count_if(mine.begin(), mine.end(), [&](std::int64_t rank) { return rank < width; }), std::ssize(mine)});
+std::vector<std::int64_t> ProbeChooser::ranks_back(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const {
+  const CellFinder finder(ops_, quantizer_, metric_, regions, width, run_);
+  const std::int64_t batch = std::clamp<std::int64_t>(finder_entries / width, 1, cell_batch_rows);
+  std::vector<RowId> cells;
+  std::vector<std::int64_t> ranks;
+  std::size_t row = 0;
+  for (std::int64_t begin = 0; begin < sample.neighbors.rows(); begin += batch) {
+    const std::int64_t end = std::min(sample.neighbors.rows(), begin + batch);
+    cells.resize(at((end - begin) * width));
+    finder.nearest(sample.neighbors.ref().slice(begin, end), cells.data(), run_);
+    for (std::int64_t j = begin; j < end; ++j) {
+      while (sample.begins[row + 1] <= j) ++row;
+      const auto first = cells.begin() + (j - begin) * width;
+      const std::int64_t rank = std::find(first, first + width, sample.cells[row]) - first;
+      ranks.push_back(rank < width ? rank : not_found);
+    }
   }
-  return recall_of_rows(rows, k_, population_);
+  return ranks;
+}
+
+// Without ranks back: of rows that are not found by their neighbours.
+Recall ProbeChooser::recall_of(const ProbeSample& sample, const Ranks& ranks, std::int64_t width) const {
+  const std::vector<std::int64_t> bands = bands_of(begins_, band_rows_, width, k_);
+  const auto band = [&](RowId cell) { return std::upper_bound(bands.begin(), bands.end(), value_of(cell)); };
+  std::vector<RowHits> rows;
+  for (std::size_t i = 0; i < sample.cells.size(); ++i) {
+    std::int64_t hits = 0;
+    for (std::int64_t j = sample.begins[i]; j < sample.begins[i + 1]; ++j) {
+      const RowId theirs = sample.neighbor_cells[at(j)];
+      const bool found_back = !ranks.back.empty() && ranks.back[at(j)] < width && band(theirs) == band(sample.cells[i]);
+      hits += theirs == sample.cells[i] || ranks.there[at(j)] < width || found_back;
+    }
+    rows.push_back({hits, sample.begins[i + 1] - sample.begins[i]});
+  }
+  return recall_of_rows(rows, std::min(k_, ProbeSample::most_neighbors), begins_.back());
 }
 
 }  // namespace gigaknn

@@ -1,6 +1,9 @@
 // How many cells a row looks into: as few as give a sample of rows its true neighbours.
 //
-//   sample, the cells of its true neighbours --CellFinder--> ranks of these cells --> regions, cells a row
+//   sample, some of its true neighbours --CellFinder--> ranks of the cells of one among those of the other --> regions, cells a row
+//
+// Rows find each other if either looks into the cell of the other, where both are of one band (Ops::join_cells): of two rows that are
+// near, the one in the sparser place looks farther. Otherwise a row finds what it looks for itself.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +21,53 @@ namespace gigaknn {
 #ifdef GIGAKNN_TINY_TILES
 inline constexpr std::int64_t rows_a_cell = 8;
 inline constexpr std::int64_t most_probes = 8;
+inline constexpr std::int64_t most_band_rows = 100;
+inline constexpr std::int64_t one_band_rows = 150;
 #else
 // Small cells follow the data closely; smaller ones would leave the registers of the kernels half empty.
 inline constexpr std::int64_t rows_a_cell = 192;
 inline constexpr std::int64_t most_probes = 512;
+// A row finds those of its band that look into its cell: wide bands save probes, and take some 300 bytes a row.
+inline constexpr std::int64_t most_band_rows = std::int64_t{1} << 17;
+inline constexpr std::int64_t one_band_rows = std::int64_t{1} << 18;  // so few rows are one band
 #endif
 inline constexpr std::int64_t least_regions = 8;  ///< in which a row looks for its cells
 
 inline constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;   ///< of many equal rows a cell would be a search of all pairs
-inline constexpr std::int64_t cell_batch_rows = std::int64_t{1} << 16;  ///< that look for their cells at once
-inline constexpr std::int64_t stored_probes_at_once = std::int64_t{1} << 20;  ///< of a batch, where the rows lie in files
+inline constexpr std::int64_t cell_batch_rows = CellFinder::batch_rows;  ///< that look for their cells at once
+inline constexpr std::int64_t finder_entries = std::int64_t{1} << 20;    ///< cells of such a batch, or about
+inline constexpr std::int64_t probes_at_once = std::int64_t{1} << 23;    ///< cells or neighbours of a band's rows
+inline constexpr std::int64_t band_bytes_at_once = std::int64_t{1} << 26;  ///< of a band's vectors
 inline constexpr std::int64_t usual_probes = 32;  ///< that memory is planned for there; where rows look into more, fewer are searched at once
 
 /// Bytes of a quantizer of `cells` for [n, d] rows, with one of its cells split, and of some finders.
 std::size_t finding_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells, int finders,
                           int threads);
-/// Bytes of a batch of rows that look for their cells and into them: `entries` of cells or neighbours.
+/// Bytes of a batch of rows that look for their cells: `entries` of these.
 std::size_t batch_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells, std::int64_t entries);
 
-/// Some rows, and the cells that their true neighbours are in.
+/// Rows of a band of [n, d] rows, at most: those who look into few cells for few neighbours.
+std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype);
+/// Bytes of a band's rows, beside those vectors and what joining takes.
+std::size_t band_bytes(std::int64_t rows, std::int64_t width, std::int64_t k);
+/// Bands of a base in cells: some cells after each other, of at most `most_rows`, or one cell.
+///
+///   begins  [cells + 1]  of the rows
+///   result  [bands + 1]  of the cells
+std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std::int64_t most_rows, std::int64_t width, std::int64_t k);
+
+/// Some rows, and some true neighbours of each.
 struct ProbeSample {
+  static constexpr std::int64_t most_neighbors = 5;  ///< of a row: those of many rows tell more than many of one
+
   Matrix rows;
-  std::vector<std::vector<RowId>> cells;  ///< [rows]
+  std::vector<RowId> cells;           ///< [rows] they are in
+  Matrix neighbors;
+  std::vector<RowId> neighbor_cells;  ///< [neighbors]
+  std::vector<std::int64_t> begins;   ///< [rows + 1] neighbours of each row
 };
+/// Which are taken of the true neighbours of some rows: entries of `truth`, those of row i from begins[i] on.
+std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::vector<std::int64_t>& begins);
 
 struct ProbeChoice {
   std::int64_t regions = 0;  ///< in which a row looks for its cells
@@ -51,10 +78,10 @@ struct ProbeChoice {
 /// Chooses how cells are looked for in a base of `population` rows.
 class ProbeChooser {
  public:
-  /// Borrows its arguments. `metric`: of the graph; lists are to have `k` rows.
-  ProbeChooser(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t k, std::int64_t population,
-               const RunOptions& run)
-      : ops_(ops), quantizer_(quantizer), metric_(metric), k_(k), population_(population), run_(run) {}
+  /// Borrows its arguments. `begins` [cells + 1]: of the rows by cell. `metric`: of the graph; lists are to have `k` rows.
+  ProbeChooser(const Ops& ops, const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, std::int64_t band_rows,
+               Metric metric, std::int64_t k, const RunOptions& run)
+      : ops_(ops), quantizer_(quantizer), begins_(begins), band_rows_(band_rows), metric_(metric), k_(k), run_(run) {}
 
   /// The cheapest way in which `steer` finds the share `recall` of its neighbours, and a little more, so that other rows do as well.
   ProbeChoice cheapest(const ProbeSample& steer, double recall) const;
@@ -62,15 +89,22 @@ class ProbeChooser {
   ProbeChoice widened(ProbeChoice probes, const ProbeSample& measure, double recall) const;
 
  private:
-  using Ranks = std::vector<std::vector<std::int64_t>>;  // of each row: those of its neighbours' cells, `width` where not found
-  Ranks ranks_of(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const;
-  Recall recall_of(const Ranks& ranks, std::int64_t width) const;
+  // Of each neighbour: of its cell among those of its row, and the other way round; `not_found` where it is not among them.
+  struct Ranks {
+    std::vector<std::int64_t> there, back;
+  };
+  static constexpr std::int64_t not_found = INT64_MAX;
+  std::vector<std::int64_t> ranks_there(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const;
+  std::vector<std::int64_t> ranks_back(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const;
+  Recall recall_of(const ProbeSample& sample, const Ranks& ranks, std::int64_t width) const;
+  std::int64_t fewest(const ProbeSample& sample, const Ranks& ranks, std::int64_t most, double recall) const;
 
   const Ops& ops_;
   const CoarseQuantizer& quantizer_;
+  const std::vector<std::int64_t>& begins_;
+  std::int64_t band_rows_;
   Metric metric_;
   std::int64_t k_;
-  std::int64_t population_;
   const RunOptions& run_;
 };
 

@@ -60,8 +60,8 @@ class Planner {
     const std::int64_t least = std::min(n_, std::max(least_chunk_rows, plan.most_rows_of_a_cell()));
 
     // A shard is looked at whole, beside its rows' cells or ranks.
-    const auto shard_bytes = [&](std::int64_t rows) { return at(rows) * (row_bytes_ + 32); };
-    plan.shard_rows = sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), shard_bytes);
+    const auto bytes_of_shard = [&](std::int64_t rows) { return shard_bytes(rows); };
+    plan.shard_rows = sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), bytes_of_shard);
     if (shard_bytes(plan.shard_rows) > free / 2 || (sizes_.shard_rows == 0 && plan.shard_rows < least)) return false;
     plan.shards = (n_ + plan.shard_rows - 1) / plan.shard_rows;
 
@@ -72,28 +72,16 @@ class Planner {
     };
     plan.truth_rows = most_within(free, n_, truth_bytes);
     if (plan.truth_rows < least) return false;
+    plan.peak_bytes = kept + std::max(shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows));
 
-    const auto chunk_bytes = [&](std::int64_t rows) {
-      const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = cell_batch_rows, .self = true};
-      return at(rows) * (row_bytes_ + 16) + shard_bytes(plan.shard_rows) +
-             ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, sizes_.threads);
-    };
-    // A row's list, and the same in order; its id, its place, its cells.
-    const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
-    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * least) - chunk_bytes(least)) / static_cast<double>(least);
-    // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
-    // least where the rows are in this proportion.
-    const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
-    plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
-    if (plan.chunk_rows < least) return false;
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - chunk_bytes(plan.chunk_rows)) / row_of_block));
-    if (plan.block_rows < least) return false;
-    const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
-    plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
-    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks;
-    plan.peak_bytes = kept + std::max({shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows),
-                                       chunk_bytes(plan.chunk_rows) + at(std::min(plan.block_rows, rows_of_task)) * row_of_block});
+    // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes.
+    const std::int64_t usual = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
+    plan.band_rows = usual;
+    while (!plan_search(free, kept, least, plan)) {
+      plan.band_rows /= 2;
+      if (plan.band_rows < least) return false;
+    }
+    plan.smaller_bands = plan.band_rows < usual;
     plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, plan.cells));
 
     const std::size_t rows = at(n_) * row_bytes_;
@@ -107,6 +95,41 @@ class Planner {
   }
 
  private:
+  std::size_t shard_bytes(std::int64_t rows) const { return at(rows) * (row_bytes_ + 32); }
+
+  // Bands, chunks and blocks. False: bands of so many rows do not do.
+  bool plan_search(std::size_t free, std::size_t kept, std::int64_t least, ShardPlan& plan) const {
+    // A band is joined, and looks into chunks.
+    const PrepareHints joined{.k = sizes_.k, .queries = plan.band_rows, .batch = plan.band_rows, .self = true};
+    const PrepareHints looked_into{.k = sizes_.k, .queries = n_, .batch = plan.band_rows, .self = false};
+    const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
+      return ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, sizes_.threads);
+    };
+    const std::size_t band = at(plan.band_rows) * row_bytes_ + band_bytes(plan.band_rows, usual_probes, sizes_.k);
+    const std::size_t joining = band + cell_bytes(plan.band_rows, joined);
+    const auto chunk_bytes = [&](std::int64_t rows) {
+      return at(rows) * (row_bytes_ + 16) + shard_bytes(plan.shard_rows) + band + cell_bytes(rows, looked_into);
+    };
+    // A row's list, and the same in order; its id, its place, its cells.
+    const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
+    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * least) - chunk_bytes(least)) / static_cast<double>(least);
+    // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
+    // least where the rows are in this proportion.
+    const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
+    plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
+    if (plan.chunk_rows < least) return false;
+    const std::size_t searching = std::max(chunk_bytes(plan.chunk_rows), joining);
+    if (searching > free) return false;
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - searching) / row_of_block));
+    if (plan.block_rows < std::max(least, plan.band_rows)) return false;
+    const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
+    plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
+    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks;
+    plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + at(std::min(plan.block_rows, rows_of_task)) * row_of_block);
+    return true;
+  }
+
   // What a kill may lose.
   std::int64_t task_rows() const { return std::max(rows_a_task, (n_ + most_tasks - 1) / most_tasks); }
 
@@ -118,7 +141,7 @@ class Planner {
     // Of a batch, which has one cell at least.
     const std::int64_t a_row = std::max(most_probes, sizes_.k);
     const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
-    const std::int64_t entries = std::min(std::max(stored_probes_at_once, a_cell), n_ * a_row);
+    const std::int64_t entries = std::min(std::max(finder_entries, a_cell), n_ * a_row);
     cells += cells / 8;  // of too many rows, split
     return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 1, sizes_.threads) +
            batch_bytes(n_, sizes_.d, sizes_.dtype, cells, entries) + at(cells) * (at(shards) * 4 + 32);

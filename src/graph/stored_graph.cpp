@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"
@@ -121,16 +122,38 @@ struct StoredGraph::SampledRows {
     }
   }
 
-  // Some of them, whose true neighbours are in `cells` [rows, k].
-  ProbeSample probe_sample(std::span<const RowId> some, const std::vector<RowId>& cells) const {
-    ProbeSample sample{Matrix(std::ssize(some), rows.cols(), rows.dtype()), std::vector<std::vector<RowId>>(some.size())};
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      const std::int64_t from = place_of(some[i]);
-      std::memcpy(sample.rows.row<std::byte>(static_cast<std::int64_t>(i)), rows.row<std::byte>(from), at(rows.ref().stride_bytes));
-      for (std::int64_t j = from * truth.k; j < (from + 1) * truth.k; ++j) {
-        if (truth.ids[at(j)] != no_row) sample.cells[i].push_back(cells[at(j)]);
-      }
-    }
+  // They and their true neighbours, ascending, each once.
+  std::vector<RowId> all() const {
+    std::vector<RowId> some = ids;
+    std::copy_if(truth.ids.begin(), truth.ids.end(), std::back_inserter(some), [](RowId id) { return id != no_row; });
+    std::sort(some.begin(), some.end());
+    some.erase(std::unique(some.begin(), some.end()), some.end());
+    return some;
+  }
+
+  // Some of the rows; `cells` are those of all().
+  ProbeSample probe_sample(std::span<const RowId> some, const std::vector<RowId>& cells, MatrixRef base, const RunOptions& run) const {
+    const std::vector<RowId> known = all();
+    const auto cells_of = [&](std::span<const RowId> wanted) {
+      std::vector<RowId> found;
+      for (const RowId id : wanted) found.push_back(cells[at(std::lower_bound(known.begin(), known.end(), id) - known.begin())]);
+      return found;
+    };
+    ProbeSample sample;
+    std::vector<std::int64_t> places;
+    for (const RowId id : some) places.push_back(place_of(id));
+    sample.rows = gather_rows(rows, places);
+    sample.cells = cells_of(some);
+    const Neighbors lists = truth_of(some);
+    std::vector<RowId> neighbors;
+    for (const std::size_t entry : sampled_neighbors(lists, sample.begins)) neighbors.push_back(lists.ids[entry]);
+    std::vector<RowId> once = neighbors;
+    std::sort(once.begin(), once.end());
+    once.erase(std::unique(once.begin(), once.end()), once.end());
+    places.clear();
+    for (const RowId id : neighbors) places.push_back(std::lower_bound(once.begin(), once.end(), id) - once.begin());
+    sample.neighbors = gather_rows(gather_mapped(base, numbers_of(once), run), places);
+    sample.neighbor_cells = cells_of(neighbors);
     return sample;
   }
 
@@ -150,18 +173,19 @@ struct StoredGraph::SampledRows {
 
 namespace {
 
-// Lists of the rows of some cells, while they are found.
+// Lists of the rows of some bands, while they are found.
 class BlockSearch {
  public:
-  BlockSearch(const StoredGraph& graph, const StoredCells& cells, const CellFinder& finder, std::int64_t begin, std::int64_t end,
+  // `bands` [bands + 1] cells.
+  BlockSearch(const StoredGraph& graph, const StoredCells& cells, const CellFinder& finder, std::span<const std::int64_t> bands,
               const RunOptions& run)
-      : graph_(graph), cells_(cells), finder_(finder), begin_(begin), end_(end), run_(run), ids_(cells.ids_in(begin, end)),
+      : graph_(graph), cells_(cells), finder_(finder), bands_(bands), run_(run), ids_(cells.ids_in(bands.front(), bands.back())),
         lists_(std::ssize(ids_), graph.params.k) {
     clear_lists(NeighborsOut(lists_), graph.params.metric);
   }
 
   void search() {
-    find_probes();
+    join_bands();
     std::vector<std::int64_t> chunk;
     std::int64_t rows = 0;
     for (std::int64_t cell = 0; cell < cells_.cells(); ++cell) {
@@ -205,31 +229,59 @@ class BlockSearch {
  private:
   static constexpr std::uint32_t none = 0xFFFFFFFF;
 
-  // visit(first row of the batch, its first cell, the cell behind its last)
+  // visit(first row of the band, its first cell, the cell behind its last)
   template <class Visit>
-  void for_each_batch(Visit visit) const {
-    const std::int64_t most = std::clamp<std::int64_t>(stored_probes_at_once / std::max(finder_.width(), lists_.k), 1, cell_batch_rows);
+  void for_each_band(Visit visit) const {
     const std::vector<std::int64_t>& begins = cells_.begins();
-    for (std::int64_t cell = begin_; cell < end_;) {
+    for (std::size_t band = 0; band + 1 < bands_.size(); ++band) {
       check_cancelled(run_);
-      std::int64_t last = cell + 1;
-      while (last < end_ && begins[at(last + 1)] - begins[at(cell)] <= most) ++last;
-      if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(begin_)], cell, last);
-      cell = last;
+      const std::int64_t cell = bands_[band], last = bands_[band + 1];
+      if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(bands_.front())], cell, last);
     }
   }
 
-  void find_probes() {
+  NeighborsOut lists_from(std::int64_t first, std::int64_t rows) {
+    NeighborsOut lists(lists_);
+    lists.ids += first * lists_.k;
+    lists.distances += first * lists_.k;
+    lists.rows = rows;
+    return lists;
+  }
+
+  // Finds what rows of each band look into, and joins those that look into cells of their own band.
+  void join_bands() {
     const std::int64_t width = finder_.width();
     probes_.resize(ids_.size() * at(width));
     wanted_.assign(at(cells_.cells()), 0);
-    for_each_batch([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
-      const Matrix rows = cells_.rows_in(cell, last, run_);
-      std::vector<RowId> found(at(rows.rows() * width));
-      finder_.nearest(rows, found.data(), run_);
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        probes_[at(first * width) + i] = static_cast<std::uint32_t>(value_of(found[i]));
-        if (found[i] != no_row) wanted_[at(value_of(found[i]))] = 1;
+    for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
+      std::vector<std::int64_t> mine(at(last - cell));
+      std::iota(mine.begin(), mine.end(), cell);
+      const LoadedCells loaded = cells_.load(mine, run_);
+      const std::int64_t count = loaded.rows.rows();
+      std::vector<RowId> rows, own, probes(at(count * width));
+      for (std::int64_t c = 0; c < last - cell; ++c) {
+        for (std::int64_t place = loaded.begins[at(c)]; place < loaded.begins[at(c + 1)]; ++place) {
+          rows.push_back(RowId{loaded.order[at(place)]});
+          own.push_back(RowId{c});
+        }
+      }
+      for (std::int64_t i = 0; i < count; i += cell_batch_rows) {
+        const auto part = std::span(rows).subspan(at(i), at(std::min(cell_batch_rows, count - i)));
+        finder_.nearest(gather_rows(loaded.rows, part, run_), probes.data() + i * width, run_);
+      }
+      for (std::size_t i = 0; i < probes.size(); ++i) {
+        const std::int64_t probe = value_of(probes[i]);
+        const bool here = probe >= cell && probe < last;
+        probes[i] = here ? RowId{probe - cell} : no_row;
+        probes_[at(first * width) + i] = here || probe < 0 ? none : static_cast<std::uint32_t>(probe);
+        if (!here && probe >= 0) wanted_[at(probe)] = 1;
+      }
+      const PrepareHints hints{.k = lists_.k, .queries = count, .batch = count, .self = true};
+      const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
+      const NeighborsOut lists = lists_from(first, count);
+      graph_.ops.join_cells(*prepared, rows, own.data(), probes.data(), width, lists_.k, lists, run_);
+      for (std::int64_t i = 0; i < count * lists_.k; ++i) {
+        if (lists.ids[i] != no_row) lists.ids[i] = RowId{loaded.ids[at(value_of(lists.ids[i]))]};
       }
     });
   }
@@ -238,13 +290,13 @@ class BlockSearch {
     const std::int64_t width = finder_.width();
     const std::int64_t k = lists_.k;
     const LoadedCells loaded = cells_.load(chunk, run_);
-    const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = cell_batch_rows, .self = true};
+    const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = cell_batch_rows, .self = false};
     const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
     std::vector<std::uint32_t> local(at(cells_.cells()), none);
     for (std::size_t i = 0; i < chunk.size(); ++i) local[at(chunk[i])] = static_cast<std::uint32_t>(i);
-    for_each_batch([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
+    for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
       const std::int64_t count = cells_.begins()[at(last)] - cells_.begins()[at(cell)];
-      std::vector<RowId> probes(at(count * width), no_row), self(at(count), no_row);
+      std::vector<RowId> probes(at(count * width), no_row);
       parallel_for(run_, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) {
           std::size_t next = at(i * width);
@@ -255,37 +307,23 @@ class BlockSearch {
         }
       });
       if (std::all_of(probes.begin(), probes.end(), [](RowId probe) { return probe == no_row; })) return;
-      // Rows of a cell stand in the same order here and there.
-      auto to = self.begin();
-      for (std::int64_t own = cell; own < last; ++own) {
-        const std::int64_t mine = cells_.begins()[at(own + 1)] - cells_.begins()[at(own)];
-        if (local[at(own)] != none) {
-          const LocalRow* rows = loaded.order.data() + loaded.begins[local[at(own)]];
-          std::transform(rows, rows + mine, to, [](LocalRow row) { return RowId{row}; });
-        }
-        to += mine;
-      }
       const Matrix rows = cells_.rows_in(cell, last, run_);
       Neighbors found(rows.rows(), k);
-      graph_.ops.nearest_in_cells(*prepared, rows, probes.data(), width, k, NeighborsOut(found), run_, self.data());
+      graph_.ops.nearest_in_cells(*prepared, rows, probes.data(), width, k, NeighborsOut(found), run_);
       for (RowId& id : found.ids) {
         if (id != no_row) id = RowId{loaded.ids[at(value_of(id))]};
       }
-      NeighborsOut into(lists_);
-      into.ids += first * k;
-      into.distances += first * k;
-      into.rows = rows.rows();
-      merge_lists(into, found, 0, graph_.params.metric, run_);
+      merge_lists(lists_from(first, count), found, 0, graph_.params.metric, run_);
     });
   }
 
   const StoredGraph& graph_;
   const StoredCells& cells_;
   const CellFinder& finder_;
-  std::int64_t begin_, end_;  // cells
+  std::span<const std::int64_t> bands_;
   const RunOptions& run_;
   std::vector<std::uint32_t> ids_;     // of the rows, by cell
-  std::vector<std::uint32_t> probes_;  // [rows, width] cells, or `none`
+  std::vector<std::uint32_t> probes_;  // [rows, width] cells of other bands, or `none`
   std::vector<std::uint8_t> wanted_;   // [all cells]
   Neighbors lists_;
 };
@@ -353,11 +391,12 @@ void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k
 std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return folder / join_text("shard-", shard, ".gkc"); }
 std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
 
-ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const SampledRows& sampled, std::span<const RowId> steering,
-                                    std::span<const RowId> measuring, const std::vector<RowId>& cells, const RunOptions& run) const {
-  const ProbeChooser chooser(ops, quantizer, params.metric, params.k, base.rows, run);
-  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells), params.recall);
-  return chooser.widened(steered, sampled.probe_sample(measuring, cells), params.recall);
+ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
+                                    std::span<const RowId> steering, std::span<const RowId> measuring, const std::vector<RowId>& cells,
+                                    const RunOptions& run) const {
+  const ProbeChooser chooser(ops, quantizer, begins, plan.band_rows, params.metric, params.k, run);
+  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells, base, run), params.recall);
+  return chooser.widened(steered, sampled.probe_sample(measuring, cells, base, run), params.recall);
 }
 
 CoarseQuantizer StoredGraph::fitted(const RunOptions& run) const {
@@ -373,20 +412,14 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   std::vector<RowId> both = steering;
   both.insert(both.end(), measuring.begin(), measuring.end());
   const SampledRows sampled(*this, std::move(both), run);
-  std::vector<RowId> neighbors, cells(sampled.truth.ids.size(), no_row);
-  for (const RowId id : sampled.truth.ids) {
-    if (id != no_row) neighbors.push_back(id);
-  }
-  std::sort(neighbors.begin(), neighbors.end());
-  neighbors.erase(std::unique(neighbors.begin(), neighbors.end()), neighbors.end());
-  std::vector<RowId> found(neighbors.size());
+  const std::vector<RowId> known = sampled.all();
+  std::vector<RowId> cells(known.size());
   const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
-  finder.nearest(gather_mapped(base, numbers_of(neighbors), run), found.data(), run);
-  for (std::size_t entry = 0; entry < cells.size(); ++entry) {
-    if (sampled.truth.ids[entry] == no_row) continue;
-    cells[entry] = found[at(std::lower_bound(neighbors.begin(), neighbors.end(), sampled.truth.ids[entry]) - neighbors.begin())];
-  }
-  return choice_for(quantizer, sampled, steering, measuring, cells, run).width;
+  finder.nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
+  // As if all cells had as many rows.
+  std::vector<std::int64_t> begins;
+  for (std::int64_t cell = 0; cell <= quantizer.cells(); ++cell) begins.push_back(base.rows * cell / quantizer.cells());
+  return choice_for(quantizer, begins, sampled, steering, measuring, cells, run).width;
 }
 
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
@@ -418,9 +451,9 @@ void StoredGraph::choose(const RunOptions& run) const {
   std::vector<RowId> both = steering;
   both.insert(both.end(), probes.rows.begin(), probes.rows.end());
   const SampledRows sampled(*this, std::move(both), run);
-  const std::vector<RowId> cells_of_truth = cells.cells_of(sampled.truth.ids, run);
+  const std::vector<RowId> cells_of_all = cells.cells_of(sampled.all(), run);
   probes.truth = sampled.truth_of(probes.rows);
-  probes.choice = choice_for(quantizer, sampled, steering, probes.rows, cells_of_truth, run);
+  probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, cells_of_all, run);
   require(probes.choice.enough || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
           " cells a row would give the recall; --method exact compares all, --method ivf goes on all the same");
   probes.write(probes_file());
@@ -431,23 +464,27 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const ProbeChoice probes = StoredProbes::read(probes_file(), params.k).choice;
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
   const CellFinder finder(ops, quantizer, params.metric, probes.regions, probes.width, run);
-  // The cells that begin in the block's share of the rows.
+  // The bands that begin in the block's share of the rows.
   const std::vector<std::int64_t>& begins = cells.begins();
-  const auto cell_from = [&](std::int64_t place) { return std::lower_bound(begins.begin(), begins.end() - 1, place) - begins.begin(); };
-  std::int64_t cell = cell_from(base.rows * block / plan.blocks);
-  const std::int64_t end = block + 1 == plan.blocks ? cells.cells() : cell_from(base.rows * (block + 1) / plan.blocks);
+  const std::vector<std::int64_t> bands = bands_of(begins, plan.band_rows, probes.width, params.k);
+  const auto band_from = [&](std::int64_t place) {
+    const auto starts_before = [&](std::int64_t band, std::int64_t at_place) { return begins[at(band)] < at_place; };
+    return at(std::lower_bound(bands.begin(), bands.end() - 1, place, starts_before) - bands.begin());
+  };
+  std::size_t band = band_from(base.rows * block / plan.blocks);
+  const std::size_t end = block + 1 == plan.blocks ? bands.size() - 1 : band_from(base.rows * (block + 1) / plan.blocks);
   // Rows that look into many cells need more memory each than was planned: there are fewer at once.
   const std::size_t planned_row = 2 * list_bytes(1, params.k) + 16 + 4 * at(usual_probes);
   const std::size_t row = planned_row + 4 * at(probes.width) - 4 * at(usual_probes);
   const auto most_rows = static_cast<std::int64_t>(at(plan.block_rows) * planned_row / std::max(row, planned_row));
   ContainerWriter writer(lists_file(block), "gk-lists", 1);
-  for (std::int64_t pass = 0; cell < end; ++pass) {
-    std::int64_t last = cell + 1;
-    while (last < end && begins[at(last + 1)] - begins[at(cell)] <= most_rows) ++last;
-    BlockSearch part(*this, cells, finder, cell, last, run);
+  for (std::int64_t pass = 0; band < end; ++pass) {
+    std::size_t last = band + 1;
+    while (last < end && begins[at(bands[last + 1])] - begins[at(bands[band])] <= most_rows) ++last;
+    BlockSearch part(*this, cells, finder, std::span(bands).subspan(band, last - band + 1), run);
     part.search();
     part.write(writer, pass);
-    cell = last;
+    band = last;
   }
   writer.finish();
 }

@@ -4,7 +4,7 @@
 //   fit            sample of the base                      --> cells.gkc
 //   divide S       rows of shard S, cells.gkc              --> shard-S.gkc
 //   choose         cells.gkc, all shards, base             --> probes.gkc    samples, their true neighbours, how cells are looked for
-//   search B       cells.gkc, probes.gkc, all shards       --> lists-B.gkc   of the rows in the cells of block B
+//   search B       cells.gkc, probes.gkc, all shards       --> lists-B.gkc   of the rows in the bands of block B
 //   join           all lists, probes.gkc                   --> OUT.knng
 #pragma once
 
@@ -53,8 +53,9 @@ struct StoredGraph {
  private:
   struct SampledRows;
   CoarseQuantizer fitted(const RunOptions& run) const;
-  ProbeChoice choice_for(const CoarseQuantizer& quantizer, const SampledRows& sampled, std::span<const RowId> steering,
-                         std::span<const RowId> measuring, const std::vector<RowId>& cells, const RunOptions& run) const;
+  ProbeChoice choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
+                         std::span<const RowId> steering, std::span<const RowId> measuring, const std::vector<RowId>& cells,
+                         const RunOptions& run) const;
 };
 
 }  // namespace gigaknn

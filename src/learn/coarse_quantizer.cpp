@@ -12,9 +12,11 @@ namespace gigaknn {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t most_cells_of_one_region = 4;
+constexpr std::int64_t most_cells_of_one_fit = 4;
+constexpr std::int64_t most_cells_of_one_region = 8;
 #else
-constexpr std::int64_t most_cells_of_one_region = 256;  // fewer centroids are compared as fast as regions are found
+constexpr std::int64_t most_cells_of_one_fit = 256;     // more are fitted region by region
+constexpr std::int64_t most_cells_of_one_region = 512;  // these are compared sooner than regions are found
 #endif
 constexpr std::int64_t rows_a_centroid = 24;   // of the sample
 constexpr std::int64_t rows_a_region = 256;
@@ -79,7 +81,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metri
     if (metric != Metric::l1) quantizer.metric = Metric::l2;
   }
   const std::int64_t regions =
-      cells <= most_cells_of_one_region ? 1 : static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells)));
+      cells <= most_cells_of_one_fit ? 1 : static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells)));
   std::vector<std::int64_t> some;
   const std::int64_t few = std::min(sample.rows(), rows_a_region * regions);
   for (std::int64_t i = 0; i < few; ++i) some.push_back(i * sample.rows() / few);
@@ -119,6 +121,10 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metri
     const auto row_bytes = at(d) * size_of(sample.dtype());
     std::copy_n(found.row<std::byte>(0), at(count) * row_bytes, quantizer.centroids.row<std::byte>(begin));
   });
+  if (quantizer.cells() <= most_cells_of_one_region && regions > 1) {
+    quantizer.regions = gather_rows(quantizer.regions, std::vector<std::int64_t>{0});
+    quantizer.begins = {0, quantizer.cells()};
+  }
   return quantizer;
 }
 
@@ -145,7 +151,7 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
     : ops_(&ops), bytes_(quantizer.bytes), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
   if (metric != Metric::inner_product) metric = quantizer.metric;
   PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
-  regions_ = ops.prepare_cells(quantizer.regions, {}, {0, quantizer.regions.rows()}, metric, hints, run);
+  if (quantizer.regions.rows() > 1) regions_ = ops.prepare_cells(quantizer.regions, {}, {0, quantizer.regions.rows()}, metric, hints, run);
   hints.k = width;
   centroids_ = ops.prepare_cells(quantizer.centroids, {}, quantizer.begins, metric, hints, run);
 }
@@ -159,16 +165,19 @@ void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) cons
       bytes = bytes_->encode(part, run);
       part = bytes;
     }
-    Neighbors regions(part.rows, regions_wanted_);
-    const std::vector<RowId> all(at(part.rows), RowId{0});
-    ops_->nearest_in_cells(*regions_, part, all.data(), 1, regions_wanted_, NeighborsOut(regions), run);
+    const std::vector<RowId> first(at(part.rows), RowId{0});
+    Neighbors regions;
+    if (regions_) {
+      regions = Neighbors(part.rows, regions_wanted_);
+      ops_->nearest_in_cells(*regions_, part, first.data(), 1, regions_wanted_, NeighborsOut(regions), run);
+    }
     distances.resize(at(part.rows * width_));
     NeighborsOut cells;
     cells.ids = out + begin * width_;
     cells.distances = distances.data();
     cells.rows = part.rows;
     cells.k = width_;
-    ops_->nearest_in_cells(*centroids_, part, regions.ids.data(), regions_wanted_, width_, cells, run);
+    ops_->nearest_in_cells(*centroids_, part, regions_ ? regions.ids.data() : first.data(), regions_wanted_, width_, cells, run);
   }
 }
 

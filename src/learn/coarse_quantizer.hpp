@@ -62,7 +62,7 @@ class CellFinder {
   std::optional<ByteRows> bytes_;
   std::int64_t regions_wanted_;
   std::int64_t width_;
-  std::unique_ptr<PreparedCells> regions_;  // all in one cell
+  std::unique_ptr<PreparedCells> regions_;  // all in one cell; null where there is one
   std::unique_ptr<PreparedCells> centroids_;
 };
 

@@ -74,6 +74,10 @@ class CountingOps : public Ops {
                         NeighborsOut out, const RunOptions& run, const RowId* self) const override {
     real_.nearest_in_cells(base, queries, probes, width, k, out, run, self);
   }
+  void join_cells(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                  std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    real_.join_cells(base, rows, own, probes, width, k, out, run);
+  }
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
                                            const RunOptions& run) const override {
     return real_.grow_graph(rows, metric, params, run);

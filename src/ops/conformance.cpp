@@ -235,33 +235,60 @@ void check_pair_distances(const Case& c, const Devices& devices) {
   }
 }
 
-void check_nearest_in_cells(const Case& c, const Devices& devices) {
-  const Problem problem(c);
+namespace {
+
+// Rows in cells of 0 to 150.
+struct CellCase {
   std::vector<std::int64_t> begins = {0};
-  while (begins.back() < c.n) {
-    // Cells of 0 to 150 rows.
-    const auto rows = random_below(151, c.seed, 10, begins.size());
-    begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(rows)));
+  std::int64_t cells;
+  std::vector<LocalRow> as_they_are, shuffled;
+
+  explicit CellCase(const Case& c) : as_they_are(static_cast<std::size_t>(c.n)) {
+    while (begins.back() < c.n) {
+      const auto rows = random_below(151, c.seed, 10, begins.size());
+      begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(rows)));
+    }
+    cells = static_cast<std::int64_t>(begins.size()) - 1;
+    std::iota(as_they_are.begin(), as_they_are.end(), LocalRow{0});
+    shuffled = as_they_are;
+    for (std::size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random_below(i, c.seed, 13, i)]);
   }
-  const auto cells = static_cast<std::int64_t>(begins.size()) - 1;
-  const reference::Rows base_rows(problem.base, c.metric);
-  std::vector<LocalRow> as_they_are(static_cast<std::size_t>(c.n)), shuffled;
-  std::iota(as_they_are.begin(), as_they_are.end(), LocalRow{0});
-  shuffled = as_they_are;
-  for (std::size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[random_below(i, c.seed, 13, i)]);
-  // `self`: empty, or the row of the base that each query is.
-  const auto check = [&](MatrixRef queries, std::int64_t width, const std::vector<LocalRow>& order,
-                         const std::vector<RowId>& self) {
-    // Consecutive cells from a drawn one; sometimes none.
-    std::vector<RowId> probes(static_cast<std::size_t>(queries.rows * width), no_row);
-    for (std::int64_t i = 0; i < queries.rows; ++i) {
+  // Consecutive cells from a drawn one; sometimes none.
+  std::vector<RowId> probes(const Case& c, std::int64_t queries, std::int64_t width) const {
+    std::vector<RowId> drawn(static_cast<std::size_t>(queries * width), no_row);
+    for (std::int64_t i = 0; i < queries; ++i) {
       const auto first = static_cast<std::int64_t>(random_below(cells, c.seed, 11, i));
       for (std::int64_t j = 0; j < std::min(width, cells); ++j) {
         if (random_below(8, c.seed, 12, i * width + j) > 0) {
-          probes[static_cast<std::size_t>(i * width + j)] = RowId{(first + j) % cells};
+          drawn[static_cast<std::size_t>(i * width + j)] = RowId{(first + j) % cells};
         }
       }
     }
+    return drawn;
+  }
+};
+
+void put_nearest(const Case& c, std::vector<reference::Entry>& entries, std::int64_t i, Neighbors& want) {
+  std::sort(entries.begin(), entries.end(), [&](const reference::Entry& a, const reference::Entry& b) {
+    return reference::nearer(a, b, c.metric);
+  });
+  for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {
+    want.ids[static_cast<std::size_t>(i * c.k + j)] = RowId{entries[j].id};
+    want.distances[static_cast<std::size_t>(i * c.k + j)] = entries[j].value;
+  }
+}
+
+}  // namespace
+
+void check_nearest_in_cells(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const CellCase in_cells(c);
+  const auto& [begins, cells, as_they_are, shuffled] = in_cells;
+  const reference::Rows base_rows(problem.base, c.metric);
+  // `self`: empty, or the row of the base that each query is.
+  const auto check = [&](MatrixRef queries, std::int64_t width, const std::vector<LocalRow>& order,
+                         const std::vector<RowId>& self) {
+    const std::vector<RowId> probes = in_cells.probes(c, queries.rows, width);
     const reference::Rows query_rows(queries, c.metric);
     Neighbors want(queries.rows, c.k);
     std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
@@ -278,13 +305,7 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
           }
         }
       }
-      std::sort(entries.begin(), entries.end(), [&](const reference::Entry& a, const reference::Entry& b) {
-        return reference::nearer(a, b, c.metric);
-      });
-      for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {
-        want.ids[static_cast<std::size_t>(i * c.k + j)] = RowId{entries[j].id};
-        want.distances[static_cast<std::size_t>(i * c.k + j)] = entries[j].value;
-      }
+      put_nearest(c, entries, i, want);
     }
     for (const Ops* ops : devices) {
       const std::vector<LocalRow> given = order == as_they_are ? std::vector<LocalRow>() : order;
@@ -309,6 +330,57 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
   const Matrix some = gather_rows(problem.base, rows);
   check(some, cells, as_they_are, self);
   check(some, cells, shuffled, self);
+}
+
+void check_join_cells(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const CellCase in_cells(c);
+  const auto& [begins, cells, as_they_are, shuffled] = in_cells;
+  const reference::Rows base(problem.base, c.metric);
+  // The rows of the middle cells, but for some.
+  std::vector<std::int64_t> rows;
+  std::vector<RowId> self, own, cell_of(static_cast<std::size_t>(c.n));
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    for (std::int64_t place = begins[cell]; place < begins[cell + 1]; ++place) {
+      const LocalRow row = shuffled[static_cast<std::size_t>(place)];
+      cell_of[row] = RowId{cell};
+      const bool taken = cell >= cells / 4 && cell <= cells * 3 / 4 && random_below(8, c.seed, 16, place) > 0;
+      if (!taken || std::ssize(rows) == c.q) continue;
+      rows.push_back(row);
+      self.push_back(RowId{row});
+      own.push_back(RowId{cell});
+    }
+  }
+  const auto count = std::ssize(rows);
+  for (const std::int64_t width : {std::int64_t{0}, std::int64_t{2}, std::min<std::int64_t>(cells, 7)}) {
+    const std::vector<RowId> probes = in_cells.probes(c, count, width);
+    const auto looks_into = [&](std::int64_t i, RowId cell) {
+      return std::find(probes.begin() + i * width, probes.begin() + (i + 1) * width, cell) != probes.begin() + (i + 1) * width;
+    };
+    std::vector<std::int64_t> query_of(static_cast<std::size_t>(c.n), -1);
+    for (std::int64_t i = 0; i < count; ++i) query_of[static_cast<std::size_t>(rows[static_cast<std::size_t>(i)])] = i;
+    Neighbors want(count, c.k);
+    std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t mine = rows[static_cast<std::size_t>(i)];
+      std::vector<reference::Entry> entries;
+      for (std::int64_t row = 0; row < c.n && base.usable[mine]; ++row) {
+        if (row == mine || !base.usable[row]) continue;
+        const RowId cell = cell_of[static_cast<std::size_t>(row)];
+        const std::int64_t other = query_of[static_cast<std::size_t>(row)];
+        const bool meet = cell == own[static_cast<std::size_t>(i)] || looks_into(i, cell) ||
+                          (other >= 0 && looks_into(other, own[static_cast<std::size_t>(i)]));
+        if (meet) entries.push_back({reference::distance(base, mine, base, row, c.metric), row});
+      }
+      put_nearest(c, entries, i, want);
+    }
+    for (const Ops* ops : devices) {
+      const auto prepared = ops->prepare_cells(problem.base, shuffled, begins, c.metric, c.hints, problem.run);
+      GuardedLists lists(count, c.k);
+      ops->join_cells(*prepared, self, own.data(), probes.data(), width, c.k, lists.out(), problem.run);
+      EXPECT_TRUE(same_lists(lists, want)) << "join_cells of " << width << " on " << ops->isa() << ": " << c;
+    }
+  }
 }
 
 void check_select_k(const Case& c, const Devices& devices) {

@@ -43,6 +43,9 @@ TEST_P(Conformance, first_self_leaves_out_only_the_query_itself) {
 TEST_P(Conformance, nearest_in_cells_equals_the_reference) {
   sweep(19, 3e6, false, check_nearest_in_cells);
 }
+TEST_P(Conformance, join_cells_equals_the_reference) {
+  sweep(19, 3e6, false, check_join_cells);
+}
 TEST_P(Conformance, within_radius_equals_the_reference) {
   sweep(6, 5e5, false, check_within_radius);
 }

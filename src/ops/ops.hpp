@@ -139,6 +139,15 @@ class Ops {
                                 std::int64_t k, NeighborsOut out, const RunOptions& run,
                                 const RowId* self = nullptr) const = 0;
 
+  /// The same for some rows of the base, which also find each other the other way round: list i has the k nearest of the rows in
+  /// the cell of rows[i], of those in its probes, and of those of `rows` whose probes have the cell of rows[i].
+  ///
+  ///   rows    [q]          each once; quickest where they are all the rows of cells that follow each other
+  ///   own     [q]          the cell each stands in
+  ///   probes  [q, width]   as above; whether its own is among them makes no difference
+  virtual void join_cells(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                          std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const = 0;
+
   /// A graph of `rows` [n, d], 1 <= n <= 2^31 - 1, with empty lists, to be grown on this device.
   /// Throws as `prepare`.
   virtual std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,

@@ -72,12 +72,10 @@ inline void require_fill(std::int64_t n, std::int64_t first, std::int64_t count,
     }
   });
 }
-inline void require_probing(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
-                            std::int64_t k, const RunOptions& run) {
-  require_k(k);
+inline void require_probes(const PreparedCells& base, std::int64_t queries, const RowId* probes, std::int64_t width,
+                           const RunOptions& run) {
   require(width >= 0, Fault::invalid_argument, "a query cannot look into ", width, " cells");
-  require_same_rows(queries, base.cols(), base.dtype());
-  parallel_for(run, queries.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(run, queries, 4096, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<std::int64_t> seen(static_cast<std::size_t>(base.cells()), -1);  // the last query of each cell
     for (std::int64_t i = begin * width; i < end * width; ++i) {
       const std::int64_t cell = value_of(probes[i]);
@@ -89,6 +87,26 @@ inline void require_probing(const PreparedCells& base, MatrixRef queries, const 
       seen[static_cast<std::size_t>(cell)] = i / width;
     }
   });
+}
+inline void require_probing(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
+                            std::int64_t k, const RunOptions& run) {
+  require_k(k);
+  require_same_rows(queries, base.cols(), base.dtype());
+  require_probes(base, queries.rows, probes, width, run);
+}
+inline void require_joining(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                            std::int64_t width, std::int64_t k, const RunOptions& run) {
+  require_k(k);
+  require_probes(base, std::ssize(rows), probes, width, run);
+  std::vector<bool> seen(static_cast<std::size_t>(base.rows()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int64_t row = value_of(rows[i]);
+    require(row >= 0 && row < base.rows() && !seen[static_cast<std::size_t>(row)], Fault::invalid_argument, "row ", row,
+            " must be in [0, ", base.rows() - 1, "] and once among rows that are joined");
+    seen[static_cast<std::size_t>(row)] = true;
+    require(value_of(own[i]) >= 0 && value_of(own[i]) < base.cells(), Fault::invalid_argument, "cell ", value_of(own[i]),
+            " must be in [0, ", base.cells() - 1, "]");
+  }
 }
 inline void require_radius(float radius) {
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ",

@@ -7,6 +7,7 @@
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "ops/join_cells.hpp"
 #include "ops/merge_lists.hpp"
 #include "ops/requests.hpp"
 
@@ -249,7 +250,7 @@ class Several : public Ops {
     const std::size_t own_order = static_cast<std::size_t>(2 * shard_rows(n)) * sizeof(LocalRow) +  // twice as it grows
                                   static_cast<std::size_t>(2 * cells) * sizeof(std::int64_t);
     const std::size_t own_queries = static_cast<std::size_t>(hints.batch) * sizeof(RowId);
-    return (a_device + own_order + own_queries) * devices_.size() +
+    return (a_device + own_order + own_queries) * devices_.size() + (hints.self ? join_bytes(hints.batch, d, dtype, hints.k) : 0) +
            (shards_ == 1 ? 0 : shards_ * list_bytes(hints.batch, std::min(hints.k, n)));
   }
 
@@ -286,6 +287,12 @@ class Several : public Ops {
       const auto [begin, end] = queries_of(i, queries.rows);
       merge_lists(lists_of(out, begin, end), found[i], base.begins[i % shards_], base.metric(), run);
     }
+  }
+
+  void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                  std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_joining(prepared, rows, own, probes, width, k, run);
+    join_by_search(*this, prepared, static_cast<const SeveralCells&>(prepared).base, rows, own, probes, width, k, out, run);
   }
 
  private:

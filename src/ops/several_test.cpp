@@ -30,6 +30,7 @@ TEST(Several, devices_answer_as_one) {
         check_nearest_rows(c, several);
         check_first_self(c, several);
         check_nearest_in_cells(c, several);
+        check_join_cells(c, several);
         check_within_radius(c, several);
         check_pair_distances(c, several);
         c.q = 1;

@@ -94,7 +94,8 @@ struct Number {
 };
 constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"cell_rows", &ShardPlan::cell_rows},   {"shards", &ShardPlan::shards},
                                     {"shard_rows", &ShardPlan::shard_rows}, {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
-                                    {"chunk_rows", &ShardPlan::chunk_rows}, {"truth_rows", &ShardPlan::truth_rows}};
+                                    {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
+                                    {"truth_rows", &ShardPlan::truth_rows}};
 struct Bytes {
   const char* name;
   std::size_t ShardPlan::*value;
@@ -281,6 +282,7 @@ GraphPlan read_plan(const fs::path& path) {
   require(fs::equivalent(fs::absolute(file).parent_path(), plan.folder(), error), Fault::invalid_argument, printable(file.string()),
           ": is the plan of ", printable(plan.folder().string()), ", where it must be");
   plan.shards.fewer_cells = plan.shards.cell_rows > rows_a_cell;
+  plan.shards.smaller_bands = plan.shards.band_rows < std::min(plan.n, usual_band_rows(plan.n, plan.d, plan.dtype));
   plan.shards.probes = usual_probes;
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, usual_probes) / plan.params.workers;
   return plan;

@@ -1,6 +1,7 @@
 #include "ops/cpu/cell_filter.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/euclidean_codes.hpp"
+#include "ops/cpu/list_locks.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -32,14 +34,17 @@ void make_room(std::vector<T>& values, std::int64_t size) {
   if (std::ssize(values) < size) values.resize(at(size));
 }
 
+}  // namespace
+
 /// The cells that some queries look into, each with its queries.
-struct Visits {
+struct CellFilter::Visits {
   std::vector<std::int64_t> cells;
   std::vector<std::size_t> begins;     // [cells + 1] into `queries`
   std::vector<std::int64_t> queries;
 
-  /// Of the probes [first, last) of each query; the cells that are nearest to some query come first.
-  Visits(const CodedQueries& block, const Probes& probes, std::int64_t first, std::int64_t last, std::int64_t cell_count) {
+  /// Of the probes [first, last) of each query but the cell but[query]; the cells that are nearest to some query come first.
+  Visits(const CodedQueries& block, const Probes& probes, std::int64_t first, std::int64_t last, std::int64_t cell_count,
+         const RowId* but = nullptr) {
     struct Seen {
       std::uint32_t queries = 0;
       std::uint32_t rank = ~0u;
@@ -49,9 +54,10 @@ struct Visits {
     const auto for_each_probe = [&](auto&& visit) {
       for (std::int64_t i = 0; i < block.count; ++i) {
         const RowId* mine = probes.cells + block.query[at(i)] * probes.width;
+        const RowId left_out = but ? but[block.query[at(i)]] : no_row;
         for (std::int64_t rank = first; rank < last; ++rank) {
           const std::int64_t cell = value_of(mine[rank]);
-          if (cell >= 0) visit(i, rank, cell);
+          if (cell >= 0 && mine[rank] != left_out) visit(i, rank, cell);
         }
       }
     };
@@ -72,18 +78,27 @@ struct Visits {
   }
 };
 
-}  // namespace
-
 struct CellFilter::Survivor {
   std::uint32_t query;
   std::uint32_t position;
   std::int32_t sum;  // where codes are exact
 };
 
-/// Queries on their way through cells, and those of them that look into the one at hand.
-struct CellFilter::Block : CodedQueries {
-  const Probes* probes = nullptr;
-  std::vector<PackedNeighbor> seen;    // [count] bounds that the terms stand for
+/// What queries that are rows of the base share while they find each other. Positions count from that of the first such row's group.
+struct CellFilter::Meeting {
+  static constexpr std::uint32_t none = ~0u;
+  const RowId* own = nullptr;             // [q]
+  std::int64_t begin = 0, end = 0;        // positions of the base, of whole cells
+  std::vector<std::uint32_t> list_at;     // [end - begin] whose row stands there, or `none`
+  std::vector<std::uint32_t> place_of;    // [q] position, or `none`
+  std::vector<float> levels;              // [end - begin] of the list's bound, NaN where there is none; shared by all threads
+  ListLocks locks;
+
+  bool has(std::int64_t position) const { return position >= begin && position < end; }
+};
+
+/// Those queries of a block that look into the cell at hand.
+struct CellFilter::Part {
   std::vector<std::int64_t> part;      // [m] queries
   CodedRows part_codes;                // [m] codes alone
   QueryBounds part_terms;              // [m]
@@ -93,6 +108,16 @@ struct CellFilter::Block : CodedQueries {
   std::vector<std::int32_t> cuts;        // [m] sums from which rows are scored already
   std::vector<std::int32_t> largest;     // some of one query's sums
   std::vector<Survivor> survivors;
+  std::vector<float> levels;               // [groups, group_rows]
+  std::vector<std::int32_t> row_limits;    // [groups, group_rows]
+  std::vector<std::int32_t> query_limits;  // [m]
+};
+
+/// Queries on their way through cells.
+struct CellFilter::Block : CodedQueries, CellFilter::Part {
+  const Probes* probes = nullptr;
+  Meeting* meeting = nullptr;        // null: only the queries find
+  std::vector<PackedNeighbor> seen;  // [count] bounds that the terms stand for
 };
 
 CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
@@ -187,13 +212,59 @@ void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std:
   const LocalRow row = packed_.order[at(position)];
   if (block.probes->is_self(block.query[at(i)], row)) return;
   const std::int64_t list = block.list[at(i)];
-  const PackedNeighbor bound = lists.bound(list);
+  Meeting* const meeting = block.meeting;
+  const std::uint32_t other = meeting && meeting->has(position) ? meeting->list_at[at(position - meeting->begin)] : Meeting::none;
+  const PackedNeighbor mine = lists.bound(list);
+  const PackedNeighbor theirs = other == Meeting::none ? 0 : lists.bound(other);
+  const PackedNeighbor bound = std::max(mine, theirs);
   // The scorer knows positions; what it excludes stays behind every bound.
   const auto scored = [&] {
     return scorer_.score(block.scored[at(i)], static_cast<LocalRow>(position), bound, block.scratch.data()) >> 32 << 32 | row;
   };
   const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row) : scored();
-  if (found < bound) lists.push(list, found);
+  if (found < mine) push(list, found, meeting, lists);
+  if (theirs == 0) return;
+  // The other way round, unless the row looks into this cell itself.
+  const PackedNeighbor back = found >> 32 << 32 | static_cast<LocalRow>(value_of(block.probes->self[block.query[at(i)]]));
+  if (back < theirs && !block.probes->has(other, meeting->own[list])) push(other, back, meeting, lists);
+}
+
+void CellFilter::push(std::int64_t list, PackedNeighbor found, Meeting* meeting, TopK& lists) const {
+  if (!meeting) return lists.push(list, found);
+  meeting->locks.hold(list, [&] {
+    const PackedNeighbor before = lists.bound(list);
+    lists.push(list, found);
+    if (lists.bound(list) != before) set_level(list, lists, *meeting);
+  });
+}
+
+void CellFilter::set_level(std::int64_t list, const TopK& lists, Meeting& meeting) const {
+  std::atomic_ref(meeting.levels[meeting.place_of[at(list)]]).store(bounds_.level_of(lists.bound(list)), std::memory_order_relaxed);
+}
+
+// What the rows of a cell want of the part's queries, and what that leaves to each of these.
+void CellFilter::fill_row_limits(std::int64_t group, std::int64_t groups, Block& block) const {
+  const std::int64_t rows = kernels_->group_rows;
+  float largest_error = 0, largest_norm = 0;
+  make_room(block.query_limits, std::ssize(block.part));
+  for (std::size_t j = 0; j < block.part.size(); ++j) {
+    const std::size_t i = at(block.part[j]);
+    largest_error = std::max(largest_error, block.coded.errors[i]);
+    largest_norm = std::max(largest_norm, block.coded.norms[i]);
+    block.query_limits[j] = block.terms.offsets[i];
+  }
+  largest_error = bounds_.scaled(largest_error);
+  largest_norm = bounds_.scaled(largest_norm);
+  make_room(block.levels, groups * rows);
+  for (std::int64_t r = 0; r < groups * rows; ++r) {
+    float& level = block.meeting->levels[at(group * rows + r - block.meeting->begin)];
+    block.levels[at(r)] = std::atomic_ref(level).load(std::memory_order_relaxed);
+  }
+  make_room(block.row_limits, groups * rows);
+  for (std::int64_t g = 0; g < groups; ++g) {
+    bounds_.fill_row_limits(block.levels.data() + g * rows, rows, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
+                            largest_error, largest_norm, block.row_limits.data() + g * rows);
+  }
 }
 
 // The positions of a cell's last group that hold a code: the first, one at the least.
@@ -322,9 +393,16 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
   CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), m);
   tile.thresholds = block.thresholds.data();
   tile.masks = block.masks.data();
+  const bool both = block.meeting && block.meeting->has(group * rows);
+  if (both) {
+    fill_row_limits(group, groups, block);
+    tile.row_limits = block.row_limits.data();
+    tile.query_limits = block.query_limits.data();
+    tile.ask = Ask::either_side;
+  }
   if (exact_) {
     make_room(block.sums, groups * m * rows);
-    tile.ask = Ask::survivor_sums;
+    tile.ask = both ? Ask::either_side_sums : Ask::survivor_sums;
     tile.sums = block.sums.data();
   }
   kernels_->scan(tile);
@@ -358,7 +436,7 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
     };
     block.part.clear();
     for (const std::int64_t i : queries) {
-      if ((lists.bound(block.list[at(i)]) == no_neighbor) != open) continue;
+      if ((!block.meeting && lists.bound(block.list[at(i)]) == no_neighbor) != open) continue;
       std::copy_n(block.coded.codes.data() + i * packed_.stride, packed_.stride,
                   block.part_codes.codes.data() + std::ssize(block.part) * packed_.stride);
       block.part.push_back(i);
@@ -371,24 +449,110 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   take_those(true);
 }
 
+void CellFilter::look_into_all(const Visits& visits, Block& block, TopK& lists, const RunOptions& run) const {
+  block.part_codes.resize(std::min(block.count, tile_pairs), packed_.stride);
+  for (std::size_t v = 0; v < visits.cells.size(); ++v) {
+    check_cancelled(run);
+    look_into(visits.cells[v], std::span(visits.queries).subspan(visits.begins[v], visits.begins[v + 1] - visits.begins[v]),
+              block, lists);
+  }
+}
+
 void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
                          std::int64_t end, TopK& lists, const RunOptions& run) const {
   Block block;
   encode_queries({*space_, bounds_, scorer_, pair_}, queries, query_facts, begin, end, block);
   block.probes = &probes;
   block.seen.assign(at(block.count), 0);
-  block.part_codes.resize(std::min(block.count, tile_pairs), packed_.stride);
   // Each query's nearest cell first: what follows is then held against a good bound.
   for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
     const std::int64_t last = first == 0 ? std::min<std::int64_t>(1, probes.width) : probes.width;
     if (first >= last) break;
     const Visits visits(block, probes, first, last, std::ssize(packed_.region_begin) - 1);
-    for (std::size_t v = 0; v < visits.cells.size(); ++v) {
-      check_cancelled(run);
-      look_into(visits.cells[v], std::span(visits.queries).subspan(visits.begins[v], visits.begins[v + 1] - visits.begins[v]),
-                block, lists);
-    }
+    look_into_all(visits, block, lists, run);
   }
+}
+
+// Finds where the rows stand.
+void CellFilter::find_places(const Probes& probes, std::int64_t count, Meeting& meeting) const {
+  meeting.begin = packed_.live;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t cell = value_of(meeting.own[i]);
+    meeting.begin = std::min(meeting.begin, packed_.region_begin[at(cell)]);
+    meeting.end = std::max(meeting.end, packed_.region_begin[at(cell + 1)]);
+  }
+  const std::int64_t positions = std::max<std::int64_t>(0, meeting.end - meeting.begin);
+  meeting.list_at.assign(at(positions), Meeting::none);
+  meeting.place_of.assign(at(count), Meeting::none);
+  meeting.levels.assign(at(positions), std::numeric_limits<float>::quiet_NaN());
+  meeting.locks = ListLocks(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t cell = value_of(meeting.own[i]);
+    const auto begin = packed_.order.begin() + packed_.region_begin[at(cell)];
+    const auto end = packed_.order.begin() + packed_.region_begin[at(cell + 1)];
+    const auto found = std::find(begin, end, static_cast<LocalRow>(value_of(probes.self[i])));
+    if (found == end) continue;  // it is far from everything
+    meeting.place_of[at(i)] = static_cast<std::uint32_t>(found - packed_.order.begin() - meeting.begin);
+    meeting.list_at[meeting.place_of[at(i)]] = static_cast<std::uint32_t>(i);
+  }
+}
+
+// The rows of a meeting at positions [begin, end), as queries: with their own codes, and the errors of their groups.
+void CellFilter::load(const Meeting& meeting, const Probes& probes, std::int64_t begin, std::int64_t end, Block& block) const {
+  block.probes = &probes;
+  block.coded.resize(end - begin, packed_.stride);
+  packed_.unpack(begin, end, *kernels_, pair_.kernels(), bounds_.form(), block.coded, 0);
+  std::vector<std::int64_t> positions;
+  for (std::int64_t p = begin; p < end; ++p) {
+    const std::uint32_t list = meeting.list_at[at(p - meeting.begin)];
+    if (list == Meeting::none) continue;
+    if (block.count != p - begin) block.coded.copy_row(block.coded, p - begin, block.count);
+    ++block.count;
+    block.list.push_back(list);
+    positions.push_back(p);
+  }
+  block.query = block.list;
+  block.seen.assign(at(block.count), 0);
+  if (!exact_) {
+    block.scratch.resize(at(pair_.d()));
+    if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
+    block.scored.reserve(at(block.count));
+  }
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const std::int64_t p = positions[at(i)];
+    const auto group = at(p / packed_.group_rows);
+    block.coded.errors[at(i)] = bounds_.length_of(packed_.group_errors[group]);
+    block.coded.norms[at(i)] = bounds_.length_of(packed_.group_norms[group]);
+    block.coded.steps[at(i)] = static_cast<float>(space_->step());
+    if (exact_) continue;
+    const void* readable = pair_.readable(rows_.row<std::byte>(p), pair_.widens() ? block.widened.data() + i * pair_.d() : nullptr);
+    block.scored.push_back(scorer_.query(readable, facts_.squared_norms.empty() ? 0 : facts_.squared_norms[at(p)]));
+  }
+  block.terms = bounds_.start(block.coded, block.count);
+}
+
+void CellFilter::join(const Probes& probes, const RowId* own, std::int64_t count, TopK& lists, const RunOptions& run) const {
+  Meeting meeting;
+  meeting.own = own;
+  find_places(probes, count, meeting);
+  const std::int64_t cells = std::ssize(packed_.region_begin) - 1;
+  const auto for_each_block = [&](auto&& look) {
+    parallel_blocks(run, std::max<std::int64_t>(0, meeting.end - meeting.begin), most_block_queries, [&](std::int64_t begin, std::int64_t end) {
+      Block block;
+      load(meeting, probes, meeting.begin + begin, meeting.begin + end, block);
+      look(block);
+    });
+  };
+  // Rows of one cell find each other without more.
+  const Probes of_own{own, 1, probes.self};
+  for_each_block([&](Block& block) { look_into_all(Visits(block, of_own, 0, 1, cells), block, lists, run); });
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (meeting.place_of[at(i)] != Meeting::none) set_level(i, lists, meeting);
+  }
+  for_each_block([&](Block& block) {
+    block.meeting = &meeting;
+    look_into_all(Visits(block, probes, 0, probes.width, cells, own), block, lists, run);
+  });
 }
 
 }  // namespace gigaknn::cpu

@@ -6,8 +6,11 @@
 //     queries whose list is not full   sums of codes -> some more than the k nearest by code are scored, then what they
 //                                      leave possible
 //     the others                       bounds -> thresholds -> kernel -> masks -> Scorer -> lists
+//
+// Rows of the base that search it (join) go through their own cells first; then all lists have bounds, and a pair goes into both lists.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +31,10 @@ struct Probes {
 
   /// Whether `row` is query `i` itself.
   bool is_self(std::int64_t i, LocalRow row) const { return self && value_of(self[i]) == std::int64_t{row}; }
+  bool has(std::int64_t i, RowId cell) const {
+    const RowId* mine = cells + i * width;
+    return std::find(mine, mine + width, cell) != mine + width;
+  }
 };
 
 class CellFilter {
@@ -52,11 +59,22 @@ class CellFilter {
   /// Lists of the nearest rows to queries [begin, end) in their cells; list i belongs to query begin + i.
   void nearest(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
                std::int64_t end, TopK& lists, const RunOptions& run) const;
+  /// Ops::join_cells of `count` rows; list i is that of the row probes.self[i], which stands in the cell own[i].
+  void join(const Probes& probes, const RowId* own, std::int64_t count, TopK& lists, const RunOptions& run) const;
 
  private:
   struct Survivor;
+  struct Visits;
+  struct Part;
   struct Block;
+  struct Meeting;
+  void look_into_all(const Visits& visits, Block& block, TopK& lists, const RunOptions& run) const;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
+  void find_places(const Probes& probes, std::int64_t count, Meeting& meeting) const;
+  void load(const Meeting& meeting, const Probes& probes, std::int64_t begin, std::int64_t end, Block& block) const;
+  void set_level(std::int64_t list, const TopK& lists, Meeting& meeting) const;
+  void fill_row_limits(std::int64_t group, std::int64_t groups, Block& block) const;
+  void push(std::int64_t list, PackedNeighbor found, Meeting* meeting, TopK& lists) const;
   RowFacts facts_in_order(const RowFacts& facts, std::int64_t positions) const;
   std::uint64_t valid_in_last(std::int64_t group, std::int64_t groups) const;
   std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,

@@ -110,26 +110,28 @@ void CodeBounds::fill(const QueryBounds& bounds, float group_error, float group_
   }
 }
 
-std::int32_t CodeBounds::row_limit(float error, float norm, PackedNeighbor bound, float query_error,
-                                   float query_norm) const {
+float CodeBounds::level_of(PackedNeighbor bound) const {
   const double radius = radius_of(bound);
-  const double mine = static_cast<double>(error) * scale_;
-  double limit = 0;
+  if (form_ != CodeForm::product) return static_cast<float>(radius * scale_ * 1.0000005);
+  const double level = -radius * scale_ * scale_;
+  return static_cast<float>(level - std::abs(level) * 2e-6);
+}
+
+void CodeBounds::fill_row_limits(const float* levels, std::int64_t rows, float error, float norm, float query_error, float query_norm,
+                                 std::int32_t* limits) const {
+  const float both = error + query_error;
+  const float lost = error * query_norm + (norm + error) * query_error;
+  const auto fill = [&](auto limit_of) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int32_t limit = std::max(threshold_below(limit_of(levels[r])), -(1 << 30));
+      limits[r] = std::isnan(levels[r]) ? 1 << 30 : limit;
+    }
+  };
   switch (form_) {
-    case CodeForm::euclidean: {
-      const double reach = radius * scale_ + mine + query_error;
-      limit = -reach * reach * 1.00001;
-      break;
-    }
-    case CodeForm::product: {
-      const double level = -radius * scale_ * scale_;
-      const double my_norm = static_cast<double>(norm) * scale_;
-      limit = level - std::abs(level) * 2e-6 - (mine * query_norm + (my_norm + mine) * query_error) * 1.00001;
-      break;
-    }
-    case CodeForm::manhattan: limit = -(radius * scale_ + mine + query_error) * 1.00001; break;
+    case CodeForm::euclidean: return fill([&](float level) { return -(level + both) * (level + both) * 1.00001f; });
+    case CodeForm::product: return fill([&](float level) { return level - lost * 1.00001f - std::abs(level) * 1e-6f; });
+    case CodeForm::manhattan: return fill([&](float level) { return -(level + both) * 1.00001f; });
   }
-  return std::max(threshold_below(static_cast<float>(limit)), -(1 << 30));
 }
 
 }  // namespace gigaknn::cpu

@@ -6,6 +6,8 @@
 //   product     threshold = level - reach * group norm - error_factor * group error
 //   manhattan   threshold = level - group error
 //
+// The other way round, of a row that has a list too, the threshold is made of its level and of the largest error of some queries.
+//
 // A pair whose sum stays below the threshold is surely not below the bound; every rounding is to the safe side.
 #pragma once
 
@@ -33,15 +35,19 @@ class CodeBounds {
   CodeForm form() const { return form_; }
   /// An error or norm in the units of thresholds, rounded up.
   float scaled(float length) const { return static_cast<float>(length * scale_ * 1.000001); }
+  /// What it was before, or more.
+  float length_of(float scaled) const { return static_cast<float>(scaled / scale_ * 1.000001); }
 
   QueryBounds start(const CodedRows& queries, std::int64_t count) const;
   /// Query i wants what is below `bound`.
   void set(QueryBounds& bounds, const CodedRows& queries, std::int64_t i, PackedNeighbor bound) const;
   /// Thresholds [count] of all queries for a group, of which the largest scaled error and norm are given.
   void fill(const QueryBounds& bounds, float group_error, float group_norm, std::int32_t* thresholds) const;
-  /// The threshold from the other side of a pair: a row with this error and norm wants what is below `bound`, against
-  /// queries of at most these scaled errors and norms. Less the query's offset.
-  std::int32_t row_limit(float error, float norm, PackedNeighbor bound, float query_error, float query_norm) const;
+  /// Thresholds from the other side of pairs, less the query's offset: row r wants what level_of(its bound) stands for, and of NaN
+  /// nothing. Rows have at most this error and norm, queries these; all scaled.
+  float level_of(PackedNeighbor bound) const;
+  void fill_row_limits(const float* levels, std::int64_t rows, float error, float norm, float query_error, float query_norm,
+                       std::int32_t* limits) const;
 
  private:
   double radius_of(PackedNeighbor bound) const;

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <functional>
 #include <sstream>
-#include <thread>
 
 #include "core/threads.hpp"
+#include "ops/cpu/list_locks.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -322,7 +322,7 @@ void CodeFilter::within(MatrixRef queries, const RowFacts& query_facts, std::int
 struct CodeFilter::SelfSink {
   const CodeFilter& filter;
   TopK& lists;
-  std::vector<std::atomic_flag>& locks;  // one a group of positions: threads meet only at the lists
+  ListLocks& locks;
   std::vector<PackedNeighbor> seen;      // [count] bounds that the block's terms stand for
   std::vector<std::int32_t> row_limits;
   float largest_error = 0;               // of the block's rows, scaled
@@ -344,8 +344,9 @@ struct CodeFilter::SelfSink {
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t p = first + r;
       if (p >= filter.packed_.live) continue;  // its mask bits are left out
-      row_limits[at(r)] = filter.bounds_.row_limit(filter.packed_.errors[at(p)], filter.packed_.norms[at(p)],
-                                                   lists.bound(p), largest_error, largest_norm);
+      const float level = filter.bounds_.level_of(lists.bound(p));
+      filter.bounds_.fill_row_limits(&level, 1, filter.bounds_.scaled(filter.packed_.errors[at(p)]),
+                                     filter.bounds_.scaled(filter.packed_.norms[at(p)]), largest_error, largest_norm, &row_limits[at(r)]);
     }
     work.ask = Ask::either_side;
     work.row_limits = row_limits.data();
@@ -365,12 +366,7 @@ struct CodeFilter::SelfSink {
   }
 
   void push(std::int64_t position, PackedNeighbor neighbor) {
-    std::atomic_flag& lock = locks[at(position / 64)];
-    while (lock.test_and_set(std::memory_order_acquire)) {
-      std::this_thread::yield();
-    }
-    lists.push(position, neighbor);
-    lock.clear(std::memory_order_release);
+    locks.hold(position, [&] { lists.push(position, neighbor); });
   }
 };
 
@@ -379,21 +375,10 @@ void CodeFilter::load_block(std::int64_t begin, std::int64_t end, Block& block) 
   block.coded.resize(block.count, space_->stride());
   block.scratch.resize(at(pair_.d()));
   if (pair_.widens()) block.widened.resize(at(block.count * pair_.d()));
+  packed_.unpack(begin, end, *kernels_, pair_.kernels(), bounds_.form(), block.coded, 0);
   for (std::int64_t i = 0; i < block.count; ++i) {
     const std::int64_t p = begin + i;
     const LocalRow row = packed_.order[at(p)];
-    std::int8_t* to = block.coded.codes.data() + i * space_->stride();
-    std::int32_t sum = 0;
-    std::int32_t squares = 0;
-    for (std::int64_t j = 0; j < space_->stride(); ++j) {
-      const int code = packed_.codes[at(packed_.place(p, j))] - kernels_->zero;
-      to[j] = static_cast<std::int8_t>(code);
-      if (bounds_.form() == CodeForm::manhattan) continue;  // whose codes have neither, and might be too many for 32 bits
-      sum += code;
-      squares += code * code;
-    }
-    block.coded.sums[at(i)] = sum;
-    block.coded.squares[at(i)] = squares;
     block.coded.errors[at(i)] = packed_.errors[at(p)];
     block.coded.norms[at(i)] = packed_.norms[at(p)];
     block.coded.steps[at(i)] = static_cast<float>(space_->step());
@@ -419,7 +404,7 @@ void CodeFilter::self_nearest(TopK& lists, const RunOptions& run) const {
       lists.lower_bound(p, first_bound(block, i, p, packed_.order[at(p)], lists.k()));
     }
   });
-  std::vector<std::atomic_flag> locks(at(packed_.live / 64 + 1));
+  ListLocks locks(packed_.live);
   std::atomic<std::int64_t> pairs_done{0};
   parallel_for(run, blocks, 1, [&](std::int64_t b, std::int64_t, int) {
     Block block;

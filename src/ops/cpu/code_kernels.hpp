@@ -24,7 +24,10 @@ enum class Ask {
   band,        ///< survivors whose sum stays below the query's cut
   sums,        ///< no masks: the sums themselves
   survivor_sums,  ///< survivors, and the sums of a group and query where there are any
+  either_side_sums,  ///< the same of either_side
 };
+constexpr bool on_either_side(Ask ask) { return ask == Ask::either_side || ask == Ask::either_side_sums; }
+constexpr bool with_sums(Ask ask) { return ask == Ask::survivor_sums || ask == Ask::either_side_sums; }
 
 struct CodeTile {
   Ask ask;
@@ -39,7 +42,7 @@ struct CodeTile {
   const std::int32_t* row_limits;    ///< either_side: [groups][group_rows]
   const std::int32_t* query_limits;  ///< either_side: [query_count]
   const std::int32_t* cuts;          ///< band: [query_count]
-  std::int32_t* sums;                ///< sums, survivor_sums: [groups][query_count][group_rows]
+  std::int32_t* sums;                ///< sums, and survivors with sums: [groups][query_count][group_rows]
 };
 
 /// One instruction set's way with the codes of one form.

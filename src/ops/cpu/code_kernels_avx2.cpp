@@ -94,7 +94,7 @@ struct ProductKernel {
       unroll<vectors>([&](auto v) {
         const __m256i sum = sums[c * vectors + v];
         __m256i limit = threshold;
-        if constexpr (ask == Ask::either_side) {
+        if constexpr (on_either_side(ask)) {
           const __m256i row_limit = load(tile.row_limits + g * group_rows + v * lanes);
           limit = _mm256_min_epi32(
               limit, _mm256_add_epi32(row_limit, _mm256_set1_epi32(tile.query_limits[q + c])));
@@ -106,7 +106,7 @@ struct ProductKernel {
         mask |= static_cast<std::uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
-      if constexpr (ask == Ask::survivor_sums) {
+      if constexpr (with_sums(ask)) {
         if (mask != 0) store_sums();
       }
     });
@@ -154,7 +154,7 @@ struct DifferenceKernel {
       unroll<vectors>([&](auto v) {
         const __m256i sum = _mm256_sub_epi64(_mm256_setzero_si256(), sums[c * vectors + v]);
         __m256i limit = threshold;
-        if constexpr (ask == Ask::either_side) {
+        if constexpr (on_either_side(ask)) {
           const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
           const __m256i row_limits = _mm256_cvtepi32_epi64(_mm_loadu_si128(reinterpret_cast<const __m128i*>(of_rows)));
           const __m256i least = _mm256_add_epi64(row_limits, _mm256_set1_epi64x(tile.query_limits[q + c]));
@@ -167,7 +167,7 @@ struct DifferenceKernel {
         mask |= static_cast<std::uint64_t>(_mm256_movemask_pd(_mm256_castsi256_pd(survives))) << (v * lanes);
       });
       tile.masks[at] = mask;
-      if constexpr (ask == Ask::survivor_sums) {
+      if constexpr (with_sums(ask)) {
         if (mask != 0) store_sums();
       }
     });

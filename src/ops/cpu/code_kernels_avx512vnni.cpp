@@ -50,11 +50,11 @@ struct ProductSums {
     if constexpr (ask == Ask::sums) return store(tile.sums + at * group_rows);
     const __m512i threshold = _mm512_set1_epi32(tile.thresholds[at]);
     __m512i other = _mm512_setzero_si512();
-    if constexpr (ask == Ask::either_side) other = _mm512_set1_epi32(tile.query_limits[q]);
+    if constexpr (on_either_side(ask)) other = _mm512_set1_epi32(tile.query_limits[q]);
     if constexpr (ask == Ask::band) other = _mm512_set1_epi32(tile.cuts[q]);
     const auto survivors = [&](const __m512i& sum, int v) {
       std::uint64_t mask = _mm512_cmpge_epi32_mask(sum, threshold);
-      if constexpr (ask == Ask::either_side) {
+      if constexpr (on_either_side(ask)) {
         const __m512i row_limit = _mm512_loadu_si512(tile.row_limits + g * group_rows + v * lanes);
         mask |= _mm512_cmpge_epi32_mask(sum, _mm512_add_epi32(row_limit, other));
       }
@@ -63,7 +63,7 @@ struct ProductSums {
     };
     const std::uint64_t mask = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
     tile.masks[at] = mask;
-    if constexpr (ask == Ask::survivor_sums) {
+    if constexpr (with_sums(ask)) {
       if (mask != 0) store(tile.sums + at * group_rows);
     }
   }
@@ -98,11 +98,11 @@ struct DifferenceSums {
     if constexpr (ask == Ask::sums) return store(tile.sums + at * group_rows);
     const __m512i limit = _mm512_set1_epi64(largest_sum(tile.thresholds[at]));
     __m512i other = _mm512_setzero_si512();
-    if constexpr (ask == Ask::either_side) other = _mm512_set1_epi64(tile.query_limits[q]);
+    if constexpr (on_either_side(ask)) other = _mm512_set1_epi64(tile.query_limits[q]);
     if constexpr (ask == Ask::band) other = _mm512_set1_epi64(largest_sum(tile.cuts[q]));
     const auto survivors = [&](const __m512i& sum, int v) {
       std::uint64_t mask = _mm512_cmple_epi64_mask(sum, limit);
-      if constexpr (ask == Ask::either_side) {
+      if constexpr (on_either_side(ask)) {
         const std::int32_t* of_rows = tile.row_limits + g * group_rows + v * lanes;
         const __m512i row_limits =
             _mm512_cvtepi32_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(of_rows)));
@@ -112,7 +112,7 @@ struct DifferenceSums {
       if constexpr (ask == Ask::band) mask &= _mm512_cmpgt_epi64_mask(sum, other);
       return mask << (v * lanes);
     };
-    if constexpr (ask != Ask::either_side) {
+    if constexpr (!on_either_side(ask)) {
       // Most queries keep none of 32 rows, which one compare of the least sums tells.
       const __m512i least = _mm512_min_epi64(_mm512_min_epi64(v0, v1), _mm512_min_epi64(v2, v3));
       if (_mm512_cmple_epi64_mask(least, limit) == 0) {
@@ -122,7 +122,7 @@ struct DifferenceSums {
     }
     const std::uint64_t mask = survivors(v0, 0) | survivors(v1, 1) | survivors(v2, 2) | survivors(v3, 3);
     tile.masks[at] = mask;
-    if constexpr (ask == Ask::survivor_sums) {
+    if constexpr (with_sums(ask)) {
       if (mask != 0) store(tile.sums + at * group_rows);
     }
   }

@@ -41,6 +41,7 @@ void scan_tile(const CodeTile& tile) {
     case Ask::band: return scan_groups<Kernel, Ask::band>(tile);
     case Ask::sums: return scan_groups<Kernel, Ask::sums>(tile);
     case Ask::survivor_sums: return scan_groups<Kernel, Ask::survivor_sums>(tile);
+    case Ask::either_side_sums: return scan_groups<Kernel, Ask::either_side_sums>(tile);
   }
 }
 

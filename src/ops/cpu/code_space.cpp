@@ -27,6 +27,13 @@ CodeForm form_of(Metric metric) {
   }
 }
 
+std::int32_t sum_of_code(const RowKernels& kernels, const std::int8_t* code, std::int64_t dims) {
+  static const std::vector<std::int8_t> ones(1024, 1);
+  std::int64_t sum = 0;
+  for (std::int64_t j = 0; j < dims; j += std::ssize(ones)) sum += kernels.dot_i8(code + j, ones.data(), std::min(dims - j, std::ssize(ones)));
+  return static_cast<std::int32_t>(sum);
+}
+
 void CodedRows::resize(std::int64_t rows, std::int64_t stride_) {
   const auto count = static_cast<std::size_t>(rows);
   stride = stride_;

@@ -29,6 +29,9 @@ enum class CodeForm { euclidean, product, manhattan };
 bool has_code_form(Metric metric);
 CodeForm form_of(Metric metric);
 
+/// The sum of a code's values.
+std::int32_t sum_of_code(const RowKernels& kernels, const std::int8_t* code, std::int64_t dims);
+
 /// Rows as codes, in the order they were given.
 struct CodedRows {
   std::int64_t stride = 0;            ///< bytes from row to row

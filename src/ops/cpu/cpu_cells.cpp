@@ -7,6 +7,7 @@
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/cpu_rows.hpp"
+#include "ops/cpu/list_locks.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::cpu {
@@ -52,7 +53,9 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
-  bytes += TopK::bytes_of(block_queries * threads, std::min(hints.k, n));
+  // Rows that are joined have their lists at once, and where these are, what stands there and its level.
+  const std::int64_t joined = hints.self ? std::min(hints.batch, n) : 0;
+  bytes += TopK::bytes_of(std::max(joined, block_queries * threads), std::min(hints.k, n)) + at(joined) * 16 + (joined > 0 ? at(n) / 8 : 0);
   return bytes + at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
 }
 
@@ -94,15 +97,8 @@ void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, 
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
   const ListWriter writer(pair_.metric(), 0, {});
-  // A multiple of the threads, so that they finish together.
-  const std::int64_t threads = threads_of(run);
-  const std::int64_t blocks =
-      ((queries.rows + block_queries - 1) / block_queries + threads - 1) / threads * threads;
   std::atomic<std::int64_t> done{0};
-  parallel_for(run, blocks, 1, [&](std::int64_t block, std::int64_t, int) {
-    const std::int64_t begin = queries.rows * block / blocks;
-    const std::int64_t end = queries.rows * (block + 1) / blocks;
-    if (begin == end) return;
+  parallel_blocks(run, queries.rows, block_queries, [&](std::int64_t begin, std::int64_t end) {
     TopK lists(end - begin, kept);
     if (filter_) {
       filter_->nearest(queries, facts, probes, begin, end, lists, run);
@@ -115,6 +111,62 @@ void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, 
       writer.write(list, count, false, -1, i, out);
     }
     if (run.progress) run.progress->report("search", done.fetch_add(end - begin) + end - begin, queries.rows);
+  });
+}
+
+// Without a filter.
+void CpuCells::join_all(const Probes& probes, const RowId* own, std::int64_t count, TopK& lists, const RunOptions& run) const {
+  constexpr auto none = ~std::uint32_t{0};
+  std::vector<std::uint32_t> list_of(at(base_.rows), none);
+  for (std::int64_t i = 0; i < count; ++i) list_of[at(value_of(probes.self[i]))] = static_cast<std::uint32_t>(i);
+  ListLocks locks(count);
+  const Scorer scorer(base_, facts_, pair_);
+  parallel_blocks(run, count, block_queries, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> query_scratch(at(pair_.d())), scratch(query_scratch);
+    for (std::int64_t i = begin; i < end; ++i) {
+      check_cancelled(run);
+      const std::int64_t query_row = value_of(probes.self[i]);
+      if (facts_.far[at(query_row)]) continue;
+      const double squared = facts_.squared_norms.empty() ? 0 : facts_.squared_norms[at(query_row)];
+      const ScoredQuery query = scorer.query(pair_.readable(base_.row_bytes(query_row), query_scratch.data()), squared);
+      const auto look_into = [&](RowId cell, bool both) {
+        for (std::int64_t place = begins_[at(value_of(cell))]; place < begins_[at(value_of(cell) + 1)]; ++place) {
+          const LocalRow row = order_[at(place)];
+          if (facts_.far[row] || probes.is_self(i, row)) continue;
+          const std::uint32_t other = both ? list_of[row] : none;
+          const PackedNeighbor mine = lists.bound(i);
+          const PackedNeighbor theirs = other == none ? 0 : lists.bound(other);
+          const PackedNeighbor found = scorer.score(query, row, std::max(mine, theirs), scratch.data());
+          if (found < mine) locks.hold(i, [&] { lists.push(i, found); });
+          if (found == no_neighbor) continue;
+          const PackedNeighbor back = found >> 32 << 32 | static_cast<LocalRow>(query_row);
+          if (back < theirs && !probes.has(other, own[i])) locks.hold(other, [&] { lists.push(other, back); });
+        }
+      };
+      look_into(own[i], false);
+      for (std::int64_t rank = 0; rank < probes.width; ++rank) {
+        const RowId cell = probes.cells[i * probes.width + rank];
+        if (cell != no_row && cell != own[i]) look_into(cell, true);
+      }
+    }
+  });
+}
+
+void CpuCells::join(const Probes& probes, const RowId* own, std::int64_t count, std::int64_t k, NeighborsOut out,
+                    const RunOptions& run) const {
+  TopK lists(count, std::min(k, base_.rows));
+  if (filter_) {
+    filter_->join(probes, own, count, lists, run);
+  } else {
+    join_all(probes, own, count, lists, run);
+  }
+  const ListWriter writer(pair_.metric(), 0, {});
+  parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int64_t found = 0;
+      const PackedNeighbor* list = lists.finish(i, found);
+      writer.write(list, found, false, -1, i, out);
+    }
   });
 }
 

@@ -28,10 +28,13 @@ class CpuCells : public PreparedCells {
   std::string description() const override;
 
   void nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
+  void join(const Probes& probes, const RowId* own, std::int64_t count, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
 
  private:
   void score_all(MatrixRef queries, const RowFacts& query_facts, const Probes& probes, std::int64_t begin,
                  std::int64_t end, TopK& lists, const RunOptions& run) const;
+
+  void join_all(const Probes& probes, const RowId* own, std::int64_t count, TopK& lists, const RunOptions& run) const;
 
   MatrixRef base_;
   std::int64_t cells_;

@@ -77,6 +77,12 @@ class CpuOps : public Ops {
     static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width, self}, k, out, run);
   }
 
+  void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                  std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_joining(prepared, rows, own, probes, width, k, run);
+    static_cast<const CpuCells&>(prepared).join({probes, width, rows.data()}, own, std::ssize(rows), k, out, run);
+  }
+
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,
                                            const RunOptions& run) const override {
     require_base(rows, metric);

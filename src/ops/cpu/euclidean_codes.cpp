@@ -408,9 +408,8 @@ void EuclideanCodes::encode_bytes(MatrixRef rows, const RowFacts& facts, std::in
     std::int32_t squares = 0;
     std::int32_t sum = 0;
     if (!facts.far[at(i)]) {
-      // Each a loop of its own, which vector instructions do.
       for (std::int64_t j = 0; j < dims_; ++j) codes[j] = static_cast<std::int8_t>(row[j] ^ flipped);
-      for (std::int64_t j = 0; j < dims_; ++j) sum += codes[j];
+      sum = sum_of_code(pair_.kernels(), codes, dims_);
       squares = static_cast<std::int32_t>(pair_.kernels().dot_i8(codes, codes, dims_));
     }
     out.squares[at(to)] = squares;

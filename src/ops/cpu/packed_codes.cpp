@@ -1,9 +1,11 @@
 #include "ops/cpu/packed_codes.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <tuple>
+#include <type_traits>
 
 #include "core/gather.hpp"
 #include "core/threads.hpp"
@@ -89,6 +91,30 @@ CodeTile PackedCodes::tile(std::int64_t group, std::int64_t groups, const std::i
   tile.queries = queries;
   tile.query_count = query_count;
   return tile;
+}
+
+void PackedCodes::unpack(std::int64_t begin, std::int64_t end, const CodeKernels& kernels, const RowKernels& row_kernels, CodeForm form,
+                         CodedRows& coded, std::int64_t to) const {
+  // Step after step of the rows of a group: the steps of one row stand where they would drive each other out of the cache.
+  const auto copy = [&](auto dims) {
+    for (std::int64_t first = begin, last = begin; first < end; first = last) {
+      last = std::min(end, (first / group_rows + 1) * group_rows);
+      for (std::int64_t s = 0; s < steps(); ++s) {
+        const std::uint8_t* from = codes.data() + place(first, s * dims);
+        std::int8_t* code = coded.codes.data() + (to + first - begin) * stride + s * dims;
+        for (std::int64_t p = first; p < last; ++p, from += dims, code += stride) std::memcpy(code, from, dims);
+      }
+    }
+  };
+  step_dims == 4 ? copy(std::integral_constant<int, 4>()) : copy(std::integral_constant<int, 8>());
+  // Differences have no sums, and values that are no signed bytes.
+  const bool products = form != CodeForm::manhattan;
+  for (std::int64_t i = to; i < to + end - begin; ++i) {
+    std::int8_t* code = coded.codes.data() + i * stride;
+    for (std::int64_t j = 0; j < stride; ++j) code[j] = static_cast<std::int8_t>(code[j] - kernels.zero);
+    coded.sums[at(i)] = products ? sum_of_code(row_kernels, code, stride) : 0;
+    coded.squares[at(i)] = products ? static_cast<std::int32_t>(row_kernels.dot_i8(code, code, stride)) : 0;
+  }
 }
 
 std::size_t PackedCodes::bytes() const {

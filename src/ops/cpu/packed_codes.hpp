@@ -45,6 +45,9 @@ struct PackedCodes {
     return (region_begin[static_cast<std::size_t>(region)] + region_begin[static_cast<std::size_t>(region + 1)]) / 2;
   }
   std::size_t bytes() const;
+  /// The codes at positions [begin, end) with their sums, the first to row `to` of `coded`; where there is none, of zeros.
+  void unpack(std::int64_t begin, std::int64_t end, const CodeKernels& kernels, const RowKernels& row_kernels, CodeForm form,
+              CodedRows& coded, std::int64_t to) const;
   /// Groups [group, group + groups) against the codes of some queries, asking for survivors.
   CodeTile tile(std::int64_t group, std::int64_t groups, const std::int8_t* queries, std::int64_t query_count) const;
 };

@@ -82,6 +82,9 @@ TEST_P(GpuConformance, first_self_leaves_out_only_the_query_itself) {
 TEST_P(GpuConformance, nearest_in_cells_equals_the_reference) {
   sweep(3, 2e5, false, check_nearest_in_cells);
 }
+TEST_P(GpuConformance, join_cells_equals_the_reference) {
+  sweep(2, 1e5, false, check_join_cells);
+}
 TEST_P(GpuConformance, within_radius_equals_the_reference) {
   sweep(2, 3e4, false, check_within_radius);
 }

@@ -20,6 +20,7 @@ class GpuCells : public PreparedCells {
                                          const PrepareHints& hints);
   static std::size_t host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints);
 
+  MatrixRef base() const { return base_; }
   std::int64_t rows() const override { return base_.rows; }
   std::int64_t cols() const override { return base_.cols; }
   DType dtype() const override { return base_.dtype; }

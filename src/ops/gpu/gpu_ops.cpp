@@ -13,6 +13,7 @@
 #include "ops/gpu/pair_keys.hpp"
 #include "ops/gpu/select_rows.hpp"
 #include "ops/gpu/sum_by_label.hpp"
+#include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/requests.hpp"
 
@@ -77,9 +78,9 @@ class GpuOps : public Ops {
             " rows in cells need ", needed);
     return std::make_unique<GpuCells>(device_, base, order, begins, metric, run);
   }
-  std::size_t cell_bytes_needed(std::int64_t n, std::int64_t, DType, Metric, std::int64_t cells,
+  std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric, std::int64_t cells,
                                 const PrepareHints& hints, int) const override {
-    return GpuCells::host_bytes_needed(n, cells, hints);
+    return GpuCells::host_bytes_needed(n, cells, hints) + (hints.self ? join_bytes(hints.batch, d, dtype, hints.k) : 0);
   }
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
@@ -87,6 +88,12 @@ class GpuOps : public Ops {
                         const RowId* self) const override {
     require_probing(prepared, queries, probes, width, k, run);
     static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, self, run);
+  }
+
+  void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
+                  std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
+    require_joining(prepared, rows, own, probes, width, k, run);
+    join_by_search(*this, prepared, static_cast<const GpuCells&>(prepared).base(), rows, own, probes, width, k, out, run);
   }
 
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,

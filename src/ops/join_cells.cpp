@@ -1,0 +1,100 @@
+#include "ops/join_cells.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "core/gather.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t visitors_at_once = 50;
+#else
+constexpr std::int64_t visitors_at_once = 1 << 16;  // rows that are gathered, of whole cells
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Queries by the cell that they stand in, and the queries that look into these cells from elsewhere.
+struct Visitors {
+  std::vector<std::int64_t> residents;        // [q] queries, cell after cell
+  std::vector<std::int64_t> resident_begins;  // [cells with residents + 1]
+  std::vector<std::vector<std::int64_t>> visitors;  // [cells with residents] queries
+
+  Visitors(std::int64_t cells, std::int64_t queries, const RowId* own, const RowId* probes, std::int64_t width) {
+    std::vector<std::int64_t> local(at(cells), -1);
+    residents.resize(at(queries));
+    std::iota(residents.begin(), residents.end(), 0);
+    std::stable_sort(residents.begin(), residents.end(), [&](std::int64_t a, std::int64_t b) { return own[a] < own[b]; });
+    for (std::int64_t i = 0; i < queries; ++i) {
+      std::int64_t& cell = local[at(value_of(own[residents[at(i)]]))];
+      if (cell >= 0) continue;
+      cell = std::ssize(resident_begins);
+      resident_begins.push_back(i);
+    }
+    visitors.resize(resident_begins.size());
+    resident_begins.push_back(queries);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      for (std::int64_t j = i * width; j < (i + 1) * width; ++j) {
+        if (probes[j] == no_row || probes[j] == own[i]) continue;
+        const std::int64_t cell = local[at(value_of(probes[j]))];
+        if (cell >= 0) visitors[at(cell)].push_back(i);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int64_t k) {
+  constexpr std::size_t usual_width = 32;
+  const std::int64_t gathered = std::max(batch, visitors_at_once) + 2 * batch;
+  return at(gathered) * (at(d) * size_of(dtype) + 16) + at(batch) * usual_width * 16 + list_bytes(batch, k);
+}
+
+void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own,
+                    const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) {
+  const Matrix queries = gather_rows(base_rows, rows, run);
+  std::vector<RowId> all(at(queries.rows() * (width + 1)), no_row);
+  for (std::int64_t i = 0; i < queries.rows(); ++i) {
+    RowId* mine = all.data() + i * (width + 1);
+    *mine++ = own[i];
+    std::copy_if(probes + i * width, probes + (i + 1) * width, mine, [&](RowId cell) { return cell != own[i]; });
+  }
+  ops.nearest_in_cells(base, queries, all.data(), width + 1, k, out, run, rows.data());
+
+  const Visitors found(base.cells(), queries.rows(), own, probes, width);
+  const auto cells = std::ssize(found.visitors);
+  for (std::int64_t first = 0, last = 0; first < cells; first = last) {
+    std::vector<std::int64_t> visiting, begins = {0};
+    for (; last < cells; ++last) {
+      const auto& more = found.visitors[at(last)];
+      if (!visiting.empty() && std::ssize(visiting) + std::ssize(more) > visitors_at_once) break;
+      visiting.insert(visiting.end(), more.begin(), more.end());
+      begins.push_back(std::ssize(visiting));
+    }
+    if (visiting.empty()) continue;
+    std::vector<std::int64_t> residents;
+    std::vector<RowId> cell_of, lists, visiting_rows;
+    for (std::int64_t cell = first; cell < last; ++cell) {
+      for (std::int64_t i = found.resident_begins[at(cell)]; i < found.resident_begins[at(cell + 1)]; ++i) {
+        residents.push_back(found.residents[at(i)]);
+        lists.push_back(RowId{residents.back()});
+        cell_of.push_back(RowId{cell - first});
+      }
+    }
+    for (const std::int64_t i : visiting) visiting_rows.push_back(rows[at(i)]);
+    const Matrix theirs = gather_rows(queries, visiting, run);
+    const Matrix mine = gather_rows(queries, residents, run);
+    const PrepareHints hints{.k = k, .queries = mine.rows(), .batch = mine.rows(), .self = false};
+    const auto prepared = ops.prepare_cells(theirs, {}, begins, base.metric(), hints, run);
+    Neighbors part(mine.rows(), k);
+    ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), run);
+    merge_lists(out, lists, part, visiting_rows, base.metric(), run);
+  }
+}
+
+}  // namespace gigaknn
