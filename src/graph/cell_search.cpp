@@ -219,7 +219,7 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
   const std::size_t sampled = at(2 * most_sampled * ProbeSample::most_neighbors) * at(base.cols) * size_of(dtype);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
-                                batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, most_probes, k)) +
+                                batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows and the cell of each.
   return at(n) * 8 + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);

@@ -38,17 +38,15 @@ std::size_t batch_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_
 }
 
 std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype) {
-  const std::int64_t by_bytes = std::max<std::int64_t>(1, band_bytes_at_once / (d * static_cast<std::int64_t>(size_of(dtype))));
+  const std::int64_t by_bytes = std::max(most_rows_of_a_cell, band_bytes_at_once / (d * static_cast<std::int64_t>(size_of(dtype))));
   return std::min(by_bytes, n <= one_band_rows ? one_band_rows : most_band_rows);
 }
 
 // Rows, the cells they stand in and look into, and their lists.
-std::size_t band_bytes(std::int64_t rows, std::int64_t width, std::int64_t k) {
-  return at(rows) * 16 + at(std::min(rows * width, std::max(probes_at_once, width))) * sizeof(RowId) + list_bytes(rows, k);
-}
+std::size_t band_bytes(std::int64_t rows, std::int64_t k) { return at(rows) * (16 + probes_a_band_row * sizeof(RowId)) + list_bytes(rows, k); }
 
 std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std::int64_t most_rows, std::int64_t width, std::int64_t k) {
-  const std::int64_t most = std::clamp<std::int64_t>(probes_at_once / std::max(width, k), 1, most_rows);
+  const std::int64_t most = most_rows * probes_a_band_row / std::max({width, k, probes_a_band_row});
   const std::int64_t cells = std::ssize(begins) - 1;
   std::vector<std::int64_t> bands = {0};
   while (bands.back() < cells) {

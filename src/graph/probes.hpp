@@ -36,7 +36,7 @@ inline constexpr std::int64_t least_regions = 8;  ///< in which a row looks for 
 inline constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;   ///< of many equal rows a cell would be a search of all pairs
 inline constexpr std::int64_t cell_batch_rows = CellFinder::batch_rows;  ///< that look for their cells at once
 inline constexpr std::int64_t finder_entries = std::int64_t{1} << 20;    ///< cells of such a batch, or about
-inline constexpr std::int64_t probes_at_once = std::int64_t{1} << 23;    ///< cells or neighbours of a band's rows
+inline constexpr std::int64_t probes_a_band_row = 64;  ///< cells or neighbours; where rows have more, bands are narrower
 inline constexpr std::int64_t band_bytes_at_once = std::int64_t{1} << 26;  ///< of a band's vectors
 inline constexpr std::int64_t usual_probes = 32;  ///< that memory is planned for there; where rows look into more, fewer are searched at once
 
@@ -48,9 +48,9 @@ std::size_t batch_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_
 
 /// Rows of a band of [n, d] rows, at most: those who look into few cells for few neighbours.
 std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype);
-/// Bytes of a band's rows, beside those vectors and what joining takes.
-std::size_t band_bytes(std::int64_t rows, std::int64_t width, std::int64_t k);
-/// Bands of a base in cells: some cells after each other, of at most `most_rows`, or one cell.
+/// Bytes of a band's rows, beside their vectors and what joining takes.
+std::size_t band_bytes(std::int64_t rows, std::int64_t k);
+/// Bands of a base in cells: some cells after each other, of at most `most_rows`, fewer where rows look into many; or one cell.
 ///
 ///   begins  [cells + 1]  of the rows
 ///   result  [bands + 1]  of the cells

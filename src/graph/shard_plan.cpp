@@ -75,7 +75,7 @@ class Planner {
     plan.peak_bytes = kept + std::max(shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows));
 
     // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes.
-    const std::int64_t usual = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
+    const std::int64_t usual = std::min(n_, std::max(usual_band_rows(n_, sizes_.d, sizes_.dtype), plan.most_rows_of_a_cell()));
     plan.band_rows = usual;
     while (!plan_search(free, kept, least, plan)) {
       plan.band_rows /= 2;
@@ -105,10 +105,10 @@ class Planner {
     const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
       return ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, sizes_.threads);
     };
-    const std::size_t band = at(plan.band_rows) * row_bytes_ + band_bytes(plan.band_rows, usual_probes, sizes_.k);
+    const std::size_t band = at(plan.band_rows) * (row_bytes_ + 8) + band_bytes(plan.band_rows, sizes_.k) + shard_bytes(plan.shard_rows);
     const std::size_t joining = band + cell_bytes(plan.band_rows, joined);
     const auto chunk_bytes = [&](std::int64_t rows) {
-      return at(rows) * (row_bytes_ + 16) + shard_bytes(plan.shard_rows) + band + cell_bytes(rows, looked_into);
+      return at(rows) * (row_bytes_ + 16) + band + cell_bytes(rows, looked_into);
     };
     // A row's list, and the same in order; its id, its place, its cells.
     const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
@@ -125,7 +125,8 @@ class Planner {
     if (plan.block_rows < std::max(least, plan.band_rows)) return false;
     const std::int64_t by_memory = (n_ + plan.block_rows - 1) / plan.block_rows;
     plan.blocks = std::max(by_memory, sizes_.shard_rows > 0 ? plan.shards : (n_ + task_rows() - 1) / task_rows());
-    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks;
+    // The bands that begin in its share: the last may end far behind.
+    const std::int64_t rows_of_task = (n_ + plan.blocks - 1) / plan.blocks + plan.band_rows;
     plan.peak_bytes = std::max(plan.peak_bytes, kept + searching + at(std::min(plan.block_rows, rows_of_task)) * row_of_block);
     return true;
   }
@@ -138,7 +139,7 @@ class Planner {
     // Not more shards than those of a quarter of the budget would be: less is not free for one only where the budget hardly does.
     const std::int64_t by_memory = n_ / std::max<std::int64_t>(1, static_cast<std::int64_t>(budget / 4 / (row_bytes_ + 32)));
     const std::int64_t shards = sizes_.shard_rows > 0 ? (n_ + sizes_.shard_rows - 1) / sizes_.shard_rows : std::max(most_tasks, by_memory) + 1;
-    // Of a batch, which has one cell at least.
+    // Of a batch that looks for its cells.
     const std::int64_t a_row = std::max(most_probes, sizes_.k);
     const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
     const std::int64_t entries = std::min(std::max(finder_entries, a_cell), n_ * a_row);

@@ -1,6 +1,8 @@
 #include "graph/stored_cells.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -249,20 +251,30 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
   for (const Shard& shard : shards_) {
     check_cancelled(run);
     if (std::all_of(cells.begin(), cells.end(), [&](std::int64_t cell) { return shard.ids_of(cell).empty(); })) continue;
-    std::vector<std::uint32_t> rank(at(shard.rows.rows));  // first 1 for a row that is loaded, then how many are before it
+    // A bit for each row that is loaded, and how many are before those of each word.
+    std::vector<std::uint64_t> bits(at((shard.rows.rows + 63) / 64));
+    std::vector<std::uint32_t> before_word;
     const auto for_each_cell = [&](auto&& visit) {
       parallel_for(run, std::ssize(cells), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) visit(at(i), shard.ids_of(cells[at(i)]));
       });
     };
     for_each_cell([&](std::size_t, std::span<const std::uint32_t> ids) {
-      for (const std::uint32_t id : ids) rank[shard.place_of(id)] = 1;
+      for (const std::uint32_t id : ids) {
+        const std::size_t place = shard.place_of(id);
+        std::atomic_ref(bits[place / 64]).fetch_or(std::uint64_t{1} << place % 64, std::memory_order_relaxed);
+      }
     });
-    for (std::uint32_t& loaded_here : rank) before += std::exchange(loaded_here, before);
+    for (const std::uint64_t word : bits) {
+      before_word.push_back(before);
+      before += static_cast<std::uint32_t>(std::popcount(word));
+    }
     for_each_cell([&](std::size_t i, std::span<const std::uint32_t> ids) {
       const std::byte* row = shard.rows.row_bytes(shard.begins[at(cells[i])]);
       for (const std::uint32_t id : ids) {
-        const std::uint32_t local = rank[at(id - shard.first)];
+        const std::size_t place = shard.place_of(id);
+        const std::uint64_t below = bits[place / 64] & ((std::uint64_t{1} << place % 64) - 1);
+        const std::uint32_t local = before_word[place / 64] + static_cast<std::uint32_t>(std::popcount(below));
         loaded.ids[local] = id;
         loaded.order[at(next[i]++)] = local;
         std::memcpy(loaded.rows.row<std::byte>(local), row, row_bytes);

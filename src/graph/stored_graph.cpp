@@ -290,7 +290,7 @@ class BlockSearch {
     const std::int64_t width = finder_.width();
     const std::int64_t k = lists_.k;
     const LoadedCells loaded = cells_.load(chunk, run_);
-    const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = cell_batch_rows, .self = false};
+    const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = graph_.plan.band_rows, .self = false};
     const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
     std::vector<std::uint32_t> local(at(cells_.cells()), none);
     for (std::size_t i = 0; i < chunk.size(); ++i) local[at(chunk[i])] = static_cast<std::uint32_t>(i);

@@ -24,7 +24,8 @@ struct Visitors {
   std::vector<std::int64_t> resident_begins;  // [cells with residents + 1]
   std::vector<std::vector<std::int64_t>> visitors;  // [cells with residents] queries
 
-  Visitors(std::int64_t cells, std::int64_t queries, const RowId* own, const RowId* probes, std::int64_t width) {
+  Visitors(std::int64_t cells, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width) {
+    const auto queries = std::ssize(rows);
     std::vector<std::int64_t> local(at(cells), -1);
     residents.resize(at(queries));
     std::iota(residents.begin(), residents.end(), 0);
@@ -44,15 +45,20 @@ struct Visitors {
         if (cell >= 0) visitors[at(cell)].push_back(i);
       }
     }
+    // Of equally near ones the smaller row comes first, and so must its place.
+    for (auto& of_cell : visitors) {
+      std::sort(of_cell.begin(), of_cell.end(), [&](std::int64_t a, std::int64_t b) { return rows[at(a)] < rows[at(b)]; });
+    }
   }
 };
 
 }  // namespace
 
 std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int64_t k) {
-  constexpr std::size_t usual_width = 32;
+  constexpr std::size_t width = 64;
+  // Rows, copies of visitors and of those they visit; probes, and who visits, twice as it grows.
   const std::int64_t gathered = std::max(batch, visitors_at_once) + 2 * batch;
-  return at(gathered) * (at(d) * size_of(dtype) + 16) + at(batch) * usual_width * 16 + list_bytes(batch, k);
+  return at(gathered) * (at(d) * size_of(dtype) + 32) + at(batch) * width * 24 + list_bytes(batch, k);
 }
 
 void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own,
@@ -66,7 +72,7 @@ void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_ro
   }
   ops.nearest_in_cells(base, queries, all.data(), width + 1, k, out, run, rows.data());
 
-  const Visitors found(base.cells(), queries.rows(), own, probes, width);
+  const Visitors found(base.cells(), rows, own, probes, width);
   const auto cells = std::ssize(found.visitors);
   for (std::int64_t first = 0, last = 0; first < cells; first = last) {
     std::vector<std::int64_t> visiting, begins = {0};

@@ -10,7 +10,7 @@
 
 namespace gigaknn {
 
-/// The most bytes that it allocates beside the searches, for calls of `batch` rows that look into a few dozen cells.
+/// The most bytes that it allocates beside the searches, for calls of `batch` rows that look into at most 64 cells.
 std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int64_t k);
 
 /// As Ops::join_cells, arguments checked; `base` was made from `base_rows`.

@@ -64,7 +64,7 @@ struct PrepareHints {
   std::int64_t k = 10;
   std::int64_t queries = 10000;   ///< rows that will be searched in all
   std::int64_t batch = 10000;     ///< rows of one call
-  bool self = false;              ///< the base will be searched with itself
+  bool self = false;              ///< the base will be searched with itself; cells will be joined
 };
 
 class Ops {
@@ -126,7 +126,7 @@ class Ops {
   virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
                                                        const std::vector<std::int64_t>& begins, Metric metric,
                                                        const PrepareHints& hints, const RunOptions& run) const = 0;
-  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory.
+  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`.
   virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                         const PrepareHints& hints, int threads) const = 0;
 
@@ -143,7 +143,7 @@ class Ops {
   /// the cell of rows[i], of those in its probes, and of those of `rows` whose probes have the cell of rows[i].
   ///
   ///   rows    [q]          each once; quickest where they are all the rows of cells that follow each other
-  ///   own     [q]          the cell each stands in
+  ///   own     [q]          the cell each stands in, which is the caller's to know
   ///   probes  [q, width]   as above; whether its own is among them makes no difference
   virtual void join_cells(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
                           std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const = 0;

@@ -8,6 +8,7 @@
 #include <span>
 #include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
@@ -416,6 +417,16 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
     }
   }
   score_survivors(block, lists);
+  if (!block.meeting) return;
+  // An open list lets everything survive, from either side.
+  for (const std::int64_t i : block.part) {
+    const std::int64_t list = block.list[at(i)];
+    if (lists.bound(list) != no_neighbor) continue;
+    block.meeting->locks.hold(list, [&] {
+      lists.settle(list);
+      set_level(list, lists, *block.meeting);
+    });
+  }
 }
 
 void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
@@ -486,14 +497,24 @@ void CellFilter::find_places(const Probes& probes, std::int64_t count, Meeting& 
   meeting.place_of.assign(at(count), Meeting::none);
   meeting.levels.assign(at(positions), std::numeric_limits<float>::quiet_NaN());
   meeting.locks = ListLocks(count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t cell = value_of(meeting.own[i]);
-    const auto begin = packed_.order.begin() + packed_.region_begin[at(cell)];
-    const auto end = packed_.order.begin() + packed_.region_begin[at(cell + 1)];
-    const auto found = std::find(begin, end, static_cast<LocalRow>(value_of(probes.self[i])));
-    if (found == end) continue;  // it is far from everything
-    meeting.place_of[at(i)] = static_cast<std::uint32_t>(found - packed_.order.begin() - meeting.begin);
-    meeting.list_at[meeting.place_of[at(i)]] = static_cast<std::uint32_t>(i);
+  // Rows of one cell, which usually follow each other, against what stands there.
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows, there;
+  for (std::int64_t first = 0, last = 0; first < count; first = last) {
+    rows.clear();
+    for (; last < count && meeting.own[last] == meeting.own[first]; ++last) rows.emplace_back(value_of(probes.self[last]), last);
+    const std::int64_t cell = value_of(meeting.own[first]);
+    there.clear();
+    for (std::int64_t p = packed_.region_begin[at(cell)]; p < packed_.region_begin[at(cell + 1)]; ++p) there.emplace_back(packed_.order[at(p)], p);
+    std::sort(rows.begin(), rows.end());
+    std::sort(there.begin(), there.end());
+    auto at_row = there.begin();
+    for (const auto& [row, list] : rows) {
+      while (at_row != there.end() && at_row->first < row) ++at_row;
+      if (at_row == there.end()) break;
+      if (at_row->first != row) continue;  // it is far from everything
+      meeting.place_of[at(list)] = static_cast<std::uint32_t>(at_row->second - meeting.begin);
+      meeting.list_at[meeting.place_of[at(list)]] = static_cast<std::uint32_t>(list);
+    }
   }
 }
 

@@ -7,7 +7,7 @@
 //                                      leave possible
 //     the others                       bounds -> thresholds -> kernel -> masks -> Scorer -> lists
 //
-// Rows of the base that search it (join) go through their own cells first; then all lists have bounds, and a pair goes into both lists.
+// Rows of the base that search it (join) go through their own cells first; then most lists have bounds, and a pair goes into both.
 #pragma once
 
 #include <algorithm>

@@ -112,9 +112,12 @@ void CodeBounds::fill(const QueryBounds& bounds, float group_error, float group_
 
 float CodeBounds::level_of(PackedNeighbor bound) const {
   const double radius = radius_of(bound);
-  if (form_ != CodeForm::product) return static_cast<float>(radius * scale_ * 1.0000005);
-  const double level = -radius * scale_ * scale_;
-  return static_cast<float>(level - std::abs(level) * 2e-6);
+  if (form_ == CodeForm::product) {
+    const double level = -radius * scale_ * scale_;
+    return std::isnan(level) ? -infinity : static_cast<float>(level - std::abs(level) * 2e-6);
+  }
+  const double level = radius * scale_ * 1.0000005;
+  return std::isnan(level) ? infinity : static_cast<float>(level);
 }
 
 void CodeBounds::fill_row_limits(const float* levels, std::int64_t rows, float error, float norm, float query_error, float query_norm,

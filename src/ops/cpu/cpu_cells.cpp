@@ -53,9 +53,9 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
-  // Rows that are joined have their lists at once, and where these are, what stands there and its level.
+  // Rows that are joined have their lists at once; where they stand, and what stands there; without a filter, the list of each row.
   const std::int64_t joined = hints.self ? std::min(hints.batch, n) : 0;
-  bytes += TopK::bytes_of(std::max(joined, block_queries * threads), std::min(hints.k, n)) + at(joined) * 16 + (joined > 0 ? at(n) / 8 : 0);
+  bytes += TopK::bytes_of(std::max(joined, block_queries * threads), std::min(hints.k, n)) + at(joined) * 32 + (joined > 0 ? at(n) * 4 : 0);
   return bytes + at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
 }
 

@@ -49,22 +49,23 @@ PackedCodes empty_pack(const CodeSpace& space, const CodeKernels& kernels) {
 }
 
 // Once `live` is known.
-void make_room(PackedCodes& packed, const CodeKernels& kernels) {
+void make_room(PackedCodes& packed) {
   const std::int64_t padded = packed.groups() * packed.group_rows;
-  packed.codes.assign(at(padded * packed.stride), static_cast<std::uint8_t>(kernels.zero));
+  packed.codes.assign(at(padded * packed.stride), 0);
   packed.terms.assign(at(padded), 0);
   packed.group_errors.assign(at(packed.groups()), 0.0f);
   packed.group_norms.assign(at(packed.groups()), 0.0f);
 }
 
-// Row `row` of `coded` to position p.
-void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernels& kernels, const CodedRows& coded,
-              std::int64_t row, std::int64_t p, PackedCodes& packed) {
-  const std::int8_t* from = coded.codes.data() + row * coded.stride;
-  std::uint8_t* to = packed.codes.data() + packed.place(p, 0);
-  for (std::int64_t s = 0; s < packed.steps(); ++s, from += packed.step_dims, to += packed.group_rows * packed.step_dims) {
-    for (std::int64_t j = 0; j < packed.step_dims; ++j) to[j] = static_cast<std::uint8_t>(from[j] + kernels.zero);
-  }
+// Calls body(dims) with the dimensions of a step as a constant.
+template <class Body>
+void with_step_dims(std::int64_t dims, Body body) {
+  dims == 4 ? body(std::integral_constant<int, 4>()) : body(std::integral_constant<int, 8>());
+}
+
+// What is known of row `row` of `coded`, to position p.
+void put_facts(const CodeSpace& space, const CodeBounds& bounds, const CodedRows& coded, std::int64_t row, std::int64_t p,
+               PackedCodes& packed) {
   packed.terms[at(p)] = bounds.form() == CodeForm::product ? space.byte_zero() * coded.sums[at(row)]
                                                            : -(coded.squares[at(row)] / 2);
   if (!packed.squares.empty()) packed.squares[at(p)] = coded.squares[at(row)];
@@ -76,6 +77,28 @@ void put_code(const CodeSpace& space, const CodeBounds& bounds, const CodeKernel
   float& norm = packed.group_norms[at(p / packed.group_rows)];
   error = std::max(error, bounds.scaled(coded.errors[at(row)]));
   norm = std::max(norm, bounds.scaled(coded.norms[at(row)]));
+}
+
+// Some rows of `coded` to the positions from p on, where a group begins.
+void put_codes(const CodeSpace& space, const CodeBounds& bounds, const CodeKernels& kernels, const CodedRows& coded,
+               std::span<const LocalRow> rows, std::int64_t p, PackedCodes& packed) {
+  for (std::size_t i = 0; i < rows.size(); ++i) put_facts(space, bounds, coded, rows[i], p + static_cast<std::int64_t>(i), packed);
+  with_step_dims(packed.step_dims, [&](auto dims) {
+    const std::int64_t group_bytes = packed.group_rows * packed.stride;
+    for (auto left = rows; !left.empty(); p += packed.group_rows) {
+      const auto here = left.subspan(0, std::min(left.size(), at(packed.group_rows)));
+      std::uint8_t* group = packed.codes.data() + packed.place(p, 0);
+      // Step after step: the steps of one row stand where they would drive each other out of the cache.
+      std::uint8_t* to = group;
+      for (std::int64_t s = 0; s < packed.steps(); ++s, to += packed.group_rows * dims) {
+        for (std::size_t r = 0; r < here.size(); ++r) {
+          std::memcpy(to + r * dims, coded.codes.data() + std::int64_t{here[r]} * coded.stride + s * dims, dims);
+        }
+      }
+      for (std::int64_t j = 0; j < group_bytes; ++j) group[j] = static_cast<std::uint8_t>(group[j] + kernels.zero);
+      left = left.subspan(here.size());
+    }
+  });
 }
 
 }  // namespace
@@ -95,8 +118,7 @@ CodeTile PackedCodes::tile(std::int64_t group, std::int64_t groups, const std::i
 
 void PackedCodes::unpack(std::int64_t begin, std::int64_t end, const CodeKernels& kernels, const RowKernels& row_kernels, CodeForm form,
                          CodedRows& coded, std::int64_t to) const {
-  // Step after step of the rows of a group: the steps of one row stand where they would drive each other out of the cache.
-  const auto copy = [&](auto dims) {
+  with_step_dims(step_dims, [&](auto dims) {
     for (std::int64_t first = begin, last = begin; first < end; first = last) {
       last = std::min(end, (first / group_rows + 1) * group_rows);
       for (std::int64_t s = 0; s < steps(); ++s) {
@@ -105,8 +127,7 @@ void PackedCodes::unpack(std::int64_t begin, std::int64_t end, const CodeKernels
         for (std::int64_t p = first; p < last; ++p, from += dims, code += stride) std::memcpy(code, from, dims);
       }
     }
-  };
-  step_dims == 4 ? copy(std::integral_constant<int, 4>()) : copy(std::integral_constant<int, 8>());
+  });
   // Differences have no sums, and values that are no signed bytes.
   const bool products = form != CodeForm::manhattan;
   for (std::int64_t i = to; i < to + end - begin; ++i) {
@@ -131,13 +152,13 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   check_cancelled(run);
   PackedCodes packed = empty_pack(space, kernels);
   put_in_order(space, coded, facts, packed);
-  make_room(packed, kernels);
+  make_room(packed);
   packed.errors.assign(packed.terms.size(), 0.0f);
   packed.norms.assign(packed.terms.size(), 0.0f);
   parallel_for(run, packed.groups(), 64, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t p = begin * packed.group_rows; p < std::min(end * packed.group_rows, packed.live); ++p) {
-      put_code(space, bounds, kernels, coded, packed.order[at(p)], p, packed);
-    }
+    const std::int64_t first = begin * packed.group_rows;
+    const std::int64_t last = std::min(end * packed.group_rows, packed.live);
+    put_codes(space, bounds, kernels, coded, std::span(packed.order).subspan(at(first), at(last - first)), first, packed);
   });
   return packed;
 }
@@ -155,7 +176,7 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
     packed.region_begin.push_back(packed.live);
   }
   packed.order.assign(at(packed.live), PackedCodes::no_code);
-  make_room(packed, kernels);
+  make_room(packed);
   if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
   parallel_for(run, std::ssize(begins) - 1, 4, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
@@ -180,11 +201,9 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
       // The rows of small error first, so that one bad row does not loosen the bound of many.
       std::stable_sort(by_error.begin(), by_error.end(),
                        [&](LocalRow a, LocalRow b) { return coded.errors[a] < coded.errors[b]; });
-      std::int64_t p = packed.region_begin[at(cell)];
-      for (const LocalRow i : by_error) {
-        packed.order[at(p)] = static_cast<LocalRow>(rows[i]);
-        put_code(space, bounds, kernels, coded, i, p++, packed);
-      }
+      const std::int64_t first = packed.region_begin[at(cell)];
+      for (std::size_t i = 0; i < by_error.size(); ++i) packed.order[at(first) + i] = static_cast<LocalRow>(rows[by_error[i]]);
+      put_codes(space, bounds, kernels, coded, by_error, first, packed);
     }
   });
   return packed;
