@@ -85,13 +85,13 @@ struct CellFilter::Survivor {
   std::int32_t sum;  // where codes are exact
 };
 
-/// What queries that are rows of the base share while they find each other. Positions count from that of the first such row's group.
+/// What rows of the base share that find each other. Places count from the first position of their cells.
 struct CellFilter::Meeting {
   static constexpr std::uint32_t none = ~0u;
   const RowId* own = nullptr;             // [q]
   std::int64_t begin = 0, end = 0;        // positions of the base, of whole cells
   std::vector<std::uint32_t> list_at;     // [end - begin] whose row stands there, or `none`
-  std::vector<std::uint32_t> place_of;    // [q] position, or `none`
+  std::vector<std::uint32_t> place_of;    // [q] where the row stands, or `none`
   std::vector<float> levels;              // [end - begin] of the list's bound, NaN where there is none; shared by all threads
   ListLocks locks;
 
