@@ -112,13 +112,13 @@ ProbeChooser CellSearch::chooser(const RecallSample& sample) const {
 
 bool CellSearch::choose_probes(const RecallSample& steer, double recall) {
   const Progress::Quiet quiet(run_.progress);
-  look_into(chooser(steer).cheapest(probe_sample(steer), recall));
+  look_into(chooser(steer).cheapest(probe_sample(steer, ProbeSample::that_steer), recall));
   return probes_.enough;
 }
 
 void CellSearch::widen_probes(const RecallSample& measure, double recall) {
   const Progress::Quiet quiet(run_.progress);
-  look_into(chooser(measure).widened(probes_, probe_sample(measure), recall));
+  look_into(chooser(measure).widened(probes_, probe_sample(measure, ProbeSample::that_measure), recall));
 }
 
 void CellSearch::look_into(const ProbeChoice& probes) {
@@ -126,7 +126,7 @@ void CellSearch::look_into(const ProbeChoice& probes) {
   finder_.emplace(ops_, quantizer_, metric_, probes.regions, probes.width, finder_run_);
 }
 
-ProbeSample CellSearch::probe_sample(const RecallSample& sample) const {
+ProbeSample CellSearch::probe_sample(const RecallSample& sample, std::int64_t most) const {
   const auto cells_of = [&](std::span<const RowId> rows) {
     std::vector<RowId> cells;
     for (const RowId row : rows) cells.push_back(RowId{cell_of_[at(value_of(row))]});
@@ -136,7 +136,7 @@ ProbeSample CellSearch::probe_sample(const RecallSample& sample) const {
   probes.rows = gather_rows(base_, sample.rows(), run_);
   probes.cells = cells_of(sample.rows());
   std::vector<RowId> neighbors;
-  for (const std::size_t entry : sampled_neighbors(sample.truth(), probes.begins)) neighbors.push_back(sample.truth().ids[entry]);
+  for (const std::size_t entry : sampled_neighbors(sample.truth(), most, probes.begins)) neighbors.push_back(sample.truth().ids[entry]);
   probes.neighbors = gather_rows(base_, neighbors, run_);
   probes.neighbor_cells = cells_of(neighbors);
   return probes;
@@ -217,7 +217,7 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const PrepareHints hints{.k = k, .queries = n, .batch = band, .self = true};
   // Probes of all cells, of a sample, or of a batch; some of the sample's neighbours.
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
-  const std::size_t sampled = at(2 * most_sampled * ProbeSample::most_neighbors) * at(base.cols) * size_of(dtype);
+  const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);

@@ -59,7 +59,7 @@ class CellSearch {
   void split_large_cells();
   std::int64_t band_rows() const;
   ProbeChooser chooser(const RecallSample& sample) const;
-  ProbeSample probe_sample(const RecallSample& sample) const;
+  ProbeSample probe_sample(const RecallSample& sample, std::int64_t most) const;
   void look_into(const ProbeChoice& probes);
 
   const Ops& ops_;

@@ -58,13 +58,13 @@ std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std:
   return bands;
 }
 
-std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::vector<std::int64_t>& begins) {
+std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::int64_t most, std::vector<std::int64_t>& begins) {
   std::vector<std::size_t> entries;
   begins = {0};
   for (std::int64_t i = 0; i < truth.queries; ++i) {
     const auto first = truth.ids.begin() + i * truth.k;
     const std::int64_t known = std::find(first, first + truth.k, no_row) - first;
-    const std::int64_t taken = std::min(known, ProbeSample::most_neighbors);
+    const std::int64_t taken = std::min(known, most);
     for (std::int64_t t = 0; t < taken; ++t) entries.push_back(at(i * truth.k + (2 * t + 1) * known / (2 * taken)));
     begins.push_back(std::ssize(entries));
   }
@@ -165,7 +165,7 @@ Recall ProbeChooser::recall_of(const ProbeSample& sample, const Ranks& ranks, st
     }
     rows.push_back({hits, sample.begins[i + 1] - sample.begins[i]});
   }
-  return recall_of_rows(rows, std::min(k_, ProbeSample::most_neighbors), begins_.back());
+  return recall_of_rows(rows, k_, begins_.back());
 }
 
 }  // namespace gigaknn

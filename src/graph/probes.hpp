@@ -58,7 +58,9 @@ std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std:
 
 /// Some rows, and some true neighbours of each.
 struct ProbeSample {
-  static constexpr std::int64_t most_neighbors = 5;  ///< of a row: those of many rows tell more than many of one
+  // Neighbours of a row at most. Those of many rows tell more than many of one; but what measures must not be wrong about the recall.
+  static constexpr std::int64_t that_steer = 10;
+  static constexpr std::int64_t that_measure = 16;
 
   Matrix rows;
   std::vector<RowId> cells;           ///< [rows] they are in
@@ -66,8 +68,8 @@ struct ProbeSample {
   std::vector<RowId> neighbor_cells;  ///< [neighbors]
   std::vector<std::int64_t> begins;   ///< [rows + 1] neighbours of each row
 };
-/// Which are taken of the true neighbours of some rows: entries of `truth`, those of row i from begins[i] on.
-std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::vector<std::int64_t>& begins);
+/// Which are taken of the true neighbours of some rows, at most so many of each: entries of `truth`, those of row i from begins[i] on.
+std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::int64_t most, std::vector<std::int64_t>& begins);
 
 struct ProbeChoice {
   std::int64_t regions = 0;  ///< in which a row looks for its cells

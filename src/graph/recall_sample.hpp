@@ -43,8 +43,7 @@ class RecallSample {
 /// in which neighbours are near each other, if there is one. How many, `n` alone tells, so that no result depends on time.
 std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed);
 
-/// Whether other rows than those that were measured will have this recall as well: three quarters of the way to the end of the
-/// interval are one and a half standard deviations.
-inline bool surely_reaches(const Recall& measured, double recall) { return (measured.value + 3 * measured.low) / 4 >= recall; }
+/// Whether other rows than those that were measured will have this recall as well, with a probability of 97.5 %.
+inline bool surely_reaches(const Recall& measured, double recall) { return measured.low >= recall; }
 
 }  // namespace gigaknn

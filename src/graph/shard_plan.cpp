@@ -72,7 +72,10 @@ class Planner {
     };
     plan.truth_rows = most_within(free, n_, truth_bytes);
     if (plan.truth_rows < least) return false;
-    plan.peak_bytes = kept + std::max(shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows));
+    // Some neighbours of the sample, and these again in its order.
+    const std::size_t neighbor_bytes = at(sampled_rows / 2) * (ProbeSample::that_steer + ProbeSample::that_measure) * 2 * row_bytes_;
+    if (neighbor_bytes > free) return false;
+    plan.peak_bytes = kept + std::max({shard_bytes(plan.shard_rows), truth_bytes(plan.truth_rows), neighbor_bytes});
 
     // Where memory is short bands are smaller: halves, so that the graph is the same whatever the budget where that hardly changes.
     const std::int64_t usual = std::min(n_, std::max(usual_band_rows(n_, sizes_.d, sizes_.dtype), plan.most_rows_of_a_cell()));

@@ -132,7 +132,8 @@ struct StoredGraph::SampledRows {
   }
 
   // Some of the rows; `cells` are those of all().
-  ProbeSample probe_sample(std::span<const RowId> some, const std::vector<RowId>& cells, MatrixRef base, const RunOptions& run) const {
+  ProbeSample probe_sample(std::span<const RowId> some, std::int64_t most, const std::vector<RowId>& cells, MatrixRef base,
+                           const RunOptions& run) const {
     const std::vector<RowId> known = all();
     const auto cells_of = [&](std::span<const RowId> wanted) {
       std::vector<RowId> found;
@@ -146,7 +147,7 @@ struct StoredGraph::SampledRows {
     sample.cells = cells_of(some);
     const Neighbors lists = truth_of(some);
     std::vector<RowId> neighbors;
-    for (const std::size_t entry : sampled_neighbors(lists, sample.begins)) neighbors.push_back(lists.ids[entry]);
+    for (const std::size_t entry : sampled_neighbors(lists, most, sample.begins)) neighbors.push_back(lists.ids[entry]);
     std::vector<RowId> once = neighbors;
     std::sort(once.begin(), once.end());
     once.erase(std::unique(once.begin(), once.end()), once.end());
@@ -395,8 +396,8 @@ ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const std:
                                     std::span<const RowId> steering, std::span<const RowId> measuring, const std::vector<RowId>& cells,
                                     const RunOptions& run) const {
   const ProbeChooser chooser(ops, quantizer, begins, plan.band_rows, params.metric, params.k, run);
-  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, cells, base, run), params.recall);
-  return chooser.widened(steered, sampled.probe_sample(measuring, cells, base, run), params.recall);
+  const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, ProbeSample::that_steer, cells, base, run), params.recall);
+  return chooser.widened(steered, sampled.probe_sample(measuring, ProbeSample::that_measure, cells, base, run), params.recall);
 }
 
 CoarseQuantizer StoredGraph::fitted(const RunOptions& run) const {
