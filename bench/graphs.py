@@ -239,7 +239,7 @@ class Bench:
         result = {"name": row.name, "set": row.set, "n": len(base), "d": base.shape[1], "dtype": str(base.dtype),
                   "metric": row.metric, "asked": row.recall, "seconds": mine_s, "recall": runs[0]["recall"],
                   "peak_bytes": runs[0]["peak_bytes"], "method": runs[0]["text"], "measured": runs[0]["measured"],
-                  "target": row.target, "peers": self.arguments.peers, "rungs": rungs if self.arguments.sweep else before.get("rungs", {}), "runs": runs, "commit": self.commit}
+                  "target": row.target, "peers": self.arguments.peers, "rungs": rungs if self.arguments.sweep else before.get("rungs", {}), "runs": runs, "commit": self.commit, "sampled": SAMPLE}
         if fastest:
             theirs_s = statistics.median(theirs)
             result.update(peer=fastest["peer"], peer_options=fastest["options"], peer_seconds=theirs_s,
@@ -254,7 +254,7 @@ def write(folder, results, arguments):
     (folder / "graphs.json").write_text(json.dumps(head, indent=1) + "\n")
     lines = ["# k-NN graphs against the fastest peer", "", "Made by `bench/graphs.py`; do not edit.", "",
              f"- machine: {head['machine']}, {arguments.threads} threads", f"- date: {head['date']}", "",
-             "Seconds are medians; recall@10 of 5,000 rows against true neighbours. The peer is the fastest of those tried that "
+             "Seconds are medians; recall@10 of the rows sampled against true neighbours. The peer is the fastest of those tried that "
              "reaches the recall asked.", "",
              "| set | n x d | recall asked | gigaknn s | recall | peak MB | fastest peer | s | recall | peak MB | ratio | target | met |",
              "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
@@ -265,7 +265,7 @@ def write(folder, results, arguments):
         lines.append(f"| {r['name']} {r['metric']} | {r['n']} x {r['d']} | {r['asked']} | {r['seconds']:.2f} | {r['recall']:.4f} | "
                      f"{r['peak_bytes'] / 1e6:.0f} | " + " | ".join(peer) + f" | {r['target']}x | "
                      f"{'yes' if met and r['recall'] >= r['asked'] else 'no'} |")
-    lines += ["", "How gigaknn built each:", ""] + [f"- {r['name']}: {r['method']}; commit {r['commit'][:12]}; peers tried: "
+    lines += ["", "How gigaknn built each:", ""] + [f"- {r['name']}: {r['method']}; commit {r['commit'][:12]}; {r['sampled']:,} rows sampled; peers tried: "
                                                        f"{', '.join(r['peers'])}" for r in results]
     (folder / "graphs.md").write_text("\n".join(lines) + "\n")
 

@@ -3,7 +3,7 @@
 //   base file --make_plan--> OUT.knng.work/plan.txt --run_plan, or run_task on many machines--> OUT.knng
 //
 // Every task reads files of tasks before it and writes one: aside, synced, renamed, then its checksummed record. Killed anywhere, the
-// same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its cells.
+// same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its cells and bands.
 #pragma once
 
 #include <cstddef>

@@ -168,10 +168,7 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
         }
       }
       cells.resize(at(count * width));
-      for (std::int64_t i = 0; i < count; i += CellFinder::batch_rows) {
-        const auto part = std::span(rows).subspan(at(i), at(std::min(CellFinder::batch_rows, count - i)));
-        finder_->nearest(gather_rows(base_, part, run_), cells.data() + i * width, run_);
-      }
+      finder_->nearest(base_, rows, cells.data(), run_);
       Neighbors found(count, k);
       ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
       take(begin, rows, found);

@@ -266,10 +266,7 @@ class BlockSearch {
           own.push_back(RowId{c});
         }
       }
-      for (std::int64_t i = 0; i < count; i += cell_batch_rows) {
-        const auto part = std::span(rows).subspan(at(i), at(std::min(cell_batch_rows, count - i)));
-        finder_.nearest(gather_rows(loaded.rows, part, run_), probes.data() + i * width, run_);
-      }
+      finder_.nearest(loaded.rows, rows, probes.data(), run_);
       for (std::size_t i = 0; i < probes.size(); ++i) {
         const std::int64_t probe = value_of(probes[i]);
         const bool here = probe >= cell && probe < last;

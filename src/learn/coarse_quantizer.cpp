@@ -181,4 +181,11 @@ void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) cons
   }
 }
 
+void CellFinder::nearest(MatrixRef base, std::span<const RowId> rows, RowId* out, const RunOptions& run) const {
+  for (std::int64_t begin = 0; begin < std::ssize(rows); begin += batch_rows) {
+    const auto part = rows.subspan(at(begin), at(std::min(batch_rows, std::ssize(rows) - begin)));
+    nearest(gather_rows(base, part, run), out + begin * width_, run);
+  }
+}
+
 }  // namespace gigaknn

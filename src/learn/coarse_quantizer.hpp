@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "learn/byte_rows.hpp"
@@ -54,6 +55,8 @@ class CellFinder {
   ///
   ///   out  [rows, width]
   void nearest(MatrixRef rows, RowId* out, const RunOptions& run) const;
+  /// The same of some rows of `base`, of which few are copied at a time.
+  void nearest(MatrixRef base, std::span<const RowId> rows, RowId* out, const RunOptions& run) const;
 
   std::int64_t width() const { return width_; }
 
