@@ -1,6 +1,6 @@
 // What each part of NN-Descent is worth, on one set of u8 rows: the figures of Wang, Zhao, Zeng 2021 on this machine.
 //
-//   build/release/bench/descent_bench BASE.u8bin [k] > bench/results/MACHINE/descent.md
+//   build/release/bench/descent_bench BASE.u8bin [k] > descent.json; bench/descent.py runs it and draws
 //
 //   figure 4  phi(G), the mean distance of a list's entries, round by round
 //   figure 5  GNND's rounds with and without selective update, without locks; classic NN-Descent with a lock a list, which is here alone
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <gigaknn/gigaknn.hpp>
+#include <nlohmann/json.hpp>
 
 #include "core/gather.hpp"
 #include "core/random.hpp"
@@ -330,17 +331,49 @@ Round merge_by_search(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, Ma
   return {seconds, truth.recall(k, [&](std::int64_t row) { return distances.data() + row * k; }), 0};
 }
 
-void print_course(const std::string& name, const Course& course) {
-  std::printf("| %s |", name.c_str());
-  for (const Round& round : course) std::printf(" %.2f s %.4f %.0f |", round.seconds, round.recall, round.phi);
-  std::printf("\n");
+nlohmann::json as_json(const std::string& way, const Course& course) {
+  nlohmann::json rounds = nlohmann::json::array();
+  for (const Round& round : course) rounds.push_back({{"seconds", round.seconds}, {"recall", round.recall}, {"phi", round.phi}});
+  return {{"way", way}, {"rounds", rounds}};
 }
 
-void print_row(const std::string& name, double seconds, double recall) { std::printf("| %s | %.2f | %.4f |\n", name.c_str(), seconds, recall); }
+nlohmann::json as_json(const std::string& way, double seconds, double recall) { return {{"way", way}, {"seconds", seconds}, {"recall", recall}}; }
+
+// Two graphs of halves, which are exact and not counted.
+nlohmann::json merges(MatrixRef base, const Truth& truth, std::int64_t k) {
+  const std::int64_t half = base.rows / 2;
+  const MatrixRef a = base.slice(0, half), b = base.slice(half, base.rows);
+  GraphParams build;
+  build.k = k;
+  const KnnGraph of_a = build_graph(a, build), of_b = build_graph(b, build);
+  nlohmann::json rows = nlohmann::json::array();
+  const auto measure_graph = [&](const std::string& way, auto&& make) {
+    const double start = now_s();
+    const KnnGraph graph = make();
+    const double seconds = now_s() - start;
+    rows.push_back(as_json(way, seconds, truth.recall(k, [&](std::int64_t row) { return graph.lists.distances.data() + row * k; })));
+  };
+  for (const double recall : {0.9, 0.95, 0.98}) {
+    MergeParams merge;
+    merge.method = "nn-descent";
+    merge.recall = recall;
+    measure_graph("GGM", [&] { return merge_graphs(of_a, a, of_b, b, merge).graph; });
+    for (const char* method : {"nn-descent", "ivf"}) {
+      build.method = method;
+      build.recall = recall;
+      measure_graph(std::string("rebuild by ") + method, [&] { return build_graph(base, build); });
+    }
+  }
+  for (const std::int64_t width : {20, 40, 80}) {
+    const Round searched = merge_by_search(of_a, a, of_b, b, truth, k, width);
+    rows.push_back(as_json("search of each graph", searched.seconds, searched.recall));
+  }
+  return rows;
+}
 
 int run(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: descent_bench BASE.u8bin [k] > descent.md\n");
+    std::fprintf(stderr, "usage: descent_bench BASE.u8bin [k] > descent.json\n");
     return 2;
   }
   const Dataset data = Dataset::open(argv[1]);
@@ -355,47 +388,16 @@ int run(int argc, char** argv) {
   params.selective = false;
   GrowthParams selective = params;
   selective.selective = true;
-
-  std::printf("# NN-Descent, part by part\n\nMade by `descent_bench` at commit %s; do not edit. %lld x %lld u8 rows, l2, lists of %lld, %lld samples, %d threads, %s.\n",
-              commit(), static_cast<long long>(base.rows), static_cast<long long>(base.cols), static_cast<long long>(params.k),
-              static_cast<long long>(params.samples), threads_of({}), ops.isa().c_str());
-  std::printf("\n## Round by round (figures 4, 5 and 6)\n\nSeconds since the start, recall@%lld of %lld rows, phi(G): the mean distance of an entry.\n\n",
-              static_cast<long long>(k), static_cast<long long>(sampled_rows));
-  std::printf("| way | start | rounds... |\n|---|---|---|\n");
-  print_course("random start, selective update, no locks (GNND)", grow(ops, base, selective, truth, k, false));
-  print_course("random start, every pair near enough, no locks", grow(ops, base, params, truth, k, false));
-  print_course("random start, classic NN-Descent, a lock a list", grow_locked(base, params, truth, k));
-  print_course("begun in cells, selective update", grow(ops, base, selective, truth, k, true));
-  print_course("begun in cells, every pair near enough", grow(ops, base, params, truth, k, true));
-
-  const std::int64_t half = base.rows / 2;
-  const MatrixRef a = base.slice(0, half), b = base.slice(half, base.rows);
-  GraphParams build;
-  build.k = k;
-  const KnnGraph of_a = build_graph(a, build), of_b = build_graph(b, build);
-  std::printf("\n## Two halves merged (figure 7)\n\nThe graphs of the halves are exact and not counted.\n\n| way | s | recall |\n|---|---|---|\n");
-  for (const double recall : {0.9, 0.95, 0.98}) {
-    MergeParams merge;
-    merge.method = "nn-descent";
-    merge.recall = recall;
-    double start = now_s();
-    const KnnGraph merged = merge_graphs(of_a, a, of_b, b, merge).graph;
-    const auto of = [&](const KnnGraph& graph) {
-      return truth.recall(k, [&](std::int64_t row) { return graph.lists.distances.data() + row * k; });
-    };
-    print_row("GGM, asked for " + std::to_string(recall).substr(0, 4), now_s() - start, of(merged));
-    for (const char* method : {"nn-descent", "ivf"}) {
-      build.method = method;
-      build.recall = recall;
-      start = now_s();
-      const KnnGraph rebuilt = build_graph(base, build);
-      print_row(std::string("rebuild by ") + method + ", asked for " + std::to_string(recall).substr(0, 4), now_s() - start, of(rebuilt));
-    }
-  }
-  for (const std::int64_t width : {20, 40, 80}) {
-    const Round searched = merge_by_search(of_a, a, of_b, b, truth, k, width);
-    print_row("each graph searched for the other's rows, lists of " + std::to_string(width), searched.seconds, searched.recall);
-  }
+  const nlohmann::json told = {
+      {"commit", commit()}, {"n", base.rows}, {"d", base.cols}, {"k", k}, {"lists", params.k}, {"samples", params.samples},
+      {"threads", threads_of({})}, {"isa", ops.isa()}, {"sampled", sampled_rows},
+      {"courses", {as_json("random start, selective update, no locks (GNND)", grow(ops, base, selective, truth, k, false)),
+                   as_json("random start, every pair near enough, no locks", grow(ops, base, params, truth, k, false)),
+                   as_json("random start, classic NN-Descent, a lock a list", grow_locked(base, params, truth, k)),
+                   as_json("begun in cells, selective update", grow(ops, base, selective, truth, k, true)),
+                   as_json("begun in cells, every pair near enough", grow(ops, base, params, truth, k, true))}},
+      {"merges", merges(base, truth, k)}};
+  std::printf("%s\n", told.dump(1).c_str());
   return 0;
 }
 

@@ -175,7 +175,8 @@ int run_planned(const GraphPlan& plan, Session& session) {
   run.memory_bytes = 0;
   const PlanOutcome outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });
   if (outcome.resumed > 0) session.say(join_text("  resumed  ", outcome.resumed, " of ", outcome.tasks, " tasks were done before"));
-  record.more["tasks"] = {{"total", outcome.tasks}, {"resumed", outcome.resumed}};
+  if (outcome.task_seconds > 0) session.say(join_text("  waited   ", format_percent(outcome.wait_seconds / outcome.task_seconds), " of the tasks' time for files"));
+  record.more["tasks"] = {{"total", outcome.tasks}, {"resumed", outcome.resumed}, {"seconds", outcome.task_seconds}, {"wait_seconds", outcome.wait_seconds}};
   KnnGraph graph;
   graph.method = outcome.method;
   graph.recall = outcome.recall;

@@ -90,6 +90,8 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run = 
 struct PlanOutcome {
   std::int64_t tasks = 0;
   std::int64_t resumed = 0;  ///< were done before
+  double task_seconds = 0;   ///< of all tasks together, also of those done before
+  double wait_seconds = 0;   ///< of these, the time in which a task did nothing but wait for files to be read or written
   Recall recall;
   std::string method;        ///< one line for people
 };

@@ -10,7 +10,6 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
-#include "io/mapped_file.hpp"
 
 namespace gigaknn {
 namespace {
@@ -168,6 +167,27 @@ void StoredCells::release(const Shard& shard) const {
   release_mapped(bytes.data(), bytes.size());
 }
 
+Stretches StoredCells::stretches(const Shard& shard, std::span<const std::int64_t> cells) const {
+  Stretches found;
+  for (std::size_t i = 0, next = 0; i < cells.size(); i = next) {
+    while (next < cells.size() && cells[next] - cells[i] == static_cast<std::int64_t>(next - i)) ++next;
+    const std::int64_t begin = shard.begins[at(cells[i])], end = shard.begins[at(cells[next - 1] + 1)];
+    if (begin == end) continue;
+    found.push_back(std::as_bytes(std::span(shard.ids + begin, shard.ids + end)));
+    found.emplace_back(shard.rows.row_bytes(begin), at((end - begin) * shard.rows.stride_bytes));
+  }
+  return found;
+}
+
+void StoredCells::read_ahead(std::span<const std::int64_t> cells, ReadAhead& reader) const {
+  Stretches all;
+  for (const Shard& shard : shards_) {
+    const Stretches more = stretches(shard, cells);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  reader.begin(std::move(all));
+}
+
 std::vector<RowId> StoredCells::rows_at(std::span<const RowId> places) const {
   std::vector<RowId> rows;
   for (const RowId id : places) {
@@ -191,6 +211,7 @@ std::vector<RowId> StoredCells::cells_of(std::span<const RowId> rows, const RunO
   std::vector<RowId> found(rows.size(), no_row);
   for (const Shard& shard : shards_) {
     std::vector<std::uint32_t> cell_of(at(shard.rows.rows));
+    await_mapped({std::as_bytes(std::span(shard.ids, cell_of.size()))});
     parallel_for(run, cells(), cells_at_once, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t cell = begin; cell < end; ++cell) {
         for (const std::uint32_t id : shard.ids_of(cell)) cell_of[shard.place_of(id)] = static_cast<std::uint32_t>(cell);
@@ -222,6 +243,9 @@ Matrix StoredCells::rows_in(std::int64_t begin, std::int64_t end, const RunOptio
   const MatrixRef like = shards_.front().rows;
   Matrix rows(begins_[at(end)] - begins_[at(begin)], like.cols, like.dtype);
   const auto row_bytes = at(rows.ref().stride_bytes);
+  std::vector<std::int64_t> cells(at(end - begin));
+  std::iota(cells.begin(), cells.end(), begin);
+  for (const Shard& shard : shards_) await_mapped(stretches(shard, cells));
   parallel_for(run, end - begin, cells_at_once, [&](std::int64_t first, std::int64_t last, int) {
     for (std::int64_t cell = begin + first; cell < begin + last; ++cell) {
       std::byte* to = rows.row<std::byte>(begins_[at(cell)] - begins_[at(begin)]);
@@ -251,6 +275,7 @@ LoadedCells StoredCells::load(std::span<const std::int64_t> cells, const RunOpti
   for (const Shard& shard : shards_) {
     check_cancelled(run);
     if (std::all_of(cells.begin(), cells.end(), [&](std::int64_t cell) { return shard.ids_of(cell).empty(); })) continue;
+    await_mapped(stretches(shard, cells));
     // A bit for each row that is loaded, and how many are before those of each word.
     std::vector<std::uint64_t> bits(at((shard.rows.rows + 63) / 64));
     std::vector<std::uint32_t> before_word;

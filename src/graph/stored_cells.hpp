@@ -12,6 +12,7 @@
 
 #include "graph/shard_plan.hpp"
 #include "io/container.hpp"
+#include "io/mapped_file.hpp"
 #include "learn/coarse_quantizer.hpp"
 
 namespace gigaknn {
@@ -54,6 +55,8 @@ class StoredCells {
   Matrix rows_in(std::int64_t begin, std::int64_t end, const RunOptions& run) const;
   /// Rows of some cells, ascending.
   LoadedCells load(std::span<const std::int64_t> cells, const RunOptions& run) const;
+  /// Has the files of some cells, ascending, read while others compute, for one of the three calls above.
+  void read_ahead(std::span<const std::int64_t> cells, ReadAhead& reader) const;
 
  private:
   struct Shard {
@@ -74,6 +77,8 @@ class StoredCells {
       return static_cast<std::size_t>(place);
     }
   };
+  // Where cells that follow each other are in the file, ids and rows; `cells` ascend.
+  Stretches stretches(const Shard& shard, std::span<const std::int64_t> cells) const;
   void open(const std::filesystem::path& path);
   void split(std::int64_t most_rows);
   void release(const Shard& shard) const;

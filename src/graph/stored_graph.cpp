@@ -21,6 +21,7 @@ namespace gigaknn {
 namespace {
 
 constexpr std::int64_t gathered_span = std::int64_t{1} << 24;  // bytes of a mapped base that are looked at before they are given back
+constexpr std::ptrdiff_t near_bytes = 4096;  // a page, often
 constexpr std::int64_t entries_at_once = std::int64_t{1} << 19;  // of lists that are written or joined
 
 std::int64_t lists_at_once(std::int64_t k) { return std::max<std::int64_t>(1, entries_at_once / k); }
@@ -29,19 +30,49 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 void release_rows(MatrixRef rows) { release_mapped(rows.data, at(rows.rows * rows.stride_bytes)); }
 
+// Without what lies behind the last row: the file may end there.
+std::span<const std::byte> bytes_of(MatrixRef rows) {
+  if (rows.rows == 0) return {};
+  return {rows.row_bytes(0), at((rows.rows - 1) * rows.stride_bytes) + at(rows.cols) * size_of(rows.dtype)};
+}
+
 // Copies of some rows of a mapped base, ascending, few of whose pages are in memory at once.
 Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const RunOptions& run) {
   Matrix gathered(std::ssize(rows), base.cols, base.dtype);
   const auto row_bytes = at(gathered.ref().stride_bytes);
-  for (std::size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+  struct Span {
+    std::size_t end;  // of the rows
+    Stretches stretches;
+  };
+  const auto span_from = [&](std::size_t begin) {
+    Span span{begin, {}};
+    for (; span.end < rows.size() && (rows[span.end] - rows[begin]) * base.stride_bytes < gathered_span; ++span.end) {
+      const std::byte* const row = base.row_bytes(rows[span.end]);
+      // Rows that are near each other are read as one.
+      if (!span.stretches.empty() && row - std::to_address(span.stretches.back().end()) < near_bytes) {
+        span.stretches.back() = {span.stretches.back().data(), row + row_bytes};
+      } else {
+        span.stretches.emplace_back(row, row_bytes);
+      }
+    }
+    return span;
+  };
+  ReadAhead reader;
+  Span span = span_from(0);
+  for (std::size_t begin = 0; begin < rows.size();) {
     check_cancelled(run);
-    while (end < rows.size() && (rows[end] - rows[begin]) * base.stride_bytes < gathered_span) ++end;
+    Span next = span_from(span.end);
+    reader.begin(next.stretches);
+    await_mapped(span.stretches);
+    const std::size_t end = span.end;
     parallel_for(run, static_cast<std::int64_t>(end - begin), 1024, [&](std::int64_t first, std::int64_t last, int) {
       for (auto i = static_cast<std::int64_t>(begin) + first; i < static_cast<std::int64_t>(begin) + last; ++i) {
         std::memcpy(gathered.row<std::byte>(i), base.row_bytes(rows[at(i)]), row_bytes);
       }
     });
     release_rows(base.slice(rows[begin], rows[end - 1] + 1));
+    begin = end;
+    span = std::move(next);
   }
   return gathered;
 }
@@ -110,8 +141,14 @@ struct StoredGraph::SampledRows {
     Neighbors found(std::ssize(ids), graph.params.k + 1);
     clear_lists(NeighborsOut(found), graph.params.metric);
     const PrepareHints hints{.k = found.k, .queries = found.queries, .batch = found.queries, .self = false};
+    const auto part_from = [&](std::int64_t begin) {
+      return graph.base.slice(std::min(graph.base.rows, begin), std::min(graph.base.rows, begin + graph.plan.truth_rows));
+    };
+    ReadAhead reader;
     for (std::int64_t begin = 0; begin < graph.base.rows; begin += graph.plan.truth_rows) {
-      const MatrixRef part = graph.base.slice(begin, std::min(graph.base.rows, begin + graph.plan.truth_rows));
+      const MatrixRef part = part_from(begin);
+      await_mapped({bytes_of(part)});
+      reader.begin({bytes_of(part_from(begin + graph.plan.truth_rows))});
       merge_nearest(graph.ops, *graph.ops.prepare(part, graph.params.metric, hints, run), begin, rows, found.k, NeighborsOut(found), run, -1);
       release_rows(part);
     }
@@ -187,21 +224,9 @@ class BlockSearch {
 
   void search() {
     join_bands();
-    std::vector<std::int64_t> chunk;
-    std::int64_t rows = 0;
-    for (std::int64_t cell = 0; cell < cells_.cells(); ++cell) {
-      if (!wanted_[at(cell)]) continue;
-      const std::int64_t more = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
-      const bool full = rows + more > graph_.plan.chunk_rows || std::ssize(chunk) == graph_.plan.chunk_cells(graph_.plan.chunk_rows);
-      if (full && !chunk.empty()) {
-        search_chunk(chunk);
-        chunk.clear();
-        rows = 0;
-      }
-      chunk.push_back(cell);
-      rows += more;
-    }
-    if (!chunk.empty()) search_chunk(chunk);
+    const std::vector<std::vector<std::int64_t>> all = chunks();
+    if (!all.empty()) cells_.read_ahead(all.front(), chunk_reader_);
+    for (std::size_t i = 0; i < all.size(); ++i) search_chunk(all[i], i + 1 < all.size() ? all[i + 1] : std::vector<std::int64_t>{});
   }
 
   // By row, which `join` needs.
@@ -230,12 +255,36 @@ class BlockSearch {
  private:
   static constexpr std::uint32_t none = 0xFFFFFFFF;
 
-  // visit(first row of the band, its first cell, the cell behind its last)
+  static std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t> all(at(end - begin));
+    std::iota(all.begin(), all.end(), begin);
+    return all;
+  }
+
+  // The cells that are wanted, ascending, as many at once as memory allows.
+  std::vector<std::vector<std::int64_t>> chunks() const {
+    std::vector<std::vector<std::int64_t>> all;
+    std::int64_t rows = 0;  // of the last
+    for (std::int64_t cell = 0; cell < cells_.cells(); ++cell) {
+      if (!wanted_[at(cell)]) continue;
+      const std::int64_t more = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
+      if (all.empty() || rows + more > graph_.plan.chunk_rows || std::ssize(all.back()) == graph_.plan.chunk_cells(graph_.plan.chunk_rows)) {
+        all.emplace_back();
+        rows = 0;
+      }
+      all.back().push_back(cell);
+      rows += more;
+    }
+    return all;
+  }
+
+  // visit(first row of the band, its first cell, the cell behind its last); the next band is read meanwhile.
   template <class Visit>
-  void for_each_band(Visit visit) const {
+  void for_each_band(Visit visit) {
     const std::vector<std::int64_t>& begins = cells_.begins();
     for (std::size_t band = 0; band + 1 < bands_.size(); ++band) {
       check_cancelled(run_);
+      if (band + 2 < bands_.size()) cells_.read_ahead(range(bands_[band + 1], bands_[band + 2]), band_reader_);
       const std::int64_t cell = bands_[band], last = bands_[band + 1];
       if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(bands_.front())], cell, last);
     }
@@ -255,9 +304,7 @@ class BlockSearch {
     probes_.resize(ids_.size() * at(width));
     wanted_.assign(at(cells_.cells()), 0);
     for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
-      std::vector<std::int64_t> mine(at(last - cell));
-      std::iota(mine.begin(), mine.end(), cell);
-      const LoadedCells loaded = cells_.load(mine, run_);
+      const LoadedCells loaded = cells_.load(range(cell, last), run_);
       const std::int64_t count = loaded.rows.rows();
       std::vector<RowId> rows, own, probes(at(count * width));
       for (std::int64_t c = 0; c < last - cell; ++c) {
@@ -284,10 +331,11 @@ class BlockSearch {
     });
   }
 
-  void search_chunk(const std::vector<std::int64_t>& chunk) {
+  void search_chunk(const std::vector<std::int64_t>& chunk, const std::vector<std::int64_t>& next) {
     const std::int64_t width = finder_.width();
     const std::int64_t k = lists_.k;
     const LoadedCells loaded = cells_.load(chunk, run_);
+    cells_.read_ahead(next, chunk_reader_);
     const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = graph_.plan.band_rows, .self = false};
     const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
     std::vector<std::uint32_t> local(at(cells_.cells()), none);
@@ -324,6 +372,7 @@ class BlockSearch {
   std::vector<std::uint32_t> probes_;  // [rows, width] cells of other bands, or `none`
   std::vector<std::uint8_t> wanted_;   // [all cells]
   Neighbors lists_;
+  ReadAhead band_reader_, chunk_reader_;
 };
 
 // The lists of one pass of a block, in a mapped file.
@@ -333,6 +382,13 @@ struct StoredLists {
   const std::uint32_t* ids;
   const float* distances;
   std::size_t next = 0;  // row that was not yet joined
+
+  // Where `values` of the rows below `end` are that were not joined.
+  template <class T>
+  std::span<const std::byte> ahead(const T* values, std::int64_t end, std::int64_t k) const {
+    const auto last = std::lower_bound(rows.begin() + static_cast<std::ptrdiff_t>(next), rows.end(), end) - rows.begin();
+    return std::as_bytes(std::span(values + next * at(k), values + last * k));
+  }
 };
 
 std::vector<StoredLists> open_lists(const StoredGraph& graph) {
@@ -357,9 +413,9 @@ std::vector<StoredLists> open_lists(const StoredGraph& graph) {
 
 RowId row_of_stored(std::uint32_t id) { return id == no_row_of_u32 ? no_row : RowId{id}; }
 
-// Calls take(rows of a batch, entry -> entry of a list in a file) for all rows in their order.
-template <class T, class Of>
-void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Of of, const std::function<void(std::span<const T>)>& take,
+// Calls take(entries of the lists of some rows) for all rows in their order; an entry is of(file, its value there).
+template <class T, class Values, class Of>
+void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Values StoredLists::* values, Of of, const std::function<void(std::span<const T>)>& take,
                    const RunOptions& run) {
   std::vector<T> batch;
   std::vector<bool> found;
@@ -370,11 +426,13 @@ void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k
     batch.resize(at((end - begin) * k));
     found.assign(at(end - begin), false);
     for (StoredLists& lists : all) {
+      const Values in_file = lists.*values;
+      await_mapped({lists.ahead(in_file, end, k)});
       for (; lists.next < lists.rows.size() && lists.rows[lists.next] < end; ++lists.next) {
         const std::int64_t place = std::int64_t{lists.rows[lists.next]} - begin;
         require_at(place >= 0 && !found[at(place)], lists.file.file(), 0, "has row ", begin + place, " out of order");
         found[at(place)] = true;
-        for (std::int64_t j = 0; j < k; ++j) batch[at(place * k + j)] = of(lists, lists.next * at(k) + at(j));
+        for (std::int64_t j = 0; j < k; ++j) batch[at(place * k + j)] = of(lists, in_file[lists.next * at(k) + at(j)]);
       }
       release_mapped(lists.file.file().bytes.data(), lists.file.file().bytes.size());
     }
@@ -423,9 +481,14 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
 void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
   const std::int64_t first = shard * plan.shard_rows;
   const MatrixRef rows = base.slice(first, std::min(base.rows, first + plan.shard_rows));
+  await_mapped({bytes_of(rows)});
   require_usable_values(rows, params.metric, params.allow_nonfinite, "the base", run, first);
   const CoarseQuantizer quantizer = read_quantizer(cells_file());
   const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  // The task after this one, often: read while this one computes.
+  ReadAhead reader;
+  const std::int64_t next = std::min(base.rows, first + rows.rows);
+  reader.begin({bytes_of(base.slice(next, std::min(base.rows, next + plan.shard_rows)))});
   std::vector<RowId> found(at(rows.rows));
   for (std::int64_t begin = 0; begin < rows.rows; begin += cell_batch_rows) {
     check_cancelled(run);
@@ -490,13 +553,13 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
 void StoredGraph::join(const std::filesystem::path& output, const RunOptions& run) const {
   std::vector<StoredLists> all = open_lists(*this);
   GraphWriter writer(output, base.rows, params.k, params.metric, false);
-  const auto id_of = [&](const StoredLists& lists, std::size_t entry) {
-    const RowId id = row_of_stored(lists.ids[entry]);
+  const auto id_of = [&](const StoredLists& lists, std::uint32_t stored) {
+    const RowId id = row_of_stored(stored);
     require_at(value_of(id) < base.rows, lists.file.file(), 0, "names row ", value_of(id), " of ", base.rows);
     return id;
   };
-  for_each_list<RowId>(all, base.rows, params.k, id_of, [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
-  for_each_list<float>(all, base.rows, params.k, [](const StoredLists& lists, std::size_t entry) { return lists.distances[entry]; },
+  for_each_list<RowId>(all, base.rows, params.k, &StoredLists::ids, id_of, [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
+  for_each_list<float>(all, base.rows, params.k, &StoredLists::distances, [](const StoredLists&, float distance) { return distance; },
                        [&](std::span<const float> distances) { writer.append_distances(distances); }, run);
   writer.finish();
 }

@@ -11,6 +11,9 @@
 #include <map>
 #include <mutex>
 #include <system_error>
+#include <utility>
+
+#include "io/file_wait.hpp"
 
 namespace gigaknn {
 namespace {
@@ -27,6 +30,11 @@ class Descriptor {
   int number_;
 };
 
+std::uintptr_t page_bytes() {
+  static const auto bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 // All maps of the process, so that no page is released whose contents would be lost.
 class Maps {
  public:
@@ -39,12 +47,11 @@ class Maps {
     maps_.erase(number(address));
   }
   void release(const void* begin, std::size_t bytes) {
-    static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const std::lock_guard lock(mutex_);
     auto map = maps_.upper_bound(number(begin));
     if (map == maps_.begin()) return;
     --map;
-    const std::uintptr_t first = number(begin) / page * page;
+    const std::uintptr_t first = number(begin) / page_bytes() * page_bytes();
     const std::uintptr_t end = std::min(number(begin) + bytes, map->first + map->second);
     if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
   }
@@ -64,6 +71,33 @@ Maps& maps() {
 }  // namespace
 
 void release_mapped(const void* begin, std::size_t bytes) { maps().release(begin, bytes); }
+
+void await_mapped(const Stretches& stretches) {
+  const FileWait wait;
+  for (const std::span<const std::byte> stretch : stretches) {
+    const volatile std::byte* const first = stretch.data();
+    const std::uintptr_t into_page = reinterpret_cast<std::uintptr_t>(first) % page_bytes();
+    for (std::size_t i = 0; i < stretch.size(); i += page_bytes() - (i == 0 ? into_page : 0)) (void)first[i];
+  }
+}
+
+void ReadAhead::begin(Stretches stretches) {
+  reading_ = std::jthread([stretches = std::move(stretches)](const std::stop_token& stop) {
+    // The system takes no more than this of one request.
+    static constexpr std::uintptr_t at_once = std::uintptr_t{1} << 17;
+    std::uintptr_t done = 0;  // a stretch may begin in the page in which the one before ends
+    for (const std::span<const std::byte> stretch : stretches) {
+      const auto address = reinterpret_cast<std::uintptr_t>(stretch.data());
+      const std::uintptr_t end = address + stretch.size();
+      std::uintptr_t from = address / page_bytes() * page_bytes();
+      if (from + page_bytes() == done) from = done;
+      for (; from < end && !stop.stop_requested(); from += at_once) {
+        ::madvise(reinterpret_cast<void*>(from), std::min(at_once, end - from), MADV_WILLNEED);
+      }
+      done = (end + page_bytes() - 1) / page_bytes() * page_bytes();
+    }
+  });
+}
 
 void fail_system(const std::filesystem::path& path, std::string_view what, int error_number) {
   fail(Fault::io, printable(path.string()), ": ", what, ": ",

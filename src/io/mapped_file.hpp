@@ -1,7 +1,12 @@
 // Read-only memory maps of whole files.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "io/file_bytes.hpp"
 
@@ -15,6 +20,23 @@ FileBytes map_file(const std::filesystem::path& path);
 /// Takes the pages of maps that lie between out of this process's memory, as long as nobody looks at them again: their contents stay
 /// in the file. Nothing happens to memory that `map_file` did not map.
 void release_mapped(const void* begin, std::size_t bytes);
+
+/// Parts of maps.
+using Stretches = std::vector<std::span<const std::byte>>;
+
+/// Looks at each page of them, and counts the time as waiting for files (io/file_wait.hpp).
+void await_mapped(const Stretches& stretches);
+
+/// Has the operating system read parts of maps, by a thread that ends with this object, while others compute. The pages are in its
+/// memory then, not in this process's.
+class ReadAhead {
+ public:
+  /// In place of what was begun before: that should have been awaited. The maps must live until the next call, or this object's end.
+  void begin(Stretches stretches);
+
+ private:
+  std::jthread reading_;
+};
 
 /// `name: what: text of errno`, as Error: io.
 [[noreturn]] void fail_system(const std::filesystem::path& path, std::string_view what,

@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "io/file_wait.hpp"
 #include "io/mapped_file.hpp"
 
 namespace gigaknn {
@@ -108,6 +109,7 @@ void OutputFile::flush() {
 }
 
 void OutputFile::store(std::uint64_t offset, const std::byte* data, std::size_t bytes) {
+  const FileWait wait;
   while (bytes > 0) {
     const ssize_t written = ::pwrite(descriptor_, data, bytes, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
@@ -120,6 +122,7 @@ void OutputFile::store(std::uint64_t offset, const std::byte* data, std::size_t 
 
 void OutputFile::finish() {
   flush();
+  const FileWait wait;
   if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
   // Only a file with a name can be renamed over another.
   if (!has_name_ && !name_file(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);

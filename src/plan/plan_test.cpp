@@ -114,13 +114,15 @@ TEST_F(PlanTest, does_so_for_all_shards_blocks_and_chunks) {
   }
 }
 
-TEST_F(PlanTest, works_on_the_emulated_device_too) {
+TEST_F(PlanTest, works_on_emulated_devices_too) {
   PlanParams params = stored(test::Base(test::Kind::clustered, 600, 12));
   const std::string expected = in_memory(params);
-  params.graph.device = "emulated";
   params.shard_rows = 200;
-  run(params);
-  EXPECT_TRUE(bytes_of(params.output) == expected);
+  for (const char* device : {"emulated", "emulated:4"}) {
+    params.graph.device = device;
+    run(params);
+    EXPECT_TRUE(bytes_of(params.output) == expected) << device;
+  }
 }
 
 TEST_F(PlanTest, goes_on_with_what_is_done) {
@@ -132,6 +134,8 @@ TEST_F(PlanTest, goes_on_with_what_is_done) {
     const PlanOutcome outcome = run(params);
     EXPECT_EQ(outcome.resumed, done);
     EXPECT_EQ(outcome.tasks, tasks);
+    EXPECT_GT(outcome.wait_seconds, 0);
+    EXPECT_LT(outcome.wait_seconds, outcome.task_seconds);
     EXPECT_EQ(outcome.recall.value, recall_.value);
     EXPECT_TRUE(bytes_of(params.output) == expected) << done;
     EXPECT_FALSE(fs::exists(params.output.string() + ".work"));

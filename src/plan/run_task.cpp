@@ -1,3 +1,4 @@
+#include <chrono>
 #include <system_error>
 
 #include <gigaknn/dataset.hpp>
@@ -6,6 +7,7 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
+#include "io/file_wait.hpp"
 #include "plan/file_lock.hpp"
 #include "plan/identity.hpp"
 #include "plan/sealed_text.hpp"
@@ -34,6 +36,8 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   if (own.threads == 0) own.threads = plan.params.threads;
   own.memory_bytes = 0;  // the plan's sizes are within it
   const StoredGraph graph = stored_graph(plan, base);
+  const auto begin = std::chrono::steady_clock::now();
+  const double waited_before = file_wait_seconds();
   TextLines record = {{"plan", plan_checksum_of(plan)}, {"task", plan.task_name(task)}};
   if (task == 0) {
     graph.fit(own);
@@ -52,6 +56,8 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
     record.push_back({"sampled", std::to_string(outcome.recall.sampled)});
     record.push_back({"method", outcome.method});
   }
+  record.push_back({"seconds", exact_text(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())});
+  record.push_back({"waited", exact_text(file_wait_seconds() - waited_before)});
   record.push_back({"bytes", std::to_string(fs::file_size(file_of_task(plan, task)))});
   write_sealed(record, record_of_task(plan, task));
 }

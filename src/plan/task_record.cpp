@@ -59,17 +59,23 @@ std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
   const std::int64_t join = TaskNumbers(plan.shards).join;
   if (!is_done(plan, join, false)) return std::nullopt;
   auto record = read_sealed(record_of_task(plan, join));
-  const auto number = [&](const char* name) {
+  const auto number = [](std::map<std::string, std::string>& lines, const char* name) {
     double value = 0;
-    const std::string& text = record[name];
+    const std::string& text = lines[name];
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   };
   PlanOutcome outcome;
   outcome.tasks = plan.shards.tasks();
-  outcome.recall = {.at = plan.params.graph.k, .value = number("recall"), .low = number("low"), .high = number("high"),
-                    .sampled = static_cast<std::int64_t>(number("sampled"))};
+  outcome.recall = {.at = plan.params.graph.k, .value = number(record, "recall"), .low = number(record, "low"), .high = number(record, "high"),
+                    .sampled = static_cast<std::int64_t>(number(record, "sampled"))};
   outcome.method = record["method"];
+  for (std::int64_t task = 0; task <= join; ++task) {
+    if (!is_done(plan, task, false)) continue;  // taken away
+    auto lines = read_sealed(record_of_task(plan, task));
+    outcome.task_seconds += number(lines, "seconds");
+    outcome.wait_seconds += number(lines, "waited");
+  }
   return outcome;
 }
 

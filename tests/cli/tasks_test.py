@@ -70,7 +70,9 @@ class Tasks(CliTest):
             self.run_cli("task", "out.knng.work", task)
         self.run_cli("task", "out.knng.work", 3)  # is done: nothing happens
         self.run_cli("run", "out.knng.work/plan.txt", "--json", "out.json")
-        self.assertEqual(self.record()["tasks"], {"total": tasks, "resumed": tasks - 2})
+        done = self.record()["tasks"]
+        self.assertEqual((done["total"], done["resumed"]), (tasks, tasks - 2))
+        self.assertTrue(0 < done["wait_seconds"] < done["seconds"], done)
         self.assertEqual(self.read("out.knng"), expected)
 
     def test_a_plan_needs_no_vectors(self):

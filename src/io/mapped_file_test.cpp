@@ -1,0 +1,88 @@
+// Maps whose pages are read ahead, awaited, and given back.
+#include "io/mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/file_wait.hpp"
+#include "io/test_files.hpp"
+
+namespace gigaknn {
+namespace {
+
+class MappedFileTest : public FileTest {
+ protected:
+  static constexpr std::size_t bytes = (std::size_t{5} << 20) + 123;  // several requests, and a part of a page
+
+  MappedFileTest() : path_(file("a.bin", std::string(bytes, 'x'))), page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {}
+
+  // Asks the system to forget the file's pages; whether it has any left.
+  bool evicted(const FileBytes& map) const {
+    release_mapped(map.bytes.data(), map.bytes.size());
+    const int number = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    ::fsync(number);
+    ::posix_fadvise(number, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(number);
+    return pages_there(map) == 0;
+  }
+  std::size_t pages_there(const FileBytes& map) const {
+    std::vector<unsigned char> there((map.bytes.size() + page_ - 1) / page_);
+    EXPECT_EQ(::mincore(const_cast<std::byte*>(map.bytes.data()), map.bytes.size(), there.data()), 0);
+    return static_cast<std::size_t>(std::count_if(there.begin(), there.end(), [](unsigned char page) { return page & 1; }));
+  }
+  std::size_t all_pages() const { return (bytes + page_ - 1) / page_; }
+
+  std::filesystem::path path_;
+  std::size_t page_;
+};
+
+TEST_F(MappedFileTest, what_is_read_ahead_is_there_although_nobody_looked) {
+  const FileBytes map = map_file(path_);
+  if (!evicted(map)) GTEST_SKIP() << "this file system keeps its files in memory";
+  ReadAhead reader;
+  reader.begin({map.bytes.first(100), map.bytes.subspan(50, 5000), map.bytes.subspan(5050)});
+  for (int tries = 0; pages_there(map) < all_pages() && tries < 1000; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(pages_there(map), all_pages());
+}
+
+TEST_F(MappedFileTest, what_is_awaited_is_there_and_the_time_is_counted) {
+  const FileBytes map = map_file(path_);
+  (void)evicted(map);
+  const double before = file_wait_seconds();
+  await_mapped({map.bytes.subspan(0, 0), map.bytes.subspan(1, 1), map.bytes.subspan(page_ - 1)});
+  EXPECT_EQ(pages_there(map), all_pages());
+  EXPECT_GT(file_wait_seconds(), before);
+}
+
+TEST_F(MappedFileTest, each_thread_counts_its_own_time) {
+  const double before = file_wait_seconds();
+  std::thread([] {
+    EXPECT_EQ(file_wait_seconds(), 0);
+    {
+      const FileWait wait;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_GE(file_wait_seconds(), 0.005);
+  }).join();
+  EXPECT_EQ(file_wait_seconds(), before);
+}
+
+TEST_F(MappedFileTest, a_reader_that_ends_at_once_leaves_nothing_behind) {
+  for (int i = 0; i < 50; ++i) {
+    const FileBytes map = map_file(path_);
+    ReadAhead reader;
+    reader.begin({map.bytes});
+    reader.begin({});
+    reader.begin({map.bytes.subspan(page_)});
+  }
+}
+
+}  // namespace
+}  // namespace gigaknn
