@@ -20,6 +20,7 @@ import peers
 import vectors
 
 matplotlib.use("svg")
+matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gigaknn"})  # text as text; the same bytes from the same numbers
 import matplotlib.pyplot as plt  # noqa: E402  the backend first
 
 HERE = pathlib.Path(__file__).resolve().parent

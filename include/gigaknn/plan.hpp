@@ -72,7 +72,7 @@ GraphPlan make_plan(const PlanParams& params);
 /// The same for a base that is not there.
 GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype);
 
-/// Measures on a sample how many cells each row will look into, and estimates the time anew. Takes about a tenth of that time, and memory
+/// Measures on a sample how many cells each row will look into, and how fast this machine is, and estimates the time anew. Takes about a tenth of that time, and memory
 /// within the plan's budget unless k is in the thousands: the sample's neighbours are gathered.
 void measure_plan(GraphPlan& plan, const RunOptions& run = {});
 

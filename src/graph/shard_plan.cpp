@@ -1,10 +1,14 @@
 #include "graph/shard_plan.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
+#include <limits>
 
+#include "core/random.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "graph/probes.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/merge_lists.hpp"
@@ -29,6 +33,12 @@ constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that i
 constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows, each chunk those of the block
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
+
+// The trial of slowness_of_this_machine. It was not run on that machine: set so that plans of 1,000,000 rows come out right on another,
+// where it takes 0.063 s (bench/results/amd-epyc-2c/scale.md).
+constexpr double trial_s = 0.1;
+constexpr std::int64_t trial_rows = 65536, trial_cols = 96, trial_queries = 2048;
+constexpr int trials = 5;
 
 // The most for which `bytes(count)`, which grows, is at most `budget`; 0: not even one.
 std::int64_t most_within(std::size_t budget, std::int64_t most, const std::function<std::size_t(std::int64_t)>& bytes) {
@@ -168,6 +178,21 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
                        us_a_loaded_byte * row_bytes * (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
                        us_a_sampled_byte * row_bytes;
   return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / sizes.threads;
+}
+
+double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {
+  Matrix base(trial_rows, trial_cols, DType::u8);
+  for (std::int64_t i = 0; i < trial_rows * trial_cols; ++i) base.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(random_bits(1, 2, at(i)));
+  const MatrixRef queries = base.ref().slice(0, trial_queries);
+  Neighbors found(trial_queries, 10);
+  double best = std::numeric_limits<double>::infinity();
+  for (int trial = 0; trial < trials; ++trial) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto prepared = ops.prepare(base, Metric::l2, {.k = found.k, .queries = trial_queries, .batch = trial_queries, .self = false}, run);
+    ops.nearest_rows(*prepared, queries, found.k, NeighborsOut(found), run);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best / trial_s * threads_of(run) / 2;
 }
 
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {

@@ -39,6 +39,9 @@ std::size_t peak_of_all(const ShardPlan& plan, int workers);
 /// most a million rows, and how often what is done (bench/scale.py, docs/graphs.md).
 double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::int64_t probes);
 
+/// How many times as long as the model's machine this one takes with as many threads, by a search of 2,048 x 65,536 bytes in memory.
+double slowness_of_this_machine(const Ops& ops, const RunOptions& run);
+
 /// Throws Error: out_of_memory where the budget would not do, with the smallest that would.
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes);
 

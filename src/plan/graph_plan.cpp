@@ -188,8 +188,10 @@ void measure_plan(GraphPlan& plan, const RunOptions& run) {
   const Dataset base = Dataset::open(plan.params.base);
   RunOptions own = run;
   own.memory_bytes = 0;
-  plan.shards.probes = stored_graph(plan, base).measure_probes(own);
-  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) / plan.params.workers;
+  const StoredGraph graph = stored_graph(plan, base);
+  plan.shards.probes = graph.measure_probes(own);
+  own.threads = plan.params.threads;
+  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) * slowness_of_this_machine(graph.ops, own) / plan.params.workers;
 }
 
 namespace {
