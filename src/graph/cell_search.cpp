@@ -123,7 +123,7 @@ void CellSearch::widen_probes(const RecallSample& measure, double recall) {
 
 void CellSearch::look_into(const ProbeChoice& probes) {
   probes_ = probes;
-  finder_.emplace(ops_, quantizer_, metric_, probes.regions, probes.width, finder_run_);
+  finder_.emplace(ops_, quantizer_, metric_, probes.near, probes.width, finder_run_);
 }
 
 ProbeSample CellSearch::probe_sample(const RecallSample& sample, std::int64_t most) const {
@@ -168,7 +168,7 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
         }
       }
       cells.resize(at(count * width));
-      finder_->nearest(base_, rows, cells.data(), run_);
+      finder_->nearest(base_, rows, own.data(), cells.data(), run_);
       Neighbors found(count, k);
       ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
       take(begin, rows, found);

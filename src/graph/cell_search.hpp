@@ -39,8 +39,8 @@ class CellSearch {
   /// The k nearest other rows of some rows: all cells are looked into, the nearest first.
   Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
 
-  /// Chooses in how many regions a row looks for its cells, and into how many of these, so that `steer` finds the share `recall` of
-  /// its true neighbours (probes.hpp). False: the most cells of all regions, which it then takes, do not do.
+  /// Chooses among how many cells a row looks for its nearest, and into how many it looks, so that `steer` finds the share `recall` of
+  /// its true neighbours (probes.hpp). False: the most of all cells, which it then takes, do not do.
   bool choose_probes(const RecallSample& steer, double recall);
   /// More cells, until `measure` has the recall too.
   void widen_probes(const RecallSample& measure, double recall);
@@ -75,7 +75,7 @@ class CellSearch {
   std::vector<std::uint32_t> cell_of_;  // [n]
   std::unique_ptr<PreparedCells> cells_;
   ProbeChoice probes_;
-  std::optional<CellFinder> finder_;
+  std::optional<NearCellFinder> finder_;
 };
 
 }  // namespace gigaknn

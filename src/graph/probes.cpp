@@ -11,6 +11,7 @@ namespace gigaknn {
 namespace {
 
 constexpr int most_widenings = 4;
+constexpr double near_cost = 4;  // of a centroid that is gathered for the rows of a cell
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -25,7 +26,11 @@ std::size_t finding_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType 
   const std::int64_t regions = region_count(cells);
   const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = cell_batch_rows, .self = false};
   const PrepareHints of_regions{.k = regions, .queries = n, .batch = cell_batch_rows, .self = false};
-  return 2 * at(cells + regions) * at(d) * size_of(dtype) +
+  // What is near some cells is a base in cells for a while. It is searched when the others are not, for as much.
+  const PrepareHints of_near{.k = 1, .queries = 1, .batch = 1, .self = false};
+  const std::int64_t gathered = NearCellFinder::most_gathered(most_near, d * static_cast<std::int64_t>(size_of(dtype)));
+  return 2 * at(cells + regions) * at(d) * size_of(dtype) + at(gathered) * (at(d) * size_of(dtype) + 24) +
+         ops.cell_bytes_needed(gathered, d, dtype, metric, gathered / least_near, of_near, 1) +
          at(finders) * (ops.cell_bytes_needed(cells, d, dtype, metric, regions, of_cells, threads) +
                         ops.cell_bytes_needed(regions, d, dtype, metric, 1, of_regions, threads));
 }
@@ -71,25 +76,33 @@ std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::int64_t 
   return entries;
 }
 
+// After `near` cells near its own a row looks among twice as many, and in the end among all.
+std::int64_t ProbeChooser::more(std::int64_t near) const {
+  return 2 * near > std::min(most_near, quantizer_.cells() - 1) ? quantizer_.cells() : 2 * near;
+}
+
+// In rows that a row could be compared with instead.
+double ProbeChooser::finding_cost(std::int64_t near) const {
+  return static_cast<double>(near) * (near < quantizer_.cells() ? near_cost : 1);
+}
+
 ProbeChoice ProbeChooser::cheapest(const ProbeSample& steer, double recall) const {
-  const std::int64_t all_regions = quantizer_.regions.rows();
-  const std::int64_t most = std::min(most_probes, quantizer_.cells());
-  ProbeChoice best{.regions = all_regions, .width = most, .enough = false};
+  const std::int64_t cells = quantizer_.cells();
+  ProbeChoice best{.near = cells, .width = std::min(most_probes, cells), .enough = false};
   double best_cost = INFINITY;
-  for (std::int64_t regions = least_regions;; regions *= 2) {
-    const double centroids = static_cast<double>(std::min(regions, all_regions)) * static_cast<double>(quantizer_.cells()) /
-                             static_cast<double>(all_regions);
+  for (std::int64_t near = cells <= most_cells_compared ? cells : least_near;; near = more(near)) {
     // Rows that find their neighbours without being found by them look into enough cells: where neighbours look is found for so many.
-    Ranks ranks{ranks_there(steer, regions, most), {}};
+    const std::int64_t most = std::min(most_probes, near);
+    Ranks ranks{ranks_there(steer, near, most), {}};
     const std::int64_t alone = std::min(most, fewest(steer, ranks, most, recall));
-    ranks.back = ranks_back(steer, regions, alone);
+    ranks.back = ranks_back(steer, near, alone);
     const std::int64_t width = fewest(steer, ranks, alone, recall);
-    const double cost = centroids + static_cast<double>(width * rows_a_cell);
+    const double cost = finding_cost(near) + static_cast<double>(width * rows_a_cell);
     if (width <= alone && cost < best_cost) {
       best_cost = cost;
-      best = {.regions = regions, .width = width, .enough = true};
+      best = {.near = near, .width = width, .enough = true};
     }
-    if (regions >= all_regions || 2 * centroids > best_cost) return best;
+    if (near == cells || finding_cost(more(near)) > best_cost) return best;
   }
 }
 
@@ -111,41 +124,62 @@ ProbeChoice ProbeChooser::widened(ProbeChoice probes, const ProbeSample& measure
   std::int64_t widest = probes.width;
   for (int times = 0; times < most_widenings; ++times) widest = wider(widest);
   widest = std::min(widest, quantizer_.cells());
-  const Ranks ranks{ranks_there(measure, probes.regions, widest), ranks_back(measure, probes.regions, widest)};
+  while (probes.near < widest) probes.near = more(probes.near);
+  const Ranks ranks{ranks_there(measure, probes.near, widest), ranks_back(measure, probes.near, widest)};
   while (probes.width < widest && recall_of(measure, ranks, probes.width).value < recall) probes.width = std::min(widest, wider(probes.width));
   return probes;
 }
 
-std::vector<std::int64_t> ProbeChooser::ranks_there(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const {
-  const CellFinder finder(ops_, quantizer_, metric_, regions, width, run_);
-  std::vector<RowId> cells(sample.cells.size() * at(width));
-  finder.nearest(sample.rows, cells.data(), run_);
-  std::vector<std::int64_t> ranks;
-  for (std::size_t i = 0; i < sample.cells.size(); ++i) {
-    const auto first = cells.begin() + static_cast<std::int64_t>(i) * width;
-    for (std::int64_t j = sample.begins[i]; j < sample.begins[i + 1]; ++j) {
-      const std::int64_t rank = std::find(first, first + width, sample.neighbor_cells[at(j)]) - first;
-      ranks.push_back(rank < width ? rank : not_found);
-    }
-  }
-  return ranks;
+std::vector<std::int64_t> ProbeChooser::ranks_there(const ProbeSample& sample, std::int64_t near, std::int64_t width) const {
+  return ranks_of(sample.rows, sample.cells, sample.begins, sample.neighbor_cells, near, width);
 }
 
-std::vector<std::int64_t> ProbeChooser::ranks_back(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const {
-  const CellFinder finder(ops_, quantizer_, metric_, regions, width, run_);
-  const std::int64_t batch = std::clamp<std::int64_t>(finder_entries / width, 1, cell_batch_rows);
-  std::vector<RowId> cells;
+std::vector<std::int64_t> ProbeChooser::ranks_back(const ProbeSample& sample, std::int64_t near, std::int64_t width) const {
+  std::vector<RowId> wanted;
+  std::vector<std::int64_t> begins = {0};
+  for (std::size_t i = 0; i < sample.cells.size(); ++i) {
+    for (std::int64_t j = sample.begins[i]; j < sample.begins[i + 1]; ++j) {
+      wanted.push_back(sample.cells[i]);
+      begins.push_back(std::ssize(wanted));
+    }
+  }
+  return ranks_of(sample.neighbors, sample.neighbor_cells, begins, wanted, near, width);
+}
+
+// Of the cells `wanted` by each row, those from begins[i] on by row i, among the first `width` that a NearCellFinder would find for it. Rows
+// are few in each cell, so what is near is not gathered: it is what a CellFinder finds, but for cells that are not near the row's own.
+std::vector<std::int64_t> ProbeChooser::ranks_of(MatrixRef rows, std::span<const RowId> own, std::span<const std::int64_t> begins,
+                                                 std::span<const RowId> wanted, std::int64_t near, std::int64_t width) const {
+  const bool all = near == quantizer_.cells();
+  const std::int64_t regions = all ? quantizer_.regions.rows() : NearCellFinder::regions_of(quantizer_);
+  const CellFinder of_rows(ops_, quantizer_, metric_, regions, width, run_);
+  const CellFinder of_cells(ops_, quantizer_, metric_, regions, all ? 1 : near, run_);
+  const std::int64_t batch = std::clamp<std::int64_t>(finder_entries / std::max(width, of_cells.width()), 1, cell_batch_rows);
+  std::vector<RowId> cells, near_own;
   std::vector<std::int64_t> ranks;
-  std::size_t row = 0;
-  for (std::int64_t begin = 0; begin < sample.neighbors.rows(); begin += batch) {
-    const std::int64_t end = std::min(sample.neighbors.rows(), begin + batch);
+  std::vector<std::int64_t> near_row(at(quantizer_.cells()), -1);  // the last row whose own cell it is near to
+  for (std::int64_t begin = 0; begin < rows.rows; begin += batch) {
+    const std::int64_t end = std::min(rows.rows, begin + batch);
     cells.resize(at((end - begin) * width));
-    finder.nearest(sample.neighbors.ref().slice(begin, end), cells.data(), run_);
-    for (std::int64_t j = begin; j < end; ++j) {
-      while (sample.begins[row + 1] <= j) ++row;
-      const auto first = cells.begin() + (j - begin) * width;
-      const std::int64_t rank = std::find(first, first + width, sample.cells[row]) - first;
-      ranks.push_back(rank < width ? rank : not_found);
+    of_rows.nearest(rows.slice(begin, end), cells.data(), run_);
+    if (!all) {
+      near_own.resize(at((end - begin) * near));
+      of_cells.nearest_to_centroids(own.subspan(at(begin), at(end - begin)), near_own.data(), run_);
+    }
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (!all) {
+        for (const RowId cell : std::span(near_own).subspan(at((row - begin) * near), at(near))) {
+          if (cell != no_row) near_row[at(value_of(cell))] = row;
+        }
+      }
+      const auto mine = std::span(cells).subspan(at((row - begin) * width), at(width));
+      const auto last = std::remove_if(mine.begin(), mine.end(), [&](RowId cell) {
+        return cell == no_row || (!all && near_row[at(value_of(cell))] != row);
+      });
+      for (const RowId cell : wanted.subspan(at(begins[at(row)]), at(begins[at(row + 1)] - begins[at(row)]))) {
+        const auto found = std::find(mine.begin(), last, cell);
+        ranks.push_back(found == last ? not_found : found - mine.begin());
+      }
     }
   }
   return ranks;

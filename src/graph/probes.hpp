@@ -1,6 +1,6 @@
 // How many cells a row looks into: as few as give a sample of rows its true neighbours.
 //
-//   sample, some of its true neighbours --CellFinder--> ranks of the cells of one among those of the other --> regions, cells a row
+//   sample, some of its true neighbours --CellFinder--> ranks of the cells of one among those of the other --> near cells, cells a row
 //
 // Rows find each other if either looks into the cell of the other, where both are of one band (Ops::join_cells): of two rows that are
 // near, the one in the sparser place looks farther. Otherwise a row finds what it looks for itself.
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gigaknn/recall.hpp>
@@ -21,17 +22,24 @@ namespace gigaknn {
 #ifdef GIGAKNN_TINY_TILES
 inline constexpr std::int64_t rows_a_cell = 8;
 inline constexpr std::int64_t most_probes = 8;
+inline constexpr std::int64_t most_cells_compared = 12;
+inline constexpr std::int64_t least_near = 4;
+inline constexpr std::int64_t most_near = 16;
 inline constexpr std::int64_t most_band_rows = 100;
 inline constexpr std::int64_t one_band_rows = 150;
 #else
 // Small cells follow the data closely; smaller ones would leave the registers of the kernels half empty.
 inline constexpr std::int64_t rows_a_cell = 192;
 inline constexpr std::int64_t most_probes = 512;
+// Cells near its own, among which a row looks for its cells: from so many to so many, or all, as always where cells are few.
+inline constexpr std::int64_t most_cells_compared = 2048;
+inline constexpr std::int64_t least_near = 128;
+inline constexpr std::int64_t most_near = 1024;
 // A row finds those of its band that look into its cell: wide bands save probes, and take some 300 bytes a row.
 inline constexpr std::int64_t most_band_rows = std::int64_t{1} << 17;
 inline constexpr std::int64_t one_band_rows = std::int64_t{1} << 18;  // so few rows are one band
 #endif
-inline constexpr std::int64_t least_regions = 8;  ///< in which a row looks for its cells
+inline constexpr std::int64_t least_regions = 8;  ///< in which a row looks for its own cell
 
 inline constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;   ///< of many equal rows a cell would be a search of all pairs
 inline constexpr std::int64_t cell_batch_rows = CellFinder::batch_rows;  ///< that look for their cells at once
@@ -72,9 +80,9 @@ struct ProbeSample {
 std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::int64_t most, std::vector<std::int64_t>& begins);
 
 struct ProbeChoice {
-  std::int64_t regions = 0;  ///< in which a row looks for its cells
-  std::int64_t width = 0;    ///< cells it looks into
-  bool enough = false;       ///< false: not even `most_probes` in all regions do
+  std::int64_t near = 0;   ///< cells near a row's own, among which it looks for its cells; all: of these
+  std::int64_t width = 0;  ///< cells it looks into
+  bool enough = false;     ///< false: not even `most_probes` of all cells do
 };
 
 /// Chooses how cells are looked for in a base of `population` rows.
@@ -96,8 +104,12 @@ class ProbeChooser {
     std::vector<std::int64_t> there, back;
   };
   static constexpr std::int64_t not_found = INT64_MAX;
-  std::vector<std::int64_t> ranks_there(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const;
-  std::vector<std::int64_t> ranks_back(const ProbeSample& sample, std::int64_t regions, std::int64_t width) const;
+  std::vector<std::int64_t> ranks_there(const ProbeSample& sample, std::int64_t near, std::int64_t width) const;
+  std::vector<std::int64_t> ranks_back(const ProbeSample& sample, std::int64_t near, std::int64_t width) const;
+  std::vector<std::int64_t> ranks_of(MatrixRef rows, std::span<const RowId> own, std::span<const std::int64_t> begins,
+                                     std::span<const RowId> wanted, std::int64_t near, std::int64_t width) const;
+  std::int64_t more(std::int64_t near) const;
+  double finding_cost(std::int64_t near) const;
   Recall recall_of(const ProbeSample& sample, const Ranks& ranks, std::int64_t width) const;
   std::int64_t fewest(const ProbeSample& sample, const Ranks& ranks, std::int64_t most, double recall) const;
 

@@ -91,7 +91,7 @@ struct StoredProbes {
 
   void write(const std::filesystem::path& path) const {
     ContainerWriter writer(path, "gk-probes", 1);
-    const std::int64_t numbers[3] = {choice.regions, choice.width, choice.enough};
+    const std::int64_t numbers[3] = {choice.near, choice.width, choice.enough};
     writer.add_section("probes", Element::i64, 1, 3, numbers);
     writer.add_section("sample", Element::i64, rows.size(), 1, rows.data());
     writer.add_section("true-ids", Element::i64, rows.size(), static_cast<std::uint64_t>(truth.k), truth.ids.data());
@@ -116,7 +116,7 @@ struct StoredProbes {
     copy("true-ids", Element::i64, probes.truth.ids.data(), probes.truth.ids.size() * 8);
     copy("true-distances", Element::f32, probes.truth.distances.data(), probes.truth.distances.size() * 4);
     require_at(probes.truth.k == k && numbers[0] >= 1 && numbers[1] >= 1, file.file(), 0, "holds no probes of this graph");
-    probes.choice = {.regions = numbers[0], .width = numbers[1], .enough = numbers[2] != 0};
+    probes.choice = {.near = numbers[0], .width = numbers[1], .enough = numbers[2] != 0};
     return probes;
   }
 };
@@ -215,7 +215,7 @@ namespace {
 class BlockSearch {
  public:
   // `bands` [bands + 1] cells.
-  BlockSearch(const StoredGraph& graph, const StoredCells& cells, const CellFinder& finder, std::span<const std::int64_t> bands,
+  BlockSearch(const StoredGraph& graph, const StoredCells& cells, const NearCellFinder& finder, std::span<const std::int64_t> bands,
               const RunOptions& run)
       : graph_(graph), cells_(cells), finder_(finder), bands_(bands), run_(run), ids_(cells.ids_in(bands.front(), bands.back())),
         lists_(std::ssize(ids_), graph.params.k) {
@@ -306,14 +306,15 @@ class BlockSearch {
     for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
       const LoadedCells loaded = cells_.load(range(cell, last), run_);
       const std::int64_t count = loaded.rows.rows();
-      std::vector<RowId> rows, own, probes(at(count * width));
+      std::vector<RowId> rows, own, own_of_all, probes(at(count * width));
       for (std::int64_t c = 0; c < last - cell; ++c) {
         for (std::int64_t place = loaded.begins[at(c)]; place < loaded.begins[at(c + 1)]; ++place) {
           rows.push_back(RowId{loaded.order[at(place)]});
           own.push_back(RowId{c});
+          own_of_all.push_back(RowId{cell + c});
         }
       }
-      finder_.nearest(loaded.rows, rows, probes.data(), run_);
+      finder_.nearest(loaded.rows, rows, own_of_all.data(), probes.data(), run_);
       for (std::size_t i = 0; i < probes.size(); ++i) {
         const std::int64_t probe = value_of(probes[i]);
         const bool here = probe >= cell && probe < last;
@@ -365,7 +366,7 @@ class BlockSearch {
 
   const StoredGraph& graph_;
   const StoredCells& cells_;
-  const CellFinder& finder_;
+  const NearCellFinder& finder_;
   std::span<const std::int64_t> bands_;
   const RunOptions& run_;
   std::vector<std::uint32_t> ids_;     // of the rows, by cell
@@ -524,7 +525,7 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
   const ProbeChoice probes = StoredProbes::read(probes_file(), params.k).choice;
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
-  const CellFinder finder(ops, quantizer, params.metric, probes.regions, probes.width, run);
+  const NearCellFinder finder(ops, quantizer, params.metric, probes.near, probes.width, run);
   // The bands that begin in the block's share of the rows.
   const std::vector<std::int64_t>& begins = cells.begins();
   const std::vector<std::int64_t> bands = bands_of(begins, plan.band_rows, probes.width, params.k);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/gather.hpp"
 #include "core/sample.hpp"
@@ -22,6 +23,8 @@ constexpr std::int64_t rows_a_centroid = 24;   // of the sample
 constexpr std::int64_t rows_a_region = 256;
 constexpr int iterations = 3;
 constexpr std::int64_t most_links = 64;  // of a region, that its successor is looked for among
+constexpr std::int64_t centroids_compared = std::int64_t{1} << 14;     // with that of a cell, about
+constexpr std::int64_t most_gathered_bytes = std::int64_t{1} << 23;  // of centroids near some cells
 constexpr std::int64_t most_rows_of_a_fit = 4096;  // from which the step of bytes is taken
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -44,6 +47,34 @@ std::vector<std::int64_t> chain_of(const Ops& ops, MatrixRef rows, Metric metric
     next = link != links + k ? value_of(*link) : first_left;
   }
   return chain;
+}
+
+// Rows in the form that centroids have.
+struct Encoded {
+  Matrix bytes;
+  MatrixRef rows;
+};
+Encoded encoded(const CoarseQuantizer& quantizer, MatrixRef rows, const RunOptions& run) {
+  Encoded result{{}, rows};
+  if (quantizer.bytes) {
+    result.bytes = quantizer.bytes->encode(rows, run);
+    result.rows = result.bytes;
+  }
+  return result;
+}
+
+// By what rows look for cells.
+Metric probed_by(const CoarseQuantizer& quantizer, Metric metric) {
+  return metric == Metric::inner_product ? metric : quantizer.metric;
+}
+
+NeighborsOut lists_at(RowId* ids, float* distances, std::int64_t rows, std::int64_t k) {
+  NeighborsOut lists;
+  lists.ids = ids;
+  lists.distances = distances;
+  lists.rows = rows;
+  lists.k = k;
+  return lists;
 }
 
 std::int64_t sample_size(std::int64_t n, std::int64_t cells) { return std::min(n, rows_a_centroid * cells); }
@@ -148,8 +179,8 @@ CoarseQuantizer with_copies(const CoarseQuantizer& quantizer, const std::vector<
 
 CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t regions,
                        std::int64_t width, const RunOptions& run)
-    : ops_(&ops), bytes_(quantizer.bytes), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
-  if (metric != Metric::inner_product) metric = quantizer.metric;
+    : ops_(&ops), quantizer_(&quantizer), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
+  metric = probed_by(quantizer, metric);
   PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
   if (quantizer.regions.rows() > 1) regions_ = ops.prepare_cells(quantizer.regions, {}, {0, quantizer.regions.rows()}, metric, hints, run);
   hints.k = width;
@@ -157,28 +188,29 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
 }
 
 void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) const {
-  std::vector<float> distances;
   for (std::int64_t begin = 0; begin < rows.rows; begin += batch_rows) {
-    MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + batch_rows));
-    Matrix bytes;
-    if (bytes_) {
-      bytes = bytes_->encode(part, run);
-      part = bytes;
-    }
-    const std::vector<RowId> first(at(part.rows), RowId{0});
-    Neighbors regions;
-    if (regions_) {
-      regions = Neighbors(part.rows, regions_wanted_);
-      ops_->nearest_in_cells(*regions_, part, first.data(), 1, regions_wanted_, NeighborsOut(regions), run);
-    }
-    distances.resize(at(part.rows * width_));
-    NeighborsOut cells;
-    cells.ids = out + begin * width_;
-    cells.distances = distances.data();
-    cells.rows = part.rows;
-    cells.k = width_;
-    ops_->nearest_in_cells(*centroids_, part, regions_ ? regions.ids.data() : first.data(), regions_wanted_, width_, cells, run);
+    const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + batch_rows));
+    nearest_to_encoded(encoded(*quantizer_, part, run).rows, out + begin * width_, run);
   }
+}
+
+void CellFinder::nearest_to_centroids(std::span<const RowId> cells, RowId* out, const RunOptions& run) const {
+  for (std::int64_t begin = 0; begin < std::ssize(cells); begin += batch_rows) {
+    const auto part = cells.subspan(at(begin), at(std::min(batch_rows, std::ssize(cells) - begin)));
+    nearest_to_encoded(gather_rows(quantizer_->centroids, part, run), out + begin * width_, run);
+  }
+}
+
+void CellFinder::nearest_to_encoded(MatrixRef rows, RowId* out, const RunOptions& run) const {
+  const std::vector<RowId> first(at(rows.rows), RowId{0});
+  Neighbors regions;
+  if (regions_) {
+    regions = Neighbors(rows.rows, regions_wanted_);
+    ops_->nearest_in_cells(*regions_, rows, first.data(), 1, regions_wanted_, NeighborsOut(regions), run);
+  }
+  std::vector<float> distances(at(rows.rows * width_));
+  ops_->nearest_in_cells(*centroids_, rows, regions_ ? regions.ids.data() : first.data(), regions_wanted_, width_,
+                         lists_at(out, distances.data(), rows.rows, width_), run);
 }
 
 void CellFinder::nearest(MatrixRef base, std::span<const RowId> rows, RowId* out, const RunOptions& run) const {
@@ -186,6 +218,69 @@ void CellFinder::nearest(MatrixRef base, std::span<const RowId> rows, RowId* out
     const auto part = rows.subspan(at(begin), at(std::min(batch_rows, std::ssize(rows) - begin)));
     nearest(gather_rows(base, part, run), out + begin * width_, run);
   }
+}
+
+NearCellFinder::NearCellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t near, std::int64_t width,
+                               const RunOptions& run)
+    : ops_(&ops), quantizer_(&quantizer), metric_(probed_by(quantizer, metric)), near_(near), width_(width), all_(near >= quantizer.cells()),
+      finder_(ops, quantizer, metric, all_ ? quantizer.regions.rows() : regions_of(quantizer), all_ ? width : near, run) {}
+
+std::int64_t NearCellFinder::regions_of(const CoarseQuantizer& quantizer) {
+  return std::max<std::int64_t>(1, quantizer.regions.rows() * centroids_compared / std::max(centroids_compared, quantizer.cells()));
+}
+
+std::int64_t NearCellFinder::most_gathered(std::int64_t near, std::int64_t row_bytes) {
+  return std::max(near, most_gathered_bytes / row_bytes);
+}
+
+void NearCellFinder::nearest(MatrixRef base, std::span<const RowId> rows, const RowId* own, RowId* out, const RunOptions& run) const {
+  if (all_) return finder_.nearest(base, rows, out, run);
+  for (std::size_t begin = 0; begin < rows.size();) {
+    begin += nearest_of_some(base, rows.subspan(begin), own + begin, out + static_cast<std::ptrdiff_t>(begin) * width_, run);
+  }
+}
+
+// How many of the first rows were taken.
+std::size_t NearCellFinder::nearest_of_some(MatrixRef base, std::span<const RowId> rows, const RowId* own, RowId* out,
+                                            const RunOptions& run) const {
+  const MatrixRef centroids = quantizer_->centroids;
+  const std::int64_t most_cells = most_gathered(near_, centroids.stride_bytes) / near_;
+  std::vector<RowId> cells, list_of;  // of the rows; which of these is each one's
+  for (const RowId& cell : std::span(own, std::min(rows.size(), at(CellFinder::batch_rows)))) {
+    if (cells.empty() || cell != cells.back()) {
+      if (std::ssize(cells) == most_cells) break;
+      cells.push_back(cell);
+    }
+    list_of.push_back(RowId{std::ssize(cells) - 1});
+  }
+  rows = rows.first(list_of.size());
+
+  std::vector<RowId> near(cells.size() * at(near_));
+  finder_.nearest_to_centroids(cells, near.data(), run);
+  // Cell after cell what is near to it, ascending: of equal centroids the first is nearest.
+  std::vector<RowId> candidates;
+  std::vector<std::int64_t> begins = {0};
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    const auto first = near.begin() + static_cast<std::ptrdiff_t>(c) * near_;
+    std::copy_if(first, first + near_, std::back_inserter(candidates), [](RowId cell) { return cell != no_row; });
+    std::sort(candidates.begin() + begins.back(), candidates.end());
+    begins.push_back(std::ssize(candidates));
+  }
+  if (candidates.empty()) {  // centroids that are far from everything
+    std::fill_n(out, rows.size() * at(width_), no_row);
+    return rows.size();
+  }
+  const Matrix gathered = gather_rows(centroids, candidates, run);
+  const PrepareHints hints{.k = width_, .queries = std::ssize(rows), .batch = std::ssize(rows), .self = false};
+  const auto prepared = ops_->prepare_cells(gathered, {}, begins, metric_, hints, run);
+  const Matrix queries = gather_rows(base, rows, run);
+  std::vector<float> distances(rows.size() * at(width_));
+  ops_->nearest_in_cells(*prepared, encoded(*quantizer_, queries, run).rows, list_of.data(), 1, width_,
+                         lists_at(out, distances.data(), std::ssize(rows), width_), run);
+  for (RowId& cell : std::span(out, distances.size())) {
+    if (cell != no_row) cell = candidates[at(value_of(cell))];
+  }
+  return rows.size();
 }
 
 }  // namespace gigaknn

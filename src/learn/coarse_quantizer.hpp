@@ -57,16 +57,54 @@ class CellFinder {
   void nearest(MatrixRef rows, RowId* out, const RunOptions& run) const;
   /// The same of some rows of `base`, of which few are copied at a time.
   void nearest(MatrixRef base, std::span<const RowId> rows, RowId* out, const RunOptions& run) const;
+  /// The same of the centroids of some cells.
+  void nearest_to_centroids(std::span<const RowId> cells, RowId* out, const RunOptions& run) const;
 
   std::int64_t width() const { return width_; }
 
  private:
+  // Of rows that are what centroids are.
+  void nearest_to_encoded(MatrixRef rows, RowId* out, const RunOptions& run) const;
+
   const Ops* ops_;
-  std::optional<ByteRows> bytes_;
+  const CoarseQuantizer* quantizer_;
   std::int64_t regions_wanted_;
   std::int64_t width_;
   std::unique_ptr<PreparedCells> regions_;  // all in one cell; null where there is one
   std::unique_ptr<PreparedCells> centroids_;
+};
+
+/// Finds cells of rows that are in cells already: of the `near` cells nearest to the centroid of a row's own those that are nearest to
+/// the row. Rows of one cell share that search, and each is compared with few centroids. Borrows its arguments.
+class NearCellFinder {
+ public:
+  /// `near` of all cells or more: all are compared. Otherwise cells near a cell are looked for in some regions.
+  NearCellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric metric, std::int64_t near, std::int64_t width,
+                 const RunOptions& run);
+  /// In how many.
+  static std::int64_t regions_of(const CoarseQuantizer& quantizer);
+  /// Centroids that are copied at a time, of `row_bytes` each.
+  static std::int64_t most_gathered(std::int64_t near, std::int64_t row_bytes);
+
+  /// As CellFinder::nearest.
+  ///
+  ///   rows  [q]         of `base`; quickest where those of one cell follow each other
+  ///   own   [q]         the cell of each
+  ///   out   [q, width]
+  void nearest(MatrixRef base, std::span<const RowId> rows, const RowId* own, RowId* out, const RunOptions& run) const;
+
+  std::int64_t width() const { return width_; }
+
+ private:
+  std::size_t nearest_of_some(MatrixRef base, std::span<const RowId> rows, const RowId* own, RowId* out, const RunOptions& run) const;
+
+  const Ops* ops_;
+  const CoarseQuantizer* quantizer_;
+  Metric metric_;
+  std::int64_t near_;
+  std::int64_t width_;
+  bool all_;
+  CellFinder finder_;
 };
 
 }  // namespace gigaknn

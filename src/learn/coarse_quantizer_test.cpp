@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <vector>
 
+#include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
@@ -25,6 +27,12 @@ struct Rows {
     test::VectorMaker(kind, n, d, dtype, metric, 3).fill(base, none);
   }
 };
+
+std::vector<std::int64_t> all_rows(std::int64_t n) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
 
 std::vector<RowId> cells_of(const CoarseQuantizer& quantizer, MatrixRef rows, Metric metric, std::int64_t regions,
                             std::int64_t width) {
@@ -52,6 +60,40 @@ TEST(CoarseQuantizer, finds_the_nearest_cells) {
     const auto found = cells_of(quantizer, rows.base, metric, 1000, 9);
     const Neighbors want = reference::nearest_rows(rows.base, quantizer.centroids, metric, 9);
     EXPECT_EQ(found, want.ids) << name_of(metric);
+  }
+}
+
+// Among the cells nearest to the centroid of a row's own, whatever rows come in what order, and among all.
+TEST(CoarseQuantizer, finds_the_nearest_of_the_cells_near_a_rows_own) {
+  constexpr std::int64_t width = 5;
+  for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::l1, Metric::hamming, Metric::cosine}) {
+    for (const std::int64_t near : {1, 7, 40, 1000}) {
+      const Rows rows(Kind::clustered, 700, 6, metric == Metric::cosine ? DType::f32 : DType::u8, metric);
+      const CoarseQuantizer quantizer = fit_coarse_quantizer(ops_of("cpu"), rows.base, metric, 290, 5, {});
+      const auto cells = quantizer.cells();
+      const Metric probed = metric == Metric::inner_product ? metric : quantizer.metric;
+      std::vector<RowId> some, own;
+      for (std::int64_t i = 0; i < 600; ++i) some.push_back(RowId{i / 3 * 7 % 700});
+      const auto own_of_all = cells_of(quantizer, rows.base, metric, 8, 1);
+      for (const RowId row : some) own.push_back(own_of_all[static_cast<std::size_t>(value_of(row))]);
+      std::vector<RowId> found(some.size() * width);
+      NearCellFinder(ops_of("cpu"), quantizer, metric, near, width, {}).nearest(rows.base, some, own.data(), found.data(), {});
+
+      const Matrix encoded = quantizer.bytes ? quantizer.bytes->encode(rows.base, {}) : gather_rows(rows.base, all_rows(700));
+      const Neighbors near_cells = reference::nearest_rows(quantizer.centroids, quantizer.centroids, probed, std::min(near, cells));
+      const Neighbors ranked = reference::nearest_rows(encoded, quantizer.centroids, probed, cells);
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        const auto first = near_cells.ids.begin() + value_of(own[i]) * near_cells.k;
+        std::vector<RowId> want;
+        for (std::int64_t c = 0; c < cells && std::ssize(want) < width; ++c) {
+          const RowId cell = ranked.ids[static_cast<std::size_t>(value_of(some[i]) * cells + c)];
+          if (std::find(first, first + near_cells.k, cell) != first + near_cells.k) want.push_back(cell);
+        }
+        want.resize(width, no_row);
+        const std::vector<RowId> got(found.begin() + static_cast<std::ptrdiff_t>(i) * width, found.begin() + static_cast<std::ptrdiff_t>(i + 1) * width);
+        ASSERT_EQ(got, want) << name_of(metric) << ' ' << near << " row " << i;
+      }
+    }
   }
 }
 

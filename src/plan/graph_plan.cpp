@@ -104,7 +104,7 @@ constexpr Bytes shard_bytes[] = {{"peak_bytes", &ShardPlan::peak_bytes}, {"bytes
                                  {"bytes_written", &ShardPlan::bytes_written}, {"work_bytes", &ShardPlan::work_bytes}};
 
 TextLines lines_of(const GraphPlan& plan) {
-  TextLines lines = {{"gigaknn-plan", "2"}};
+  TextLines lines = {{"gigaknn-plan", "3"}};
   for (const auto& line : identity_of(plan)) lines.push_back(line);
   lines.push_back({"device", plan.params.graph.device});
   lines.push_back({"device_shards", std::to_string(plan.params.graph.shards)});
@@ -252,7 +252,7 @@ GraphPlan read_plan(const fs::path& path) {
     require(found != values.end(), Fault::corrupt_file, printable(file.string()), ": byte 0: has no '", name, "'");
     return found->second;
   };
-  require(text("gigaknn-plan") == "2", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
+  require(text("gigaknn-plan") == "3", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
           " is not supported, expected 1");
   GraphPlan plan;
   plan.params.base = text("base");

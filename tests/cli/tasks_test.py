@@ -149,6 +149,8 @@ class Tasks(CliTest):
         kills, resumed = {"driver": 0, "worker": 0}, 0
         while sum(kills.values()) < KILLS or 0 in kills.values() or resumed == 0:
             os.remove(self.path("out.knng"))
+            if os.path.exists(self.path("out.json")):
+                os.remove(self.path("out.json"))
             finished = False
             while not finished:
                 driver = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
@@ -166,11 +168,13 @@ class Tasks(CliTest):
                         kills["worker"] += 1
                     except ProcessLookupError:
                         pass
-                finished = driver.wait() == 0
-                self.assertEqual(finished, os.path.exists(self.path("out.knng")) and not os.path.exists(self.path("out.knng.work")))
-            resumed += self.record()["tasks"]["resumed"]
+                # A driver may be killed when its work is done and taken away, but before it could say so.
+                finished = os.path.exists(self.path("out.knng")) and not os.path.exists(self.path("out.knng.work"))
+                if driver.wait() == 0:
+                    self.assertTrue(finished)
+                    resumed += self.record()["tasks"]["resumed"]
             self.assertEqual(self.read("out.knng"), expected)
-            self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "memory.knng", "out.json", "out.knng"])
+            self.assertLessEqual(set(os.listdir(self.folder)), {"base.u8bin", "memory.knng", "out.json", "out.knng"})
 
     def assert_end(self, processes):
         """They die with their driver."""
