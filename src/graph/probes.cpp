@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "core/gather.hpp"
 #include "core/interval.hpp"
 #include "graph/recall_sample.hpp"
 #include "ops/merge_lists.hpp"
@@ -154,31 +156,41 @@ std::vector<std::int64_t> ProbeChooser::ranks_of(MatrixRef rows, std::span<const
   const std::int64_t regions = all ? quantizer_.regions.rows() : NearCellFinder::regions_of(quantizer_);
   const CellFinder of_rows(ops_, quantizer_, metric_, regions, width, run_);
   const CellFinder of_cells(ops_, quantizer_, metric_, regions, all ? 1 : near, run_);
-  const std::int64_t batch = std::clamp<std::int64_t>(finder_entries / std::max(width, of_cells.width()), 1, cell_batch_rows);
-  std::vector<RowId> cells, near_own;
-  std::vector<std::int64_t> ranks;
-  std::vector<std::int64_t> near_row(at(quantizer_.cells()), -1);  // the last row whose own cell it is near to
-  for (std::int64_t begin = 0; begin < rows.rows; begin += batch) {
-    const std::int64_t end = std::min(rows.rows, begin + batch);
-    cells.resize(at((end - begin) * width));
-    of_rows.nearest(rows.slice(begin, end), cells.data(), run_);
+  const auto batch = at(std::clamp<std::int64_t>(finder_entries / std::max(width, of_cells.width()), 1, cell_batch_rows));
+  std::vector<std::int64_t> order(own.size());  // rows of one cell after each other
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return own[at(a)] < own[at(b)]; });
+  std::vector<std::int64_t> ranks(wanted.size(), not_found);
+  std::vector<RowId> near_to(at(quantizer_.cells()), no_row);  // the last own cell that it is near to
+  std::vector<RowId> found, cells, near_cells;
+  for (std::size_t begin = 0; begin < order.size(); begin += batch) {
+    const auto part = std::span(order).subspan(begin, std::min(batch, order.size() - begin));
+    found.resize(part.size() * at(width));
+    of_rows.nearest(gather_rows(rows, part, run_), found.data(), run_);
+    cells.clear();
     if (!all) {
-      near_own.resize(at((end - begin) * near));
-      of_cells.nearest_to_centroids(own.subspan(at(begin), at(end - begin)), near_own.data(), run_);
-    }
-    for (std::int64_t row = begin; row < end; ++row) {
-      if (!all) {
-        for (const RowId cell : std::span(near_own).subspan(at((row - begin) * near), at(near))) {
-          if (cell != no_row) near_row[at(value_of(cell))] = row;
-        }
+      for (const std::int64_t row : part) {
+        if (cells.empty() || cells.back() != own[at(row)]) cells.push_back(own[at(row)]);
       }
-      const auto mine = std::span(cells).subspan(at((row - begin) * width), at(width));
+      near_cells.resize(cells.size() * at(near));
+      of_cells.nearest_to_centroids(cells, near_cells.data(), run_);
+    }
+    std::size_t next_cell = 0;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const auto row = at(part[i]);
+      if (next_cell < cells.size() && cells[next_cell] == own[row]) {
+        for (const RowId cell : std::span(near_cells).subspan(next_cell * at(near), at(near))) {
+          if (cell != no_row) near_to[at(value_of(cell))] = own[row];
+        }
+        ++next_cell;
+      }
+      const auto mine = std::span(found).subspan(i * at(width), at(width));
       const auto last = std::remove_if(mine.begin(), mine.end(), [&](RowId cell) {
-        return cell == no_row || (!all && near_row[at(value_of(cell))] != row);
+        return cell == no_row || (!all && near_to[at(value_of(cell))] != own[row]);
       });
-      for (const RowId cell : wanted.subspan(at(begins[at(row)]), at(begins[at(row + 1)] - begins[at(row)]))) {
-        const auto found = std::find(mine.begin(), last, cell);
-        ranks.push_back(found == last ? not_found : found - mine.begin());
+      for (auto j = at(begins[row]); j < at(begins[row + 1]); ++j) {
+        const auto place = std::find(mine.begin(), last, wanted[j]);
+        if (place != last) ranks[j] = place - mine.begin();
       }
     }
   }

@@ -168,9 +168,10 @@ class Tasks(CliTest):
                         kills["worker"] += 1
                     except ProcessLookupError:
                         pass
-                # A driver may be killed when its work is done and taken away, but before it could say so.
+                code = driver.wait()
+                # It may be killed when its work is done and taken away, but before it could say so.
                 finished = os.path.exists(self.path("out.knng")) and not os.path.exists(self.path("out.knng.work"))
-                if driver.wait() == 0:
+                if code == 0:
                     self.assertTrue(finished)
                     resumed += self.record()["tasks"]["resumed"]
             self.assertEqual(self.read("out.knng"), expected)
