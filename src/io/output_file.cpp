@@ -45,11 +45,16 @@ void sync_folder(const fs::path& folder) {
 // An unnamed file in the folder, or -1.
 int open_nameless(const fs::path& folder) { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666); }
 
-// Names it by way of /proc, the way that needs no privilege. What stood there under our process's number is stale.
+// Names it by way of /proc, the way that needs no privilege; false where there is a file of that name.
 bool name_file(int descriptor, const fs::path& name) {
-  ::unlink(name.c_str());
   const std::string by_descriptor = join_text("/proc/self/fd/", descriptor);
   return ::linkat(AT_FDCWD, by_descriptor.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
+// The same; what stood there under our process's number is stale.
+bool name_temporarily(int descriptor, const fs::path& name) {
+  ::unlink(name.c_str());
+  return name_file(descriptor, name);
 }
 
 }  // namespace
@@ -61,7 +66,7 @@ OutputFile::OutputFile(const fs::path& path)
   // A file without a name goes with its process, however that ends. Where it cannot be had, or could get no name in the
   // end, which is tried now, the file has its temporary name from the start.
   if (const int trial = open_nameless(folder); trial >= 0) {
-    const bool can_be_named = name_file(trial, temporary_);
+    const bool can_be_named = name_temporarily(trial, temporary_);
     ::close(trial);
     if (can_be_named) {
       ::unlink(temporary_.c_str());
@@ -124,15 +129,16 @@ void OutputFile::finish() {
   flush();
   const FileWait wait;
   if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
-  // Only a file with a name can be renamed over another.
-  if (!has_name_ && !name_file(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
-  has_name_ = true;
+  // Where there is no such file yet it gets its name at once: a kill leaves nothing. Only a file with a name can be renamed over another.
+  const bool is_there = !has_name_ && name_file(descriptor_, path_);
+  if (!is_there && !has_name_ && !name_temporarily(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
+  const fs::path& name = is_there ? path_ : temporary_;
   // From here on the destructor has nothing to close; a rename that fails removes the file itself.
   const int descriptor = descriptor_;
   descriptor_ = -1;
-  if (::close(descriptor) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  if (::close(descriptor) != 0 || (!is_there && ::rename(name.c_str(), path_.c_str()) != 0)) {
     const int error = errno;
-    ::unlink(temporary_.c_str());
+    ::unlink(name.c_str());
     fail_system(path_, "cannot write", error);
   }
   sync_folder(folder_of(path_));

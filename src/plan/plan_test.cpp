@@ -142,6 +142,14 @@ TEST_F(PlanTest, goes_on_with_what_is_done) {
   }
 }
 
+TEST_F(PlanTest, what_a_killed_process_left_goes_with_the_folder) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, 2);
+  std::ofstream(plan.folder() / ".task-1.done.tmp.123") << "torn";
+  run(params);
+  EXPECT_FALSE(fs::exists(plan.folder()));
+}
+
 // The folder was being taken away.
 TEST_F(PlanTest, a_graph_that_is_written_is_not_built_again) {
   const PlanParams params = stored();

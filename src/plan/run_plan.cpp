@@ -106,6 +106,13 @@ void remove_folder(const GraphPlan& plan) {
   for (std::int64_t task = 0; task < last; ++task) {
     for (const fs::path& path : {record_of_task(plan, task), file_of_task(plan, task), lock_of_task(plan, task)}) fs::remove(path, ignored);
   }
+  // Of a process that was killed while it replaced a file.
+  std::vector<fs::path> torn;
+  for (const auto& entry : fs::directory_iterator(plan.folder(), ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') && name.find(".tmp.") != std::string::npos) torn.push_back(entry.path());
+  }
+  for (const fs::path& path : torn) fs::remove(path, ignored);
   for (const fs::path& path : {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock", plan.folder()}) {
     fs::remove(path, ignored);
   }
