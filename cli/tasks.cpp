@@ -23,7 +23,7 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
   const ShardPlan& s = plan.shards;
   const GraphParams& graph = plan.params.graph;
   const std::size_t peak = peak_of_all(s, plan.params.workers);
-  return {
+  std::vector<std::string> lines = {
       join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ", name_of(graph.metric),
                 ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
@@ -36,6 +36,11 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
           " for " + plan.folder().string() + " while it runs",
       "  time     about " + format_seconds(s.seconds) + join_text(", if each row looks into ", s.probes, " cells"),
   };
+  if (s.pairwise_shards > 0) {
+    lines.push_back(join_text("  instead  of about ", format_seconds(s.pairwise_seconds), " for graphs of ", format_count(s.pairwise_shards),
+                              " shards, merged pair by pair"));
+  }
+  return lines;
 }
 
 nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
@@ -44,7 +49,8 @@ nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
           {"threads", plan.params.threads}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
           {"band_rows", s.band_rows}, {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
-          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds}};
+          {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds},
+          {"pairwise_shards", s.pairwise_shards}, {"pairwise_seconds", s.pairwise_seconds}};
 }
 
 struct PlanOptions {

@@ -37,6 +37,10 @@ struct ShardPlan {
   std::size_t work_bytes = 0;   ///< of the files that are there at once, the graph aside
   std::int64_t probes = 0;      ///< cells that a row is taken to look into, for what follows
   double seconds = 0;           ///< about; by a model (docs/graphs.md)
+  /// The other way, which is not taken: graphs of so many shards, which are as large as memory allows, merged pair by pair to the same
+  /// recall (GGM; Wang, Zhao, Zeng 2021, section 5.2). 0: one shard has all rows, or not even two rows fit.
+  std::int64_t pairwise_shards = 0;
+  double pairwise_seconds = 0;
 
   std::int64_t most_rows_of_a_cell() const { return 8 * cell_rows; }  ///< one of more is split
   std::int64_t chunk_cells(std::int64_t rows) const { return 2 * rows / cell_rows + 64; }  ///< of a chunk of so many rows, at most

@@ -112,12 +112,14 @@ ProbeChooser CellSearch::chooser(const RecallSample& sample) const {
 
 bool CellSearch::choose_probes(const RecallSample& steer, double recall) {
   const Progress::Quiet quiet(run_.progress);
+  finder_.reset();  // the chooser has two
   look_into(chooser(steer).cheapest(probe_sample(steer, ProbeSample::that_steer), recall));
   return probes_.enough;
 }
 
 void CellSearch::widen_probes(const RecallSample& measure, double recall) {
   const Progress::Quiet quiet(run_.progress);
+  finder_.reset();
   look_into(chooser(measure).widened(probes_, probe_sample(measure, ProbeSample::that_measure), recall));
 }
 
@@ -168,7 +170,7 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
         }
       }
       cells.resize(at(count * width));
-      finder_->nearest(base_, rows, own.data(), cells.data(), run_);
+      finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
       Neighbors found(count, k);
       ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
       take(begin, rows, found);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/gather.hpp"
 #include "core/interval.hpp"
@@ -19,6 +20,11 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t wider(std::int64_t width) { return width + width / 4 + 1; }
 
+// Where cells are few; where centroids are no bytes, what is near could not be packed as quickly, and rows look into many anyway.
+bool compares_all(std::int64_t cells, Metric metric) {
+  return cells <= most_cells_compared || metric == Metric::inner_product || on_bits(metric);
+}
+
 std::int64_t region_count(std::int64_t cells) { return static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells))) + 1; }
 
 }  // namespace
@@ -28,13 +34,16 @@ std::size_t finding_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType 
   const std::int64_t regions = region_count(cells);
   const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = cell_batch_rows, .self = false};
   const PrepareHints of_regions{.k = regions, .queries = n, .batch = cell_batch_rows, .self = false};
-  // What is near some cells is a base in cells for a while. It is searched when the others are not, for as much.
-  const PrepareHints of_near{.k = 1, .queries = 1, .batch = 1, .self = false};
-  const std::int64_t gathered = NearCellFinder::most_gathered(most_near, d * static_cast<std::int64_t>(size_of(dtype)));
-  return 2 * at(cells + regions) * at(d) * size_of(dtype) + at(gathered) * (at(d) * size_of(dtype) + 24) +
-         ops.cell_bytes_needed(gathered, d, dtype, metric, gathered / least_near, of_near, 1) +
-         at(finders) * (ops.cell_bytes_needed(cells, d, dtype, metric, regions, of_cells, threads) +
-                        ops.cell_bytes_needed(regions, d, dtype, metric, 1, of_regions, threads));
+  std::size_t bytes = 2 * at(cells + regions) * at(d) * size_of(dtype) +
+                      at(finders) * (ops.cell_bytes_needed(cells, d, dtype, metric, regions, of_cells, threads) +
+                                     ops.cell_bytes_needed(regions, d, dtype, metric, 1, of_regions, threads));
+  if (!compares_all(cells, metric)) {
+    // What is near some cells is a base of bytes in cells for a while. It is searched when the others are not, for as much.
+    const std::int64_t gathered = std::min(NearCellFinder::most_gathered(most_near, d), std::min(cells, cell_batch_rows) * most_near);
+    const PrepareHints of_near{.k = 1, .queries = 1, .batch = 1, .self = false};
+    bytes += at(gathered) * (at(d) + 24) + ops.cell_bytes_needed(gathered, d, DType::u8, Metric::l2, gathered / least_near, of_near, 1);
+  }
+  return bytes;
 }
 
 // Rows, as bytes too, with what is known of each; regions of each; of each entry the cell, its distance, and the list it is found in
@@ -78,9 +87,10 @@ std::vector<std::size_t> sampled_neighbors(const Neighbors& truth, std::int64_t 
   return entries;
 }
 
-// After `near` cells near its own a row looks among twice as many, and in the end among all.
+// After `near` cells near its own a row looks among twice as many, and in the end among all: when these are compared as soon.
 std::int64_t ProbeChooser::more(std::int64_t near) const {
-  return 2 * near > std::min(most_near, quantizer_.cells() - 1) ? quantizer_.cells() : 2 * near;
+  const std::int64_t cells = quantizer_.cells();
+  return 2 * near > most_near || finding_cost(2 * near) >= static_cast<double>(cells) ? cells : 2 * near;
 }
 
 // In rows that a row could be compared with instead.
@@ -92,7 +102,7 @@ ProbeChoice ProbeChooser::cheapest(const ProbeSample& steer, double recall) cons
   const std::int64_t cells = quantizer_.cells();
   ProbeChoice best{.near = cells, .width = std::min(most_probes, cells), .enough = false};
   double best_cost = INFINITY;
-  for (std::int64_t near = cells <= most_cells_compared ? cells : least_near;; near = more(near)) {
+  for (std::int64_t near = compares_all(cells, metric_) ? cells : least_near;; near = more(near)) {
     // Rows that find their neighbours without being found by them look into enough cells: where neighbours look is found for so many.
     const std::int64_t most = std::min(most_probes, near);
     Ranks ranks{ranks_there(steer, near, most), {}};
@@ -126,10 +136,13 @@ ProbeChoice ProbeChooser::widened(ProbeChoice probes, const ProbeSample& measure
   std::int64_t widest = probes.width;
   for (int times = 0; times < most_widenings; ++times) widest = wider(widest);
   widest = std::min(widest, quantizer_.cells());
-  while (probes.near < widest) probes.near = more(probes.near);
-  const Ranks ranks{ranks_there(measure, probes.near, widest), ranks_back(measure, probes.near, widest)};
-  while (probes.width < widest && recall_of(measure, ranks, probes.width).value < recall) probes.width = std::min(widest, wider(probes.width));
-  return probes;
+  for (;; probes.near = more(probes.near)) {
+    const std::int64_t most = std::min(widest, probes.near);
+    const Ranks ranks{ranks_there(measure, probes.near, most), ranks_back(measure, probes.near, most)};
+    const auto enough = [&] { return recall_of(measure, ranks, probes.width).value >= recall; };
+    while (probes.width < most && !enough()) probes.width = std::min(most, wider(probes.width));
+    if (most == widest || enough()) return probes;
+  }
 }
 
 std::vector<std::int64_t> ProbeChooser::ranks_there(const ProbeSample& sample, std::int64_t near, std::int64_t width) const {
@@ -148,15 +161,16 @@ std::vector<std::int64_t> ProbeChooser::ranks_back(const ProbeSample& sample, st
   return ranks_of(sample.neighbors, sample.neighbor_cells, begins, wanted, near, width);
 }
 
-// Of the cells `wanted` by each row, those from begins[i] on by row i, among the first `width` that a NearCellFinder would find for it. Rows
-// are few in each cell, so what is near is not gathered: it is what a CellFinder finds, but for cells that are not near the row's own.
+// Of the cells `wanted` by each row, those from begins[i] on by row i, among what a NearCellFinder would find for it, or about. Rows are few in
+// each cell, so what is near is not gathered: it is what a CellFinder finds, but for cells that are not near the row's own.
 std::vector<std::int64_t> ProbeChooser::ranks_of(MatrixRef rows, std::span<const RowId> own, std::span<const std::int64_t> begins,
                                                  std::span<const RowId> wanted, std::int64_t near, std::int64_t width) const {
   const bool all = near == quantizer_.cells();
   const std::int64_t regions = all ? quantizer_.regions.rows() : NearCellFinder::regions_of(quantizer_);
   const CellFinder of_rows(ops_, quantizer_, metric_, regions, width, run_);
-  const CellFinder of_cells(ops_, quantizer_, metric_, regions, all ? 1 : near, run_);
-  const auto batch = at(std::clamp<std::int64_t>(finder_entries / std::max(width, of_cells.width()), 1, cell_batch_rows));
+  std::optional<CellFinder> of_cells;
+  if (!all) of_cells.emplace(ops_, quantizer_, metric_, regions, near, run_);
+  const auto batch = at(std::clamp<std::int64_t>(finder_entries / std::max(width, all ? 1 : near), 1, cell_batch_rows));
   std::vector<std::int64_t> order(own.size());  // rows of one cell after each other
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return own[at(a)] < own[at(b)]; });
@@ -173,7 +187,7 @@ std::vector<std::int64_t> ProbeChooser::ranks_of(MatrixRef rows, std::span<const
         if (cells.empty() || cells.back() != own[at(row)]) cells.push_back(own[at(row)]);
       }
       near_cells.resize(cells.size() * at(near));
-      of_cells.nearest_to_centroids(cells, near_cells.data(), run_);
+      of_cells->nearest_to_centroids(cells, near_cells.data(), run_);
     }
     std::size_t next_cell = 0;
     for (std::size_t i = 0; i < part.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "graph/descent.hpp"
 #include "graph/probes.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/merge_lists.hpp"
@@ -33,6 +34,9 @@ constexpr double us_a_candidate_and_dim = 7.9e-6;  // a row or a centroid that i
 constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows, each chunk those of the block
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
+
+// Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 36 of another (bench/results/amd-epyc-2c/descent.md).
+constexpr double us_a_merged_row = 65;
 
 // The trial of slowness_of_this_machine. It was not run on that machine: set so that plans of 1,000,000 rows come out right on another,
 // where it takes 0.063 s (bench/results/amd-epyc-2c/scale.md).
@@ -157,7 +161,7 @@ class Planner {
     const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
     const std::int64_t entries = std::min(std::max(finder_entries, a_cell), n_ * a_row);
     cells += cells / 8;  // of too many rows, split
-    return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 1, sizes_.threads) +
+    return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 2, sizes_.threads) +
            batch_bytes(n_, sizes_.d, sizes_.dtype, cells, entries) + at(cells) * (at(shards) * 4 + 32);
   }
 
@@ -166,6 +170,18 @@ class Planner {
   std::int64_t n_;
   std::size_t row_bytes_;
 };
+
+void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan) {
+  const auto bytes_of_merge = [&](std::int64_t rows) {
+    const MatrixRef both(nullptr, rows, sizes.d, sizes.dtype);
+    return program_bytes + at(rows * both.stride_bytes) + Descent::bytes_needed(ops, both, sizes.metric, sizes.k, sizes.threads);
+  };
+  const std::int64_t rows = most_within(sizes.memory_bytes / at(sizes.workers), sizes.n, bytes_of_merge) / 2;  // of a shard
+  if (rows < 1 || 2 * rows >= sizes.n) return;
+  plan.pairwise_shards = (sizes.n + rows - 1) / rows;
+  const auto merges = static_cast<double>(plan.pairwise_shards * (plan.pairwise_shards - 1) / 2);
+  plan.pairwise_seconds = plan.seconds + merges * 2 * static_cast<double>(rows) * us_a_merged_row * 1e-6 * 2 / sizes.threads;
+}
 
 }  // namespace
 
@@ -183,6 +199,7 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
 double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {
   Matrix base(trial_rows, trial_cols, DType::u8);
   for (std::int64_t i = 0; i < trial_rows * trial_cols; ++i) base.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(random_bits(1, 2, at(i)));
+  const Progress::Quiet quiet(run.progress);
   const MatrixRef queries = base.ref().slice(0, trial_queries);
   Neighbors found(trial_queries, 10);
   double best = std::numeric_limits<double>::infinity();
@@ -203,6 +220,7 @@ ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
   if (sizes.memory_bytes > driver && planner.plan((sizes.memory_bytes - driver) / workers, plan)) {
     plan.probes = usual_probes;
     plan.seconds = estimated_seconds(sizes, plan, plan.probes);
+    estimate_pairwise(ops, sizes, plan);
     return plan;
   }
   std::size_t too_few = (sizes.memory_bytes - std::min(sizes.memory_bytes, driver)) / workers, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);

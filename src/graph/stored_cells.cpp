@@ -169,13 +169,14 @@ void StoredCells::release(const Shard& shard) const {
 
 Stretches StoredCells::stretches(const Shard& shard, std::span<const std::int64_t> cells) const {
   Stretches found;
-  for (std::size_t i = 0, next = 0; i < cells.size(); i = next) {
-    while (next < cells.size() && cells[next] - cells[i] == static_cast<std::int64_t>(next - i)) ++next;
-    const std::int64_t begin = shard.begins[at(cells[i])], end = shard.begins[at(cells[next - 1] + 1)];
-    if (begin == end) continue;
-    found.push_back(std::as_bytes(std::span(shard.ids + begin, shard.ids + end)));
-    found.emplace_back(shard.rows.row_bytes(begin), at((end - begin) * shard.rows.stride_bytes));
-  }
+  const auto add_each = [&](const std::byte* data, std::size_t bytes_a_row) {
+    for (const std::int64_t cell : cells) {
+      const std::size_t begin = shard.begins[at(cell)], end = shard.begins[at(cell + 1)];
+      if (begin < end) add_stretch(found, {data + begin * bytes_a_row, (end - begin) * bytes_a_row});
+    }
+  };
+  add_each(reinterpret_cast<const std::byte*>(shard.ids), sizeof shard.ids[0]);
+  add_each(shard.rows.row_bytes(0), at(shard.rows.stride_bytes));
   return found;
 }
 

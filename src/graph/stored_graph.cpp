@@ -21,7 +21,6 @@ namespace gigaknn {
 namespace {
 
 constexpr std::int64_t gathered_span = std::int64_t{1} << 24;  // bytes of a mapped base that are looked at before they are given back
-constexpr std::ptrdiff_t near_bytes = 4096;  // a page, often
 constexpr std::int64_t entries_at_once = std::int64_t{1} << 19;  // of lists that are written or joined
 
 std::int64_t lists_at_once(std::int64_t k) { return std::max<std::int64_t>(1, entries_at_once / k); }
@@ -47,13 +46,7 @@ Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const R
   const auto span_from = [&](std::size_t begin) {
     Span span{begin, {}};
     for (; span.end < rows.size() && (rows[span.end] - rows[begin]) * base.stride_bytes < gathered_span; ++span.end) {
-      const std::byte* const row = base.row_bytes(rows[span.end]);
-      // Rows that are near each other are read as one.
-      if (!span.stretches.empty() && row - std::to_address(span.stretches.back().end()) < near_bytes) {
-        span.stretches.back() = {span.stretches.back().data(), row + row_bytes};
-      } else {
-        span.stretches.emplace_back(row, row_bytes);
-      }
+      add_stretch(span.stretches, {base.row_bytes(rows[span.end]), row_bytes});
     }
     return span;
   };
@@ -61,10 +54,10 @@ Matrix gather_mapped(MatrixRef base, std::span<const std::int64_t> rows, const R
   Span span = span_from(0);
   for (std::size_t begin = 0; begin < rows.size();) {
     check_cancelled(run);
-    Span next = span_from(span.end);
-    reader.begin(next.stretches);
-    await_mapped(span.stretches);
     const std::size_t end = span.end;
+    await_mapped(span.stretches);
+    Span next = span_from(end);
+    reader.begin(next.stretches);
     parallel_for(run, static_cast<std::int64_t>(end - begin), 1024, [&](std::int64_t first, std::int64_t last, int) {
       for (auto i = static_cast<std::int64_t>(begin) + first; i < static_cast<std::int64_t>(begin) + last; ++i) {
         std::memcpy(gathered.row<std::byte>(i), base.row_bytes(rows[at(i)]), row_bytes);
@@ -120,6 +113,9 @@ struct StoredProbes {
     return probes;
   }
 };
+
+// Rows that are far from everything have no cell of their own: any will do, no query finds them.
+RowId own_cell(RowId nearest) { return nearest == no_row ? RowId{0} : nearest; }
 
 std::vector<std::filesystem::path> shard_files(const StoredGraph& graph) {
   std::vector<std::filesystem::path> files;
@@ -278,16 +274,21 @@ class BlockSearch {
     return all;
   }
 
-  // visit(first row of the band, its first cell, the cell behind its last); the next band is read meanwhile.
+  // visit(first row of the band, its first cell, the cell behind its last)
   template <class Visit>
-  void for_each_band(Visit visit) {
+  void for_each_band(Visit visit) const {
     const std::vector<std::int64_t>& begins = cells_.begins();
     for (std::size_t band = 0; band + 1 < bands_.size(); ++band) {
       check_cancelled(run_);
-      if (band + 2 < bands_.size()) cells_.read_ahead(range(bands_[band + 1], bands_[band + 2]), band_reader_);
       const std::int64_t cell = bands_[band], last = bands_[band + 1];
       if (begins[at(last)] > begins[at(cell)]) visit(begins[at(cell)] - begins[at(bands_.front())], cell, last);
     }
+  }
+
+  // The band that begins with `cell`, which is read while the one before is computed.
+  void read_band_ahead(std::int64_t cell) {
+    const auto band = std::lower_bound(bands_.begin(), bands_.end(), cell);
+    if (bands_.end() - band > 1) cells_.read_ahead(range(band[0], band[1]), band_reader_);
   }
 
   NeighborsOut lists_from(std::int64_t first, std::int64_t rows) {
@@ -305,16 +306,17 @@ class BlockSearch {
     wanted_.assign(at(cells_.cells()), 0);
     for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {
       const LoadedCells loaded = cells_.load(range(cell, last), run_);
+      read_band_ahead(last);
       const std::int64_t count = loaded.rows.rows();
-      std::vector<RowId> rows, own, own_of_all, probes(at(count * width));
+      std::vector<RowId> rows, own, probes(at(count * width));
       for (std::int64_t c = 0; c < last - cell; ++c) {
         for (std::int64_t place = loaded.begins[at(c)]; place < loaded.begins[at(c + 1)]; ++place) {
           rows.push_back(RowId{loaded.order[at(place)]});
-          own.push_back(RowId{c});
-          own_of_all.push_back(RowId{cell + c});
+          own.push_back(RowId{cell + c});
         }
       }
-      finder_.nearest(loaded.rows, rows, own_of_all.data(), probes.data(), run_);
+      finder_.nearest(loaded.rows, rows, own.data(), probes.data(), run_);
+      for (RowId& mine : own) mine = RowId{value_of(mine) - cell};
       for (std::size_t i = 0; i < probes.size(); ++i) {
         const std::int64_t probe = value_of(probes[i]);
         const bool here = probe >= cell && probe < last;
@@ -355,6 +357,7 @@ class BlockSearch {
       });
       if (std::all_of(probes.begin(), probes.end(), [](RowId probe) { return probe == no_row; })) return;
       const Matrix rows = cells_.rows_in(cell, last, run_);
+      read_band_ahead(last);
       Neighbors found(rows.rows(), k);
       graph_.ops.nearest_in_cells(*prepared, rows, probes.data(), width, k, NeighborsOut(found), run_);
       for (RowId& id : found.ids) {
@@ -396,6 +399,7 @@ std::vector<StoredLists> open_lists(const StoredGraph& graph) {
   std::vector<StoredLists> all;
   for (std::int64_t block = 0; block < graph.plan.blocks; ++block) {
     const Container file = Container::open(graph.lists_file(block));
+    await_mapped({file.file().bytes});
     file.verify();
     release_mapped(file.file().bytes.data(), file.file().bytes.size());
     for (std::int64_t pass = 0; const Section* rows = file.find_section("rows" + std::to_string(pass)); ++pass) {
@@ -471,8 +475,8 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   const SampledRows sampled(*this, std::move(both), run);
   const std::vector<RowId> known = sampled.all();
   std::vector<RowId> cells(known.size());
-  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
-  finder.nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
+  CellFinder(ops, quantizer, quantizer.metric, least_regions, 1, run).nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
+  for (RowId& cell : cells) cell = own_cell(cell);
   // As if all cells had as many rows.
   std::vector<std::int64_t> begins;
   for (std::int64_t cell = 0; cell <= quantizer.cells(); ++cell) begins.push_back(base.rows * cell / quantizer.cells());
@@ -495,9 +499,8 @@ void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
     check_cancelled(run);
     finder.nearest(rows.slice(begin, std::min(rows.rows, begin + cell_batch_rows)), found.data() + begin, run);
   }
-  // Rows that are far from everything have no cell of their own: any will do, no query finds them.
   std::vector<std::uint32_t> cells;
-  for (const RowId cell : found) cells.push_back(static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(cell))));
+  for (const RowId cell : found) cells.push_back(static_cast<std::uint32_t>(value_of(own_cell(cell))));
   write_shard(rows, first, cells, quantizer.cells(), shard_file(shard));
   release_rows(rows);
 }

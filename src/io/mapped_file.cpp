@@ -72,6 +72,17 @@ Maps& maps() {
 
 void release_mapped(const void* begin, std::size_t bytes) { maps().release(begin, bytes); }
 
+void add_stretch(Stretches& stretches, std::span<const std::byte> more) {
+  if (!stretches.empty()) {
+    const std::byte* const end = stretches.back().data() + stretches.back().size();
+    if (more.data() >= end && static_cast<std::uintptr_t>(more.data() - end) < page_bytes()) {
+      stretches.back() = {stretches.back().data(), more.data() + more.size()};
+      return;
+    }
+  }
+  stretches.push_back(more);
+}
+
 void await_mapped(const Stretches& stretches) {
   const FileWait wait;
   for (const std::span<const std::byte> stretch : stretches) {
@@ -81,7 +92,7 @@ void await_mapped(const Stretches& stretches) {
   }
 }
 
-void ReadAhead::begin(Stretches stretches) {
+void ReadAhead::begin(Stretches stretches) try {
   reading_ = std::jthread([stretches = std::move(stretches)](const std::stop_token& stop) {
     // The system takes no more than this of one request.
     static constexpr std::uintptr_t at_once = std::uintptr_t{1} << 17;
@@ -97,6 +108,8 @@ void ReadAhead::begin(Stretches stretches) {
       done = (end + page_bytes() - 1) / page_bytes() * page_bytes();
     }
   });
+} catch (const std::system_error&) {
+  // No thread can be had: what is read later is read then.
 }
 
 void fail_system(const std::filesystem::path& path, std::string_view what, int error_number) {

@@ -23,6 +23,8 @@ void release_mapped(const void* begin, std::size_t bytes);
 
 /// Parts of maps.
 using Stretches = std::vector<std::span<const std::byte>>;
+/// Adds one that begins behind the last; less than a page behind, the two become one.
+void add_stretch(Stretches& stretches, std::span<const std::byte> more);
 
 /// Looks at each page of them, and counts the time as waiting for files (io/file_wait.hpp).
 void await_mapped(const Stretches& stretches);

@@ -61,6 +61,21 @@ TEST_F(MappedFileTest, what_is_awaited_is_there_and_the_time_is_counted) {
   EXPECT_GT(file_wait_seconds(), before);
 }
 
+TEST_F(MappedFileTest, stretches_that_are_less_than_a_page_apart_are_one) {
+  const std::string memory(10 * page_, 'x');
+  const auto part = [&](std::size_t begin, std::size_t bytes) { return std::as_bytes(std::span(memory)).subspan(begin, bytes); };
+  Stretches stretches;
+  add_stretch(stretches, part(10, 5));
+  add_stretch(stretches, part(15, 5));
+  add_stretch(stretches, part(19 + page_, 5));
+  ASSERT_EQ(stretches.size(), 1u);
+  EXPECT_EQ(stretches[0].size(), 14 + page_);
+  add_stretch(stretches, part(24 + 2 * page_, 7));
+  EXPECT_EQ(stretches.size(), 2u);
+  add_stretch(stretches, part(0, 5));  // before the others: of another file
+  EXPECT_EQ(stretches.size(), 3u);
+}
+
 TEST_F(MappedFileTest, each_thread_counts_its_own_time) {
   const double before = file_wait_seconds();
   std::thread([] {

@@ -130,13 +130,13 @@ void OutputFile::finish() {
   const FileWait wait;
   if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
   // Where there is no such file yet it gets its name at once: a kill leaves nothing. Only a file with a name can be renamed over another.
-  const bool is_there = !has_name_ && name_file(descriptor_, path_);
-  if (!is_there && !has_name_ && !name_temporarily(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
-  const fs::path& name = is_there ? path_ : temporary_;
+  const bool named = !has_name_ && name_file(descriptor_, path_);
+  if (!named && !has_name_ && !name_temporarily(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
+  const fs::path& name = named ? path_ : temporary_;
   // From here on the destructor has nothing to close; a rename that fails removes the file itself.
   const int descriptor = descriptor_;
   descriptor_ = -1;
-  if (::close(descriptor) != 0 || (!is_there && ::rename(name.c_str(), path_.c_str()) != 0)) {
+  if (::close(descriptor) != 0 || (!named && ::rename(name.c_str(), path_.c_str()) != 0)) {
     const int error = errno;
     ::unlink(name.c_str());
     fail_system(path_, "cannot write", error);

@@ -25,6 +25,7 @@ constexpr int iterations = 3;
 constexpr std::int64_t most_links = 64;  // of a region, that its successor is looked for among
 constexpr std::int64_t centroids_compared = std::int64_t{1} << 14;     // with that of a cell, about
 constexpr std::int64_t most_gathered_bytes = std::int64_t{1} << 23;  // of centroids near some cells
+constexpr std::int64_t most_gathered_rows = std::int64_t{1} << 17;
 constexpr std::int64_t most_rows_of_a_fit = 4096;  // from which the step of bytes is taken
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -230,7 +231,7 @@ std::int64_t NearCellFinder::regions_of(const CoarseQuantizer& quantizer) {
 }
 
 std::int64_t NearCellFinder::most_gathered(std::int64_t near, std::int64_t row_bytes) {
-  return std::max(near, most_gathered_bytes / row_bytes);
+  return std::max(near, std::min(most_gathered_rows, most_gathered_bytes / row_bytes));
 }
 
 void NearCellFinder::nearest(MatrixRef base, std::span<const RowId> rows, const RowId* own, RowId* out, const RunOptions& run) const {
@@ -259,6 +260,7 @@ std::size_t NearCellFinder::nearest_of_some(MatrixRef base, std::span<const RowI
   finder_.nearest_to_centroids(cells, near.data(), run);
   // Cell after cell what is near to it, ascending: of equal centroids the first is nearest.
   std::vector<RowId> candidates;
+  candidates.reserve(near.size());
   std::vector<std::int64_t> begins = {0};
   for (std::size_t c = 0; c < cells.size(); ++c) {
     const auto first = near.begin() + static_cast<std::ptrdiff_t>(c) * near_;

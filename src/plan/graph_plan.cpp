@@ -181,6 +181,7 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
   plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes_of(plan));
   plan.shards.seconds /= params.workers;
+  plan.shards.pairwise_seconds /= params.workers;
   return plan;
 }
 
@@ -191,7 +192,9 @@ void measure_plan(GraphPlan& plan, const RunOptions& run) {
   const StoredGraph graph = stored_graph(plan, base);
   plan.shards.probes = graph.measure_probes(own);
   own.threads = plan.params.threads;
-  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) * slowness_of_this_machine(graph.ops, own) / plan.params.workers;
+  const double slowness = slowness_of_this_machine(graph.ops, own);
+  plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) * slowness / plan.params.workers;
+  plan.shards.pairwise_seconds *= slowness;
 }
 
 namespace {
@@ -253,7 +256,7 @@ GraphPlan read_plan(const fs::path& path) {
     return found->second;
   };
   require(text("gigaknn-plan") == "3", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
-          " is not supported, expected 1");
+          " is not supported, expected 3");
   GraphPlan plan;
   plan.params.base = text("base");
   plan.params.output = text("output");

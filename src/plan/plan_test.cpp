@@ -338,5 +338,19 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
   }
 }
 
+TEST(ShardPlan, tells_what_merging_pair_by_pair_would_take) {
+  const Ops& ops = ops_of("cpu");
+  StoredSizes sizes{.n = 10'000'000, .d = 96, .dtype = DType::u8, .memory_bytes = std::size_t{64} << 30, .threads = 2};
+  EXPECT_EQ(plan_shards(ops, sizes).pairwise_shards, 0);  // all in memory
+  std::int64_t shards_before = 1;
+  for (const std::size_t budget : {std::size_t{4} << 30, std::size_t{2} << 30, std::size_t{1} << 30}) {
+    sizes.memory_bytes = budget;
+    const ShardPlan plan = plan_shards(ops, sizes);
+    EXPECT_GT(plan.pairwise_shards, shards_before);
+    EXPECT_GT(plan.pairwise_seconds, plan.seconds);
+    shards_before = plan.pairwise_shards;
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <set>
+#include <string>
 #include <system_error>
 
 #include <gigaknn/plan.hpp>
@@ -103,19 +105,25 @@ class PlanRun {
 void remove_folder(const GraphPlan& plan) {
   std::error_code ignored;
   const std::int64_t last = plan.shards.tasks() - 1;
+  std::set<std::string> names;
   for (std::int64_t task = 0; task < last; ++task) {
-    for (const fs::path& path : {record_of_task(plan, task), file_of_task(plan, task), lock_of_task(plan, task)}) fs::remove(path, ignored);
+    for (const fs::path& path : {record_of_task(plan, task), file_of_task(plan, task), lock_of_task(plan, task)}) {
+      fs::remove(path, ignored);
+      names.insert(path.filename().string());
+    }
   }
-  // Of a process that was killed while it replaced a file.
-  std::vector<fs::path> torn;
-  for (const auto& entry : fs::directory_iterator(plan.folder(), ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with('.') && name.find(".tmp.") != std::string::npos) torn.push_back(entry.path());
+  const fs::path final_ones[] = {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock"};
+  for (const fs::path& path : final_ones) names.insert(path.filename().string());
+  // What a process left that was killed while it replaced a file: .NAME.tmp.PID (io/output_file.hpp).
+  std::vector<fs::path> left;
+  for (fs::directory_iterator entry(plan.folder(), ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t suffix = name.rfind(".tmp.");
+    if (name.starts_with('.') && suffix != std::string::npos && names.contains(name.substr(1, suffix - 1))) left.push_back(entry->path());
   }
-  for (const fs::path& path : torn) fs::remove(path, ignored);
-  for (const fs::path& path : {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock", plan.folder()}) {
-    fs::remove(path, ignored);
-  }
+  for (const fs::path& path : left) fs::remove(path, ignored);
+  for (const fs::path& path : final_ones) fs::remove(path, ignored);
+  fs::remove(plan.folder(), ignored);
 }
 
 }  // namespace
