@@ -27,9 +27,8 @@ void check_arguments(const CommonOptions& common, const ChangeOptions& options, 
   require(options.map.empty() || !options.reduce.empty(), Fault::invalid_argument, "--map belongs to --reduce: otherwise rows keep their ids");
   require(recall > 0 && recall <= 1, Fault::invalid_argument, "--recall must be above 0 and at most 1, got ", recall);
   require(output.extension() == ".knng", Fault::invalid_argument, "a graph is written to a .knng file, not to ", output.string());
-  require(common.method == "auto" || common.method == "exact" || (common.method == "nn-descent" && options.reduce.empty()),
-          Fault::invalid_argument, "--method ", common.method, " does not change graphs: take auto or exact",
-          options.reduce.empty() ? ", or nn-descent" : "");
+  require(common.method == "auto" || common.method == "exact" || options.reduce.empty(), Fault::invalid_argument, "--method ",
+          common.method, " removes no rows: take auto or exact");
   if (!options.map.empty()) check_result_names({options.map, {}}, false);
 }
 

@@ -86,8 +86,9 @@ GraphFaults check_graph(const KnnGraph& graph);
 
 /// How graphs are merged, and what changed ones are.
 struct MergeParams {
-  /// "exact": rows of one set are compared with all of the other; exact where both graphs are. "nn-descent": with neighbours of
-  /// neighbours across the two (GGM; docs/graphs.md). "auto": exact where `recall` is 1 or few rows are added.
+  /// "exact": rows of one set are compared with all of the other; exact where both graphs are. "ivf": with those of the cells near them,
+  /// as in a build. "nn-descent": with neighbours of neighbours across the two (GGM; docs/graphs.md). "auto": exact where `recall` is 1
+  /// or few rows are added, otherwise ivf, where cells do.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;

@@ -13,8 +13,10 @@ namespace gigaknn {
 
 /// By cells (IVF, cell_graph.cpp): each row is compared with all rows of the cells nearest to it. How many cells, a sample of rows
 /// decides, whose true neighbours are known. None, and why: `params.method` is "auto" and comparing all rows would do.
+///
+///   known  [n, k]  lists of rows' neighbours, or not all of these: the graph has the better of both. Taken, unless there is none.
 std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
-                                         std::string& why_not);
+                                         std::string& why_not, Neighbors* known = nullptr);
 
 /// By NN-Descent (nn_descent.cpp), begun with what a search of a few cells finds.
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run);

@@ -25,7 +25,7 @@ class CellGraphBuilder {
     report("cells", 1);
   }
 
-  std::optional<KnnGraph> build(std::string& why_not) {
+  std::optional<KnnGraph> build(std::string& why_not, Neighbors* known) {
     auto [steering, measuring] = search_.draw_samples(params_.seed);
     const RecallSample steer(params_.metric, base_.rows, steering, search_.truth_of(steering, params_.k));
     const bool enough = search_.choose_probes(steer, params_.recall);
@@ -39,7 +39,7 @@ class CellGraphBuilder {
 
     KnnGraph graph;
     graph.metric = params_.metric;
-    graph.lists = Neighbors(base_.rows, params_.k);
+    graph.lists = known ? std::move(*known) : Neighbors(base_.rows, params_.k);
     search_.search_into(graph.lists);
     graph.recall = measure.measure(graph.lists);
     graph.method = "ivf: " + search_.description();
@@ -61,7 +61,7 @@ class CellGraphBuilder {
 }  // namespace
 
 std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
-                                         std::string& why_not) {
+                                         std::string& why_not, Neighbors* known) {
   if (params.method == "auto" && base.rows < least_rows) {
     why_not = "the rows are few";
     return std::nullopt;
@@ -75,7 +75,7 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
   }
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an ivf graph has fewer than 4294967295 rows, got ", base.rows);
   try {
-    return CellGraphBuilder(ops, base, params, run).build(why_not);
+    return CellGraphBuilder(ops, base, params, run).build(why_not, known);
   } catch (const Error& error) {
     // A device that cannot hold all cells may still hold blocks of rows.
     if (params.method != "auto" || error.fault() != Fault::out_of_memory) throw;

@@ -2,6 +2,7 @@
 //
 //   exact       rows of a --compared with all of b--> lists --merged with those of a
 //               rows of b --compared with all of a--> lists --merged with those of b
+//   ivf         rows look into cells of both sets, as in a build (cell_graph.cpp), and keep what their lists had
 //   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new;
 //               rounds compare across the two sets alone; what they find is merged with the lists as they were
 #include <gigaknn/graph.hpp>
@@ -14,6 +15,7 @@
 #include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "graph/approximate.hpp"
 #include "graph/descent.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
@@ -55,11 +57,11 @@ void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, con
 
 void require_params(const MergeParams& params) {
   const std::string& method = params.method;
-  require(method == "auto" || method == "exact" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
-          "': must be one of auto, exact, nn-descent");
+  require(method == "auto" || method == "exact" || method == "ivf" || method == "nn-descent", Fault::invalid_argument, "unknown method '",
+          method, "': must be one of auto, exact, ivf, nn-descent");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ", params.recall);
-  require(method != "nn-descent" || params.recall < 1, Fault::invalid_argument,
-          "method nn-descent is approximate: it needs a recall below 1");
+  require((method != "ivf" && method != "nn-descent") || params.recall < 1, Fault::invalid_argument, "method ", method,
+          " is approximate: it needs a recall below 1");
 }
 
 void require_same_form(MatrixRef a, MatrixRef b) {
@@ -124,7 +126,7 @@ class GraphMerger {
       graph.exact = a_.exact && b_.exact;
       graph.method = "comparison: rows of each set were compared with all of the other";
       graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(n_, params_.seed).second).measure(graph.lists);
-    } else {
+    } else if (params_.method == "nn-descent" || !search_cells(graph)) {
       grow(graph);
     }
     std::int64_t changed = 0;
@@ -209,6 +211,27 @@ class GraphMerger {
       });
       descent.fill(begin, count, ids, width, kept);
     }
+  }
+
+  // False: method auto, and cells would not do.
+  bool search_cells(KnnGraph& graph) const {
+    MatrixRef whole = base_a_;
+    whole.rows = n_;
+    const std::size_t held = bytes_of(whole) + list_bytes(n_, k_);
+    RunOptions run = run_;
+    if (run.memory_bytes > 0) run.memory_bytes = held < run.memory_bytes ? run.memory_bytes - held : 1;
+    GraphParams params;
+    params.k = k_;
+    params.metric = a_.metric;
+    params.method = params_.method;
+    params.recall = params_.recall;
+    params.seed = params_.seed;
+    std::string why_not;
+    auto found = build_cell_graph(ops_, both(), params, run, why_not, &graph.lists);
+    if (!found) return false;
+    graph = std::move(*found);
+    graph.method += ", and the lists that were there";
+    return true;
   }
 
   void grow(KnnGraph& graph) {

@@ -73,7 +73,7 @@ TEST(MergeGraphs, rows_are_added_one_or_many_at_a_time) {
   }
 }
 
-TEST(MergeGraphs, by_descent_they_reach_the_recall_that_was_asked) {
+TEST(MergeGraphs, approximately_they_reach_the_recall_that_was_asked) {
 #if defined(GIGAKNN_SANITIZED)
   constexpr std::int64_t n = 400;
 #else
@@ -85,17 +85,20 @@ TEST(MergeGraphs, by_descent_they_reach_the_recall_that_was_asked) {
     for (const std::int64_t split : {n / 2, n / 7, n - n / 20}) {
       const MatrixRef a = base.rows.ref().slice(0, split), b = base.rows.ref().slice(split, n);
       const KnnGraph of_a = build_graph(a, exact(8, metric)), of_b = build_graph(b, exact(8, metric));
-      const ChangedGraph merged = merge_graphs(of_a, a, of_b, b, merging("nn-descent", 0.95));
-      EXPECT_FALSE(merged.graph.exact);
-      EXPECT_TRUE(check_graph(merged.graph).sound());
-      EXPECT_GE(merged.graph.recall.value, 0.95) << name_of(metric) << ' ' << split;
-      EXPECT_GE(true_recall(merged.graph, base.rows), 0.92) << name_of(metric) << ' ' << split;
-      EXPECT_EQ(merged.changed, lists_that_differ(of_a, merged.graph));
+      for (const char* method : {"ivf", "nn-descent"}) {
+        const ChangedGraph merged = merge_graphs(of_a, a, of_b, b, merging(method, 0.95));
+        EXPECT_FALSE(merged.graph.exact);
+        EXPECT_EQ(merged.graph.method.find(method), 0u) << merged.graph.method;
+        EXPECT_TRUE(check_graph(merged.graph).sound());
+        EXPECT_GE(merged.graph.recall.value, 0.95) << method << ' ' << name_of(metric) << ' ' << split;
+        EXPECT_GE(true_recall(merged.graph, base.rows), 0.92) << method << ' ' << name_of(metric) << ' ' << split;
+        EXPECT_EQ(merged.changed, lists_that_differ(of_a, merged.graph));
+      }
     }
   }
 }
 
-TEST(MergeGraphs, by_descent_are_the_same_on_every_device_and_thread_count) {
+TEST(MergeGraphs, approximately_they_are_the_same_on_every_device_and_thread_count) {
 #if defined(GIGAKNN_SANITIZED)
   constexpr std::int64_t n = 120;
 #else
@@ -104,14 +107,28 @@ TEST(MergeGraphs, by_descent_are_the_same_on_every_device_and_thread_count) {
   const Base base(Kind::clustered, n, 5);
   const MatrixRef a = base.rows.ref().slice(0, n / 2), b = base.rows.ref().slice(n / 2, n);
   const KnnGraph of_a = build_graph(a, exact(4)), of_b = build_graph(b, exact(4));
-  MergeParams params = merging("nn-descent", 0.9);
-  RunOptions run;
-  run.threads = 1;
-  const KnnGraph want = merge_graphs(of_a, a, of_b, b, params, run).graph;
-  run.threads = 3;
-  for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
-    params.device = device;
-    expect_same(merge_graphs(of_a, a, of_b, b, params, run).graph, want, device);
+  for (const char* method : {"ivf", "nn-descent"}) {
+    MergeParams params = merging(method, 0.9);
+    RunOptions run;
+    run.threads = 1;
+    const KnnGraph want = merge_graphs(of_a, a, of_b, b, params, run).graph;
+    run.threads = 3;
+    for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
+      params.device = device;
+      expect_same(merge_graphs(of_a, a, of_b, b, params, run).graph, want, join_text(method, " on ", device));
+    }
+  }
+}
+
+// What a search of few cells would have lost, the graphs had.
+TEST(MergeGraphs, keep_what_lists_had) {
+  const Base base(Kind::gaussian, 1500, 24, DType::u8);
+  const MatrixRef a = base.rows.ref().slice(0, 900), b = base.rows.ref().slice(900, 1500);
+  const KnnGraph of_a = build_graph(a, exact(6)), of_b = build_graph(b, exact(6));
+  const KnnGraph merged = merge_graphs(of_a, a, of_b, b, merging("ivf", 0.3)).graph;
+  for (std::int64_t row = 0; row < 900; ++row) {
+    const auto at = static_cast<std::size_t>(row * 6);
+    for (std::size_t j = 0; j < 6; ++j) EXPECT_LE(merged.lists.distances[at + j], of_a.lists.distances[at + j]) << row;
   }
 }
 
@@ -167,6 +184,8 @@ TEST(MergeGraphs, say_what_budget_they_need) {
   run.memory_bytes = 100000;
   expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small"},
                [&] { merge_graphs(of_a, a, of_b, b, merging("nn-descent", 0.9), run); });
+  expect_error(Fault::out_of_memory, {"is too small: an ivf graph of 2000 rows needs "},
+               [&] { merge_graphs(of_a, a, of_b, b, merging("ivf", 0.9), run); });
   expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small"},
                [&] { remove_rows(whole, base.rows, {RowId{3}}, merging("auto"), run); });
 }
@@ -187,7 +206,8 @@ TEST(MergeGraphs, refuse_what_does_not_belong_together) {
   expect_error(Fault::invalid_argument, {"one set is of 5 x u8, the other of 6 x u8"},
                [&] { merge(of_a, a, build_graph(wide.rows, exact(4)), wide.rows); });
   expect_error(Fault::invalid_argument, {"needs a recall below 1"}, [&] { merge(of_a, a, of_b, b, merging("nn-descent")); });
-  expect_error(Fault::invalid_argument, {"unknown method 'ivf'"}, [&] { merge(of_a, a, of_b, b, merging("ivf")); });
+  expect_error(Fault::invalid_argument, {"method ivf is approximate"}, [&] { merge(of_a, a, of_b, b, merging("ivf")); });
+  expect_error(Fault::invalid_argument, {"unknown method 'cells'"}, [&] { merge(of_a, a, of_b, b, merging("cells", 0.9)); });
   expect_error(Fault::invalid_argument, {"no rows to add"}, [&] { extend_graph(of_a, a, a.slice(0, 0)); });
   expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"}, [&] { remove_rows(of_a, a, {RowId{30}}); });
   std::vector<RowId> most;

@@ -8,7 +8,9 @@
 #include <gigaknn/dataset.hpp>
 #include <gigaknn/plan.hpp>
 
+#include "core/random.hpp"
 #include "graph/graph_checks.hpp"
+#include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
 #include "io/matrix_writer.hpp"
 #include "io/test_files.hpp"
@@ -112,6 +114,36 @@ TEST_F(PlanTest, does_so_for_all_shards_blocks_and_chunks) {
     run_plan(write_plan(plan));
     EXPECT_TRUE(bytes_of(params.output) == expected) << rows;
   }
+}
+
+// So many rows that they have several bands, and so many cells that rows look for theirs near their own.
+TEST_F(PlanTest, does_so_for_many_rows) {
+#if defined(GIGAKNN_SANITIZED) || defined(GIGAKNN_TINY_TILES)
+  GTEST_SKIP() << "takes minutes with a sanitizer; tiny tiles make few rows many";
+#endif
+  constexpr std::int64_t n = 420'000, d = 8;
+  Matrix rows(n, d, DType::u8);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t cluster = random_below(300, 1, 0, static_cast<std::uint64_t>(i));
+    const std::uint64_t noise = random_bits(1, 1, static_cast<std::uint64_t>(i));
+    for (std::int64_t j = 0; j < d; ++j) {
+      rows.row<std::uint8_t>(i)[j] = static_cast<std::uint8_t>(random_below(200, 1, 2, cluster * d + static_cast<std::uint64_t>(j)) + (noise >> (8 * j)) % 50);
+    }
+  }
+  PlanParams params;
+  params.base = file("many.u8bin");
+  write_matrix(rows, params.base);
+  params.output = file("many.knng");
+  params.graph.k = 5;
+  params.graph.method = "ivf";
+  params.graph.recall = 0.9;
+  params.shard_rows = 150'000;
+  params.threads = 2;
+  ASSERT_GT(n, one_band_rows);
+  ASSERT_GT(n / rows_a_cell, most_cells_compared);
+  const PlanOutcome outcome = run(params);
+  EXPECT_GE(outcome.recall.value, 0.9);
+  EXPECT_TRUE(bytes_of(params.output) == in_memory(params));
 }
 
 TEST_F(PlanTest, works_on_emulated_devices_too) {
