@@ -241,6 +241,12 @@ class Bench:
                   "metric": row.metric, "asked": row.recall, "seconds": mine_s, "recall": runs[0]["recall"],
                   "peak_bytes": runs[0]["peak_bytes"], "method": runs[0]["text"], "measured": runs[0]["measured"],
                   "target": row.target, "peers": self.arguments.peers, "rungs": rungs if self.arguments.sweep else before.get("rungs", {}), "runs": runs, "commit": self.commit, "sampled": SAMPLE}
+        # Peers that were not run this time, as they were found before: the first rung that reached the recall.
+        found = dict(before.get("slower_before", {}))
+        for run in before.get("runs", []):
+            if run["peer"] != "gigaknn" and run["recall"] >= row.recall:
+                found.setdefault(run["peer"], {**run, "commit": before["commit"]})
+        result["slower_before"] = {peer: run for peer, run in found.items() if peer not in self.arguments.peers}
         if fastest:
             theirs_s = statistics.median(theirs)
             result.update(peer=fastest["peer"], peer_options=fastest["options"], peer_seconds=theirs_s,
@@ -267,7 +273,9 @@ def write(folder, results, arguments):
                      f"{r['peak_bytes'] / 1e6:.0f} | " + " | ".join(peer) + f" | {r['target']}x | "
                      f"{'yes' if met and r['recall'] >= r['asked'] else 'no'} |")
     lines += ["", "How gigaknn built each:", ""] + [f"- {r['name']}: {r['method']}; commit {r['commit'][:12]}; {r['sampled']:,} rows sampled; peers tried: "
-                                                       f"{', '.join(r['peers'])}" for r in results]
+                                                       f"{', '.join(r['peers'])}" + "".join(
+        f"; {peer} before, at commit {run['commit'][:12]}: {run['seconds']:.2f} s at {run['recall']:.4f}"
+        for peer, run in r.get("slower_before", {}).items()) for r in results]
     (folder / "graphs.md").write_text("\n".join(lines) + "\n")
 
 
