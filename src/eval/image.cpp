@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/half.hpp"
+#include "core/elements.hpp"
 #include "core/require.hpp"
 
 namespace gigaknn {
@@ -28,16 +28,7 @@ ImageMaker::ImageMaker(MatrixRef rows, const ImageLayout& layout) : rows_(rows),
 }
 
 double ImageMaker::value_at(std::int64_t row, std::int64_t col) const {
-  switch (rows_.dtype) {
-    case DType::u8:
-      return rows_.row<std::uint8_t>(row)[col];
-    case DType::i8:
-      return rows_.row<std::int8_t>(row)[col];
-    case DType::f16:
-      return float_of_half(rows_.row<std::uint16_t>(row)[col]);
-    default:
-      return rows_.row<float>(row)[col];
-  }
+  return element_of(rows_, row, col);
 }
 
 void ImageMaker::find_range() {

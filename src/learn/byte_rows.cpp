@@ -4,26 +4,17 @@
 #include <cmath>
 #include <vector>
 
-#include "core/half.hpp"
+#include "core/elements.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
 namespace {
 
-double element(MatrixRef rows, std::int64_t i, std::int64_t j) {
-  switch (rows.dtype) {
-    case DType::f32: return rows.row<float>(i)[j];
-    case DType::f16: return float_of_half(rows.row<std::uint16_t>(i)[j]);
-    case DType::u8: return rows.row<std::uint8_t>(i)[j];
-    default: return rows.row<std::int8_t>(i)[j];
-  }
-}
-
 // Row i as its metric sees it, to x [d].
 void load(MatrixRef rows, ByteRows::Form form, std::int64_t i, double* x) {
   double squared = 0;
   for (std::int64_t j = 0; j < rows.cols; ++j) {
-    x[j] = element(rows, i, j);
+    x[j] = element_of(rows, i, j);
     if (form == ByteRows::Form::roots) x[j] = std::sqrt(std::max(0.0, x[j]));
     squared += x[j] * x[j];
   }

@@ -54,9 +54,9 @@ class CountingOps : public Ops {
                       const RunOptions& run) const override {
     real_.pair_distances(queries, base, metric, ids, out, run);
   }
-  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+  void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                     std::int64_t* counts, const RunOptions& run) const override {
-    real_.sum_by_label(rows, labels, label_count, sums, counts, run);
+    real_.sum_by_label(rows, weights, labels, label_count, sums, counts, run);
   }
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     real_.select_k(values, k, out, run);

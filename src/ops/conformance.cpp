@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <sstream>
 
 #include <gigaknn/error.hpp>
 
+#include "core/elements.hpp"
 #include "core/gather.hpp"
 
 namespace gigaknn::test {
@@ -436,45 +438,91 @@ void check_select_any_k(const Devices& devices) {
   }
 }
 
+void check_assignment(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const MatrixRef rows = problem.base;
+  const std::int64_t clusters = c.k;
+  std::vector<DType> types = {rows.dtype};
+  if (rows.dtype != DType::f32 && !on_bits(c.metric)) types.push_back(DType::f32);
+  for (const DType type : types) {
+    const Matrix floats = type == rows.dtype ? Matrix() : as_floats(rows);
+    const MatrixRef readable = type == rows.dtype ? rows : floats.ref();
+    const auto row_bytes = static_cast<std::size_t>(c.d) * size_of(type);
+    std::vector<std::unique_ptr<Assignment>> assignments;
+    for (const Ops* ops : devices) assignments.push_back(ops->start_assignment(rows, c.metric, type, clusters, problem.run));
+    Matrix centroids(clusters, c.d, type);
+    std::uint64_t counter = 0;
+    const auto draw = [&](std::int64_t bound) { return random_below(static_cast<std::uint64_t>(bound), c.seed, 8, counter++); };
+    for (const int percent : {100, 100, 30, 0, 60, 5}) {
+      for (std::int64_t cluster = 0; cluster < clusters; ++cluster) {
+        if (static_cast<int>(draw(100)) >= percent) continue;
+        const bool is_query = counter < 3 * static_cast<std::uint64_t>(clusters) && type == rows.dtype && draw(2) == 0;
+        const auto row = static_cast<std::int64_t>(draw(is_query ? c.q : c.n));
+        std::memcpy(centroids.row<std::byte>(cluster), is_query ? problem.queries.ref().row_bytes(row) : readable.row_bytes(row), row_bytes);
+        // What moves later stays near to where it was, as means do; one becomes no number, for a round or more.
+        if (type != DType::f32 || counter < 3 * static_cast<std::uint64_t>(clusters)) continue;
+        centroids.row<float>(cluster)[0] = draw(20) == 0 ? NAN : centroids.row<float>(cluster)[0] * 1.25f;
+      }
+      const Neighbors want = reference::nearest_rows(readable, centroids, c.metric, 1);
+      for (std::size_t i = 0; i < devices.size(); ++i) {
+        std::vector<RowId> labels(static_cast<std::size_t>(c.n), RowId{-77});
+        std::vector<float> distances(labels.size(), -77);
+        assignments[i]->assign(centroids, labels.data(), distances.data(), problem.run);
+        std::int64_t different = 0;
+        for (std::size_t row = 0; row < labels.size(); ++row) {
+          const bool none = !std::isfinite(want.distances[row]);
+          different += labels[row] != (none ? no_row : want.ids[row]) || bits_of(distances[row]) != bits_of(none ? infinity : want.distances[row]);
+        }
+        EXPECT_EQ(different, 0) << "of " << c.n << " rows, assigned to " << name_of(type) << " on " << devices[i]->isa() << " when " << percent
+                                << " % had moved: " << c;
+      }
+    }
+  }
+}
+
 void check_sum_by_label(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const MatrixRef rows = problem.base;
-  for (const bool one_label : {false, true}) {
-    std::vector<RowId> labels;
-    for (std::int64_t i = 0; i < c.n; ++i) {
-      const auto drawn = random_below(static_cast<std::uint64_t>(c.k + 1), c.seed, 6, i);
-      labels.push_back(RowId{one_label ? c.k - 1 : static_cast<std::int64_t>(drawn) - 1});
-    }
-    const auto entries = static_cast<std::size_t>(c.k * c.d);
-    std::vector<double> want(entries);
-    std::vector<std::int64_t> want_counts(static_cast<std::size_t>(c.k));
-    for (std::int64_t label = 0; label < c.k; ++label) {
-      std::int64_t& count = want_counts[static_cast<std::size_t>(label)];
-      for (std::int64_t col = 0; col < c.d; ++col) {
-        double run = 0;
-        double& sum = want[static_cast<std::size_t>(label * c.d + col)];
-        count = 0;
-        for (std::int64_t i = 0; i < c.n; ++i) {
-          if (value_of(labels[static_cast<std::size_t>(i)]) != label) continue;
-          run += reference::element(rows, i, col);
-          if (++count % 256 == 0) {
-            sum += run;
-            run = 0;
-          }
-        }
-        if (count % 256 != 0) sum += run;
+  std::vector<double> some_weights;
+  for (std::int64_t i = 0; i < c.n; ++i) some_weights.push_back(random_unit(c.seed, 7, static_cast<std::uint64_t>(i)) * 3);
+  for (const double* const weights : {static_cast<const double*>(nullptr), static_cast<const double*>(some_weights.data())}) {
+    for (const bool one_label : {false, true}) {
+      std::vector<RowId> labels;
+      for (std::int64_t i = 0; i < c.n; ++i) {
+        const auto drawn = random_below(static_cast<std::uint64_t>(c.k + 1), c.seed, 6, i);
+        labels.push_back(RowId{one_label ? c.k - 1 : static_cast<std::int64_t>(drawn) - 1});
       }
-    }
-    for (const Ops* ops : devices) {
-      std::vector<double> got(entries, -77);
-      std::vector<std::int64_t> counts(want_counts.size(), -77);
-      ops->sum_by_label(rows, labels.data(), c.k, got.data(), counts.data(), problem.run);
-      EXPECT_EQ(counts, want_counts) << "sum_by_label on " << ops->isa() << ": " << c;
-      for (std::size_t i = 0; i < entries; ++i) {
-        const bool same = std::bit_cast<std::uint64_t>(got[i] + 0.0) == std::bit_cast<std::uint64_t>(want[i] + 0.0);
-        if (same || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
-        EXPECT_EQ(got[i], want[i]) << "entry " << i << " of sum_by_label on " << ops->isa() << ": " << c;
-        break;
+      const auto entries = static_cast<std::size_t>(c.k * c.d);
+      std::vector<double> want(entries);
+      std::vector<std::int64_t> want_counts(static_cast<std::size_t>(c.k));
+      for (std::int64_t label = 0; label < c.k; ++label) {
+        std::int64_t& count = want_counts[static_cast<std::size_t>(label)];
+        for (std::int64_t col = 0; col < c.d; ++col) {
+          double run = 0;
+          double& sum = want[static_cast<std::size_t>(label * c.d + col)];
+          count = 0;
+          for (std::int64_t i = 0; i < c.n; ++i) {
+            if (value_of(labels[static_cast<std::size_t>(i)]) != label) continue;
+            run += weights ? weights[i] * reference::element(rows, i, col) : reference::element(rows, i, col);
+            if (++count % 256 == 0) {
+              sum += run;
+              run = 0;
+            }
+          }
+          if (count % 256 != 0) sum += run;
+        }
+      }
+      for (const Ops* ops : devices) {
+        std::vector<double> got(entries, -77);
+        std::vector<std::int64_t> counts(want_counts.size(), -77);
+        ops->sum_by_label(rows, weights, labels.data(), c.k, got.data(), counts.data(), problem.run);
+        EXPECT_EQ(counts, want_counts) << "sum_by_label on " << ops->isa() << ": " << c;
+        for (std::size_t i = 0; i < entries; ++i) {
+          const bool same = std::bit_cast<std::uint64_t>(got[i] + 0.0) == std::bit_cast<std::uint64_t>(want[i] + 0.0);
+          if (same || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
+          EXPECT_EQ(got[i], want[i]) << "entry " << i << " of sum_by_label on " << ops->isa() << ": " << c;
+          break;
+        }
       }
     }
   }

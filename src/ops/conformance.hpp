@@ -125,7 +125,9 @@ void check_join_cells(const Case& c, const Devices& devices = instruction_sets()
 void check_select_k(const Case& c, const Devices& devices = instruction_sets());
 /// For k from 1 to 5,000, of rows shorter and longer than that.
 void check_select_any_k(const Devices& devices);
-/// The rows of the base with c.k labels, drawn or all the same.
+/// The base assigned to c.k centroids, of its own type and f32, in rounds between which many, some or none move.
+void check_assignment(const Case& c, const Devices& devices = instruction_sets());
+/// The rows of the base with c.k labels, drawn or all the same, with weights and without.
 void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
 /// Three rounds of NN-Descent, with parameters drawn by c.seed; c.k bounds the lists.
 void check_growth(const Case& c, const Devices& devices = instruction_sets());

@@ -53,6 +53,25 @@ TEST_P(Conformance, pair_distances_equal_the_reference) {
   sweep(19, 3e7, false, check_pair_distances);
 }
 
+TEST_P(Conformance, assignment_equals_the_reference) {
+  sweep(6, 3e5, false, check_assignment);
+}
+// Centroids enough for a filter on codes.
+TEST_P(Conformance, assignment_to_many_centroids_equals_the_reference) {
+  const auto subject = static_cast<int>(GetParam().metric) * 4 + static_cast<int>(GetParam().dtype);
+  for (int kind = subject % 9; kind < kind_count; kind += 9) {
+    Case c{.metric = GetParam().metric, .dtype = GetParam().dtype, .kind = static_cast<Kind>(kind)};
+    c.n = 140;
+    c.q = 40;
+    c.d = 20 + kind;
+    c.k = 530;
+    c.threads = 2;
+    c.strided = kind % 2 == 0;
+    c.seed = static_cast<std::uint64_t>(kind);
+    check_assignment(c);
+  }
+}
+
 TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
   sweep(5, 1e6, false, check_sum_by_label);
 }

@@ -25,6 +25,7 @@
 #include <gigaknn/progress.hpp>
 
 #include "core/neighbor.hpp"
+#include "ops/assignment.hpp"
 #include "ops/growing_graph.hpp"
 #include "ops/neighbors_out.hpp"
 
@@ -164,13 +165,21 @@ class Ops {
   virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
                               const RunOptions& run) const = 0;
 
+  /// k-means' first step while the centroids move; of `clusters` centroids of type `centroids`: f32, or the rows' own.
+  /// Borrows `rows` [n, d]. Throws as `prepare`.
+  virtual std::unique_ptr<Assignment> start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
+                                                       const RunOptions& run) const;
+  /// The most bytes that it and a call of it allocate, of the host's memory.
+  virtual std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const;
+
   /// The second step of k-means: sums[l] is the sum of the rows whose label is l, counts[l] their number.
   ///
-  ///   rows    [n, d]           f32, f16, u8 or i8
-  ///   labels  [n]              in [0, `label_count`), or `no_row`: the row counts nowhere
-  ///   sums    [label_count, d] float64, zero where no row is; added in the order of label_runs.hpp
-  ///   counts  [label_count]
-  virtual void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+  ///   rows     [n, d]           f32, f16, u8 or i8
+  ///   weights  [n]              float64, by which each element is multiplied first; null: all 1
+  ///   labels   [n]              in [0, `label_count`), or `no_row`: the row counts nowhere
+  ///   sums     [label_count, d] float64, zero where no row is; added in the order of label_runs.hpp
+  ///   counts   [label_count]
+  virtual void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
 
   /// The k smallest of each row of values, smallest first; of equal ones the smaller column, NaN last.

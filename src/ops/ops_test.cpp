@@ -203,7 +203,7 @@ TEST_F(Errors, labels_out_of_range_are_shown) {
   std::vector<double> sums(3 * 13);
   std::vector<std::int64_t> counts(3);
   const auto sum = [&](std::int64_t count) {
-    ops.sum_by_label(problem.base, labels.data(), count, sums.data(), counts.data(), problem.run);
+    ops.sum_by_label(problem.base, nullptr, labels.data(), count, sums.data(), counts.data(), problem.run);
   };
   sum(3);
   expect_error(Fault::invalid_argument, {"row 0 has label 2", "[-1, 1]"}, [&] { sum(2); });

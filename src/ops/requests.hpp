@@ -116,6 +116,16 @@ inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
   require_same_rows(queries, base.cols, base.dtype);
   require_metric(base, metric);
 }
+inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {
+  require_base(rows, metric);
+  require(clusters >= 1, Fault::invalid_argument, "rows need at least 1 centroid, got ", clusters);
+  require(centroids == rows.dtype || (centroids == DType::f32 && !on_bits(metric)), Fault::unsupported, "centroids of ", name_of(rows.dtype),
+          " rows are f32 or ", name_of(rows.dtype), ", not ", name_of(centroids));
+}
+inline void require_centroids(MatrixRef centroids, std::int64_t clusters, std::int64_t cols, DType dtype) {
+  require(centroids.rows == clusters && centroids.cols == cols && centroids.dtype == dtype, Fault::invalid_argument, "centroids are ",
+          centroids.rows, " x ", centroids.cols, " ", name_of(centroids.dtype), ", expected ", clusters, " x ", cols, " ", name_of(dtype));
+}
 inline void require_labelled(MatrixRef rows, std::int64_t label_count) {
   require(rows.dtype <= DType::i8, Fault::unsupported, "rows of ", name_of(rows.dtype),
           " cannot be summed");

@@ -42,7 +42,7 @@ struct CodeFilter::Block : CodedQueries {
   std::vector<Survivor> survivors;
 };
 
-CodeFilter::CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+CodeFilter::CodeFilter(std::shared_ptr<const CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
                        const CodeKernels& kernels, std::int64_t k, const RunOptions& run)
     : space_(std::move(space)), base_(base), facts_(&facts), pair_(pair), kernels_(&kernels),
       scorer_(base, facts, pair), bounds_(pair.metric(), *space_, pair.d(), kernels),
@@ -259,14 +259,27 @@ std::shared_ptr<CodeFilter::Block> CodeFilter::start(MatrixRef queries, const Ro
   block->first_self = first_self;
   block->bounds = std::make_shared<std::vector<PackedNeighbor>>(at(block->count), no_neighbor);
   find_cuts(*block, k);
-  if (!block->cuts.empty()) return block;
-  for (std::int64_t i = 0; i < block->count; ++i) {
-    const std::int64_t region = block->coded.regions[at(i)];
-    const std::int64_t centre = packed_.region_centre(region);
-    const std::int64_t self = first_self < 0 ? -1 : first_self + block->query[at(i)];
-    (*block->bounds)[at(i)] = first_bound(*block, i, centre, self, k);
-  }
+  if (block->cuts.empty()) find_first_bounds(*block, k);
   return block;
+}
+
+std::shared_ptr<CodeFilter::Block> CodeFilter::start(CodedQueries queries, std::vector<PackedNeighbor> bounds, std::int64_t k) const {
+  auto block = std::make_shared<Block>();
+  static_cast<CodedQueries&>(*block) = std::move(queries);
+  block->terms = bounds_.start(block->coded, block->count);
+  block->bounds = std::make_shared<std::vector<PackedNeighbor>>(std::move(bounds));
+  find_first_bounds(*block, k);
+  return block;
+}
+
+// Of queries that have none.
+void CodeFilter::find_first_bounds(Block& block, std::int64_t k) const {
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    PackedNeighbor& bound = (*block.bounds)[at(i)];
+    if (bound != no_neighbor) continue;
+    const std::int64_t self = block.first_self < 0 ? -1 : block.first_self + block.query[at(i)];
+    bound = first_bound(block, i, packed_.region_centre(block.coded.regions[at(i)]), self, k);
+  }
 }
 
 void CodeFilter::take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,

@@ -33,8 +33,8 @@ class CodeFilter {
   static constexpr std::int64_t most_block_queries = 768;  ///< whose codes and thresholds stay in L2
 #endif
 
-  /// Borrows `base` and `facts`; made for lists of k.
-  CodeFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
+  /// Borrows `base` and `facts`; made for lists of k. The space may be fitted to other rows.
+  CodeFilter(std::shared_ptr<const CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
              const CodeKernels& kernels, std::int64_t k, const RunOptions& run);
 
   /// The most that making and using a filter of [n, d] rows allocates.
@@ -48,6 +48,9 @@ class CodeFilter {
   /// Queries [begin, end) coded, each with a first bound or the cut of the codes to take first.
   std::shared_ptr<Block> start(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
                                std::int64_t begin, std::int64_t end, std::int64_t k) const;
+  /// The same of queries that are coded already, but for their terms; with bounds [count], before each of which k rows stand, or
+  /// `no_neighbor` where none is known.
+  std::shared_ptr<Block> start(CodedQueries queries, std::vector<PackedNeighbor> bounds, std::int64_t k) const;
   /// Lists of the k nearest rows of slice `slice` of `slices` that are not far; `lists` has a row a query of the
   /// block. First `take_nearest_codes` of all slices, then `share_bounds` with all their lists, then `nearest`: so
   /// slices may run at the same time, and a bound of one is a bound of all.
@@ -59,6 +62,7 @@ class CodeFilter {
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
   void self_nearest(TopK& lists, const RunOptions& run) const;
   const std::vector<LocalRow>& order() const { return packed_.order; }
+  const Scorer& scorer() const { return scorer_; }
   /// All rows with packed key < bound; `found` has an entry a query.
   void within(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end,
               PackedNeighbor bound, std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run) const;
@@ -85,10 +89,11 @@ class CodeFilter {
   // Sums that about k rows reach, by the sample; none where that would be most of the rows.
   void find_cuts(Block& block, std::int64_t k) const;
   void fill_thresholds(Block& block, std::int64_t group, std::int64_t groups) const;
+  void find_first_bounds(Block& block, std::int64_t k) const;
   PackedNeighbor first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
                              std::int64_t k) const;
   void load_block(std::int64_t begin, std::int64_t end, Block& block) const;
-  std::unique_ptr<CodeSpace> space_;
+  std::shared_ptr<const CodeSpace> space_;
   MatrixRef base_;
   const RowFacts* facts_;
   PairDistance pair_;

@@ -7,6 +7,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
+#include "ops/cpu/cpu_assignment.hpp"
 #include "ops/cpu/cpu_cells.hpp"
 #include "ops/cpu/cpu_growth.hpp"
 #include "ops/cpu/cpu_rows.hpp"
@@ -116,11 +117,25 @@ class CpuOps : public Ops {
     });
   }
 
-  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums, std::int64_t* counts,
-                    const RunOptions& run) const override {
+  std::unique_ptr<Assignment> start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
+                                               const RunOptions& run) const override {
+    auto searched = Ops::start_assignment(rows, metric, centroids, clusters, run);
+    const CodeKernels* const codes = kernels_for(metric, code_kernels_);
+    if (!codes || clusters < CpuAssignment::least_clusters()) return searched;
+    const PairDistance pair(*kernels_, metric, centroids, rows.cols);
+    return std::make_unique<CpuAssignment>(rows, pair, clusters, *codes, *float_kernels_, std::move(searched), run);
+  }
+  std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
+    const std::size_t searched = Ops::assignment_bytes_needed(n, d, metric, clusters, threads);
+    if (!kernels_for(metric, code_kernels_) || clusters < CpuAssignment::least_clusters()) return searched;
+    return std::max(searched, CpuAssignment::bytes_needed(metric, n, d, clusters, threads));
+  }
+
+  void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
+                    std::int64_t* counts, const RunOptions& run) const override {
     require_labelled(rows, label_count);
     const LabelRuns runs(labels, rows.rows, label_count);
-    cpu::sum_by_label(*kernels_, rows, runs, sums, run);
+    cpu::sum_by_label(*kernels_, rows, weights, runs, sums, run);
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 

@@ -8,7 +8,7 @@
 
 namespace gigaknn::cpu {
 
-void sum_by_label(const RowKernels& kernels, MatrixRef rows, const LabelRuns& labels, double* sums,
+void sum_by_label(const RowKernels& kernels, MatrixRef rows, const double* weights, const LabelRuns& labels, double* sums,
                   const RunOptions& run) {
   const std::int64_t d = rows.cols;
   const auto labels_count = static_cast<std::int64_t>(labels.label_begins.size()) - 1;
@@ -23,10 +23,13 @@ void sum_by_label(const RowKernels& kernels, MatrixRef rows, const LabelRuns& la
       const auto run_at = static_cast<std::size_t>(r);
       std::fill(partial.begin(), partial.end(), 0.0);
       for (auto i = labels.run_begins[run_at]; i < labels.run_begins[run_at + 1]; ++i) {
-        widen_row(kernels, rows.dtype, rows.row_bytes(labels.rows[static_cast<std::size_t>(i)]),
-                  values.data(), d);
-        for (std::int64_t j = 0; j < d; ++j)
-          partial[static_cast<std::size_t>(j)] += values[static_cast<std::size_t>(j)];
+        const LocalRow row = labels.rows[static_cast<std::size_t>(i)];
+        widen_row(kernels, rows.dtype, rows.row_bytes(row), values.data(), d);
+        if (weights) {
+          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += weights[row] * values[static_cast<std::size_t>(j)];
+        } else {
+          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += values[static_cast<std::size_t>(j)];
+        }
       }
       for (std::int64_t j = 0; j < d; ++j) total[j] += partial[static_cast<std::size_t>(j)];
     }

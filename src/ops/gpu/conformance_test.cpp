@@ -92,6 +92,9 @@ TEST_P(GpuConformance, pair_distances_equal_the_reference) {
   sweep(3, 3e5, false, check_pair_distances);
 }
 
+TEST_P(GpuConformance, assignment_equals_the_reference) {
+  sweep(2, 3e4, false, check_assignment);
+}
 TEST_P(GpuConformance, sum_by_label_adds_in_the_order_of_its_contract) {
   sweep(2, 1e5, false, check_sum_by_label);
 }

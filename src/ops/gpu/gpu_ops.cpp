@@ -161,14 +161,14 @@ class GpuOps : public Ops {
     }
   }
 
-  void sum_by_label(MatrixRef rows, const RowId* labels, std::int64_t label_count, double* sums,
+  void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                     std::int64_t* counts, const RunOptions& run) const override {
     require_labelled(rows, label_count);
     check_cancelled(run);
     const LabelRuns runs(labels, rows.rows, label_count);
     const simt::OwnStream stream(device_);
     const DeviceRows on_device(rows, stream);
-    gpu::sum_by_label(on_device.view(), runs, sums, stream);
+    gpu::sum_by_label(on_device.view(), weights, runs, sums, stream);
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 

@@ -13,13 +13,14 @@ constexpr int block_threads = 128;
 // Block x has a run, block y 128 columns.
 template <DType dtype>
 __global__ void __launch_bounds__(block_threads)
-    sum_runs_kernel(RowsView rows, const LocalRow* order, const std::int64_t* run_begins, std::int64_t runs, double* partial) {
+    sum_runs_kernel(RowsView rows, const double* weights, const LocalRow* order, const std::int64_t* run_begins, std::int64_t runs, double* partial) {
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (column >= rows.cols) return;
   for (std::int64_t run = blockIdx.x; run < runs; run += gridDim.x) {
     double sum = 0;
     for (std::int64_t i = run_begins[run]; i < run_begins[run + 1]; ++i) {
-      sum = __dadd_rn(sum, element<dtype>(rows.data + order[i] * rows.pitch, column));
+      const double value = element<dtype>(rows.data + order[i] * rows.pitch, column);
+      sum = __dadd_rn(sum, weights ? __dmul_rn(weights[order[i]], value) : value);
     }
     partial[run * rows.cols + column] = sum;
   }
@@ -44,8 +45,10 @@ dim3 grid_of(std::int64_t items, int cols) {
 
 }  // namespace
 
-void sum_by_label(const RowsView& rows, const LabelRuns& labels, double* sums, simt::Stream* stream) {
+void sum_by_label(const RowsView& rows, const double* weights, const LabelRuns& labels, double* sums, simt::Stream* stream) {
   const auto count = static_cast<std::int64_t>(labels.label_begins.size()) - 1;
+  const std::span<const double> given(weights, weights ? static_cast<std::size_t>(rows.rows) : 0);
+  const simt::DeviceBuffer<double> of_rows(given, stream);
   const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(labels.rows), stream);
   const simt::DeviceBuffer<std::int64_t> run_begins(std::span<const std::int64_t>(labels.run_begins), stream);
   const simt::DeviceBuffer<std::int64_t> label_begins(std::span<const std::int64_t>(labels.label_begins), stream);
@@ -54,7 +57,7 @@ void sum_by_label(const RowsView& rows, const LabelRuns& labels, double* sums, s
   if (labels.runs() > 0) {
     for_dtype(rows.dtype, [&]<DType dtype>() {
       simt::launch({grid_of(labels.runs(), rows.cols), block_threads, 0, stream, "sum_runs"}, sum_runs_kernel<dtype>, rows,
-                   order.get(), run_begins.get(), labels.runs(), partial.get());
+                   weights ? of_rows.get() : nullptr, order.get(), run_begins.get(), labels.runs(), partial.get());
     });
   }
   simt::launch({grid_of(count, rows.cols), block_threads, 0, stream, "sum_labels"}, sum_labels_kernel, partial.get(),

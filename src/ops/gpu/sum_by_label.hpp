@@ -5,7 +5,7 @@
 
 namespace gigaknn::gpu {
 
-/// As Ops::sum_by_label; `rows` on the device, `sums` [labels, d] on the host.
-void sum_by_label(const RowsView& rows, const LabelRuns& labels, double* sums, simt::Stream* stream);
+/// As Ops::sum_by_label; `rows` on the device, `weights` (null: all 1) and `sums` [labels, d] on the host.
+void sum_by_label(const RowsView& rows, const double* weights, const LabelRuns& labels, double* sums, simt::Stream* stream);
 
 }  // namespace gigaknn::gpu

@@ -1,0 +1,61 @@
+#include "ops/assignment.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/elements.hpp"
+#include "ops/ops.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t widened_rows = std::int64_t{1} << 16;  // at a time
+
+/// Every round a search of its own.
+class SearchedAssignment : public Assignment {
+ public:
+  SearchedAssignment(const Ops& ops, MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters)
+      : ops_(&ops), rows_(rows), metric_(metric), dtype_(centroids), clusters_(clusters) {}
+
+  void assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) override {
+    require_centroids(centroids, clusters_, rows_.cols, dtype_);
+    const PrepareHints hints{.k = 1, .queries = rows_.rows, .batch = rows_.rows, .self = false};
+    const auto prepared = ops_->prepare(centroids, metric_, hints, run);
+    const std::int64_t most = rows_.dtype == dtype_ ? rows_.rows : widened_rows;
+    for (std::int64_t begin = 0; begin < rows_.rows; begin += most) {
+      const MatrixRef part = rows_.slice(begin, std::min(rows_.rows, begin + most));
+      Matrix floats;
+      if (part.dtype != dtype_) floats = as_floats(part, run);
+      ops_->nearest_one(*prepared, part.dtype == dtype_ ? part : floats, labels + begin, distances + begin, run);
+    }
+    for (std::int64_t i = 0; i < rows_.rows; ++i) {
+      if (std::isfinite(distances[i])) continue;
+      labels[i] = no_row;
+      distances[i] = std::numeric_limits<float>::infinity();
+    }
+  }
+
+ private:
+  const Ops* ops_;
+  MatrixRef rows_;
+  Metric metric_;
+  DType dtype_;
+  std::int64_t clusters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Assignment> Ops::start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
+                                                  const RunOptions&) const {
+  require_assignment(rows, metric, centroids, clusters);
+  return std::make_unique<SearchedAssignment>(*this, rows, metric, centroids, clusters);
+}
+
+std::size_t Ops::assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const {
+  const PrepareHints hints{.k = 1, .queries = n, .batch = n, .self = false};
+  return bytes_needed(clusters, d, DType::f32, metric, hints, threads) + static_cast<std::size_t>(std::min(n, widened_rows) * d) * 4;
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,192 @@
+#include "ops/cpu/cpu_assignment.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/gather.hpp"
+#include "core/threads.hpp"
+#include "ops/canonical.hpp"
+#include "ops/requests.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_filter_clusters = 8;
+constexpr std::int64_t most_task_rows = 10;
+#else
+constexpr std::int64_t least_filter_clusters = 512;
+constexpr std::int64_t most_task_rows = CodeFilter::most_block_queries;
+#endif
+constexpr std::int64_t widened_elements = std::int64_t{1} << 17;  // of a task: half a megabyte
+constexpr int fitting_rounds = 2;  // the first centroids are rows; what moves later are means, which spread less
+constexpr double most_moved = 0.9;  // beyond, comparing with all is as quick
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+/// Centroids that rows are compared with: all, or those that moved.
+struct CpuAssignment::Candidates {
+  Matrix gathered;
+  RowFacts facts;
+  std::vector<LocalRow> ids;  // none: all
+  std::unique_ptr<CodeFilter> filter;
+
+  Candidates(const CpuAssignment& owner, MatrixRef centroids, std::vector<LocalRow> some, const RunOptions& run) : ids(std::move(some)) {
+    if (!ids.empty()) {
+      gathered = gather_rows(centroids, ids);
+      centroids = gathered;
+    }
+    facts = owner.pair_.facts_of(centroids, run);
+    filter = std::make_unique<CodeFilter>(owner.space_, centroids, facts, owner.pair_, *owner.codes_, 1, run);
+  }
+  // A neighbour among all centroids as it orders among these.
+  PackedNeighbor among(PackedNeighbor neighbor) const {
+    if (ids.empty() || neighbor == no_neighbor) return neighbor;
+    const auto place = std::lower_bound(ids.begin(), ids.end(), row_of(neighbor));
+    return (neighbor >> 32 << 32) | static_cast<std::uint64_t>(place - ids.begin());
+  }
+  PackedNeighbor among_all(PackedNeighbor neighbor) const {
+    return ids.empty() ? neighbor : (neighbor >> 32 << 32) | ids[row_of(neighbor)];
+  }
+};
+
+std::int64_t CpuAssignment::least_clusters() { return least_filter_clusters; }
+
+std::size_t CpuAssignment::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t clusters, int threads) {
+  const std::int64_t a_row = most_code_bytes(metric, d) + 22 + 8 + 1 + 2 * 4 + 9;
+  const std::int64_t a_task = most_task_rows * (most_code_bytes(metric, d) + 160) + std::max(widened_elements, 64 * d) * 4;
+  return 2 * CodeFilter::bytes_needed(metric, clusters, d, threads) + at(n * a_row + threads * a_task + 3 * clusters * (d * 4 + 16));
+}
+
+CpuAssignment::CpuAssignment(MatrixRef rows, const PairDistance& pair, std::int64_t clusters, const CodeKernels& codes,
+                             const FloatKernels& floats, std::unique_ptr<Assignment> searched, const RunOptions& run)
+    : rows_(rows), pair_(pair), facts_(PairDistance(pair.kernels(), pair.metric(), rows.dtype, rows.cols).facts_of(rows, run)),
+      clusters_(clusters), codes_(&codes), floats_(&floats), searched_(std::move(searched)), nearest_(at(rows.rows), no_neighbor),
+      farther_(at(rows.rows), 1) {}
+
+const void* CpuAssignment::readable(std::int64_t i, float* widened) const {
+  if (rows_.dtype == pair_.dtype()) return pair_.readable(rows_.row_bytes(i), widened);
+  widen_row(pair_.kernels(), rows_.dtype, rows_.row_bytes(i), widened, pair_.d());
+  return widened;
+}
+
+void CpuAssignment::encode_rows(MatrixRef centroids, const RowFacts& facts, const RunOptions& run) {
+  space_ = fit_codes({centroids, facts, pair_, *codes_, *floats_, 1}, run);
+  filtered_ = space_ != nullptr;
+  if (!filtered_) return;
+  coded_.resize(rows_.rows, space_->stride());
+  parallel_for(run, rows_.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    space_->encode(rows_, facts_, begin, end, true, coded_, begin);
+  });
+  order_.clear();
+  for (std::int64_t i = 0; i < rows_.rows; ++i) {
+    if (!facts_.far[at(i)]) order_.push_back(static_cast<LocalRow>(i));
+  }
+  std::stable_sort(order_.begin(), order_.end(), [&](LocalRow a, LocalRow b) { return coded_.regions[a] < coded_.regions[b]; });
+}
+
+std::vector<std::uint8_t> CpuAssignment::moved_since(MatrixRef centroids) const {
+  std::vector<std::uint8_t> moved(at(centroids.rows), 1);
+  for (std::int64_t c = 0; c < last_.rows(); ++c) {
+    moved[at(c)] = std::memcmp(centroids.row_bytes(c), last_.row<std::byte>(c), at(centroids.cols) * size_of(centroids.dtype)) != 0;
+  }
+  return moved;
+}
+
+// The distance of each row to the centroid it had, and whether that became larger.
+void CpuAssignment::measure_own(MatrixRef centroids, const RowFacts& facts, const std::vector<std::uint8_t>& moved,
+                                const RunOptions& run) {
+  const Scorer scorer(centroids, facts, pair_);
+  parallel_for(run, std::ssize(order_), 256, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<float> widened(at(pair_.d())), scratch(widened);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const LocalRow row = order_[at(i)];
+      const PackedNeighbor before = nearest_[row];
+      farther_[row] = before == no_neighbor;
+      if (farther_[row] || !moved[row_of(before)]) continue;
+      const ScoredQuery query = scorer.query(readable(row, widened.data()), facts_.squared_norms.empty() ? 0 : facts_.squared_norms[row]);
+      nearest_[row] = facts.far[row_of(before)] ? no_neighbor : scorer.score(query, row_of(before), no_neighbor, scratch.data());
+      farther_[row] = nearest_[row] > before;
+    }
+  });
+}
+
+void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) {
+  require_centroids(centroids, clusters_, rows_.cols, pair_.dtype());
+  const RowFacts facts = pair_.facts_of(centroids, run);
+  if (filtered_ && rounds_ < fitting_rounds) encode_rows(centroids, facts, run);
+  if (!filtered_) return searched_->assign(centroids, labels, distances, run);
+  ++rounds_;
+  const std::vector<std::uint8_t> moved = moved_since(centroids);
+  last_ = {};  // a round that ends early is no guide to the next
+  measure_own(centroids, facts, moved, run);
+
+  std::vector<LocalRow> moving;
+  for (std::int64_t c = 0; c < clusters_; ++c) {
+    if (moved[at(c)]) moving.push_back(static_cast<LocalRow>(c));
+  }
+  const bool apart = static_cast<double>(moving.size()) <= most_moved * static_cast<double>(clusters_);
+  std::vector<LocalRow> farther, others;
+  for (const LocalRow row : order_) (farther_[row] || !apart ? farther : others).push_back(row);
+  std::unique_ptr<Candidates> all, some;
+  if (!farther.empty()) all = std::make_unique<Candidates>(*this, centroids, std::vector<LocalRow>(), run);
+  if (!others.empty() && !moving.empty()) some = std::make_unique<Candidates>(*this, centroids, std::move(moving), run);
+  std::vector<Task> tasks;
+  const std::int64_t most = rows_.dtype == DType::f32 ? most_task_rows : std::clamp<std::int64_t>(widened_elements / rows_.cols, 1, most_task_rows);
+  const auto divide = [&](const Candidates* candidates, const std::vector<LocalRow>& rows) {
+    if (!candidates) return;
+    for (std::int64_t begin = 0; begin < std::ssize(rows); begin += most) {
+      tasks.push_back({candidates, rows.data() + begin, std::min(most, std::ssize(rows) - begin)});
+    }
+  };
+  divide(all.get(), farther);
+  divide(some.get(), others);
+  parallel_for(run, std::ssize(tasks), 1, [&](std::int64_t task, std::int64_t, int) { search(tasks[at(task)], run); });
+
+  for (std::int64_t i = 0; i < rows_.rows; ++i) {
+    const PackedNeighbor found = nearest_[at(i)];
+    const float distance = found == no_neighbor ? NAN : value_of_key(pair_.metric(), key_of(found));
+    labels[i] = std::isfinite(distance) ? RowId{row_of(found)} : no_row;
+    distances[i] = std::isfinite(distance) ? distance : std::numeric_limits<float>::infinity();
+  }
+  std::vector<std::int64_t> every(at(clusters_));
+  for (std::int64_t c = 0; c < clusters_; ++c) every[at(c)] = c;
+  last_ = gather_rows(centroids, every);
+}
+
+void CpuAssignment::search(const Task& task, const RunOptions& run) {
+  const Candidates& candidates = *task.candidates;
+  const Scorer& scorer = candidates.filter->scorer();
+  const bool copies = rows_.dtype != DType::f32;
+  std::vector<float> widened(at(copies ? task.count * pair_.d() : 0));
+  CodedQueries queries;
+  queries.count = task.count;
+  queries.coded.resize(task.count, space_->stride());
+  queries.scratch.resize(at(pair_.d()));
+  std::vector<PackedNeighbor> bounds;
+  TopK lists(task.count, 1);
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    const LocalRow row = task.rows[i];
+    queries.coded.copy_row(coded_, row, i);
+    queries.query.push_back(i);
+    queries.list.push_back(i);
+    queries.scored.push_back(scorer.query(readable(row, copies ? widened.data() + i * pair_.d() : nullptr),
+                                          facts_.squared_norms.empty() ? 0 : facts_.squared_norms[row]));
+    bounds.push_back(candidates.among(nearest_[row]));
+    if (bounds.back() != no_neighbor) lists.push(i, bounds.back());
+  }
+  const std::vector<PackedNeighbor> known = bounds;
+  const auto block = candidates.filter->start(std::move(queries), std::move(bounds), 1);
+  candidates.filter->nearest(*block, 0, 1, lists, run);
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    std::int64_t count = 0;
+    const PackedNeighbor found = *lists.finish(i, count);
+    if (count == 1 && found != known[at(i)]) nearest_[task.rows[i]] = candidates.among_all(found);
+  }
+}
+
+}  // namespace gigaknn::cpu

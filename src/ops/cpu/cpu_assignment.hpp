@@ -1,0 +1,64 @@
+// Rows that look for their nearest centroid round after round, behind a filter on codes.
+//
+//   first round   a space of codes fitted to the centroids; the rows' codes in it, kept
+//   each round    the centroids' codes; of each row the distance to its last centroid, which is a bound from the start
+//                 rows whose centroid moved away --> compared with all centroids
+//                 other rows                     --> with those alone that moved: what stood still is no nearer than it was
+//
+// (The last is Kaukoranta, Fränti, Nevalainen 2000, "reduced comparison search".)
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ops/assignment.hpp"
+#include "ops/cpu/code_filter.hpp"
+
+namespace gigaknn::cpu {
+
+class CpuAssignment : public Assignment {
+ public:
+  /// `pair`: of centroids. `searched` does what codes do not pay for.
+  CpuAssignment(MatrixRef rows, const PairDistance& pair, std::int64_t clusters, const CodeKernels& codes, const FloatKernels& floats,
+                std::unique_ptr<Assignment> searched, const RunOptions& run);
+
+  /// Centroids from which a filter can pay.
+  static std::int64_t least_clusters();
+  static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t clusters, int threads);
+
+  void assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) override;
+
+ private:
+  struct Candidates;
+  // Some rows, and what they are compared with.
+  struct Task {
+    const Candidates* candidates;
+    const LocalRow* rows;
+    std::int64_t count;
+  };
+  void encode_rows(MatrixRef centroids, const RowFacts& facts, const RunOptions& run);
+  // Which centroids are not what they were; all, where they are the first.
+  std::vector<std::uint8_t> moved_since(MatrixRef centroids) const;
+  void measure_own(MatrixRef centroids, const RowFacts& facts, const std::vector<std::uint8_t>& moved, const RunOptions& run);
+  void search(const Task& task, const RunOptions& run);
+  // Row i as the pair's kernels read it: itself, or its copy in `widened` [d].
+  const void* readable(std::int64_t i, float* widened) const;
+
+  MatrixRef rows_;
+  PairDistance pair_;
+  RowFacts facts_;
+  std::int64_t clusters_;
+  const CodeKernels* codes_;
+  const FloatKernels* floats_;
+  std::unique_ptr<Assignment> searched_;
+  bool filtered_ = true;
+  int rounds_ = 0;
+  std::shared_ptr<const CodeSpace> space_;
+  CodedRows coded_;                      // [n]
+  std::vector<LocalRow> order_;          // rows that are not far, region after region
+  std::vector<PackedNeighbor> nearest_;  // [n] the last round's centroid
+  std::vector<std::uint8_t> farther_;    // [n] 1: none is known, or it moved away
+  Matrix last_;                          // the last round's centroids
+};
+
+}  // namespace gigaknn::cpu
