@@ -19,7 +19,8 @@ class Gigaknn:
         self.device, self.threads = device.encode(), threads
         for name, result in (("error", ctypes.c_char_p), ("commit", ctypes.c_char_p), ("isa", ctypes.c_char_p),
                              ("prepare", ctypes.c_void_p), ("search", ctypes.c_double),
-                             ("graph", ctypes.c_double), ("build_graph", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
+                             ("graph", ctypes.c_double), ("build_graph", ctypes.c_double), ("kmeans", ctypes.c_double),
+                             ("assign", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
             getattr(self.library, f"gigaknn_bench_{name}").restype = result
         if self.isa() is None:
             raise SystemExit(self.library.gigaknn_bench_error().decode())
@@ -48,6 +49,28 @@ class Gigaknn:
         if seconds < 0:
             raise RuntimeError(self.library.gigaknn_bench_error().decode())
         return seconds, ids, {"measured": measured.value, "text": text.value.decode()}
+
+    def kmeans(self, rows, clusters, iterations, seed=0):
+        """(seconds, centroids [clusters, d])."""
+        centroids = np.empty((clusters, rows.shape[1]), np.float32)
+        seconds = self.library.gigaknn_bench_kmeans(
+            self.device, ctypes.c_void_p(rows.ctypes.data), ctypes.c_int64(rows.shape[0]), ctypes.c_int64(rows.shape[1]),
+            DTYPES[rows.dtype.name].encode(), ctypes.c_int64(clusters), iterations, ctypes.c_uint64(seed), self.threads,
+            ctypes.c_void_p(centroids.ctypes.data))
+        if seconds < 0:
+            raise RuntimeError(self.library.gigaknn_bench_error().decode())
+        return seconds, centroids
+
+    def assign(self, rows, centroids):
+        """(seconds, ids [n], distances [n])."""
+        ids, distances = np.empty(len(rows), np.int64), np.empty(len(rows), np.float32)
+        seconds = self.library.gigaknn_bench_assign(
+            self.device, ctypes.c_void_p(rows.ctypes.data), ctypes.c_int64(rows.shape[0]), ctypes.c_int64(rows.shape[1]),
+            DTYPES[rows.dtype.name].encode(), ctypes.c_void_p(centroids.ctypes.data), ctypes.c_int64(len(centroids)), self.threads,
+            ctypes.c_void_p(ids.ctypes.data), ctypes.c_void_p(distances.ctypes.data))
+        if seconds < 0:
+            raise RuntimeError(self.library.gigaknn_bench_error().decode())
+        return seconds, ids, distances
 
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)

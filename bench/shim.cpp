@@ -148,6 +148,38 @@ double gigaknn_bench_build_graph(const char* device, const void* base, std::int6
   return seconds;
 }
 
+/// rows [n, d] -> centroids [clusters, d] f32, by `iterations` rounds on all rows from random ones.
+double gigaknn_bench_kmeans(const char* device, const void* rows, std::int64_t n, std::int64_t d, const char* dtype, std::int64_t clusters,
+                            int iterations, std::uint64_t seed, int threads, float* centroids) {
+  KMeans found;
+  const double seconds = seconds_of([&] {
+    KMeansParams params;
+    params.clusters = clusters;
+    params.iterations = iterations;
+    params.seed = seed;
+    params.levels = KMeansLevels::one;
+    params.most_rows_a_cluster = 0;
+    params.device = device;
+    found = fit_kmeans(MatrixRef(rows, n, d, dtype_called(dtype)), params, run_on(threads));
+  });
+  if (seconds >= 0) std::memcpy(centroids, found.centroids.data(), static_cast<std::size_t>(clusters * d) * sizeof(float));
+  return seconds;
+}
+
+/// rows [n, d] -> the nearest of centroids [clusters, d] f32: ids [n], distances [n].
+double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n, std::int64_t d, const char* dtype, const float* centroids,
+                            std::int64_t clusters, int threads, std::int64_t* ids, float* distances) {
+  Neighbors found;
+  const double seconds = seconds_of([&] {
+    found = nearest_centroids(MatrixRef(rows, n, d, dtype_called(dtype)), MatrixRef(centroids, clusters, d, DType::f32), Metric::l2, device,
+                              run_on(threads));
+  });
+  if (seconds < 0) return seconds;
+  std::memcpy(ids, found.ids.data(), found.ids.size() * sizeof(RowId));
+  std::memcpy(distances, found.distances.data(), found.distances.size() * sizeof(float));
+  return seconds;
+}
+
 std::int64_t gigaknn_bench_bytes(const void* handle) {
   return static_cast<std::int64_t>(static_cast<const Prepared*>(handle)->rows->bytes());
 }

@@ -66,6 +66,7 @@ void add_commands(CLI::App& app, Request& request) {
   add_run_command(app, request);
   add_task_command(app, request);
   add_search_command(app, request);
+  add_kmeans_command(app, request);
   add_dedup_command(app, request);
   add_eval_command(app, request);
   add_path_command(app, request);

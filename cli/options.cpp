@@ -63,18 +63,22 @@ void add_run_options(CLI::App& app, CommonOptions& options) {
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
 }
 
-void add_engine_options(CLI::App& app, CommonOptions& options) {
-  app.add_option("--method", options.method, "one of: " + words(options.methods))
-      ->capture_default_str();
+void add_device_option(CLI::App& app, CommonOptions& options) {
   std::string names;
   for (const std::string& name : devices()) names += ' ' + name;
   app.add_option("--device", options.device, "where to compute, one of:" + names)->capture_default_str();
-  app.add_option("--shards", options.shards, "with several GPUs: parts of the base, each held by one GPU of a group")
-      ->capture_default_str();
   app.add_option("--device-memory", options.device_memory,
                  "memory budget of each device other than the host");
   app.add_flag("--allow-nonfinite", options.allow_nonfinite,
                "rows with NaN or infinity count as farthest instead of being refused");
+}
+
+void add_engine_options(CLI::App& app, CommonOptions& options) {
+  app.add_option("--method", options.method, "one of: " + words(options.methods))
+      ->capture_default_str();
+  add_device_option(app, options);
+  app.add_option("--shards", options.shards, "with several GPUs: parts of the base, each held by one GPU of a group")
+      ->capture_default_str();
 }
 
 void add_examples(CLI::App& app, const std::string& examples) {

@@ -52,7 +52,9 @@ struct CommonOptions {
 void add_metric_option(CLI::App& app, CommonOptions& options);
 /// --threads --memory --seed --json --quiet
 void add_run_options(CLI::App& app, CommonOptions& options);
-/// --method --device --device-memory --allow-nonfinite
+/// --device --device-memory --allow-nonfinite
+void add_device_option(CLI::App& app, CommonOptions& options);
+/// The same, and --method --shards
 void add_engine_options(CLI::App& app, CommonOptions& options);
 /// Adds examples to the end of the help.
 void add_examples(CLI::App& app, const std::string& examples);
@@ -60,6 +62,7 @@ void add_examples(CLI::App& app, const std::string& examples);
 // One function a command, each in the file of its name.
 void add_graph_command(CLI::App& app, Request& request);
 void add_search_command(CLI::App& app, Request& request);
+void add_kmeans_command(CLI::App& app, Request& request);
 void add_dedup_command(CLI::App& app, Request& request);
 void add_eval_command(CLI::App& app, Request& request);
 void add_path_command(CLI::App& app, Request& request);

@@ -8,6 +8,7 @@
 #include <gigaknn/graph.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/index.hpp>
+#include <gigaknn/kmeans.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
 #include <gigaknn/path.hpp>

@@ -7,7 +7,7 @@
 #include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
-#include "learn/kmeans.hpp"
+#include "learn/rounded_kmeans.hpp"
 
 namespace gigaknn {
 namespace {
@@ -117,7 +117,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metri
   std::vector<std::int64_t> some;
   const std::int64_t few = std::min(sample.rows(), rows_a_region * regions);
   for (std::int64_t i = 0; i < few; ++i) some.push_back(i * sample.rows() / few);
-  quantizer.regions = kmeans(ops, gather_rows(sample, some), {regions, iterations, quantizer.metric}, run);
+  quantizer.regions = rounded_kmeans(ops, gather_rows(sample, some), {regions, iterations, quantizer.metric}, run);
   // Regions near each other come one after the other: what is searched together then has cells in common.
   quantizer.regions = gather_rows(quantizer.regions, chain_of(ops, quantizer.regions, quantizer.metric, run));
 
@@ -149,7 +149,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metri
     const std::int64_t begin = quantizer.begins[at(r)];
     const std::int64_t count = quantizer.begins[at(r + 1)] - begin;
     if (count == 0) return;
-    const Matrix found = kmeans(ops, gather_rows(sample, members[at(r)]), {count, iterations, quantizer.metric}, inner);
+    const Matrix found = rounded_kmeans(ops, gather_rows(sample, members[at(r)]), {count, iterations, quantizer.metric}, inner);
     const auto row_bytes = at(d) * size_of(sample.dtype());
     std::copy_n(found.row<std::byte>(0), at(count) * row_bytes, quantizer.centroids.row<std::byte>(begin));
   });

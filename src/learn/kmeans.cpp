@@ -1,60 +1,276 @@
-#include "learn/kmeans.hpp"
+// Training rows --kmeans_start--> centroids --Lloyd, round after round--> centroids; of very many clusters in two levels.
+#include <gigaknn/kmeans.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
 
-#include "core/half.hpp"
-#include "core/require.hpp"
+#include "core/elements.hpp"
 #include "core/gather.hpp"
+#include "core/random.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+#include "io/validate.hpp"
+#include "learn/kmeans_start.hpp"
+#include "learn/lloyd.hpp"
 
 namespace gigaknn {
 namespace {
 
-// The nearest value that the dtype has.
-void store(double value, DType dtype, std::byte* row, std::int64_t j) {
-  switch (dtype) {
-    case DType::f32: reinterpret_cast<float*>(row)[j] = static_cast<float>(value); break;
-    case DType::f16: reinterpret_cast<std::uint16_t*>(row)[j] = half_of_float(static_cast<float>(value)); break;
-    case DType::u8: reinterpret_cast<std::uint8_t*>(row)[j] = static_cast<std::uint8_t>(std::nearbyint(value)); break;
-    default: reinterpret_cast<std::int8_t*>(row)[j] = static_cast<std::int8_t>(std::nearbyint(value)); break;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_two_level_clusters = 64;
+#else
+constexpr std::int64_t least_two_level_clusters = std::int64_t{1} << 15;
+#endif
+constexpr std::int64_t rows_a_region = 256;  // that the regions are fitted to
+constexpr std::uint64_t drawing_stream = 31;
+constexpr double balancing_share = 0.75;     // of the rounds; what was moved then comes to rest
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+bool in_two_levels(const KMeansParams& params) {
+  if (params.levels != KMeansLevels::automatic) return params.levels == KMeansLevels::two && params.clusters > 1;
+  return params.clusters >= least_two_level_clusters;
+}
+
+std::int64_t training_rows(std::int64_t n, const KMeansParams& params) {
+  if (params.most_rows_a_cluster == 0 || params.most_rows_a_cluster >= n / params.clusters + 1) return n;
+  return std::min(n, params.most_rows_a_cluster * params.clusters);
+}
+
+/// Rows to be fitted to, ascending, and their weights (none: all 1).
+struct Training {
+  std::vector<std::int64_t> rows;
+  std::vector<float> weights;
+};
+
+// About `count` rows, each with a probability proportional to its weight; those who have less than their share of it stand for others
+// like them (Horvitz, Thompson 1952; drawn systematically, so that the number is not left to chance).
+Training draw_by_weight(std::span<const float> weights, std::int64_t count, std::int64_t least, std::uint64_t seed) {
+  std::vector<float> heaviest;
+  for (const float weight : weights) {
+    if (weight > 0) heaviest.push_back(weight);
   }
+  Training drawn;
+  // A row as heavy as `share` is drawn for certain.
+  double share = 0, left = std::accumulate(heaviest.begin(), heaviest.end(), 0.0);
+  if (std::ssize(heaviest) > count) {
+    std::sort(heaviest.begin(), heaviest.end(), std::greater<>());
+    std::int64_t certain = 0;
+    while (static_cast<double>(heaviest[at(certain)]) * static_cast<double>(count - certain) >= left && certain + 1 < count) {
+      left -= static_cast<double>(heaviest[at(certain++)]);
+    }
+    share = left / static_cast<double>(count - certain);
+  }
+  double sum = random_unit(seed, drawing_stream, 0);
+  std::int64_t missing = std::max<std::int64_t>(0, least - std::min(count, std::ssize(heaviest)));
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double weight = static_cast<double>(weights[i]);
+    const double before = std::floor(sum);
+    sum += weight <= 0 ? 0.0 : weight >= share ? 1.0 : weight / share;
+    const bool fills = weight <= 0 && missing > 0;
+    if (std::floor(sum) == before && !fills) continue;
+    missing -= fills;
+    drawn.rows.push_back(static_cast<std::int64_t>(i));
+    drawn.weights.push_back(fills ? 0.0f : static_cast<float>(std::max(weight, share)));
+  }
+  return drawn;
+}
+
+void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
+  require(rows.dtype <= DType::i8 && rows.cols >= 1, Fault::unsupported, "k-means takes f32, f16, u8 or i8 rows of 1 column or more, got ",
+          rows.cols, " of ", name_of(rows.dtype));
+  require(params.metric == Metric::l2 || params.metric == Metric::cosine, Fault::unsupported,
+          "k-means takes metric l2 or cosine, whose centroids are means, not ", name_of(params.metric));
+  require(params.clusters >= 1 && params.clusters <= rows.rows, Fault::invalid_argument, "clusters must be in [1, ", rows.rows,
+          "], the rows to cluster, got ", params.clusters);
+  require(params.iterations >= 0, Fault::invalid_argument, "iterations must be >= 0, got ", params.iterations);
+  require(params.most_rows_a_cluster >= 0, Fault::invalid_argument, "rows a cluster must be >= 0, got ", params.most_rows_a_cluster);
+  require(params.weights.empty() || std::ssize(params.weights) == rows.rows, Fault::invalid_argument, params.weights.size(),
+          " weights for ", rows.rows, " rows");
+  double sum = 0;
+  for (std::size_t i = 0; i < params.weights.size(); ++i) {
+    require(std::isfinite(params.weights[i]) && params.weights[i] >= 0, Fault::invalid_argument, "weight ", i,
+            " must be finite and >= 0, got ", params.weights[i]);
+    sum += static_cast<double>(params.weights[i]);
+  }
+  require(params.weights.empty() || sum > 0, Fault::invalid_argument, "all weights are 0");
+  require_usable_values(rows, params.metric, params.allow_nonfinite, "the rows", run);
+}
+
+void make_unit(Matrix& rows) {
+  const std::int64_t cols = rows.cols();
+  for (std::int64_t i = 0; i < rows.rows(); ++i) {
+    float* const row = rows.row<float>(i);
+    double squared = 0;
+    for (std::int64_t j = 0; j < cols; ++j) squared += static_cast<double>(row[j]) * row[j];
+    const double norm = std::sqrt(squared);
+    for (std::int64_t j = 0; j < cols && norm > 0; ++j) row[j] = static_cast<float>(row[j] / norm);
+  }
+}
+
+using OnRound = std::function<void(int, const KMeansRound&)>;
+
+// All rows compared with all centroids.
+KMeans fit_one_level(const Ops& ops, MatrixRef rows, std::span<const float> weights, std::int64_t clusters, const KMeansParams& params,
+                     const OnRound& on_round, const RunOptions& run) {
+  const bool unit = params.metric == Metric::cosine;
+  const std::vector<std::int64_t> first = starting_rows(ops, rows, params.metric, weights, clusters, params.start, params.seed, run);
+  Matrix centroids = as_floats(gather_rows(rows, first));
+  if (unit) make_unit(centroids);
+  Lloyd lloyd(ops, rows, std::move(centroids), {.metric = params.metric, .unit_means = unit, .weights = weights, .seed = params.seed}, run);
+  KMeans result;
+  result.trained_rows = rows.rows;
+  const auto balancing_rounds = static_cast<int>(params.balanced ? balancing_share * params.iterations : 0);
+  for (int i = 0; i < params.iterations; ++i) {
+    const bool goes_on = lloyd.round(run, i < balancing_rounds);
+    result.rounds.push_back(lloyd.last_round());
+    if (on_round) on_round(i, result.rounds.back());
+    if (!goes_on && i >= balancing_rounds) break;
+  }
+  result.centroids = lloyd.take_centroids();
+  return result;
+}
+
+// Clusters for each region in proportion to its rows: at least one where there are rows, at most as many as rows.
+std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>& members, std::int64_t clusters) {
+  std::int64_t usable = 0;
+  for (const auto& rows : members) usable += std::ssize(rows);
+  require(clusters <= usable, Fault::invalid_argument, "clusters must be at most ", usable,
+          ", the training rows that are numbers (cosine: and not zero), got ", clusters);
+  std::vector<std::int64_t> shares;
+  std::priority_queue<std::pair<double, std::size_t>> wanting;  // how far each is below its due; the last of equal ones first
+  std::int64_t left = clusters;
+  const auto due = [&](std::size_t r) { return static_cast<double>(clusters) * static_cast<double>(members[r].size()) / static_cast<double>(usable); };
+  for (std::size_t r = 0; r < members.size(); ++r) {
+    shares.push_back(std::min<std::int64_t>(std::ssize(members[r]), 1));
+    left -= shares.back();
+    if (shares.back() < std::ssize(members[r])) wanting.emplace(due(r) - static_cast<double>(shares.back()), r);
+  }
+  for (; left > 0; --left) {
+    const std::size_t r = wanting.top().second;
+    wanting.pop();
+    ++shares[r];
+    if (shares[r] < std::ssize(members[r])) wanting.emplace(due(r) - static_cast<double>(shares[r]), r);
+  }
+  return shares;
+}
+
+KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> weights, const KMeansParams& params, const RunOptions& run) {
+  const auto regions = static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(params.clusters))));
+  const auto weights_of = [&](const std::vector<std::int64_t>& some) {
+    std::vector<float> chosen;
+    for (const std::int64_t row : some) {
+      if (!weights.empty()) chosen.push_back(weights[at(row)]);
+    }
+    return chosen;
+  };
+  KMeansParams simple = params;
+  simple.balanced = false;
+  Matrix coarse;
+  {
+    const std::vector<std::int64_t> some = sample_rows(rows.rows, std::min(rows.rows, rows_a_region * regions), params.seed + 1);
+    coarse = fit_one_level(ops, gather_rows(rows, some, run), weights_of(some), regions, simple, nullptr, run).centroids;
+  }
+  std::vector<std::vector<std::int64_t>> members(at(regions));
+  {
+    std::vector<RowId> labels(at(rows.rows));
+    std::vector<float> distances(labels.size());
+    ops.start_assignment(rows, params.metric, DType::f32, regions, run)->assign(coarse, labels.data(), distances.data(), run);
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      if (labels[at(i)] != no_row) members[at(value_of(labels[at(i)]))].push_back(i);
+    }
+  }
+  const std::vector<std::int64_t> shares = shares_of(members, params.clusters);
+  std::vector<std::int64_t> begins = {0};
+  for (const std::int64_t share : shares) begins.push_back(begins.back() + share);
+  KMeans result;
+  result.centroids = Matrix(params.clusters, rows.cols, DType::f32);
+  result.trained_rows = rows.rows;
+  std::vector<std::vector<KMeansRound>> rounds(at(regions));
+  // Regions side by side on a CPU; a GPU takes them one after the other.
+  RunOptions outer = run, inner = run;
+  (ops.space() == MemorySpace::host ? inner : outer).threads = 1;
+  parallel_for(outer, regions, 1, [&](std::int64_t r, std::int64_t, int) {
+    if (shares[at(r)] == 0) return;
+    const Matrix mine = gather_rows(rows, members[at(r)]);
+    KMeans fitted = fit_one_level(ops, mine, weights_of(members[at(r)]), shares[at(r)], params, nullptr, inner);
+    std::copy_n(fitted.centroids.row<float>(0), shares[at(r)] * rows.cols, result.centroids.row<float>(begins[at(r)]));
+    rounds[at(r)] = std::move(fitted.rounds);
+  });
+  for (int i = 0; i < params.iterations; ++i) {
+    KMeansRound sum{.objective = 0, .imbalance = 0, .moved = 0, .empty = 0};
+    double squares = 0, labelled = 0;
+    for (std::size_t r = 0; r < rounds.size(); ++r) {
+      if (rounds[r].empty()) continue;
+      const bool over = at(i) >= rounds[r].size();  // it came to rest
+      const KMeansRound& mine = over ? rounds[r].back() : rounds[r][at(i)];
+      const auto count = static_cast<double>(members[r].size());
+      sum.objective += mine.objective;
+      sum.moved += over ? 0 : mine.moved;
+      sum.empty += mine.empty;
+      squares += mine.imbalance * count * count / static_cast<double>(shares[r]);
+      labelled += count;
+    }
+    sum.imbalance = static_cast<double>(params.clusters) * squares / (labelled * labelled);
+    result.rounds.push_back(sum);
+    if (params.on_round) params.on_round(i, sum);
+  }
+  return result;
 }
 
 }  // namespace
 
-Matrix kmeans(const Ops& ops, MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
-  const std::int64_t clusters = params.clusters;
-  require(clusters >= 1 && clusters <= rows.rows, Fault::invalid_argument, "clusters must be in [1, ", rows.rows,
-          "], the rows to cluster, got ", clusters);
-  std::vector<std::int64_t> first;
-  for (std::int64_t c = 0; c < clusters; ++c) first.push_back(c * rows.rows / clusters);
-  Matrix centroids = gather_rows(rows, first);
-  if (on_bits(params.metric)) return centroids;
-  const auto n = static_cast<std::size_t>(rows.rows);
-  std::vector<RowId> labels(n);
-  std::vector<float> distances(n);
-  std::vector<double> sums(static_cast<std::size_t>(clusters * rows.cols));
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(clusters));
-  const PrepareHints hints{.k = 1, .queries = rows.rows, .batch = rows.rows, .self = false};
-  for (int iteration = 0; iteration < params.iterations; ++iteration) {
-    const auto prepared = ops.prepare(centroids, params.metric, hints, run);
-    ops.nearest_one(*prepared, rows, labels.data(), distances.data(), run);
-    // A row that is farthest from everything would take its centroid with it.
-    for (std::size_t i = 0; i < n; ++i) {
-      if (!std::isfinite(distances[i])) labels[i] = no_row;
+std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run) {
+  const Ops& ops = ops_of(params.device);
+  const std::int64_t rows = training_rows(n, params);
+  const bool copied = rows < n || in_two_levels(params);
+  std::int64_t a_row = copied ? d * static_cast<std::int64_t>(size_of(dtype)) + 12 : 0;
+  a_row += 16 + 4 + 8 + 8 + 8 + 12;  // labels, distances, factors, masses; labels that move, by cluster
+  if (params.start == KMeansStart::plus_plus) a_row += 40;
+  return at(rows * a_row + params.clusters * (d + 1) * 16) +
+         ops.assignment_bytes_needed(rows, d, params.metric, params.clusters, threads_of(run));
+}
+
+KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
+  const Ops& ops = ops_of(params.device);
+  require_kmeans(rows, params, run);
+  const std::size_t needed = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, run);
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: ", params.clusters, " clusters of ", training_rows(rows.rows, params), " rows need ", needed);
+  const std::int64_t trained = training_rows(rows.rows, params);
+  Matrix sample;
+  Training training{{}, {params.weights.begin(), params.weights.end()}};
+  if (trained < rows.rows) {
+    if (params.weights.empty()) {
+      training.rows = sample_rows(rows.rows, trained, params.seed);
+    } else {
+      training = draw_by_weight(params.weights, trained, params.clusters, params.seed);
     }
-    ops.sum_by_label(rows, labels.data(), clusters, sums.data(), counts.data(), run);
-    for (std::int64_t c = 0; c < clusters; ++c) {
-      const std::int64_t count = counts[static_cast<std::size_t>(c)];
-      if (count == 0) continue;
-      for (std::int64_t j = 0; j < rows.cols; ++j) {
-        store(sums[static_cast<std::size_t>(c * rows.cols + j)] / static_cast<double>(count), rows.dtype,
-              centroids.row<std::byte>(c), j);
-      }
-    }
+    sample = gather_rows(rows, training.rows, run);
+    rows = sample;
   }
-  return centroids;
+  const std::vector<float>& weights = training.weights;
+  if (in_two_levels(params)) {
+    const Progress::Quiet quiet(run.progress);
+    return fit_two_levels(ops, rows, weights, params, run);
+  }
+  const auto on_round = [&](int round, const KMeansRound& found) {
+    if (params.on_round) params.on_round(round, found);
+  };
+  return fit_one_level(ops, rows, weights, params.clusters, params, on_round, run);
+}
+
+Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
+  Neighbors found(rows.rows, 1);
+  // Rows that look once need no codes of their own that are kept.
+  const auto once = ops_of(device).Ops::start_assignment(rows, metric, DType::f32, centroids.rows, run);
+  once->assign(centroids, found.ids.data(), found.distances.data(), run);
+  return found;
 }
 
 }  // namespace gigaknn

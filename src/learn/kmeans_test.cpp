@@ -1,92 +1,394 @@
-#include "learn/kmeans.hpp"
+#include <gigaknn/kmeans.hpp>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <vector>
 
+#include "core/elements.hpp"
 #include "core/expect_error.hpp"
 #include "core/random.hpp"
+#include "core/sample.hpp"
 
 namespace gigaknn {
 namespace {
 
-// Row i stands within 0.5 of (20 g, 20 g, ...), g = i mod `groups`.
+double noise(std::int64_t i, std::int64_t j) {
+  return random_unit(1, static_cast<std::uint64_t>(j), static_cast<std::uint64_t>(i)) - 0.5;
+}
+
+// Row i stands within 0.5 of (20 g, 20 g + 1, ...), g = i mod `groups`.
 Matrix make_groups(std::int64_t n, std::int64_t d, std::int64_t groups) {
   Matrix rows(n, d, DType::f32);
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) {
-      rows.row<float>(i)[j] = static_cast<float>(20.0 * static_cast<double>(i % groups) +
-                                                 random_unit(1, 2, static_cast<std::uint64_t>(i * d + j)) - 0.5);
-    }
+    for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = static_cast<float>(20.0 * static_cast<double>(i % groups) + static_cast<double>(j) + noise(i, j));
+  }
+  return rows;
+}
+
+Matrix make_bytes(std::int64_t n, std::int64_t d, DType dtype = DType::u8) {
+  Matrix rows(n, d, dtype);
+  for (std::int64_t i = 0; i < n * d; ++i) static_cast<std::uint8_t*>(rows.data())[i] = static_cast<std::uint8_t>(random_below(100, 3, 4, static_cast<std::uint64_t>(i)));
+  return rows;
+}
+
+// Directions in a few groups, with lengths from 0.5 to 4.
+Matrix make_directions(std::int64_t n, std::int64_t d, std::int64_t groups) {
+  Matrix rows(n, d, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double length = 0.5 + 3.5 * random_unit(5, 6, static_cast<std::uint64_t>(i));
+    for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = static_cast<float>(length * ((j == i % groups ? 1.0 : 0.0) + 0.2 * noise(i, j)));
   }
   return rows;
 }
 
 bool same(const Matrix& a, const Matrix& b) {
-  return a.rows() == b.rows() && a.cols() == b.cols() && a.dtype() == b.dtype() &&
-         std::memcmp(a.ref().data, b.ref().data, static_cast<std::size_t>(a.rows() * a.cols()) * size_of(a.dtype())) == 0;
+  return a.rows() == b.rows() && a.cols() == b.cols() && std::memcmp(a.ref().data, b.ref().data, static_cast<std::size_t>(a.rows() * a.cols()) * 4) == 0;
+}
+
+double squared_distance(MatrixRef rows, std::int64_t i, const Matrix& centroids, std::int64_t c) {
+  double sum = 0;
+  for (std::int64_t j = 0; j < rows.cols; ++j) sum += std::pow(static_cast<double>(element_of(rows, i, j)) - centroids.row<float>(c)[j], 2);
+  return sum;
+}
+
+double objective_of(MatrixRef rows, const Matrix& centroids) {
+  const Neighbors found = nearest_centroids(rows, centroids);
+  return std::accumulate(found.distances.begin(), found.distances.end(), 0.0);
+}
+
+// Lloyd's rounds as one writes them down, from the same rows.
+Matrix plain_lloyd(MatrixRef rows, std::int64_t clusters, int iterations, std::uint64_t seed) {
+  Matrix centroids(clusters, rows.cols, DType::f32);
+  const std::vector<std::int64_t> first = sample_rows(rows.rows, clusters, seed);
+  for (std::int64_t c = 0; c < clusters; ++c) {
+    for (std::int64_t j = 0; j < rows.cols; ++j) centroids.row<float>(c)[j] = element_of(rows, first[static_cast<std::size_t>(c)], j);
+  }
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(clusters));
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      std::int64_t nearest = 0;
+      for (std::int64_t c = 1; c < clusters; ++c) {
+        // Compared as the library's distances are, which are floats.
+        if (static_cast<float>(squared_distance(rows, i, centroids, c)) < static_cast<float>(squared_distance(rows, i, centroids, nearest))) nearest = c;
+      }
+      members[static_cast<std::size_t>(nearest)].push_back(i);
+    }
+    for (std::int64_t c = 0; c < clusters; ++c) {
+      const auto& mine = members[static_cast<std::size_t>(c)];
+      for (std::int64_t j = 0; j < rows.cols && !mine.empty(); ++j) {
+        double sum = 0;
+        for (const std::int64_t i : mine) sum += static_cast<double>(element_of(rows, i, j));
+        centroids.row<float>(c)[j] = static_cast<float>(sum / static_cast<double>(mine.size()));
+      }
+    }
+  }
+  return centroids;
+}
+
+TEST(KMeans, equals_lloyds_rounds_as_one_writes_them_down) {
+  for (const DType dtype : {DType::u8, DType::i8}) {
+    const Matrix rows = make_bytes(700, 6, dtype);
+    for (const int iterations : {0, 1, 2, 7}) {
+      const KMeans found = fit_kmeans(rows, {.clusters = 24, .iterations = iterations, .seed = 5});
+      EXPECT_TRUE(same(found.centroids, plain_lloyd(rows, 24, iterations, 5))) << iterations;
+      EXPECT_EQ(std::ssize(found.rounds), iterations);
+      EXPECT_EQ(found.trained_rows, 700);
+    }
+  }
 }
 
 TEST(KMeans, finds_groups_that_stand_apart) {
   const Matrix rows = make_groups(700, 5, 7);
-  // The first centroids are rows 0, 100, ...: one of each group.
-  const Matrix centroids = kmeans(ops_of("cpu"), rows, {.clusters = 7, .iterations = 3, .metric = Metric::l2}, {});
+  const KMeans found = fit_kmeans(rows, {.clusters = 7, .start = KMeansStart::plus_plus});
+  std::set<long> groups;
   for (std::int64_t c = 0; c < 7; ++c) {
-    const double group = static_cast<double>(c * 100 % 7);
-    for (std::int64_t j = 0; j < 5; ++j) EXPECT_NEAR(centroids.row<float>(c)[j], 20 * group, 0.2);
+    const float* const centroid = found.centroids.row<float>(c);
+    groups.insert(std::lround(centroid[0] / 20));
+    for (std::int64_t j = 0; j < 5; ++j) EXPECT_NEAR(centroid[j] - centroid[0], static_cast<double>(j), 0.1);
+  }
+  EXPECT_EQ(groups.size(), 7u);
+  EXPECT_EQ(found.rounds.back().moved, 0);
+  EXPECT_LT(std::ssize(found.rounds), 20);
+}
+
+TEST(KMeans, is_the_same_on_every_device_with_any_threads) {
+  const Matrix directions = make_directions(260, 9, 9);
+  const Matrix bytes = make_bytes(260, 9);
+  std::vector<float> weights;
+  for (std::int64_t i = 0; i < 260; ++i) weights.push_back(static_cast<float>(random_unit(8, 8, static_cast<std::uint64_t>(i))));
+  KMeansParams plain{.clusters = 20, .iterations = 6, .seed = 3};
+  std::vector<KMeansParams> all(6, plain);
+  all[1].metric = Metric::cosine;
+  all[2].start = KMeansStart::plus_plus;
+  all[3].balanced = true;
+  all[4].levels = KMeansLevels::two;
+  all[5].weights = weights;
+  all[5].metric = Metric::cosine;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    KMeansParams params = all[i];
+    for (const Matrix* rows : {&directions, &bytes}) {
+      RunOptions run;
+      run.threads = 1;
+      const KMeans one = fit_kmeans(*rows, params, run);
+      run.threads = 3;
+      for (const char* device : {"cpu", "cpu:generic", "emulated", "emulated:2"}) {
+        params.device = device;
+        const KMeans other = fit_kmeans(*rows, params, run);
+        EXPECT_TRUE(same(one.centroids, other.centroids)) << i << ' ' << device;
+        EXPECT_EQ(one.rounds.back().objective, other.rounds.back().objective) << i << ' ' << device;
+      }
+      params.device = "cpu";
+    }
   }
 }
 
-TEST(KMeans, a_cluster_is_the_mean_of_its_rows) {
-  Matrix rows(4, 1, DType::u8);
-  const std::uint8_t values[] = {10, 13, 200, 206};
-  for (int i = 0; i < 4; ++i) rows.row<std::uint8_t>(i)[0] = values[i];
-  const Matrix centroids = kmeans(ops_of("cpu"), rows, {.clusters = 2, .iterations = 1, .metric = Metric::l2}, {});
-  EXPECT_EQ(centroids.row<std::uint8_t>(0)[0], 12);  // 11.5, to even
-  EXPECT_EQ(centroids.row<std::uint8_t>(1)[0], 203);
+TEST(KMeans, the_objective_never_rises) {
+  const Matrix rows = make_bytes(900, 12);
+  std::vector<double> objectives;
+  KMeansParams params{.clusters = 60, .iterations = 15};
+  params.on_round = [&](int round, const KMeansRound& found) {
+    EXPECT_EQ(round, std::ssize(objectives));
+    objectives.push_back(found.objective);
+  };
+  const KMeans found = fit_kmeans(rows, params);
+  EXPECT_EQ(objectives.size(), found.rounds.size());
+  for (std::size_t i = 1; i < objectives.size(); ++i) EXPECT_LE(objectives[i], objectives[i - 1]);
+  EXPECT_LE(objective_of(rows, found.centroids), objectives.back());
 }
 
-TEST(KMeans, is_the_same_on_every_device) {
-  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
-    const Matrix rows = make_groups(150, 6, 11);
-    const KMeansParams params{.clusters = 9, .iterations = 4, .metric = metric};
-    RunOptions run;
-    run.threads = 1;
-    const Matrix one = kmeans(ops_of("cpu"), rows, params, run);
-    run.threads = 3;
-    EXPECT_TRUE(same(one, kmeans(ops_of("cpu"), rows, params, run)));
-    EXPECT_TRUE(same(one, kmeans(ops_of("cpu:generic"), rows, params, run)));
-    EXPECT_TRUE(same(one, kmeans(ops_of("emulated"), rows, params, run)));
+TEST(KMeans, clusters_without_rows_begin_anew) {
+  Matrix rows(200, 2, DType::f32);
+  for (std::int64_t i = 0; i < 200; ++i) {
+    rows.row<float>(i)[0] = i < 190 ? 1.0f : static_cast<float>(10 * i);  // most are the same
+    rows.row<float>(i)[1] = 2;
+  }
+  const KMeans found = fit_kmeans(rows, {.clusters = 11, .iterations = 40});
+  EXPECT_GT(found.rounds.front().empty, 0);
+  EXPECT_EQ(found.rounds.back().empty, 0);
+  EXPECT_EQ(objective_of(rows, found.centroids), 0);
+}
+
+TEST(KMeans, fewer_different_rows_than_clusters_leave_clusters_empty) {
+  Matrix rows(50, 3, DType::u8);
+  for (std::int64_t i = 0; i < 150; ++i) rows.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i / 3 % 4);
+  for (const KMeansStart start : {KMeansStart::random, KMeansStart::plus_plus}) {
+    const KMeans found = fit_kmeans(rows, {.clusters = 10, .start = start});
+    EXPECT_EQ(found.rounds.back().empty, 6);
+    EXPECT_EQ(objective_of(rows, found.centroids), 0);
   }
 }
 
-TEST(KMeans, rows_that_are_no_numbers_move_no_centroid) {
+TEST(KMeans, a_row_of_weight_two_counts_as_two) {
+  const Matrix rows = make_bytes(300, 4);
+  std::vector<float> weights(300);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 3);
+  const KMeans found = fit_kmeans(rows, {.clusters = 12, .iterations = 30, .weights = weights});
+  // At rest each centroid is the weighted mean of its rows.
+  ASSERT_EQ(found.rounds.back().moved, 0);
+  const Neighbors labels = nearest_centroids(rows, found.centroids);
+  double objective = 0;
+  for (std::int64_t c = 0; c < 12; ++c) {
+    double sum = 0, mass = 0;
+    for (std::int64_t i = 0; i < 300; ++i) {
+      if (value_of(labels.ids[static_cast<std::size_t>(i)]) != c) continue;
+      const double weight = weights[static_cast<std::size_t>(i)];
+      sum += weight * rows.row<std::uint8_t>(i)[1];
+      mass += weight;
+      objective += weight * squared_distance(rows, i, found.centroids, c);
+    }
+    EXPECT_FLOAT_EQ(found.centroids.row<float>(c)[1], static_cast<float>(sum / mass)) << c;
+  }
+  EXPECT_NEAR(found.rounds.back().objective, objective, 1e-3 * objective);
+}
+
+TEST(KMeans, rows_without_weight_draw_no_centroid) {
+  Matrix rows = make_groups(60, 3, 6);
+  std::vector<float> weights(60, 1);
+  for (std::size_t i = 0; i < 60; ++i) weights[i] = i % 6 < 3;
+  for (const KMeansStart start : {KMeansStart::random, KMeansStart::plus_plus}) {
+    const KMeans found = fit_kmeans(rows, {.clusters = 3, .iterations = 0, .start = start, .weights = weights});
+    for (std::int64_t c = 0; c < 3; ++c) EXPECT_LT(found.centroids.row<float>(c)[0], 45) << c;
+  }
+}
+
+TEST(KMeans, under_cosine_only_directions_count) {
+  const Matrix rows = make_directions(400, 8, 8);
+  Matrix longer(400, 8, DType::f32);
+  for (std::int64_t i = 0; i < 400 * 8; ++i) longer.row<float>(0)[i] = rows.row<float>(0)[i] * (i / 8 % 2 ? 0.25f : 16.0f);
+  for (const bool balanced : {false, true}) {
+    const KMeansParams params{.clusters = 8, .metric = Metric::cosine, .start = KMeansStart::plus_plus, .balanced = balanced};
+    const KMeans found = fit_kmeans(rows, params);
+    EXPECT_TRUE(same(found.centroids, fit_kmeans(longer, params).centroids));
+    for (std::int64_t c = 0; c < 8; ++c) {
+      const float* const centroid = found.centroids.row<float>(c);
+      EXPECT_NEAR(std::inner_product(centroid, centroid + 8, centroid, 0.0), 1, 1e-6);
+      EXPECT_GT(*std::max_element(centroid, centroid + 8), 0.95f);
+    }
+    EXPECT_LT(found.rounds.back().objective, 400 * 0.05);
+  }
+}
+
+TEST(KMeans, balanced_clusters_differ_less_in_size) {
+  // Nine of ten rows stand close together.
+  Matrix rows(2000, 6, DType::f32);
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    for (std::int64_t j = 0; j < 6; ++j) rows.row<float>(i)[j] = static_cast<float>(noise(i, j) * (i % 10 == 0 ? 10 : 1));
+  }
+  KMeansParams params{.clusters = 20, .iterations = 60, .metric = Metric::l2};
+  const KMeans free = fit_kmeans(rows, params);
+  params.balanced = true;
+  const KMeans balanced = fit_kmeans(rows, params);
+  EXPECT_LT(balanced.rounds.back().imbalance - 1, 0.5 * (free.rounds.back().imbalance - 1));
+  EXPECT_GT(balanced.rounds.back().objective, free.rounds.back().objective);
+  // What counts is who is nearest to the centroids in the end.
+  const auto smallest = [&](const KMeans& found) {
+    std::vector<int> counts(20);
+    for (const RowId label : nearest_centroids(rows, found.centroids).ids) ++counts[static_cast<std::size_t>(value_of(label))];
+    return *std::min_element(counts.begin(), counts.end());
+  };
+  EXPECT_GT(smallest(balanced), smallest(free));
+}
+
+TEST(KMeans, of_large_sets_some_rows_are_drawn) {
+  const Matrix rows = make_bytes(1000, 5);
+  KMeansParams params{.clusters = 10, .iterations = 3, .most_rows_a_cluster = 30};
+  const KMeans some = fit_kmeans(rows, params);
+  EXPECT_EQ(some.trained_rows, 300);
+  params.most_rows_a_cluster = 0;
+  EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 1000);
+  params.most_rows_a_cluster = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 1000);
+}
+
+TEST(KMeans, of_large_sets_heavy_rows_are_always_drawn) {
+  // Ten rows far from the others have nearly all the weight.
+  Matrix rows = make_bytes(5000, 3);
+  std::vector<float> weights(5000, 1e-3f);
+  for (std::int64_t i = 0; i < 5000; i += 500) {
+    rows.row<std::uint8_t>(i)[0] = static_cast<std::uint8_t>(150 + i / 50);
+    weights[static_cast<std::size_t>(i)] = 10;
+  }
+  KMeansParams params{.clusters = 10, .start = KMeansStart::plus_plus, .most_rows_a_cluster = 20, .weights = weights};
+  const KMeans found = fit_kmeans(rows, params);
+  EXPECT_NEAR(static_cast<double>(found.trained_rows), 200, 1);
+  const Neighbors labels = nearest_centroids(rows, found.centroids);
+  for (std::size_t i = 0; i < 5000; i += 500) EXPECT_LT(labels.distances[i], 4000) << i;
+  double all = 0;
+  for (std::size_t i = 0; i < 5000; ++i) all += static_cast<double>(weights[i] * labels.distances[i]);
+  EXPECT_NEAR(found.rounds.back().objective, all, 0.25 * all);
+  // Rows without weight are not drawn while others are left.
+  std::fill(weights.begin(), weights.end(), 0.0f);
+  for (std::size_t i = 0; i < 15; ++i) weights[i * 500 / 2] = 1;
+  params.most_rows_a_cluster = 1;
+  EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 10);
+  params.most_rows_a_cluster = 3;
+  EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 15);
+  params.clusters = 40;
+  EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 40);
+}
+
+TEST(KMeans, in_two_levels_the_objective_is_nearly_as_small) {
+  const Matrix rows = make_bytes(3000, 8);
+  KMeansParams params{.clusters = 150, .iterations = 10, .levels = KMeansLevels::one, .most_rows_a_cluster = 0};
+  const KMeans one = fit_kmeans(rows, params);
+  params.levels = KMeansLevels::two;
+  const KMeans two = fit_kmeans(rows, params);
+  EXPECT_EQ(two.centroids.rows(), 150);
+  EXPECT_EQ(std::ssize(two.rounds), 10);
+  EXPECT_LT(objective_of(rows, two.centroids), 1.1 * objective_of(rows, one.centroids));
+  // Rows go to the best centroid of their region: no less than to the best of all.
+  EXPECT_GE(two.rounds.back().objective, objective_of(rows, two.centroids));
+}
+
+TEST(KMeans, in_two_levels_as_many_clusters_as_rows_are_the_rows) {
+  const Matrix rows = make_groups(90, 3, 90);
+  const KMeans found = fit_kmeans(rows, {.clusters = 90, .iterations = 2, .levels = KMeansLevels::two});
+  EXPECT_EQ(objective_of(rows, found.centroids), 0);
+}
+
+TEST(KMeans, plus_plus_begins_better_than_random) {
+  const Matrix rows = make_groups(4000, 4, 40);
+  double random = 0, plus_plus = 0;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    KMeansParams params{.clusters = 40, .iterations = 0, .seed = seed};
+    random += objective_of(rows, fit_kmeans(rows, params).centroids);
+    params.start = KMeansStart::plus_plus;
+    plus_plus += objective_of(rows, fit_kmeans(rows, params).centroids);
+  }
+  EXPECT_LT(plus_plus, random / 20);
+}
+
+TEST(KMeans, rows_that_are_no_numbers_belong_to_no_cluster) {
   Matrix rows = make_groups(60, 3, 3);
   rows.row<float>(7)[1] = std::numeric_limits<float>::quiet_NaN();
   rows.row<float>(8)[0] = std::numeric_limits<float>::infinity();
-  const Matrix centroids = kmeans(ops_of("cpu"), rows, {.clusters = 3, .iterations = 5, .metric = Metric::l2}, {});
-  for (std::int64_t c = 0; c < 3; ++c) {
-    for (std::int64_t j = 0; j < 3; ++j) EXPECT_TRUE(std::isfinite(centroids.row<float>(c)[j]));
+  test::expect_error(Fault::invalid_data, {"the rows", "row 7"}, [&] { fit_kmeans(rows, {.clusters = 3}); });
+  for (const KMeansLevels levels : {KMeansLevels::one, KMeansLevels::two}) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {  // some begin at such a row
+      const KMeans found = fit_kmeans(rows, {.clusters = 30, .levels = levels, .seed = seed, .allow_nonfinite = true});
+      EXPECT_EQ(found.rounds.back().empty, 0);
+      for (std::int64_t i = 0; i < 90; ++i) EXPECT_TRUE(std::isfinite(found.centroids.row<float>(0)[i])) << seed;
+    }
+  }
+  const Matrix centroids = fit_kmeans(rows, {.clusters = 3, .allow_nonfinite = true}).centroids;
+  const Neighbors labels = nearest_centroids(rows, centroids);
+  EXPECT_EQ(labels.ids[7], no_row);
+  EXPECT_EQ(labels.distances[7], std::numeric_limits<float>::infinity());
+  EXPECT_NE(labels.ids[9], no_row);
+}
+
+TEST(KMeans, under_cosine_rows_of_zeros_belong_to_no_cluster) {
+  Matrix rows = make_directions(100, 4, 4);
+  std::fill_n(rows.row<float>(50), 4, 0.0f);
+  for (const bool balanced : {false, true}) {
+    const KMeans found = fit_kmeans(rows, {.clusters = 4, .metric = Metric::cosine, .balanced = balanced});
+    for (std::int64_t i = 0; i < 16; ++i) EXPECT_TRUE(std::isfinite(found.centroids.row<float>(0)[i]));
   }
 }
 
-TEST(KMeans, of_packed_bits_centroids_are_rows) {
-  Matrix rows(10, 2, DType::u8);
-  for (std::int64_t i = 0; i < 20; ++i) rows.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(37 * i);
-  const Matrix centroids = kmeans(ops_of("cpu"), rows, {.clusters = 5, .iterations = 5, .metric = Metric::hamming}, {});
-  for (std::int64_t c = 0; c < 5; ++c) EXPECT_EQ(centroids.row<std::uint8_t>(c)[1], rows.row<std::uint8_t>(2 * c)[1]);
+TEST(KMeans, refuses_what_it_cannot_do) {
+  const Matrix rows = make_groups(30, 2, 2);
+  const auto refused = [&](Fault fault, std::vector<std::string> words, const KMeansParams& params) {
+    test::expect_error(fault, words, [&] { fit_kmeans(rows, params); });
+  };
+  for (const std::int64_t clusters : {0, 31}) refused(Fault::invalid_argument, {"clusters must be in [1, 30]", std::to_string(clusters)}, {.clusters = clusters});
+  refused(Fault::invalid_argument, {"iterations must be >= 0", "-1"}, {.clusters = 2, .iterations = -1});
+  refused(Fault::invalid_argument, {"rows a cluster must be >= 0", "-5"}, {.clusters = 2, .most_rows_a_cluster = -5});
+  refused(Fault::unsupported, {"l2 or cosine", "l1"}, {.clusters = 2, .metric = Metric::l1});
+  refused(Fault::device, {"nowhere"}, {.clusters = 2, .device = "nowhere"});
+  std::vector<float> weights(29, 1);
+  refused(Fault::invalid_argument, {"29 weights for 30 rows"}, {.clusters = 2, .weights = weights});
+  weights.assign(30, 0);
+  refused(Fault::invalid_argument, {"all weights are 0"}, {.clusters = 2, .weights = weights});
+  weights[4] = -1;
+  refused(Fault::invalid_argument, {"weight 4", "-1"}, {.clusters = 2, .weights = weights});
+  RunOptions run;
+  run.memory_bytes = 1000;
+  test::expect_error(Fault::out_of_memory, {"a budget of 1000 bytes is too small", "2 clusters of 30 rows"}, [&] { fit_kmeans(rows, {.clusters = 2}, run); });
+  const Matrix centroids = fit_kmeans(rows, {.clusters = 2}).centroids;
+  test::expect_error(Fault::invalid_argument, {"centroids are 2 x 2", "expected 2 x 4"}, [&] { nearest_centroids(make_bytes(5, 4), centroids); });
+  const Matrix ids(3, 2, DType::i32);
+  test::expect_error(Fault::unsupported, {"i32"}, [&] { fit_kmeans(ids, {.clusters = 2}); });
 }
 
-TEST(KMeans, refuses_more_clusters_than_rows) {
-  const Matrix rows = make_groups(3, 2, 2);
-  for (const std::int64_t clusters : {0, 4}) {
-    test::expect_error(Fault::invalid_argument, {"clusters must be in [1, 3]", std::to_string(clusters)}, [&] {
-      kmeans(ops_of("cpu"), rows, {.clusters = clusters, .iterations = 1, .metric = Metric::l2}, {});
-    });
-  }
+TEST(KMeans, stops_when_cancelled) {
+  const Matrix rows = make_bytes(500, 8);
+  Progress progress;
+  RunOptions run;
+  run.progress = &progress;
+  KMeansParams params{.clusters = 30};
+  int rounds = 0;
+  params.on_round = [&](int, const KMeansRound&) {
+    if (++rounds == 2) progress.cancel();
+  };
+  test::expect_error(Fault::cancelled, {}, [&] { fit_kmeans(rows, params, run); });
+  EXPECT_EQ(rounds, 2);
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t widened_rows = std::int64_t{1} << 16;  // at a time
+constexpr std::int64_t widened_elements = std::int64_t{1} << 23;  // at a time
+
+std::int64_t widened_rows(std::int64_t n, std::int64_t d) { return std::min(n, std::max<std::int64_t>(1, widened_elements / d)); }
 
 /// Every round a search of its own.
 class SearchedAssignment : public Assignment {
@@ -23,7 +25,7 @@ class SearchedAssignment : public Assignment {
     require_centroids(centroids, clusters_, rows_.cols, dtype_);
     const PrepareHints hints{.k = 1, .queries = rows_.rows, .batch = rows_.rows, .self = false};
     const auto prepared = ops_->prepare(centroids, metric_, hints, run);
-    const std::int64_t most = rows_.dtype == dtype_ ? rows_.rows : widened_rows;
+    const std::int64_t most = rows_.dtype == dtype_ ? rows_.rows : widened_rows(rows_.rows, rows_.cols);
     for (std::int64_t begin = 0; begin < rows_.rows; begin += most) {
       const MatrixRef part = rows_.slice(begin, std::min(rows_.rows, begin + most));
       Matrix floats;
@@ -55,7 +57,7 @@ std::unique_ptr<Assignment> Ops::start_assignment(MatrixRef rows, Metric metric,
 
 std::size_t Ops::assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const {
   const PrepareHints hints{.k = 1, .queries = n, .batch = n, .self = false};
-  return bytes_needed(clusters, d, DType::f32, metric, hints, threads) + static_cast<std::size_t>(std::min(n, widened_rows) * d) * 4;
+  return bytes_needed(clusters, d, DType::f32, metric, hints, threads) + static_cast<std::size_t>(widened_rows(n, d) * d) * 4;
 }
 
 }  // namespace gigaknn

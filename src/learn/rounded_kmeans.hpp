@@ -1,4 +1,4 @@
-// k-means (Lloyd 1982) by two ops: nearest_one and sum_by_label.
+// k-means whose centroids are of the rows' own type: of bytes both are compared in integers. For cells, which need not be fitted well.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gigaknn {
 
-struct KMeansParams {
+struct RoundedKMeansParams {
   std::int64_t clusters = 1;
   int iterations = 10;
   Metric metric = Metric::l2;  ///< by which rows choose their centroid
@@ -18,6 +18,6 @@ struct KMeansParams {
 /// centroid. Of packed bits there is no mean: their centroids are the first ones.
 ///
 /// The same on every device. Throws Error: invalid_argument (more clusters than rows, or none), cancelled.
-Matrix kmeans(const Ops& ops, MatrixRef rows, const KMeansParams& params, const RunOptions& run);
+Matrix rounded_kmeans(const Ops& ops, MatrixRef rows, const RoundedKMeansParams& params, const RunOptions& run);
 
 }  // namespace gigaknn

@@ -1,0 +1,22 @@
+// Rows that k-means begins with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gigaknn/kmeans.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// Rows of `rows` [n, d], `clusters` <= n of them, each once, in no order that means anything.
+///
+///   weights  [n] or none: all 1; rows without weight are not drawn while others are left
+///
+/// Throws Error: out_of_memory, cancelled.
+std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, Metric metric, std::span<const float> weights,
+                                        std::int64_t clusters, KMeansStart start, std::uint64_t seed, const RunOptions& run);
+
+}  // namespace gigaknn

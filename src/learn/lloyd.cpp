@@ -1,0 +1,160 @@
+#include "learn/lloyd.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "core/elements.hpp"
+#include "core/random.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::uint64_t anew_stream = 11;
+constexpr int most_draws = 8;          // of a row that is not taken yet
+constexpr double least_share = 0.3;    // of the rows that each would have: balanced clusters with less begin anew
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The nearest value that the dtype has.
+void store(double value, DType dtype, std::byte* row, std::int64_t j) {
+  switch (dtype) {
+    case DType::f32: reinterpret_cast<float*>(row)[j] = static_cast<float>(value); break;
+    case DType::f16: reinterpret_cast<std::uint16_t*>(row)[j] = half_of_float(static_cast<float>(value)); break;
+    case DType::u8: reinterpret_cast<std::uint8_t*>(row)[j] = static_cast<std::uint8_t>(std::nearbyint(value)); break;
+    default: reinterpret_cast<std::int8_t*>(row)[j] = static_cast<std::int8_t>(std::nearbyint(value)); break;
+  }
+}
+
+}  // namespace
+
+std::int64_t draw_by_mass(std::span<const double> masses, double u) {
+  double total = 0;
+  for (const double mass : masses) total += mass;
+  double sum = 0;
+  std::int64_t last = -1;  // with a mass: rounding may leave the sum short of the target
+  for (std::size_t i = 0; i < masses.size(); ++i) {
+    if (!(masses[i] > 0)) continue;
+    sum += masses[i];
+    last = static_cast<std::int64_t>(i);
+    if (sum > u * total) break;
+  }
+  return last;
+}
+
+Lloyd::Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams& params, const RunOptions& run)
+    : ops_(&ops), rows_(rows), centroids_(std::move(centroids)), params_(params),
+      assignment_(ops.start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)), labels_(at(rows.rows), no_row),
+      before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), counts_(masses_.size()), changed_(masses_.size()) {
+  if (!params.unit_means && params.weights.empty()) return;
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    double squared = 0;
+    for (std::int64_t j = 0; params.unit_means && j < rows.cols; ++j) {
+      const double element = element_of(rows, i, j);
+      squared += element * element;
+    }
+    factors_.push_back(params.unit_means ? weight(at(i)) / std::sqrt(squared) : weight(at(i)));
+  }
+}
+
+// What the labels say of the clusters, and which changed.
+void Lloyd::look_at_labels() {
+  std::fill(masses_.begin(), masses_.end(), 0.0);
+  std::fill(counts_.begin(), counts_.end(), 0);
+  std::fill(changed_.begin(), changed_.end(), rounds_ == 0 ? 1 : 0);
+  last_ = {};
+  mass_ = 0;
+  for (std::size_t i = 0; i < labels_.size(); ++i) {
+    if (labels_[i] != before_[i]) {
+      ++last_.moved;
+      for (const RowId label : {labels_[i], before_[i]}) {
+        if (label != no_row) changed_[at(value_of(label))] = 1;
+      }
+    }
+    if (labels_[i] == no_row) continue;
+    const std::size_t cluster = at(value_of(labels_[i]));
+    masses_[cluster] += weight(i);
+    ++counts_[cluster];
+    mass_ += weight(i);
+    last_.objective += weight(i) * static_cast<double>(distances_[i]);
+  }
+  double squares = 0;
+  for (std::size_t c = 0; c < masses_.size(); ++c) {
+    squares += masses_[c] * masses_[c];
+    last_.empty += counts_[c] == 0;
+  }
+  if (mass_ > 0) last_.imbalance = static_cast<double>(masses_.size()) * squares / (mass_ * mass_);
+}
+
+bool Lloyd::round(const RunOptions& run, bool balance) {
+  assignment_->assign(centroids_, labels_.data(), distances_.data(), run);
+  look_at_labels();
+  if (last_.moved > 0) move(run);
+  const bool anew = params_.seed && begin_anew(balance);
+  ++rounds_;
+  before_ = labels_;
+  return last_.moved > 0 || anew;
+}
+
+void Lloyd::move(const RunOptions& run) {
+  std::vector<RowId> moving = labels_;
+  for (RowId& label : moving) {
+    if (label != no_row && !changed_[at(value_of(label))]) label = no_row;
+  }
+  std::vector<double> sums(masses_.size() * at(rows_.cols));
+  std::vector<std::int64_t> counts(masses_.size());
+  ops_->sum_by_label(rows_, factors_.empty() ? nullptr : factors_.data(), moving.data(), std::ssize(masses_), sums.data(), counts.data(),
+                     run);
+  for (std::int64_t c = 0; c < centroids_.rows(); ++c) {
+    if (counts[at(c)] > 0 && masses_[at(c)] > 0) set_mean(c, sums.data() + c * rows_.cols, masses_[at(c)]);
+  }
+}
+
+void Lloyd::set_mean(std::int64_t cluster, const double* sums, double weight) {
+  double divisor = weight;
+  if (params_.unit_means) {
+    double squared = 0;
+    for (std::int64_t j = 0; j < rows_.cols; ++j) squared += sums[j] * sums[j];
+    divisor = std::sqrt(squared);
+    if (!(divisor > 0)) return;  // opposite rows: no direction is nearer to them than another
+  }
+  for (std::int64_t j = 0; j < rows_.cols; ++j) store(sums[j] / divisor, centroids_.dtype(), centroids_.row<std::byte>(cluster), j);
+}
+
+// Clusters without rows begin at rows drawn as k-means++ draws, by their distance to the centroids. To balance, those with few rows begin
+// at any rows of those with many, which they then share.
+bool Lloyd::begin_anew(bool balance) {
+  const double share = mass_ / static_cast<double>(masses_.size());
+  std::vector<std::int64_t> clusters;
+  for (std::int64_t c = 0; c < centroids_.rows(); ++c) {
+    if (counts_[at(c)] == 0 || (balance && masses_[at(c)] < least_share * share)) clusters.push_back(c);
+  }
+  if (clusters.empty()) return false;
+  std::vector<double> masses(labels_.size());
+  for (std::size_t i = 0; i < masses.size(); ++i) {
+    if (labels_[i] == no_row) continue;
+    const bool crowded = masses_[at(value_of(labels_[i]))] > share;
+    masses[i] = !balance ? weight(i) * static_cast<double>(distances_[i]) : crowded && distances_[i] > 0 ? weight(i) : 0;
+  }
+  std::set<std::int64_t> taken;
+  std::uint64_t counter = 0;
+  for (const std::int64_t c : clusters) {
+    std::int64_t row = -1;
+    for (int draw = 0; draw < most_draws; ++draw) {
+      row = draw_by_mass(masses, random_unit(*params_.seed, anew_stream + static_cast<std::uint64_t>(rounds_) * 64, counter++));
+      if (row < 0 || taken.insert(row).second) break;
+      row = -1;
+    }
+    if (row < 0) continue;  // fewer different rows than clusters
+    double squared = 0;
+    for (std::int64_t j = 0; j < rows_.cols; ++j) squared += static_cast<double>(element_of(rows_, row, j)) * element_of(rows_, row, j);
+    const double divisor = params_.unit_means ? std::sqrt(squared) : 1;
+    for (std::int64_t j = 0; j < rows_.cols; ++j) {
+      store(element_of(rows_, row, j) / divisor, centroids_.dtype(), centroids_.row<std::byte>(c), j);
+    }
+  }
+  return !taken.empty();
+}
+
+}  // namespace gigaknn

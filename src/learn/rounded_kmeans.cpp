@@ -1,0 +1,25 @@
+#include "learn/rounded_kmeans.hpp"
+
+#include <vector>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "learn/lloyd.hpp"
+
+namespace gigaknn {
+
+Matrix rounded_kmeans(const Ops& ops, MatrixRef rows, const RoundedKMeansParams& params, const RunOptions& run) {
+  const std::int64_t clusters = params.clusters;
+  require(clusters >= 1 && clusters <= rows.rows, Fault::invalid_argument, "clusters must be in [1, ", rows.rows,
+          "], the rows to cluster, got ", clusters);
+  std::vector<std::int64_t> first;
+  for (std::int64_t c = 0; c < clusters; ++c) first.push_back(c * rows.rows / clusters);
+  Matrix centroids = gather_rows(rows, first);
+  if (on_bits(params.metric)) return centroids;
+  Lloyd lloyd(ops, rows, std::move(centroids), {.metric = params.metric}, run);
+  for (int i = 0; i < params.iterations && lloyd.round(run); ++i) {
+  }
+  return lloyd.take_centroids();
+}
+
+}  // namespace gigaknn
