@@ -9,6 +9,7 @@ and 4,096 centroids (table 1), exact assignment to 85,000 centroids (section 6.2
 """
 
 import argparse
+import importlib.metadata
 import json
 import pathlib
 import platform
@@ -141,7 +142,7 @@ def main():
     faiss.omp_set_num_threads(arguments.threads)
     engine = peers.Gigaknn(arguments.library, arguments.device, arguments.threads)
     header = {"commit": engine.commit(), "isa": engine.isa(), "threads": arguments.threads, "system": platform.platform(),
-              "peers": f"faiss-cpu {faiss.__version__}, superkmeans 0.2.0", "date": time.strftime("%Y-%m-%d")}
+              "peers": f"faiss-cpu {faiss.__version__}, superkmeans {importlib.metadata.version('superkmeans')}", "date": time.strftime("%Y-%m-%d")}
     folder = arguments.output / arguments.machine
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "kmeans.json"
