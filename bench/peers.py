@@ -20,7 +20,7 @@ class Gigaknn:
         for name, result in (("error", ctypes.c_char_p), ("commit", ctypes.c_char_p), ("isa", ctypes.c_char_p),
                              ("prepare", ctypes.c_void_p), ("search", ctypes.c_double),
                              ("graph", ctypes.c_double), ("build_graph", ctypes.c_double), ("kmeans", ctypes.c_double),
-                             ("assign", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
+                             ("assign", ctypes.c_double), ("ivf", ctypes.c_void_p), ("ivf_search", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
             getattr(self.library, f"gigaknn_bench_{name}").restype = result
         if self.isa() is None:
             raise SystemExit(self.library.gigaknn_bench_error().decode())
@@ -72,6 +72,9 @@ class Gigaknn:
             raise RuntimeError(self.library.gigaknn_bench_error().decode())
         return seconds, ids, distances
 
+    def ivf(self, base, metric, lists, iterations):
+        return GigaknnIvf(self, base, metric, lists, iterations)
+
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)
 
@@ -121,6 +124,34 @@ class GigaknnIndex:
 
     def free(self):
         self.owner.library.gigaknn_bench_free(self.handle)
+
+
+class GigaknnIvf:
+    """An inverted file of full vectors."""
+
+    def __init__(self, owner, base, metric, lists, iterations):
+        self.owner, self.base = owner, base
+        seconds = ctypes.c_double()
+        self.handle = ctypes.c_void_p(owner.library.gigaknn_bench_ivf(
+            owner.device, ctypes.c_void_p(base.ctypes.data), ctypes.c_int64(base.shape[0]), ctypes.c_int64(base.shape[1]),
+            DTYPES[base.dtype.name].encode(), metric.encode(), ctypes.c_int64(lists), iterations, owner.threads, ctypes.byref(seconds)))
+        if not self.handle:
+            raise RuntimeError(owner.library.gigaknn_bench_error().decode())
+        self.build_s = seconds.value
+
+    def search(self, queries, k, nprobe, batch):
+        """(seconds of each batch, ids [q, k], distances [q, k])."""
+        ids, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+        seconds = np.empty((len(queries) + batch - 1) // batch)
+        if self.owner.library.gigaknn_bench_ivf_search(
+                self.handle, ctypes.c_void_p(queries.ctypes.data), ctypes.c_int64(len(queries)), DTYPES[queries.dtype.name].encode(),
+                ctypes.c_int64(k), ctypes.c_int64(nprobe), ctypes.c_int64(batch), self.owner.threads, ctypes.c_void_p(ids.ctypes.data),
+                ctypes.c_void_p(distances.ctypes.data), ctypes.c_void_p(seconds.ctypes.data)) < 0:
+            raise RuntimeError(self.owner.library.gigaknn_bench_error().decode())
+        return seconds, ids, distances
+
+    def free(self):
+        self.owner.library.gigaknn_bench_ivf_free(self.handle)
 
 
 def normalised(rows):

@@ -3,6 +3,7 @@
 //
 // Calls that return seconds return a negative number on failure; gigaknn_bench_error() then says
 // why.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -178,6 +179,41 @@ double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n
   std::memcpy(ids, found.ids.data(), found.ids.size() * sizeof(RowId));
   std::memcpy(distances, found.distances.data(), found.distances.size() * sizeof(float));
   return seconds;
+}
+
+/// An inverted file of `base` [n, d], which must outlive it; null on failure. `seconds` gets the time it took.
+void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric,
+                        std::int64_t lists, int iterations, int threads, double* seconds) {
+  std::unique_ptr<Index> index;
+  *seconds = seconds_of([&] {
+    IvfFlatParams params;
+    params.metric = metric_of(metric);
+    params.lists = lists;
+    params.iterations = iterations;
+    params.device = device;
+    index = make_ivf_flat_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
+  });
+  return index.release();
+}
+void gigaknn_bench_ivf_free(void* index) {
+  delete static_cast<Index*>(index);
+}
+/// queries [q, d] in batches -> ids, distances [q, k]; the time of each batch, in order, to `batch_seconds`.
+double gigaknn_bench_ivf_search(const void* index, const void* queries, std::int64_t q, const char* dtype, std::int64_t k, std::int64_t nprobe,
+                                std::int64_t batch, int threads, std::int64_t* ids, float* distances, double* batch_seconds) {
+  const auto& ivf = *static_cast<const Index*>(index);
+  return seconds_of([&] {
+    const MatrixRef rows(queries, q, ivf.cols(), dtype_called(dtype));
+    for (std::int64_t begin = 0; begin < q; begin += batch) {
+      const std::int64_t end = std::min(q, begin + batch);
+      batch_seconds[begin / batch] = seconds_of([&] {
+        const Neighbors found = ivf.search(rows.slice(begin, end), k, {.nprobe = nprobe}, run_on(threads));
+        std::memcpy(ids + begin * k, found.ids.data(), found.ids.size() * sizeof(RowId));
+        std::memcpy(distances + begin * k, found.distances.data(), found.distances.size() * sizeof(float));
+      });
+      require(batch_seconds[begin / batch] >= 0, Fault::invalid_argument, last_error);
+    }
+  });
 }
 
 std::int64_t gigaknn_bench_bytes(const void* handle) {

@@ -76,19 +76,20 @@ std::string number_text(double value) {
 }
 
 // What the labels of all rows say, as a round's line does.
-void describe_labels(const Neighbors& labels, std::int64_t clusters, Session& session) {
-  std::vector<double> counts(static_cast<std::size_t>(clusters));
+void describe_labels(const Neighbors& labels, std::span<const float> weights, std::int64_t clusters, Session& session) {
+  std::vector<double> masses(static_cast<std::size_t>(clusters));
   double objective = 0, squares = 0, labelled = 0;
   for (std::size_t i = 0; i < labels.ids.size(); ++i) {
     if (labels.ids[i] == no_row) continue;
-    ++counts[static_cast<std::size_t>(value_of(labels.ids[i]))];
-    objective += static_cast<double>(labels.distances[i]);
-    ++labelled;
+    const double weight = weights.empty() ? 1.0 : static_cast<double>(weights[i]);
+    masses[static_cast<std::size_t>(value_of(labels.ids[i]))] += weight;
+    objective += weight * static_cast<double>(labels.distances[i]);
+    labelled += weight;
   }
   std::int64_t empty = 0;
-  for (const double count : counts) {
-    squares += count * count;
-    empty += count == 0;
+  for (const double mass : masses) {
+    squares += mass * mass;
+    empty += mass == 0;
   }
   const double imbalance = labelled > 0 ? static_cast<double>(clusters) * squares / (labelled * labelled) : 1;
   session.record.more["all_rows"] = {{"objective", objective}, {"imbalance", imbalance}, {"empty", empty}};
@@ -123,7 +124,12 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   check_output(options.output, static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float));
   check_output(options.labels.ids, ids_file_bytes(options.labels, label_rows, 1));
   MatrixWriter writer(options.output, {options.clusters, rows.cols, DType::f32});
+  session.hold(weights.size() * sizeof(float));
   record.planned_bytes = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, session.run());
+  if (label_rows > 0) {
+    record.planned_bytes = std::max(record.planned_bytes, nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric,
+                                                                                         params.device, session.run()));
+  }
   require(options.common.memory.empty() || session.held_bytes() + record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory,
           "--memory ", options.common.memory, " is too small: k-means needs ", format_bytes(session.held_bytes() + record.planned_bytes));
   session.say(format_count(options.clusters) + " clusters of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) +
@@ -146,7 +152,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
     const Neighbors labels = session.timed("assign", record.seconds.compute, [&] {
       return nearest_centroids(rows, found.centroids, params.metric, params.device, session.run());
     });
-    describe_labels(labels, options.clusters, session);
+    describe_labels(labels, weights, options.clusters, session);
     session.timed("write", record.seconds.write, [&] { write_results(options.labels, labels); });
   }
   session.timed("write", record.seconds.write, [&] {

@@ -16,7 +16,7 @@ namespace gigaknn {
 
 /// Where the centroids begin.
 enum class KMeansStart : std::uint8_t {
-  random,     ///< at different rows, every set of them as likely
+  random,     ///< at different rows, every set of them as likely; with weights, one after the other by weight
   plus_plus,  ///< k-means++ (Arthur, Vassilvitskii 2007): at rows drawn by their squared distance to those drawn before; of large
               ///< sets among candidates drawn the same way many at a time (k-means||; Bahmani et al. 2012)
 };
@@ -28,12 +28,13 @@ enum class KMeansLevels : std::uint8_t {
   two,        ///< sqrt(clusters) regions first, then each region's share of the clusters among its rows: n sqrt(clusters) comparisons
 };
 
-/// What one round found, before it moved the centroids.
+/// What one round found, before it moved the centroids. In two levels: the sums over all regions, in which rows choose among the centroids of
+/// their own, and which may come to rest in different rounds.
 struct KMeansRound {
   double objective = 0;    ///< sum over the rows of weight times distance (l2: squared) to the nearest centroid
-  double imbalance = 1;    ///< clusters * sum of (rows of a cluster)^2 / n^2: 1 where all are alike, `clusters` where one has all
+  double imbalance = 1;    ///< clusters * sum of (weight of a cluster's rows)^2 / (all weight)^2: 1 where all are alike, `clusters` where one has all
   std::int64_t moved = 0;  ///< rows whose nearest centroid is another than the round before
-  std::int64_t empty = 0;  ///< clusters without rows, which then begin anew
+  std::int64_t empty = 0;  ///< clusters without rows (or weight), which then begin anew
 };
 
 struct KMeansParams {
@@ -48,7 +49,7 @@ struct KMeansParams {
   std::span<const float> weights = {};  ///< [n], finite and >= 0; none: all 1
   std::string device = "cpu";
   bool allow_nonfinite = false;  ///< true: rows with NaN or infinity belong to no cluster, instead of being refused
-  std::function<void(int round, const KMeansRound&)> on_round = {};
+  std::function<void(int round, const KMeansRound&)> on_round = {};  ///< after each round; in two levels, after all
 };
 
 struct KMeans {
@@ -68,12 +69,17 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
 /// The most bytes that `fit_kmeans` allocates for [n, d] rows.
 std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run = {});
 
-/// The nearest centroid of each row, exactly; ties by id.
+/// The nearest centroid of each row by any metric but those of packed bits, exactly; ties by id.
 ///
 ///   rows       [n, d]  f32, f16, u8 or i8
-///   centroids  [c, d]  f32
+///   centroids  [c, d]  f32, c >= 1
 ///   result     [n, 1]  `no_row` beside +inf for rows with NaN or infinity (cosine: of zeros)
+///
+/// Throws Error: invalid_argument (shapes), unsupported, out_of_memory, cancelled.
 Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric = Metric::l2, const std::string& device = "cpu",
                             const RunOptions& run = {});
+/// The most bytes that it allocates, its result counted.
+std::size_t nearest_centroids_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t clusters, Metric metric = Metric::l2,
+                                           const std::string& device = "cpu", const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -25,7 +25,7 @@ class FlatIndex : public Index {
     return join_text("in blocks of ", rows_.block_rows(), " rows");
   }
 
-  Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run) const override {
+  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams&, const RunOptions& run) const override {
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
@@ -33,7 +33,7 @@ class FlatIndex : public Index {
     return result;
   }
 
-  RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run) const override {
+  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams&, const RunOptions& run) const override {
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     return rows_.within(queries, radius, run);
   }

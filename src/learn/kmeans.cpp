@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -48,35 +49,43 @@ struct Training {
   std::vector<float> weights;
 };
 
-// About `count` rows, each with a probability proportional to its weight; those who have less than their share of it stand for others
-// like them (Horvitz, Thompson 1952; drawn systematically, so that the number is not left to chance).
+// About `count` rows, at least `least`, each with a probability proportional to its weight; those who have less than their share of it
+// stand for others like them (Horvitz, Thompson 1952; drawn systematically, so that the number is not left to chance).
 Training draw_by_weight(std::span<const float> weights, std::int64_t count, std::int64_t least, std::uint64_t seed) {
   std::vector<float> heaviest;
-  for (const float weight : weights) {
-    if (weight > 0) heaviest.push_back(weight);
-  }
-  Training drawn;
-  // A row as heavy as `share` is drawn for certain.
-  double share = 0, left = std::accumulate(heaviest.begin(), heaviest.end(), 0.0);
+  heaviest.reserve(weights.size());
+  std::copy_if(weights.begin(), weights.end(), std::back_inserter(heaviest), [](float weight) { return weight > 0; });
+  double share = 0;  // a row as heavy as that is drawn for certain
   if (std::ssize(heaviest) > count) {
     std::sort(heaviest.begin(), heaviest.end(), std::greater<>());
+    // What all but the heaviest weigh, added from the lightest up: taken off the sum of all it would drown in its rounding.
+    std::vector<double> rest(at(count));
+    double sum = std::accumulate(heaviest.rbegin(), heaviest.rend() - count, 0.0);
+    for (std::int64_t i = count - 1; i >= 0; --i) rest[at(i)] = sum += static_cast<double>(heaviest[at(i)]);
     std::int64_t certain = 0;
-    while (static_cast<double>(heaviest[at(certain)]) * static_cast<double>(count - certain) >= left && certain + 1 < count) {
-      left -= static_cast<double>(heaviest[at(certain++)]);
-    }
-    share = left / static_cast<double>(count - certain);
+    while (certain + 1 < count && static_cast<double>(heaviest[at(certain)]) * static_cast<double>(count - certain) >= rest[at(certain)]) ++certain;
+    share = rest[at(certain)] / static_cast<double>(count - certain);
   }
+  Training drawn;
+  std::vector<std::int64_t> others;  // with weight and without
   double sum = random_unit(seed, drawing_stream, 0);
-  std::int64_t missing = std::max<std::int64_t>(0, least - std::min(count, std::ssize(heaviest)));
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double weight = static_cast<double>(weights[i]);
     const double before = std::floor(sum);
     sum += weight <= 0 ? 0.0 : weight >= share ? 1.0 : weight / share;
-    const bool fills = weight <= 0 && missing > 0;
-    if (std::floor(sum) == before && !fills) continue;
-    missing -= fills;
-    drawn.rows.push_back(static_cast<std::int64_t>(i));
-    drawn.weights.push_back(fills ? 0.0f : static_cast<float>(std::max(weight, share)));
+    if (std::floor(sum) > before) {
+      drawn.rows.push_back(static_cast<std::int64_t>(i));
+    } else if (std::ssize(others) < least) {
+      others.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  const std::int64_t missing = std::clamp<std::int64_t>(least - std::ssize(drawn.rows), 0, std::ssize(others));
+  std::stable_partition(others.begin(), others.end(), [&](std::int64_t row) { return weights[at(row)] > 0; });
+  drawn.rows.insert(drawn.rows.end(), others.begin(), others.begin() + missing);
+  std::sort(drawn.rows.begin(), drawn.rows.end());
+  for (const std::int64_t row : drawn.rows) {
+    const double weight = static_cast<double>(weights[at(row)]);
+    drawn.weights.push_back(weight > 0 ? static_cast<float>(std::max(weight, share)) : 0.0f);
   }
   return drawn;
 }
@@ -136,26 +145,36 @@ KMeans fit_one_level(const Ops& ops, MatrixRef rows, std::span<const float> weig
   return result;
 }
 
-// Clusters for each region in proportion to its rows: at least one where there are rows, at most as many as rows.
-std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>& members, std::int64_t clusters) {
+// The rows of each region, and what they weigh.
+struct Regions {
+  std::vector<std::vector<std::int64_t>> members;
+  std::vector<double> masses;
+};
+
+// Clusters for each region in proportion to the weight of its rows: at least one where there are rows, at most as many as rows.
+std::vector<std::int64_t> shares_of(const Regions& regions, std::int64_t clusters) {
   std::int64_t usable = 0;
-  for (const auto& rows : members) usable += std::ssize(rows);
+  for (const auto& rows : regions.members) usable += std::ssize(rows);
   require(clusters <= usable, Fault::invalid_argument, "clusters must be at most ", usable,
           ", the training rows that are numbers (cosine: and not zero), got ", clusters);
+  const double mass = std::accumulate(regions.masses.begin(), regions.masses.end(), 0.0);
   std::vector<std::int64_t> shares;
   std::priority_queue<std::pair<double, std::size_t>> wanting;  // how far each is below its due; the last of equal ones first
   std::int64_t left = clusters;
-  const auto due = [&](std::size_t r) { return static_cast<double>(clusters) * static_cast<double>(members[r].size()) / static_cast<double>(usable); };
-  for (std::size_t r = 0; r < members.size(); ++r) {
-    shares.push_back(std::min<std::int64_t>(std::ssize(members[r]), 1));
+  const auto want = [&](std::size_t r) {
+    const double due = mass > 0 ? static_cast<double>(clusters) * regions.masses[r] / mass : 0;
+    if (shares[r] < std::ssize(regions.members[r])) wanting.emplace(due - static_cast<double>(shares[r]), r);
+  };
+  for (std::size_t r = 0; r < regions.members.size(); ++r) {
+    shares.push_back(std::min<std::int64_t>(std::ssize(regions.members[r]), 1));
     left -= shares.back();
-    if (shares.back() < std::ssize(members[r])) wanting.emplace(due(r) - static_cast<double>(shares.back()), r);
+    want(r);
   }
   for (; left > 0; --left) {
     const std::size_t r = wanting.top().second;
     wanting.pop();
     ++shares[r];
-    if (shares[r] < std::ssize(members[r])) wanting.emplace(due(r) - static_cast<double>(shares[r]), r);
+    want(r);
   }
   return shares;
 }
@@ -173,19 +192,24 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
   simple.balanced = false;
   Matrix coarse;
   {
-    const std::vector<std::int64_t> some = sample_rows(rows.rows, std::min(rows.rows, rows_a_region * regions), params.seed + 1);
-    coarse = fit_one_level(ops, gather_rows(rows, some, run), weights_of(some), regions, simple, nullptr, run).centroids;
+    const std::int64_t few = std::min(rows.rows, rows_a_region * regions);
+    const Training some = weights.empty() ? Training{sample_rows(rows.rows, few, params.seed + 1), {}}
+                                          : draw_by_weight(weights, few, regions, params.seed + 1);
+    coarse = fit_one_level(ops, gather_rows(rows, some.rows, run), some.weights, regions, simple, nullptr, run).centroids;
   }
-  std::vector<std::vector<std::int64_t>> members(at(regions));
+  Regions found{std::vector<std::vector<std::int64_t>>(at(regions)), std::vector<double>(at(regions))};
   {
     std::vector<RowId> labels(at(rows.rows));
     std::vector<float> distances(labels.size());
     ops.start_assignment(rows, params.metric, DType::f32, regions, run)->assign(coarse, labels.data(), distances.data(), run);
     for (std::int64_t i = 0; i < rows.rows; ++i) {
-      if (labels[at(i)] != no_row) members[at(value_of(labels[at(i)]))].push_back(i);
+      if (labels[at(i)] == no_row) continue;
+      found.members[at(value_of(labels[at(i)]))].push_back(i);
+      found.masses[at(value_of(labels[at(i)]))] += weights.empty() ? 1.0 : static_cast<double>(weights[at(i)]);
     }
   }
-  const std::vector<std::int64_t> shares = shares_of(members, params.clusters);
+  const auto& members = found.members;
+  const std::vector<std::int64_t> shares = shares_of(found, params.clusters);
   std::vector<std::int64_t> begins = {0};
   for (const std::int64_t share : shares) begins.push_back(begins.back() + share);
   KMeans result;
@@ -209,12 +233,12 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
       if (rounds[r].empty()) continue;
       const bool over = at(i) >= rounds[r].size();  // it came to rest
       const KMeansRound& mine = over ? rounds[r].back() : rounds[r][at(i)];
-      const auto count = static_cast<double>(members[r].size());
+      const double mass = found.masses[r];
       sum.objective += mine.objective;
       sum.moved += over ? 0 : mine.moved;
       sum.empty += mine.empty;
-      squares += mine.imbalance * count * count / static_cast<double>(shares[r]);
-      labelled += count;
+      squares += mine.imbalance * mass * mass / static_cast<double>(shares[r]);
+      labelled += mass;
     }
     sum.imbalance = static_cast<double>(params.clusters) * squares / (labelled * labelled);
     result.rounds.push_back(sum);
@@ -226,13 +250,16 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
 }  // namespace
 
 std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run) {
+  require(n >= 1 && d >= 1 && params.clusters >= 1, Fault::invalid_argument, "k-means needs rows, columns and clusters, got ", n, " x ", d, " in ",
+          params.clusters);
   const Ops& ops = ops_of(params.device);
   const std::int64_t rows = training_rows(n, params);
-  const bool copied = rows < n || in_two_levels(params);
-  std::int64_t a_row = copied ? d * static_cast<std::int64_t>(size_of(dtype)) + 12 : 0;
-  a_row += 16 + 4 + 8 + 8 + 8 + 12;  // labels, distances, factors, masses; labels that move, by cluster
-  if (params.start == KMeansStart::plus_plus) a_row += 40;
-  return at(rows * a_row + params.clusters * (d + 1) * 16) +
+  const bool sampled = rows < n, two_levels = in_two_levels(params), weighted = !params.weights.empty();
+  const std::int64_t copy = d * static_cast<std::int64_t>(size_of(dtype)) + 12;
+  // Labels twice, distances, factors, masses; labels that move, by cluster. Two levels: what has one region may be all.
+  std::int64_t a_row = (sampled ? copy : 0) + (two_levels ? copy + 40 : 0) + 16 + 4 + 8 + 8 + 8 + 12;
+  if (params.start == KMeansStart::plus_plus) a_row += 56;
+  return at((sampled && weighted ? n * 4 : 0) + rows * a_row + params.clusters * (d + 2) * 16) +
          ops.assignment_bytes_needed(rows, d, params.metric, params.clusters, threads_of(run));
 }
 
@@ -244,7 +271,8 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
           " bytes is too small: ", params.clusters, " clusters of ", training_rows(rows.rows, params), " rows need ", needed);
   const std::int64_t trained = training_rows(rows.rows, params);
   Matrix sample;
-  Training training{{}, {params.weights.begin(), params.weights.end()}};
+  Training training;
+  std::span<const float> weights = params.weights;
   if (trained < rows.rows) {
     if (params.weights.empty()) {
       training.rows = sample_rows(rows.rows, trained, params.seed);
@@ -253,8 +281,8 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
     }
     sample = gather_rows(rows, training.rows, run);
     rows = sample;
+    weights = training.weights;
   }
-  const std::vector<float>& weights = training.weights;
   if (in_two_levels(params)) {
     const Progress::Quiet quiet(run.progress);
     return fit_two_levels(ops, rows, weights, params, run);
@@ -267,10 +295,16 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
 
 Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
   Neighbors found(rows.rows, 1);
+  if (rows.rows == 0) return found;
   // Rows that look once need no codes of their own that are kept.
   const auto once = ops_of(device).Ops::start_assignment(rows, metric, DType::f32, centroids.rows, run);
   once->assign(centroids, found.ids.data(), found.distances.data(), run);
   return found;
+}
+
+std::size_t nearest_centroids_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t clusters, Metric metric, const std::string& device,
+                                           const RunOptions& run) {
+  return at(n) * (sizeof(RowId) + sizeof(float)) + ops_of(device).Ops::assignment_bytes_needed(n, d, metric, clusters, threads_of(run));
 }
 
 }  // namespace gigaknn

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/random.hpp"
 #include "core/sample.hpp"
@@ -13,9 +15,10 @@ namespace gigaknn {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t most_products = 1 << 12;
+constexpr std::int64_t most_products = 1 << 12, most_candidate_products = 1 << 14;
 #else
 constexpr std::int64_t most_products = std::int64_t{1} << 32;  // of one row at a time; beyond, candidates are drawn many at a time
+constexpr std::int64_t most_candidate_products = std::int64_t{1} << 36;  // of these; beyond, they are drawn by weight alone
 #endif
 constexpr int rounds_of_candidates = 5;  // each of half as many as there are clusters: as good as drawing one by one (Bahmani et al., 4)
 constexpr std::uint64_t first_stream = 21, draw_stream = 22, round_stream = 23;
@@ -45,10 +48,11 @@ class Drawn {
   }
   /// By which the next is drawn: 0 of those that were drawn, and of their like.
   double mass(std::size_t i) const {
-    return chosen_[i] || !std::isfinite(distances_[i]) ? 0.0 : weights_[i] * static_cast<double>(distances_[i]);
+    return chosen_[i] || !(distances_[i] > 0) || !std::isfinite(distances_[i]) ? 0.0 : weights_[i] * static_cast<double>(distances_[i]);
   }
   const std::vector<std::int64_t>& all() const { return all_; }
   bool chosen(std::int64_t row) const { return chosen_[at(row)]; }
+  double weight(std::int64_t row) const { return weights_[at(row)]; }
   /// Of each that was drawn, the weight of the rows nearest to it.
   std::vector<double> weights_of_all() const {
     std::vector<double> sums(all_.size());
@@ -71,33 +75,62 @@ class Drawn {
   std::vector<std::int64_t> all_;
 };
 
-// Behind what was drawn where no row is left at a distance: others, as they come.
-std::vector<std::int64_t> filled(const Drawn& drawn, std::int64_t n, std::int64_t clusters, std::uint64_t seed) {
+// Behind what was drawn where no row is left at a distance: others, those with weight first.
+std::vector<std::int64_t> filled(const Drawn& drawn, std::int64_t n, std::int64_t clusters) {
   std::vector<std::int64_t> rows = drawn.all();
-  for (const std::int64_t row : sample_rows(n, std::min(n, clusters + std::ssize(rows)), seed)) {
-    if (std::ssize(rows) == clusters) break;
-    if (!drawn.chosen(row)) rows.push_back(row);
+  for (const bool weighty : {true, false}) {
+    for (std::int64_t row = 0; row < n && std::ssize(rows) < clusters; ++row) {
+      if (!drawn.chosen(row) && (drawn.weight(row) > 0) == weighty) rows.push_back(row);
+    }
   }
   return rows;
+}
+
+// The largest of u^(1/weight): as drawing one after the other by weight (Efraimidis, Spirakis 2006).
+std::vector<std::int64_t> by_weight(std::span<const double> weights, std::int64_t count, std::uint64_t seed) {
+  std::vector<std::pair<double, std::int64_t>> keys;
+  keys.reserve(weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double u = random_unit(seed, draw_stream, i);
+    keys.emplace_back(weights[i] > 0 ? -std::log1p(-u) / weights[i] : std::numeric_limits<double>::infinity(), static_cast<std::int64_t>(i));
+  }
+  std::nth_element(keys.begin(), keys.begin() + (count - 1), keys.end());
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t c = 0; c < count; ++c) chosen.push_back(keys[at(c)].second);
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+// Of all the weights, those of rows that have a distance to others: numbers, under cosine not zero.
+void forget_far_rows(MatrixRef rows, Metric metric, std::vector<double>& weights) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    double squared = 0;
+    for (std::int64_t j = 0; j < rows.cols; ++j) squared += static_cast<double>(element_of(rows, i, j)) * element_of(rows, i, j);
+    if (!std::isfinite(squared) || (metric == Metric::cosine && squared == 0)) weights[at(i)] = 0;
+  }
 }
 
 std::vector<std::int64_t> one_by_one(const Ops& ops, MatrixRef rows, Metric metric, std::span<const double> weights,
                                      std::int64_t clusters, std::uint64_t seed, const RunOptions& run) {
   Drawn drawn(ops, rows, metric, weights);
-  std::vector<double> masses(weights.begin(), weights.end());
+  std::vector<double> running(weights.size());
+  std::partial_sum(weights.begin(), weights.end(), running.begin());
   for (std::int64_t c = 0; c < clusters; ++c) {
-    const std::int64_t row = draw_by_mass(masses, random_unit(seed, draw_stream, static_cast<std::uint64_t>(c)));
+    const std::int64_t row = draw_by_mass(running, random_unit(seed, draw_stream, static_cast<std::uint64_t>(c)));
     if (row < 0) break;
     drawn.add({row}, run);
-    for (std::size_t i = 0; i < masses.size(); ++i) masses[i] = drawn.mass(i);
+    double sum = 0;
+    for (std::size_t i = 0; i < running.size(); ++i) running[i] = sum += drawn.mass(i);
   }
-  return filled(drawn, rows.rows, clusters, seed);
+  return filled(drawn, rows.rows, clusters);
 }
 
 std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric metric, std::span<const double> weights,
                                          std::int64_t clusters, std::uint64_t seed, const RunOptions& run) {
   Drawn drawn(ops, rows, metric, weights);
-  const std::int64_t first = draw_by_mass(weights, random_unit(seed, first_stream, 0));
+  std::vector<double> running(weights.size());
+  std::partial_sum(weights.begin(), weights.end(), running.begin());
+  const std::int64_t first = draw_by_mass(running, random_unit(seed, first_stream, 0));
   if (first >= 0) drawn.add({first}, run);
   for (int round = 0; round < rounds_of_candidates && first >= 0; ++round) {
     double total = 0;
@@ -109,9 +142,12 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric 
     }
     if (!candidates.empty()) drawn.add(candidates, run);
   }
-  if (std::ssize(drawn.all()) <= clusters) return filled(drawn, rows.rows, clusters, seed);
+  if (std::ssize(drawn.all()) <= clusters) return filled(drawn, rows.rows, clusters);
   const Matrix candidates = gather_rows(rows, drawn.all(), run);
-  std::vector<std::int64_t> chosen = one_by_one(ops, candidates, metric, drawn.weights_of_all(), clusters, seed, run);
+  const std::vector<double> weights_of_all = drawn.weights_of_all();
+  const bool few = candidates.rows() * clusters <= most_candidate_products / rows.cols;
+  std::vector<std::int64_t> chosen = few ? one_by_one(ops, candidates, metric, weights_of_all, clusters, seed, run)
+                                         : by_weight(weights_of_all, clusters, seed);
   for (std::int64_t& row : chosen) row = drawn.all()[at(row)];
   return chosen;
 }
@@ -123,19 +159,8 @@ std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, Metric m
   if (start == KMeansStart::random && weights.empty()) return sample_rows(rows.rows, clusters, seed);
   std::vector<double> masses(at(rows.rows), 1.0);
   std::copy(weights.begin(), weights.end(), masses.begin());
-  if (start == KMeansStart::random) {
-    // The largest of u^(1/weight): as drawing one after the other by weight (Efraimidis, Spirakis 2006).
-    std::vector<std::pair<double, std::int64_t>> keys;
-    for (std::int64_t i = 0; i < rows.rows; ++i) {
-      const double u = random_unit(seed, draw_stream, static_cast<std::uint64_t>(i));
-      keys.emplace_back(masses[at(i)] > 0 ? -std::log1p(-u) / masses[at(i)] : std::numeric_limits<double>::infinity(), i);
-    }
-    std::nth_element(keys.begin(), keys.begin() + (clusters - 1), keys.end());
-    std::vector<std::int64_t> chosen;
-    for (std::int64_t c = 0; c < clusters; ++c) chosen.push_back(keys[at(c)].second);
-    std::sort(chosen.begin(), chosen.end());
-    return chosen;
-  }
+  if (start == KMeansStart::random) return by_weight(masses, clusters, seed);
+  forget_far_rows(rows, metric, masses);
   const bool few = rows.rows * clusters <= most_products / rows.cols;
   return (few ? one_by_one : many_at_a_time)(ops, rows, metric, masses, clusters, seed, run);
 }

@@ -293,6 +293,61 @@ TEST(KMeans, of_large_sets_heavy_rows_are_always_drawn) {
   EXPECT_EQ(fit_kmeans(rows, params).trained_rows, 40);
 }
 
+TEST(KMeans, tiny_weights_beside_large_ones_are_not_all_drawn) {
+  const Matrix rows = make_bytes(5000, 3);
+  std::vector<float> weights(5000, 1e-20f);
+  std::fill_n(weights.begin(), 100, 1.0f);
+  EXPECT_NEAR(static_cast<double>(fit_kmeans(rows, {.clusters = 10, .most_rows_a_cluster = 20, .weights = weights}).trained_rows), 200, 1);
+  weights.assign(5000, 1);
+  weights[7] = 1e17f;
+  EXPECT_NEAR(static_cast<double>(fit_kmeans(rows, {.clusters = 10, .most_rows_a_cluster = 20, .weights = weights}).trained_rows), 200, 1);
+}
+
+TEST(KMeans, plus_plus_draws_no_row_that_is_far_from_everything) {
+  Matrix rows = make_directions(300, 6, 6);
+  for (std::int64_t i = 0; i < 300; i += 2) std::fill_n(rows.row<float>(i), 6, 0.0f);
+  rows.row<float>(1)[0] = std::numeric_limits<float>::quiet_NaN();
+  int apart = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const KMeans found = fit_kmeans(rows, {.clusters = 3, .iterations = 0, .metric = Metric::cosine, .start = KMeansStart::plus_plus, .seed = seed,
+                                           .allow_nonfinite = true});
+    std::set<std::int64_t> groups;
+    for (std::int64_t c = 0; c < 3; ++c) groups.insert(std::max_element(found.centroids.row<float>(c), found.centroids.row<float>(c) + 6) - found.centroids.row<float>(c));
+    apart += groups.size() == 3;  // of the three groups that odd rows are in
+  }
+  EXPECT_GE(apart, 17);
+}
+
+TEST(KMeans, many_copies_of_a_row_take_one_empty_cluster_a_round) {
+  // Of 40 different rows one is there 1,000 times, and far away.
+  Matrix rows(1100, 2, DType::f32);
+  for (std::int64_t i = 0; i < 1100; ++i) {
+    rows.row<float>(i)[0] = i < 1000 ? 1000.0f : static_cast<float>(i % 39);
+    rows.row<float>(i)[1] = 0;
+  }
+  const KMeans found = fit_kmeans(rows, {.clusters = 40, .iterations = 12});
+  EXPECT_GT(found.rounds.front().empty, 20);
+  EXPECT_EQ(found.rounds.back().empty, 0);
+  EXPECT_EQ(objective_of(rows, found.centroids), 0);
+}
+
+TEST(KMeans, in_two_levels_clusters_go_where_the_weight_is) {
+  // Two groups of equally many rows; the first has nearly all the weight, and should have nearly all clusters.
+  Matrix rows(2000, 2, DType::f32);
+  std::vector<float> weights;
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    for (std::int64_t j = 0; j < 2; ++j) rows.row<float>(i)[j] = static_cast<float>(noise(i, j) + (i % 2 ? 100 : 0));
+    weights.push_back(i % 2 ? 1e-3f : 1.0f);
+  }
+  const KMeans found = fit_kmeans(rows, {.clusters = 49, .iterations = 5, .levels = KMeansLevels::two, .weights = weights});
+  std::int64_t near = 0;
+  for (std::int64_t c = 0; c < 49; ++c) near += found.centroids.row<float>(c)[0] < 50;
+  EXPECT_GT(near, 40);
+  EXPECT_LT(near, 49);
+  EXPECT_GE(found.rounds.back().imbalance, 1);
+  EXPECT_LT(found.rounds.back().imbalance, 3);
+}
+
 TEST(KMeans, in_two_levels_the_objective_is_nearly_as_small) {
   const Matrix rows = make_bytes(3000, 8);
   KMeansParams params{.clusters = 150, .iterations = 10, .levels = KMeansLevels::one, .most_rows_a_cluster = 0};

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/elements.hpp"
@@ -29,25 +31,19 @@ void store(double value, DType dtype, std::byte* row, std::int64_t j) {
 
 }  // namespace
 
-std::int64_t draw_by_mass(std::span<const double> masses, double u) {
-  double total = 0;
-  for (const double mass : masses) total += mass;
-  double sum = 0;
-  std::int64_t last = -1;  // with a mass: rounding may leave the sum short of the target
-  for (std::size_t i = 0; i < masses.size(); ++i) {
-    if (!(masses[i] > 0)) continue;
-    sum += masses[i];
-    last = static_cast<std::int64_t>(i);
-    if (sum > u * total) break;
-  }
-  return last;
+std::int64_t draw_by_mass(std::span<const double> running, double u) {
+  if (running.empty() || !(running.back() > 0)) return -1;
+  auto drawn = std::upper_bound(running.begin(), running.end(), u * running.back());
+  if (drawn == running.end()) drawn = std::lower_bound(running.begin(), running.end(), running.back());  // u * sum was rounded up
+  return drawn - running.begin();
 }
 
 Lloyd::Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams& params, const RunOptions& run)
     : ops_(&ops), rows_(rows), centroids_(std::move(centroids)), params_(params),
       assignment_(ops.start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)), labels_(at(rows.rows), no_row),
-      before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), counts_(masses_.size()), changed_(masses_.size()) {
+      before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), changed_(masses_.size()) {
   if (!params.unit_means && params.weights.empty()) return;
+  factors_.reserve(at(rows.rows));
   for (std::int64_t i = 0; i < rows.rows; ++i) {
     double squared = 0;
     for (std::int64_t j = 0; params.unit_means && j < rows.cols; ++j) {
@@ -61,7 +57,6 @@ Lloyd::Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams
 // What the labels say of the clusters, and which changed.
 void Lloyd::look_at_labels() {
   std::fill(masses_.begin(), masses_.end(), 0.0);
-  std::fill(counts_.begin(), counts_.end(), 0);
   std::fill(changed_.begin(), changed_.end(), rounds_ == 0 ? 1 : 0);
   last_ = {};
   mass_ = 0;
@@ -75,14 +70,13 @@ void Lloyd::look_at_labels() {
     if (labels_[i] == no_row) continue;
     const std::size_t cluster = at(value_of(labels_[i]));
     masses_[cluster] += weight(i);
-    ++counts_[cluster];
     mass_ += weight(i);
     last_.objective += weight(i) * static_cast<double>(distances_[i]);
   }
   double squares = 0;
   for (std::size_t c = 0; c < masses_.size(); ++c) {
     squares += masses_[c] * masses_[c];
-    last_.empty += counts_[c] == 0;
+    last_.empty += !(masses_[c] > 0);
   }
   if (mass_ > 0) last_.imbalance = static_cast<double>(masses_.size()) * squares / (mass_ * mass_);
 }
@@ -122,28 +116,32 @@ void Lloyd::set_mean(std::int64_t cluster, const double* sums, double weight) {
   for (std::int64_t j = 0; j < rows_.cols; ++j) store(sums[j] / divisor, centroids_.dtype(), centroids_.row<std::byte>(cluster), j);
 }
 
-// Clusters without rows begin at rows drawn as k-means++ draws, by their distance to the centroids. To balance, those with few rows begin
-// at any rows of those with many, which they then share.
+// Clusters without rows begin at rows drawn by their distance to the centroids, as k-means++ draws one more. To balance, those with few
+// rows begin at any rows of those with many, which they then share.
 bool Lloyd::begin_anew(bool balance) {
   const double share = mass_ / static_cast<double>(masses_.size());
   std::vector<std::int64_t> clusters;
   for (std::int64_t c = 0; c < centroids_.rows(); ++c) {
-    if (counts_[at(c)] == 0 || (balance && masses_[at(c)] < least_share * share)) clusters.push_back(c);
+    if (!(masses_[at(c)] > 0) || (balance && masses_[at(c)] < least_share * share)) clusters.push_back(c);
   }
   if (clusters.empty()) return false;
-  std::vector<double> masses(labels_.size());
-  for (std::size_t i = 0; i < masses.size(); ++i) {
-    if (labels_[i] == no_row) continue;
-    const bool crowded = masses_[at(value_of(labels_[i]))] > share;
-    masses[i] = !balance ? weight(i) * static_cast<double>(distances_[i]) : crowded && distances_[i] > 0 ? weight(i) : 0;
+  std::vector<double> running(labels_.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    if (labels_[i] != no_row && distances_[i] > 0) {
+      const bool crowded = masses_[at(value_of(labels_[i]))] > share;
+      sum += !balance ? weight(i) * static_cast<double>(distances_[i]) : crowded ? weight(i) : 0;
+    }
+    running[i] = sum;
   }
-  std::set<std::int64_t> taken;
+  const std::size_t row_bytes = at(rows_.cols) * size_of(rows_.dtype);
+  std::set<std::string_view> taken;  // rows by what they hold: two centroids at one place would not both have rows
   std::uint64_t counter = 0;
   for (const std::int64_t c : clusters) {
     std::int64_t row = -1;
     for (int draw = 0; draw < most_draws; ++draw) {
-      row = draw_by_mass(masses, random_unit(*params_.seed, anew_stream + static_cast<std::uint64_t>(rounds_) * 64, counter++));
-      if (row < 0 || taken.insert(row).second) break;
+      row = draw_by_mass(running, random_unit(*params_.seed, anew_stream + static_cast<std::uint64_t>(rounds_) * 64, counter++));
+      if (row < 0 || taken.insert({reinterpret_cast<const char*>(rows_.row_bytes(row)), row_bytes}).second) break;
       row = -1;
     }
     if (row < 0) continue;  // fewer different rows than clusters

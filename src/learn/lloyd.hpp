@@ -52,14 +52,13 @@ class Lloyd {
   std::vector<RowId> labels_, before_;  // [n]
   std::vector<float> distances_;        // [n]
   std::vector<double> masses_;          // [c] weight of each cluster's rows
-  std::vector<std::int64_t> counts_;    // [c]
   std::vector<std::uint8_t> changed_;   // [c] 1: other rows than the round before
   double mass_ = 0;                     // of all rows that have a label
   int rounds_ = 0;
   KMeansRound last_;
 };
 
-/// Row drawn with a probability proportional to its mass; -1 where all are 0. `u` in [0, 1).
-std::int64_t draw_by_mass(std::span<const double> masses, double u);
+/// Row drawn with a probability proportional to its mass, of which `running` has the sums up to each row; -1 where all are 0. `u` in [0, 1).
+std::int64_t draw_by_mass(std::span<const double> running, double u);
 
 }  // namespace gigaknn

@@ -11,7 +11,11 @@
 namespace gigaknn {
 namespace {
 
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t widened_elements = 64;
+#else
 constexpr std::int64_t widened_elements = std::int64_t{1} << 23;  // at a time
+#endif
 
 std::int64_t widened_rows(std::int64_t n, std::int64_t d) { return std::min(n, std::max<std::int64_t>(1, widened_elements / d)); }
 

@@ -419,5 +419,45 @@ TEST(Progressing, is_reported_up_to_its_total_and_no_further) {
   EXPECT_EQ(beyond, 0);
 }
 
+TEST(Assignment, begins_afresh_after_a_round_that_was_cancelled) {
+  test::Case c{.n = 4000, .q = 60, .d = 8, .k = 1};
+  const Problem problem(c);
+  const Ops& ops = ops_of("cpu");
+  const MatrixRef one = problem.queries;
+  // Each centroid moves and comes back.
+  Matrix other(60, 8, DType::f32);
+  for (std::int64_t i = 0; i < 60; ++i) {
+    for (std::int64_t j = 0; j < 8; ++j) other.row<float>(i)[j] = one.row<float>(i)[j] + 3;
+  }
+  const auto assignment = ops.start_assignment(problem.base, Metric::l2, DType::f32, 60, {});
+  std::vector<RowId> labels(4000), want_labels(4000);
+  std::vector<float> distances(4000), want(4000);
+  for (int round = 0; round < 3; ++round) assignment->assign(one, want_labels.data(), want.data(), {});
+  // Cancelled when part of the rows are done.
+  Progress progress([&](std::string_view, std::int64_t, std::int64_t) { progress.cancel(); });
+  RunOptions run;
+  run.threads = 1;
+  run.progress = &progress;
+  expect_error(Fault::cancelled, {}, [&] { assignment->assign(other, labels.data(), distances.data(), run); });
+  assignment->assign(one, labels.data(), distances.data(), {});
+  EXPECT_EQ(labels, want_labels);
+  EXPECT_EQ(distances, want);
+}
+
+TEST(Assignment, refuses_what_it_cannot_do) {
+  const Ops& ops = ops_of("cpu");
+  const Matrix rows(5, 3, DType::u8), floats(2, 3, DType::f32);
+  const auto refused = [&](Fault fault, std::initializer_list<std::string> words, const auto& work) { expect_error(fault, words, work); };
+  refused(Fault::invalid_argument, {"at least 1 centroid", "0"}, [&] { ops.start_assignment(rows, Metric::l2, DType::f32, 0, {}); });
+  refused(Fault::unsupported, {"u8", "not f16"}, [&] { ops.start_assignment(rows, Metric::l2, DType::f16, 2, {}); });
+  refused(Fault::unsupported, {"hamming", "not f32"}, [&] { ops.start_assignment(rows, Metric::hamming, DType::f32, 2, {}); });
+  refused(Fault::invalid_argument, {"0 x 3"}, [&] { ops.start_assignment(rows.ref().slice(0, 0), Metric::l2, DType::f32, 2, {}); });
+  RowId labels[5];
+  float distances[5];
+  refused(Fault::invalid_argument, {"centroids are 2 x 3 f32", "expected 4 x 3 f32"}, [&] {
+    ops.start_assignment(rows, Metric::l2, DType::f32, 4, {})->assign(floats, labels, distances, {});
+  });
+}
+
 }  // namespace
 }  // namespace gigaknn

@@ -117,10 +117,12 @@ inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
   require_metric(base, metric);
 }
 inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {
-  require_base(rows, metric);
+  require_metric(rows, metric);
+  require(rows.rows >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot assign ", rows.rows, " x ",
+          rows.cols, " rows to centroids; allowed: 1 to 4294967294 of 1 column or more");
   require(clusters >= 1, Fault::invalid_argument, "rows need at least 1 centroid, got ", clusters);
   require(centroids == rows.dtype || (centroids == DType::f32 && !on_bits(metric)), Fault::unsupported, "centroids of ", name_of(rows.dtype),
-          " rows are f32 or ", name_of(rows.dtype), ", not ", name_of(centroids));
+          " rows are ", on_bits(metric) ? "" : "f32 or ", name_of(rows.dtype), " under ", name_of(metric), ", not ", name_of(centroids));
 }
 inline void require_centroids(MatrixRef centroids, std::int64_t clusters, std::int64_t cols, DType dtype) {
   require(centroids.rows == clusters && centroids.cols == cols && centroids.dtype == dtype, Fault::invalid_argument, "centroids are ",

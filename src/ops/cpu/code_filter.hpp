@@ -48,8 +48,8 @@ class CodeFilter {
   /// Queries [begin, end) coded, each with a first bound or the cut of the codes to take first.
   std::shared_ptr<Block> start(MatrixRef queries, const RowFacts& query_facts, std::int64_t first_self,
                                std::int64_t begin, std::int64_t end, std::int64_t k) const;
-  /// The same of queries that are coded already, but for their terms; with bounds [count], before each of which k rows stand, or
-  /// `no_neighbor` where none is known.
+  /// The same of queries that are coded already, but for their terms; with bounds [count]: what k rows stand before or at,
+  /// or `no_neighbor` where none is known.
   std::shared_ptr<Block> start(CodedQueries queries, std::vector<PackedNeighbor> bounds, std::int64_t k) const;
   /// Lists of the k nearest rows of slice `slice` of `slices` that are not far; `lists` has a row a query of the
   /// block. First `take_nearest_codes` of all slices, then `share_bounds` with all their lists, then `nearest`: so

@@ -1,6 +1,7 @@
 #include "ops/cpu/cpu_assignment.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -17,7 +18,7 @@ namespace {
 constexpr std::int64_t least_filter_clusters = 8;
 constexpr std::int64_t most_task_rows = 10;
 #else
-constexpr std::int64_t least_filter_clusters = 512;
+constexpr std::int64_t least_filter_clusters = 16;  // against all pairs in full
 constexpr std::int64_t most_task_rows = CodeFilter::most_block_queries;
 #endif
 constexpr std::int64_t widened_elements = std::int64_t{1} << 17;  // of a task: half a megabyte
@@ -57,7 +58,7 @@ struct CpuAssignment::Candidates {
 std::int64_t CpuAssignment::least_clusters() { return least_filter_clusters; }
 
 std::size_t CpuAssignment::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t clusters, int threads) {
-  const std::int64_t a_row = most_code_bytes(metric, d) + 22 + 8 + 1 + 2 * 4 + 9;
+  const std::int64_t a_row = most_code_bytes(metric, d) + 22 + 8 + 1 + 4 * 4 + 9;
   const std::int64_t a_task = most_task_rows * (most_code_bytes(metric, d) + 160) + std::max(widened_elements, 64 * d) * 4;
   return 2 * CodeFilter::bytes_needed(metric, clusters, d, threads) + at(n * a_row + threads * a_task + 3 * clusters * (d * 4 + 16));
 }
@@ -75,6 +76,8 @@ const void* CpuAssignment::readable(std::int64_t i, float* widened) const {
 }
 
 void CpuAssignment::encode_rows(MatrixRef centroids, const RowFacts& facts, const RunOptions& run) {
+  coded_ = {};
+  order_ = {};
   space_ = fit_codes({centroids, facts, pair_, *codes_, *floats_, 1}, run);
   filtered_ = space_ != nullptr;
   if (!filtered_) return;
@@ -82,7 +85,7 @@ void CpuAssignment::encode_rows(MatrixRef centroids, const RowFacts& facts, cons
   parallel_for(run, rows_.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     space_->encode(rows_, facts_, begin, end, true, coded_, begin);
   });
-  order_.clear();
+  order_.reserve(at(rows_.rows - facts_.far_count));
   for (std::int64_t i = 0; i < rows_.rows; ++i) {
     if (!facts_.far[at(i)]) order_.push_back(static_cast<LocalRow>(i));
   }
@@ -131,12 +134,14 @@ void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances,
   }
   const bool apart = static_cast<double>(moving.size()) <= most_moved * static_cast<double>(clusters_);
   std::vector<LocalRow> farther, others;
+  farther.reserve(order_.size());
+  others.reserve(apart ? order_.size() : 0);
   for (const LocalRow row : order_) (farther_[row] || !apart ? farther : others).push_back(row);
   std::unique_ptr<Candidates> all, some;
   if (!farther.empty()) all = std::make_unique<Candidates>(*this, centroids, std::vector<LocalRow>(), run);
   if (!others.empty() && !moving.empty()) some = std::make_unique<Candidates>(*this, centroids, std::move(moving), run);
   std::vector<Task> tasks;
-  const std::int64_t most = rows_.dtype == DType::f32 ? most_task_rows : std::clamp<std::int64_t>(widened_elements / rows_.cols, 1, most_task_rows);
+  const std::int64_t most = !copies() ? most_task_rows : std::clamp<std::int64_t>(widened_elements / rows_.cols, 1, most_task_rows);
   const auto divide = [&](const Candidates* candidates, const std::vector<LocalRow>& rows) {
     if (!candidates) return;
     for (std::int64_t begin = 0; begin < std::ssize(rows); begin += most) {
@@ -145,7 +150,11 @@ void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances,
   };
   divide(all.get(), farther);
   divide(some.get(), others);
-  parallel_for(run, std::ssize(tasks), 1, [&](std::int64_t task, std::int64_t, int) { search(tasks[at(task)], run); });
+  std::atomic<std::int64_t> done{0};
+  parallel_for(run, std::ssize(tasks), 1, [&](std::int64_t task, std::int64_t, int) {
+    search(tasks[at(task)], run);
+    if (run.progress) run.progress->report("assign", ++done, std::ssize(tasks));
+  });
 
   for (std::int64_t i = 0; i < rows_.rows; ++i) {
     const PackedNeighbor found = nearest_[at(i)];
@@ -153,16 +162,14 @@ void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances,
     labels[i] = std::isfinite(distance) ? RowId{row_of(found)} : no_row;
     distances[i] = std::isfinite(distance) ? distance : std::numeric_limits<float>::infinity();
   }
-  std::vector<std::int64_t> every(at(clusters_));
-  for (std::int64_t c = 0; c < clusters_; ++c) every[at(c)] = c;
-  last_ = gather_rows(centroids, every);
+  last_ = Matrix(clusters_, centroids.cols, centroids.dtype);
+  for (std::int64_t c = 0; c < clusters_; ++c) std::memcpy(last_.row<std::byte>(c), centroids.row_bytes(c), at(last_.ref().stride_bytes));
 }
 
 void CpuAssignment::search(const Task& task, const RunOptions& run) {
   const Candidates& candidates = *task.candidates;
   const Scorer& scorer = candidates.filter->scorer();
-  const bool copies = rows_.dtype != DType::f32;
-  std::vector<float> widened(at(copies ? task.count * pair_.d() : 0));
+  std::vector<float> widened(at(copies() ? task.count * pair_.d() : 0));
   CodedQueries queries;
   queries.count = task.count;
   queries.coded.resize(task.count, space_->stride());
@@ -174,7 +181,7 @@ void CpuAssignment::search(const Task& task, const RunOptions& run) {
     queries.coded.copy_row(coded_, row, i);
     queries.query.push_back(i);
     queries.list.push_back(i);
-    queries.scored.push_back(scorer.query(readable(row, copies ? widened.data() + i * pair_.d() : nullptr),
+    queries.scored.push_back(scorer.query(readable(row, copies() ? widened.data() + i * pair_.d() : nullptr),
                                           facts_.squared_norms.empty() ? 0 : facts_.squared_norms[row]));
     bounds.push_back(candidates.among(nearest_[row]));
     if (bounds.back() != no_neighbor) lists.push(i, bounds.back());

@@ -41,6 +41,8 @@ class CpuAssignment : public Assignment {
   std::vector<std::uint8_t> moved_since(MatrixRef centroids) const;
   void measure_own(MatrixRef centroids, const RowFacts& facts, const std::vector<std::uint8_t>& moved, const RunOptions& run);
   void search(const Task& task, const RunOptions& run);
+  // Whether rows are widened before a kernel reads them.
+  bool copies() const { return rows_.dtype != pair_.dtype() || pair_.widens(); }
   // Row i as the pair's kernels read it: itself, or its copy in `widened` [d].
   const void* readable(std::int64_t i, float* widened) const;
 

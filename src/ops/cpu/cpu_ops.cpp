@@ -128,7 +128,7 @@ class CpuOps : public Ops {
   std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
     const std::size_t searched = Ops::assignment_bytes_needed(n, d, metric, clusters, threads);
     if (!kernels_for(metric, code_kernels_) || clusters < CpuAssignment::least_clusters()) return searched;
-    return std::max(searched, CpuAssignment::bytes_needed(metric, n, d, clusters, threads));
+    return searched + CpuAssignment::bytes_needed(metric, n, d, clusters, threads);
   }
 
   void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Inverted files against Faiss IndexIVFFlat with the same centroids, in turns, in one process.
+
+    bench/setup_peers && bench/.venv/bin/python bench/ivf.py [--only batch] [--rounds 5]
+
+Both look into the fewest lists that reach the recall asked; with the same centroids and the same lists both find the same rows, which is checked
+first. Batches of 1,000 queries: queries a second. One query at a time: the 50th and the 99th of a hundred latencies. Building: centroids and lists,
+Faiss's with its own k-means. Results go to bench/results/<machine>/ivf.{json,md}.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import re
+import time
+
+import faiss
+import numpy as np
+
+import peers
+import vectors
+
+HERE = pathlib.Path(__file__).resolve().parent
+K = 10
+ITERATIONS = 10  # both libraries' default
+PROBES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+BATCH = [("sift", 1024, 0.95, 4.0), ("sift", 1024, 0.99, 4.0), ("fashion", 1024, 0.95, None), ("fashion", 1024, 0.99, None)]
+SINGLE = [("sift", 1024, 0.95, 1.0), ("sift", 1024, 0.99, 1.0), ("fashion", 1024, 0.99, 1.0)]
+BUILD = [("clusters-1000000x128", 1024, 2.0)]
+
+
+class Pair:
+    """Both indexes of one set."""
+
+    def __init__(self, engine, name, lists, data):
+        found = vectors.load(name, data)
+        self.base, self.queries = found.base, found.queries[:1000]
+        self.floats = np.ascontiguousarray(self.queries, np.float32)
+        base = np.ascontiguousarray(self.base, np.float32)
+        self.ours = engine.ivf(self.base, "l2", lists, ITERATIONS)
+        _, centroids = engine.kmeans(self.base, lists, ITERATIONS)
+        self.quantizer = faiss.IndexFlatL2(base.shape[1])
+        self.quantizer.add(centroids)
+        self.theirs = faiss.IndexIVFFlat(self.quantizer, base.shape[1], lists)
+        self.theirs.is_trained = True
+        self.theirs.add(base)
+        exact = faiss.IndexFlatL2(base.shape[1])
+        exact.add(base)
+        self.kth = exact.search(self.floats, K)[0][:, -1:]
+
+    def recall(self, distances):
+        return float((distances <= self.kth * (1 + 1e-6)).mean())
+
+    def probes_for(self, recall):
+        for nprobe in PROBES:
+            if self.recall(self.ours.search(self.queries, K, nprobe, len(self.queries))[2]) >= recall:
+                return nprobe
+        raise SystemExit("the recall is out of reach")
+
+    def search_theirs(self, nprobe, batch):
+        """As GigaknnIvf.search, through the bare C++ call."""
+        self.theirs.nprobe = nprobe
+        ids, distances = np.empty((len(self.floats), K), np.int64), np.empty((len(self.floats), K), np.float32)
+        seconds = []
+        for begin in range(0, len(self.floats), batch):
+            count = min(batch, len(self.floats) - begin)
+            pointers = (faiss.swig_ptr(self.floats[begin:]), faiss.swig_ptr(distances[begin:]), faiss.swig_ptr(ids[begin:]))
+            start = time.perf_counter()
+            self.theirs.search_c(count, pointers[0], K, pointers[1], pointers[2])
+            seconds.append(time.perf_counter() - start)
+        return np.array(seconds), ids, distances
+
+
+def search_row(pair, kind, name, lists, recall, target, rounds, engine):
+    nprobe = pair.probes_for(recall)
+    batch = len(pair.queries) if kind == "batch" else 1
+    ours, theirs = pair.ours.search(pair.queries, K, nprobe, batch), pair.search_theirs(nprobe, batch)
+    worse = int((ours[2] > theirs[2] * (1 + 1e-5)).sum())
+    times = {"gigaknn": [], "faiss": []}
+    for _ in range(rounds):
+        times["gigaknn"].append(pair.ours.search(pair.queries, K, nprobe, batch)[0])
+        time.sleep(0.05)
+        times["faiss"].append(pair.search_theirs(nprobe, batch)[0])
+        time.sleep(0.05)
+    result = {"row": f"{kind} {name} {recall}", "kind": kind, "set": name, "n": len(pair.base), "d": pair.base.shape[1], "dtype": pair.base.dtype.name,
+              "lists": lists, "nprobe": nprobe, "recall_asked": recall, "recall": pair.recall(ours[2]), "faiss_recall": pair.recall(theirs[2]),
+              "distances_worse": worse, "rounds": rounds, "target": target, "commit": engine.commit()}
+    for peer, all_rounds in times.items():
+        if kind == "batch":
+            result[peer] = {"qps": len(pair.queries) / float(np.median([seconds.sum() for seconds in all_rounds]))}
+        else:
+            p50, p99 = np.median([np.percentile(seconds, (50, 99)) for seconds in all_rounds], axis=0)
+            result[peer] = {"p50_s": float(p50), "p99_s": float(p99)}
+    key = "qps" if kind == "batch" else "p99_s"
+    result["ratio"] = result["gigaknn"]["qps"] / result["faiss"]["qps"] if kind == "batch" else result["faiss"][key] / result["gigaknn"][key]
+    return result
+
+
+def build_row(engine, name, lists, target, arguments):
+    base = vectors.load(name, arguments.data).base
+    floats = np.ascontiguousarray(base, np.float32)
+    ours, theirs = [], []
+    for _ in range(min(3, arguments.rounds)):
+        index = engine.ivf(base, "l2", lists, ITERATIONS)
+        ours.append(index.build_s)
+        index.free()
+        quantizer = faiss.IndexFlatL2(base.shape[1])
+        other = faiss.IndexIVFFlat(quantizer, base.shape[1], lists)
+        start = time.perf_counter()
+        other.train(floats)
+        other.add(floats)
+        theirs.append(time.perf_counter() - start)
+        del other
+    return {"row": f"build {name}", "kind": "build", "set": name, "n": len(base), "d": base.shape[1], "dtype": base.dtype.name, "lists": lists,
+            "rounds": len(ours), "target": target, "commit": engine.commit(), "gigaknn": {"seconds": float(np.median(ours))},
+            "faiss": {"seconds": float(np.median(theirs))}, "ratio": float(np.median(theirs) / np.median(ours))}
+
+
+def markdown(results, header):
+    lines = ["# Inverted files against Faiss", "", "Made by `bench/ivf.py`; do not edit.", ""]
+    lines += [f"- {key}: {value}" for key, value in header.items()]
+    lines += ["", f"IVF-Flat, recall@{K}, the same centroids; ratios above 1 are in our favour.", "",
+              "| work | n x d | lists | nprobe | recall | gigaknn | Faiss | ratio | target | met |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for r in results:
+        words = {"batch": lambda p: f"{p['qps']:.0f} QPS", "single": lambda p: f"p50 {1e3 * p['p50_s']:.3g} ms, p99 {1e3 * p['p99_s']:.3g} ms",
+                 "build": lambda p: f"{p['seconds']:.3g} s"}[r["kind"]]
+        target, met = ("", "") if r["target"] is None else (f"{r['target']}x", "yes" if r["ratio"] >= r["target"] else "no")
+        if r.get("distances_worse"):
+            met = "WRONG"
+        lines.append(f"| {r['row']} | {r['n']} x {r['d']} {r['dtype']} | {r['lists']} | {r.get('nprobe', '')} | "
+                     f"{format(r['recall'], '.4f') if 'recall' in r else ''} | {words(r['gigaknn'])} | {words(r['faiss'])} | {r['ratio']:.2f}x | {target} | {met} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="rows whose name this regular expression finds (batch sift 0.95, build ...)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--data", default="/data", help="folder of the unpacked sets (default /data)")
+    parser.add_argument("--library", default=HERE.parent / "build" / "release" / "libgigaknn_bench.so")
+    parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
+    parser.add_argument("--machine", default=peers.machine_name())
+    arguments = parser.parse_args()
+    faiss.omp_set_num_threads(arguments.threads)
+    engine = peers.Gigaknn(arguments.library, arguments.device, arguments.threads)
+    header = {"commit": engine.commit(), "isa": engine.isa(), "threads": arguments.threads, "system": platform.platform(),
+              "peers": f"faiss-cpu {faiss.__version__}", "date": time.strftime("%Y-%m-%d")}
+    pairs = {}
+
+    def pair(name, lists):
+        if (name, lists) not in pairs:
+            pairs.clear()
+            pairs[name, lists] = Pair(engine, name, lists, arguments.data)
+        return pairs[name, lists]
+
+    work = {}
+    for kind, rows in (("batch", BATCH), ("single", SINGLE)):
+        for name, lists, recall, target in rows:
+            work[f"{kind} {name} {recall}"] = lambda row=(kind, name, lists, recall, target): search_row(
+                pair(row[1], row[2]), *row, arguments.rounds, engine)
+    for name, lists, target in BUILD:
+        work[f"build {name}"] = lambda row=(name, lists, target): build_row(engine, *row, arguments)
+    folder = arguments.output / arguments.machine
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "ivf.json"
+    kept = {r["row"]: r for r in json.loads(path.read_text())["results"]} if path.exists() else {}
+    for name, run in work.items():
+        if not re.search(arguments.only, name):
+            continue
+        kept[name] = run()
+        print(json.dumps(kept[name]), flush=True)
+        lines = ",\n".join(json.dumps(kept[known]) for known in work if known in kept)
+        path.write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
+        (folder / "ivf.md").write_text(markdown([kept[known] for known in work if known in kept], header))
+    print((folder / "ivf.md").read_text())
+    if any(r.get("distances_worse") for r in kept.values()):
+        raise SystemExit("some answers were wrong")
+
+
+if __name__ == "__main__":
+    main()
