@@ -290,7 +290,7 @@ void measure_kmeans(const Ops& ops) {
     }
     report("k-means, assignment:" + name, host_ms(small ? 1 : 3, assign), 0, 0);
     report("k-means, sums:" + name, host_ms(small ? 1 : 3, [&] {
-             ops.sum_by_label(rows, labels.data(), centroids, sums.data(), counts.data(), {});
+             ops.sum_by_label(rows, nullptr, labels.data(), centroids, sums.data(), counts.data(), {});
            }), 0, 0);
   }
 }
