@@ -15,10 +15,12 @@ namespace gigaknn::cpu {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_filter_clusters = 8;
+constexpr std::int64_t least_coded_clusters = 8;
+constexpr std::int64_t least_coded_products = 1;
 constexpr std::int64_t most_task_rows = 10;
 #else
-constexpr std::int64_t least_filter_clusters = 16;  // against all pairs in full
+constexpr std::int64_t least_coded_clusters = 16;
+constexpr std::int64_t least_coded_products = 8193;  // of a row: fewer take less time in float32 than codes' thresholds do
 constexpr std::int64_t most_task_rows = CodeFilter::most_block_queries;
 #endif
 constexpr std::int64_t widened_elements = std::int64_t{1} << 17;  // of a task: half a megabyte
@@ -34,7 +36,8 @@ struct CpuAssignment::Candidates {
   Matrix gathered;
   RowFacts facts;
   std::vector<LocalRow> ids;  // none: all
-  std::unique_ptr<CodeFilter> filter;
+  std::unique_ptr<CodeFilter> filter;  // one of the two
+  std::unique_ptr<Exhaustive> exhaustive;
 
   Candidates(const CpuAssignment& owner, MatrixRef centroids, std::vector<LocalRow> some, const RunOptions& run) : ids(std::move(some)) {
     if (!ids.empty()) {
@@ -42,7 +45,11 @@ struct CpuAssignment::Candidates {
       centroids = gathered;
     }
     facts = owner.pair_.facts_of(centroids, run);
-    filter = std::make_unique<CodeFilter>(owner.space_, centroids, facts, owner.pair_, *owner.codes_, 1, run);
+    if (owner.space_) {
+      filter = std::make_unique<CodeFilter>(owner.space_, centroids, facts, owner.pair_, *owner.codes_, 1, run);
+    } else {
+      exhaustive = std::make_unique<Exhaustive>(centroids, facts, owner.pair_, *owner.floats_);
+    }
   }
   // A neighbour among all centroids as it orders among these.
   PackedNeighbor among(PackedNeighbor neighbor) const {
@@ -55,19 +62,32 @@ struct CpuAssignment::Candidates {
   }
 };
 
-std::int64_t CpuAssignment::least_clusters() { return least_filter_clusters; }
-
 std::size_t CpuAssignment::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, std::int64_t clusters, int threads) {
-  const std::int64_t a_row = most_code_bytes(metric, d) + 22 + 8 + 1 + 4 * 4 + 9;
-  const std::int64_t a_task = most_task_rows * (most_code_bytes(metric, d) + 160) + std::max(widened_elements, 64 * d) * 4;
-  return 2 * CodeFilter::bytes_needed(metric, clusters, d, threads) + at(n * a_row + threads * a_task + 3 * clusters * (d * 4 + 16));
+  const bool codes = has_code_form(metric);
+  const std::int64_t code = codes ? most_code_bytes(metric, d) : 0;
+  const std::int64_t a_row = code + 22 + 8 + 1 + 4 * 4 + 9;
+  const std::int64_t a_task = most_task_rows * (code + 160) + std::max(widened_elements, most_task_rows * d) * 4;
+  return (codes ? 2 * CodeFilter::bytes_needed(metric, clusters, d, threads) : 0) +
+         at(n * a_row + threads * a_task + 3 * clusters * (d * 4 + 32));
 }
 
-CpuAssignment::CpuAssignment(MatrixRef rows, const PairDistance& pair, std::int64_t clusters, const CodeKernels& codes,
-                             const FloatKernels& floats, std::unique_ptr<Assignment> searched, const RunOptions& run)
+CpuAssignment::CpuAssignment(MatrixRef rows, const PairDistance& pair, std::int64_t clusters, const CodeKernels* codes,
+                             const FloatKernels& floats, const RunOptions& run)
     : rows_(rows), pair_(pair), facts_(PairDistance(pair.kernels(), pair.metric(), rows.dtype, rows.cols).facts_of(rows, run)),
-      clusters_(clusters), codes_(&codes), floats_(&floats), searched_(std::move(searched)), nearest_(at(rows.rows), no_neighbor),
-      farther_(at(rows.rows), 1) {}
+      clusters_(clusters), codes_(clusters < least_coded_clusters || clusters * rows.cols < least_coded_products ? nullptr : codes),
+      floats_(&floats), nearest_(at(rows.rows), no_neighbor), farther_(at(rows.rows), 1) {
+  order_rows();
+}
+
+void CpuAssignment::order_rows() {
+  order_.clear();
+  order_.reserve(at(rows_.rows - facts_.far_count));
+  for (std::int64_t i = 0; i < rows_.rows; ++i) {
+    if (!facts_.far[at(i)]) order_.push_back(static_cast<LocalRow>(i));
+  }
+  if (!space_) return;
+  std::stable_sort(order_.begin(), order_.end(), [&](LocalRow a, LocalRow b) { return coded_.regions[a] < coded_.regions[b]; });
+}
 
 const void* CpuAssignment::readable(std::int64_t i, float* widened) const {
   if (rows_.dtype == pair_.dtype()) return pair_.readable(rows_.row_bytes(i), widened);
@@ -77,19 +97,14 @@ const void* CpuAssignment::readable(std::int64_t i, float* widened) const {
 
 void CpuAssignment::encode_rows(MatrixRef centroids, const RowFacts& facts, const RunOptions& run) {
   coded_ = {};
-  order_ = {};
   space_ = fit_codes({centroids, facts, pair_, *codes_, *floats_, 1}, run);
-  filtered_ = space_ != nullptr;
-  if (!filtered_) return;
-  coded_.resize(rows_.rows, space_->stride());
-  parallel_for(run, rows_.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-    space_->encode(rows_, facts_, begin, end, true, coded_, begin);
-  });
-  order_.reserve(at(rows_.rows - facts_.far_count));
-  for (std::int64_t i = 0; i < rows_.rows; ++i) {
-    if (!facts_.far[at(i)]) order_.push_back(static_cast<LocalRow>(i));
+  if (space_) {
+    coded_.resize(rows_.rows, space_->stride());
+    parallel_for(run, rows_.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      space_->encode(rows_, facts_, begin, end, true, coded_, begin);
+    });
   }
-  std::stable_sort(order_.begin(), order_.end(), [&](LocalRow a, LocalRow b) { return coded_.regions[a] < coded_.regions[b]; });
+  order_rows();
 }
 
 std::vector<std::uint8_t> CpuAssignment::moved_since(MatrixRef centroids) const {
@@ -111,7 +126,7 @@ void CpuAssignment::measure_own(MatrixRef centroids, const RowFacts& facts, cons
       const PackedNeighbor before = nearest_[row];
       farther_[row] = before == no_neighbor;
       if (farther_[row] || !moved[row_of(before)]) continue;
-      const ScoredQuery query = scorer.query(readable(row, widened.data()), facts_.squared_norms.empty() ? 0 : facts_.squared_norms[row]);
+      const ScoredQuery query = scorer.query(readable(row, widened.data()), squared_norm(row));
       nearest_[row] = facts.far[row_of(before)] ? no_neighbor : scorer.score(query, row_of(before), no_neighbor, scratch.data());
       farther_[row] = nearest_[row] > before;
     }
@@ -121,8 +136,7 @@ void CpuAssignment::measure_own(MatrixRef centroids, const RowFacts& facts, cons
 void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) {
   require_centroids(centroids, clusters_, rows_.cols, pair_.dtype());
   const RowFacts facts = pair_.facts_of(centroids, run);
-  if (filtered_ && rounds_ < fitting_rounds) encode_rows(centroids, facts, run);
-  if (!filtered_) return searched_->assign(centroids, labels, distances, run);
+  if (codes_ && rounds_ < fitting_rounds) encode_rows(centroids, facts, run);
   ++rounds_;
   const std::vector<std::uint8_t> moved = moved_since(centroids);
   last_ = {};  // a round that ends early is no guide to the next
@@ -167,33 +181,58 @@ void CpuAssignment::assign(MatrixRef centroids, RowId* labels, float* distances,
 }
 
 void CpuAssignment::search(const Task& task, const RunOptions& run) {
-  const Candidates& candidates = *task.candidates;
-  const Scorer& scorer = candidates.filter->scorer();
+  TopK lists(task.count, 1);
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    const PackedNeighbor known = task.candidates->among(nearest_[task.rows[i]]);
+    if (known != no_neighbor) lists.push(i, known);
+  }
+  if (space_) {
+    search_by_codes(task, lists, run);
+  } else {
+    search_in_floats(task, lists, run);
+  }
+  for (std::int64_t i = 0; i < task.count; ++i) {
+    PackedNeighbor& nearest = nearest_[task.rows[i]];
+    std::int64_t count = 0;
+    const PackedNeighbor found = *lists.finish(i, count);
+    if (count == 1 && found != task.candidates->among(nearest)) nearest = task.candidates->among_all(found);
+  }
+}
+
+void CpuAssignment::search_by_codes(const Task& task, TopK& lists, const RunOptions& run) const {
+  const CodeFilter& filter = *task.candidates->filter;
   std::vector<float> widened(at(copies() ? task.count * pair_.d() : 0));
   CodedQueries queries;
   queries.count = task.count;
   queries.coded.resize(task.count, space_->stride());
   queries.scratch.resize(at(pair_.d()));
   std::vector<PackedNeighbor> bounds;
-  TopK lists(task.count, 1);
   for (std::int64_t i = 0; i < task.count; ++i) {
     const LocalRow row = task.rows[i];
     queries.coded.copy_row(coded_, row, i);
     queries.query.push_back(i);
     queries.list.push_back(i);
-    queries.scored.push_back(scorer.query(readable(row, copies() ? widened.data() + i * pair_.d() : nullptr),
-                                          facts_.squared_norms.empty() ? 0 : facts_.squared_norms[row]));
-    bounds.push_back(candidates.among(nearest_[row]));
-    if (bounds.back() != no_neighbor) lists.push(i, bounds.back());
+    queries.scored.push_back(filter.scorer().query(readable(row, copies() ? widened.data() + i * pair_.d() : nullptr), squared_norm(row)));
+    bounds.push_back(lists.bound(i));
   }
-  const std::vector<PackedNeighbor> known = bounds;
-  const auto block = candidates.filter->start(std::move(queries), std::move(bounds), 1);
-  candidates.filter->nearest(*block, 0, 1, lists, run);
+  const auto block = filter.start(std::move(queries), std::move(bounds), 1);
+  filter.nearest(*block, 0, 1, lists, run);
+}
+
+void CpuAssignment::search_in_floats(const Task& task, TopK& lists, const RunOptions& run) const {
+  Matrix queries(task.count, rows_.cols, pair_.dtype());
+  RowFacts facts;
+  facts.far.assign(at(task.count), 0);
   for (std::int64_t i = 0; i < task.count; ++i) {
-    std::int64_t count = 0;
-    const PackedNeighbor found = *lists.finish(i, count);
-    if (count == 1 && found != known[at(i)]) nearest_[task.rows[i]] = candidates.among_all(found);
+    const LocalRow row = task.rows[i];
+    if (rows_.dtype == pair_.dtype()) {
+      std::memcpy(queries.row<std::byte>(i), rows_.row_bytes(row), at(queries.ref().stride_bytes));
+    } else {
+      readable(row, queries.row<float>(i));
+    }
+    if (!facts_.squared_norms.empty()) facts.squared_norms.push_back(facts_.squared_norms[row]);
   }
+  task.candidates->exhaustive->nearest(queries, facts, -1, 0, task.count, 0, 1, lists, run);
 }
 
 }  // namespace gigaknn::cpu

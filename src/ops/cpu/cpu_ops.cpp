@@ -119,16 +119,12 @@ class CpuOps : public Ops {
 
   std::unique_ptr<Assignment> start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
                                                const RunOptions& run) const override {
-    auto searched = Ops::start_assignment(rows, metric, centroids, clusters, run);
-    const CodeKernels* const codes = kernels_for(metric, code_kernels_);
-    if (!codes || clusters < CpuAssignment::least_clusters()) return searched;
+    require_assignment(rows, metric, centroids, clusters);
     const PairDistance pair(*kernels_, metric, centroids, rows.cols);
-    return std::make_unique<CpuAssignment>(rows, pair, clusters, *codes, *float_kernels_, std::move(searched), run);
+    return std::make_unique<CpuAssignment>(rows, pair, clusters, kernels_for(metric, code_kernels_), *float_kernels_, run);
   }
   std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
-    const std::size_t searched = Ops::assignment_bytes_needed(n, d, metric, clusters, threads);
-    if (!kernels_for(metric, code_kernels_) || clusters < CpuAssignment::least_clusters()) return searched;
-    return searched + CpuAssignment::bytes_needed(metric, n, d, clusters, threads);
+    return CpuAssignment::bytes_needed(metric, n, d, clusters, threads);
   }
 
   void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
