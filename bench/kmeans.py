@@ -31,6 +31,7 @@ ROWS = [  # set, clusters, target against Faiss
     ("fashion", 1024, 3.0),
     ("fashion", 256, None),
     ("fashion", 4096, None),
+    ("sift8", 256, None),  # as a product quantizer trains: 65,536 rows of 8 columns
 ]
 ASSIGNED = ("sift", 85000)  # 200,000 rows, of which 85,000 are the centroids
 
@@ -59,13 +60,18 @@ def objective_of(rows, centroids):
 
 
 def measure(engine, name, clusters, target, arguments):
-    base = vectors.load(name, arguments.data).base
+    if name == "sift8":
+        base = np.ascontiguousarray(vectors.load("sift", arguments.data).base[:65536, :8].astype(np.float32))
+    else:
+        base = vectors.load(name, arguments.data).base
     floats = np.ascontiguousarray(base, np.float32)
     turns = {
         "gigaknn": lambda seed: engine.kmeans(base, clusters, ITERATIONS, seed),
         "faiss": lambda seed: faiss_kmeans(floats, clusters, seed),
         "superkmeans": lambda seed: super_kmeans(floats, clusters, seed, False),
     }
+    if base.shape[1] < 64:  # it takes no rows that short
+        del turns["superkmeans"]
     if len(floats) > 100000:  # its default there
         turns["superkmeans hierarchical"] = lambda seed: super_kmeans(floats, clusters, seed, True)
     seconds, objectives = {name: [] for name in turns}, {name: [] for name in turns}

@@ -8,6 +8,7 @@
 #include "eval/report_text.hpp"
 #include "inputs.hpp"
 #include "io/matrix_writer.hpp"
+#include "learn/lloyd.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
 #include "results.hpp"
@@ -61,6 +62,7 @@ std::vector<float> read_weights(const std::filesystem::path& path, const Vectors
           matrix.rows, " x ", matrix.cols, " ", name_of(matrix.dtype), ", expected one f32 for each of the ", base.matrix().rows, " rows of ",
           base.name);
   std::vector<float> weights;
+  weights.reserve(static_cast<std::size_t>(matrix.rows));
   for (std::int64_t i = 0; i < matrix.rows; ++i) weights.push_back(*matrix.row<float>(i));
   return weights;
 }
@@ -78,22 +80,9 @@ std::string number_text(double value) {
 // What the labels of all rows say, as a round's line does.
 void describe_labels(const Neighbors& labels, std::span<const float> weights, std::int64_t clusters, Session& session) {
   std::vector<double> masses(static_cast<std::size_t>(clusters));
-  double objective = 0, squares = 0, labelled = 0;
-  for (std::size_t i = 0; i < labels.ids.size(); ++i) {
-    if (labels.ids[i] == no_row) continue;
-    const double weight = weights.empty() ? 1.0 : static_cast<double>(weights[i]);
-    masses[static_cast<std::size_t>(value_of(labels.ids[i]))] += weight;
-    objective += weight * static_cast<double>(labels.distances[i]);
-    labelled += weight;
-  }
-  std::int64_t empty = 0;
-  for (const double mass : masses) {
-    squares += mass * mass;
-    empty += mass == 0;
-  }
-  const double imbalance = labelled > 0 ? static_cast<double>(clusters) * squares / (labelled * labelled) : 1;
-  session.record.more["all_rows"] = {{"objective", objective}, {"imbalance", imbalance}, {"empty", empty}};
-  session.say("  all rows objective " + number_text(objective) + ", imbalance " + number_text(imbalance) + ", " + format_count(empty) + " clusters empty");
+  const KMeansRound all = statistics_of(labels.ids, labels.distances, weights, masses);
+  session.record.more["all_rows"] = {{"objective", all.objective}, {"imbalance", all.imbalance}, {"empty", all.empty}};
+  session.say("  all rows objective " + number_text(all.objective) + ", imbalance " + number_text(all.imbalance) + ", " + format_count(all.empty) + " clusters empty");
 }
 
 int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
@@ -127,8 +116,9 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   session.hold(weights.size() * sizeof(float));
   record.planned_bytes = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, session.run());
   if (label_rows > 0) {
-    record.planned_bytes = std::max(record.planned_bytes, nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric,
-                                                                                         params.device, session.run()));
+    // The sum of both steps: the allocator keeps what the first gave back, and finds little use for it in the second.
+    record.planned_bytes += static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float) +
+                            nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric, params.device, session.run());
   }
   require(options.common.memory.empty() || session.held_bytes() + record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory,
           "--memory ", options.common.memory, " is too small: k-means needs ", format_bytes(session.held_bytes() + record.planned_bytes));

@@ -72,11 +72,11 @@ class Index {
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params = {}, const RunOptions& run = {});
 
 /// An inverted file (IVF) of full vectors: k-means divides the rows into lists, and a query is compared with the rows of the `nprobe` lists
-/// whose centroids are nearest to it (Jégou, Douze, Schmid 2011, section IV). Exact among these; exact altogether with all lists. Borrows
-/// `base` [n, d], which must outlive it.
+/// whose centroids are nearest to it (Jégou, Douze, Schmid 2011, section IV). Exact among these, and with all lists; but rows that are
+/// farthest from everything (NaN, infinity; cosine: zeros) are never named. Borrows `base` [n, d], which must outlive it.
 ///
 /// inner_product and cosine divide by direction (rows of zeros, which have none, stand in the first list). The same lists for the same arguments on every device.
-/// Throws Error: invalid_argument, unsupported (metrics of packed bits), invalid_data, out_of_memory.
+/// Throws Error: invalid_argument, unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -19,6 +19,16 @@ inline float element_of(MatrixRef rows, std::int64_t i, std::int64_t j) {
   }
 }
 
+/// Of row i, in float64.
+inline double squared_norm_of(MatrixRef rows, std::int64_t i) {
+  double sum = 0;
+  for (std::int64_t j = 0; j < rows.cols; ++j) {
+    const double element = element_of(rows, i, j);
+    sum += element * element;
+  }
+  return sum;
+}
+
 /// Copies of the rows as f32; by one thread unless `run` says otherwise.
 Matrix as_floats(MatrixRef rows, const RunOptions& run = {.threads = 1});
 

@@ -15,6 +15,7 @@
 #include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "io/validate.hpp"
 #include "ops/ops.hpp"
 
@@ -29,6 +30,7 @@ constexpr std::int64_t batch_rows = std::int64_t{1} << 16;  // queries at a time
 constexpr std::int64_t batch_probes = std::int64_t{1} << 23;  // and the lists they look into
 constexpr std::int64_t first_radius_k = 64;
 #endif
+constexpr std::int64_t expected_probes = 32;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -42,22 +44,49 @@ std::int64_t lists_for(std::int64_t n, std::int64_t lists) {
   return std::clamp<std::int64_t>(std::llround(4 * std::sqrt(static_cast<double>(n))), 1, n);
 }
 
+KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params) {
+  KMeansParams fit;
+  fit.clusters = lists_for(n, params.lists);
+  fit.iterations = params.iterations;
+  fit.metric = cell_metric(params.metric);
+  fit.seed = params.seed;
+  fit.device = params.device;
+  fit.allow_nonfinite = params.allow_nonfinite;
+  return fit;
+}
+
+PrepareHints row_hints(const IvfFlatParams& params) {
+  return {.k = params.expected_k, .queries = params.expected_queries, .batch = std::min(params.expected_queries, batch_rows), .self = false};
+}
+PrepareHints centroid_hints(const IvfFlatParams& params) {
+  PrepareHints hints = row_hints(params);
+  hints.k = expected_probes;
+  return hints;
+}
+
+// The most that building the index and one search allocate, results not counted.
+std::size_t bytes_needed(const Ops& ops, MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  const KMeansParams fit = fit_params(base.rows, params);
+  const std::int64_t lists = fit.clusters, n = base.rows, d = base.cols;
+  const int threads = threads_of(run);
+  const std::size_t centroids = at(lists * d) * sizeof(float), division = at(n) * sizeof(LocalRow) + at(lists + 1) * 16;
+  const std::size_t dividing = centroids + division + nearest_centroids_bytes_needed(n, d, lists, fit.metric, params.device, run);
+  const PrepareHints hints = row_hints(params);
+  const std::size_t batch = at(hints.batch) * at(d) * (size_of(base.dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
+  const std::size_t searching = centroids + division + ops.cell_bytes_needed(n, d, base.dtype, params.metric, lists, hints, threads) +
+                                ops.bytes_needed(lists, d, DType::f32, fit.metric, centroid_hints(params), threads) + batch;
+  return std::max({kmeans_bytes_needed(n, d, base.dtype, fit, run), dividing, searching});
+}
+
 class IvfFlatIndex : public Index {
  public:
   IvfFlatIndex(MatrixRef base, const IvfFlatParams& params, const RunOptions& run)
       : params_(params), ops_(ops_of(params.device)), base_(base) {
-    KMeansParams fit;
-    fit.clusters = lists_for(base.rows, params.lists);
-    fit.iterations = params.iterations;
-    fit.metric = cell_metric(params.metric);
-    fit.seed = params.seed;
-    fit.device = params.device;
-    fit.allow_nonfinite = params.allow_nonfinite;
+    const KMeansParams fit = fit_params(base.rows, params);
     centroids_ = fit_kmeans(base, fit, run).centroids;
     divide(run);
-    const PrepareHints hints{.k = params.expected_k, .queries = params.expected_queries, .batch = params.expected_queries, .self = false};
-    cells_ = ops_.prepare_cells(base, order_, begins_, params.metric, hints, run);
-    prepared_centroids_ = ops_.prepare(centroids_, fit.metric, {.k = 32, .queries = hints.queries, .batch = hints.batch, .self = false}, run);
+    cells_ = ops_.prepare_cells(base, order_, begins_, params.metric, row_hints(params), run);
+    prepared_centroids_ = ops_.prepare(centroids_, fit.metric, centroid_hints(params), run);
   }
 
   std::int64_t rows() const override { return base_.rows; }
@@ -205,6 +234,9 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
   require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  const std::size_t needed = bytes_needed(ops_of(params.device), base, params, run);
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: an inverted file of ", base.rows, " rows needs ", needed);
   return std::make_unique<IvfFlatIndex>(base, params, run);
 }
 

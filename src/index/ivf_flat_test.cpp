@@ -53,10 +53,9 @@ TEST_F(IvfFlat, with_all_lists_is_exact_for_every_metric_and_type) {
           expect_same(found, want);
           continue;
         }
-        // Exact search also names rows that are farthest from everything; there are none here but zeros under cosine.
-        for (std::size_t i = 0; i < want.ids.size(); ++i) {
-          if (std::isfinite(want.distances[i])) { EXPECT_EQ(found.ids[i], want.ids[i]); }
-        }
+        // Exact search also names rows that are farthest from everything.
+        EXPECT_EQ(found.distances, want.distances);
+        for (std::size_t i = 0; i < want.ids.size(); ++i) EXPECT_EQ(found.ids[i], std::isfinite(want.distances[i]) ? want.ids[i] : no_row);
       }
     }
   }
@@ -133,7 +132,18 @@ TEST_F(IvfFlat, a_radius_finds_all_rows_within_it_of_the_probes) {
       EXPECT_EQ(found.ids, want.ids);
       EXPECT_EQ(found.distances, want.distances);
       const RadiusNeighbors fewer = index->search_radius(queries_, radius, {.nprobe = 2});
-      EXPECT_LE(fewer.ids.size(), want.ids.size());
+      const Neighbors probed = index->search(queries_, 2000, {.nprobe = 2});
+      for (std::size_t i = 0; i < 70; ++i) {
+        const auto begin = static_cast<std::size_t>(fewer.offsets[i]), count = static_cast<std::size_t>(fewer.offsets[i + 1]) - begin;
+        std::size_t within = 0;
+        for (; within < 2000 && probed.ids[i * 2000 + within] != no_row; ++within) {
+          const float distance = probed.distances[i * 2000 + within];
+          if (metric == Metric::inner_product ? distance < radius : distance > radius) break;
+        }
+        ASSERT_EQ(count, within) << i;
+        EXPECT_TRUE(std::equal(fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin), fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin + count),
+                               probed.ids.begin() + static_cast<std::ptrdiff_t>(i * 2000)));
+      }
     }
   }
 }
@@ -167,6 +177,9 @@ TEST_F(IvfFlat, refuses_what_it_cannot_do) {
   expect_error(Fault::unsupported, {"packed bits", "hamming"}, [&] { make_ivf_flat_index(base_, {.metric = Metric::hamming}); });
   expect_error(Fault::device, {"nowhere"}, [&] { make_ivf_flat_index(base_, {.lists = 3, .device = "nowhere"}); });
   expect_error(Fault::invalid_argument, {"0 rows"}, [&] { make_ivf_flat_index(base_.ref().slice(0, 0), {}); });
+  RunOptions small;
+  small.memory_bytes = 100000;
+  expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small", "2000 rows needs"}, [&] { make_ivf_flat_index(base_, {.lists = 10}, small); });
   const auto index = make_ivf_flat_index(base_, {.lists = 10});
   expect_error(Fault::invalid_argument, {"k must be >= 1, got 0"}, [&] { index->search(queries_, 0); });
   expect_error(Fault::invalid_argument, {"nprobe must be >= 1, got 0"}, [&] { index->search(queries_, 1, {.nprobe = 0}); });

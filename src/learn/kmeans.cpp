@@ -115,9 +115,7 @@ void make_unit(Matrix& rows) {
   const std::int64_t cols = rows.cols();
   for (std::int64_t i = 0; i < rows.rows(); ++i) {
     float* const row = rows.row<float>(i);
-    double squared = 0;
-    for (std::int64_t j = 0; j < cols; ++j) squared += static_cast<double>(row[j]) * row[j];
-    const double norm = std::sqrt(squared);
+    const double norm = std::sqrt(squared_norm_of(rows, i));
     for (std::int64_t j = 0; j < cols && norm > 0; ++j) row[j] = static_cast<float>(row[j] / norm);
   }
 }
@@ -226,7 +224,9 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
     std::copy_n(fitted.centroids.row<float>(0), shares[at(r)] * rows.cols, result.centroids.row<float>(begins[at(r)]));
     rounds[at(r)] = std::move(fitted.rounds);
   });
-  for (int i = 0; i < params.iterations; ++i) {
+  std::size_t longest = 0;
+  for (const auto& mine : rounds) longest = std::max(longest, mine.size());
+  for (int i = 0; i < static_cast<int>(longest); ++i) {
     KMeansRound sum{.objective = 0, .imbalance = 0, .moved = 0, .empty = 0};
     double squares = 0, labelled = 0;
     for (std::size_t r = 0; r < rounds.size(); ++r) {
@@ -240,7 +240,7 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
       squares += mine.imbalance * mass * mass / static_cast<double>(shares[r]);
       labelled += mass;
     }
-    sum.imbalance = static_cast<double>(params.clusters) * squares / (labelled * labelled);
+    sum.imbalance = labelled > 0 ? static_cast<double>(params.clusters) * squares / (labelled * labelled) : 1;
     result.rounds.push_back(sum);
     if (params.on_round) params.on_round(i, sum);
   }

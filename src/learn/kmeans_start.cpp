@@ -21,6 +21,7 @@ constexpr std::int64_t most_products = std::int64_t{1} << 32;  // of one row at 
 constexpr std::int64_t most_candidate_products = std::int64_t{1} << 36;  // of these; beyond, they are drawn by weight alone
 #endif
 constexpr int rounds_of_candidates = 5;  // each of half as many as there are clusters: as good as drawing one by one (Bahmani et al., 4)
+constexpr double most_squared_norm = std::numeric_limits<float>::max() / 4;
 constexpr std::uint64_t first_stream = 21, draw_stream = 22, round_stream = 23;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -101,12 +102,12 @@ std::vector<std::int64_t> by_weight(std::span<const double> weights, std::int64_
   return chosen;
 }
 
-// Of all the weights, those of rows that have a distance to others: numbers, under cosine not zero.
+// Takes the weight of rows that have no finite distance to others: no numbers, too long for float32, under cosine zero.
 void forget_far_rows(MatrixRef rows, Metric metric, std::vector<double>& weights) {
   for (std::int64_t i = 0; i < rows.rows; ++i) {
-    double squared = 0;
-    for (std::int64_t j = 0; j < rows.cols; ++j) squared += static_cast<double>(element_of(rows, i, j)) * element_of(rows, i, j);
-    if (!std::isfinite(squared) || (metric == Metric::cosine && squared == 0)) weights[at(i)] = 0;
+    const double squared = squared_norm_of(rows, i);
+    const bool far = metric == Metric::cosine ? !std::isfinite(squared) || squared == 0 : !(squared < most_squared_norm);
+    if (far) weights[at(i)] = 0;
   }
 }
 

@@ -318,6 +318,25 @@ TEST(KMeans, plus_plus_draws_no_row_that_is_far_from_everything) {
   EXPECT_GE(apart, 17);
 }
 
+TEST(KMeans, plus_plus_draws_no_row_too_long_for_a_distance) {
+  Matrix rows = make_groups(400, 4, 4);
+  std::fill_n(rows.row<float>(9), 4, 2e19f);
+  std::vector<float> weights(400, 1);
+  weights[9] = 1e6f;
+  const KMeans found = fit_kmeans(rows, {.clusters = 4, .iterations = 1, .start = KMeansStart::plus_plus, .most_rows_a_cluster = 0, .weights = weights});
+  EXPECT_EQ(found.rounds[0].empty, 0);
+  EXPECT_LT(found.rounds[0].objective, 400 * 4);
+}
+
+TEST(KMeans, in_two_levels_without_any_weight_is_no_division_by_zero) {
+  Matrix rows = make_groups(100, 3, 10);
+  std::fill_n(rows.row<float>(4), 3, std::numeric_limits<float>::quiet_NaN());
+  std::vector<float> weights(100, 0);
+  weights[4] = 1;
+  const KMeans found = fit_kmeans(rows, {.clusters = 9, .iterations = 3, .levels = KMeansLevels::two, .weights = weights, .allow_nonfinite = true});
+  for (const KMeansRound& round : found.rounds) EXPECT_EQ(round.imbalance, 1);
+}
+
 TEST(KMeans, many_copies_of_a_row_take_one_empty_cluster_a_round) {
   // Of 40 different rows one is there 1,000 times, and far away.
   Matrix rows(1100, 2, DType::f32);

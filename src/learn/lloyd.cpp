@@ -38,47 +38,51 @@ std::int64_t draw_by_mass(std::span<const double> running, double u) {
   return drawn - running.begin();
 }
 
+KMeansRound statistics_of(std::span<const RowId> labels, std::span<const float> distances, std::span<const float> weights,
+                          std::span<double> masses) {
+  KMeansRound found;
+  std::fill(masses.begin(), masses.end(), 0.0);
+  double mass = 0, squares = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == no_row) continue;
+    const double weight = weights.empty() ? 1.0 : static_cast<double>(weights[i]);
+    masses[at(value_of(labels[i]))] += weight;
+    mass += weight;
+    found.objective += weight * static_cast<double>(distances[i]);
+  }
+  for (const double cluster : masses) {
+    squares += cluster * cluster;
+    found.empty += !(cluster > 0);
+  }
+  if (mass > 0) found.imbalance = static_cast<double>(masses.size()) * squares / (mass * mass);
+  return found;
+}
+
 Lloyd::Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams& params, const RunOptions& run)
     : ops_(&ops), rows_(rows), centroids_(std::move(centroids)), params_(params),
-      assignment_(ops.start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)), labels_(at(rows.rows), no_row),
-      before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), changed_(masses_.size()) {
+      // Of few rounds each is a search of its own, as every device has it.
+      assignment_(params.few_rounds ? ops.Ops::start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)
+                                    : ops.start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)),
+      labels_(at(rows.rows), no_row), before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), changed_(masses_.size()) {
   if (!params.unit_means && params.weights.empty()) return;
   factors_.reserve(at(rows.rows));
   for (std::int64_t i = 0; i < rows.rows; ++i) {
-    double squared = 0;
-    for (std::int64_t j = 0; params.unit_means && j < rows.cols; ++j) {
-      const double element = element_of(rows, i, j);
-      squared += element * element;
-    }
-    factors_.push_back(params.unit_means ? weight(at(i)) / std::sqrt(squared) : weight(at(i)));
+    factors_.push_back(params.unit_means ? weight(at(i)) / std::sqrt(squared_norm_of(rows, i)) : weight(at(i)));
   }
 }
 
 // What the labels say of the clusters, and which changed.
 void Lloyd::look_at_labels() {
-  std::fill(masses_.begin(), masses_.end(), 0.0);
+  last_ = statistics_of(labels_, distances_, params_.weights, masses_);
+  mass_ = std::accumulate(masses_.begin(), masses_.end(), 0.0);
   std::fill(changed_.begin(), changed_.end(), rounds_ == 0 ? 1 : 0);
-  last_ = {};
-  mass_ = 0;
   for (std::size_t i = 0; i < labels_.size(); ++i) {
-    if (labels_[i] != before_[i]) {
-      ++last_.moved;
-      for (const RowId label : {labels_[i], before_[i]}) {
-        if (label != no_row) changed_[at(value_of(label))] = 1;
-      }
+    if (labels_[i] == before_[i]) continue;
+    ++last_.moved;
+    for (const RowId label : {labels_[i], before_[i]}) {
+      if (label != no_row) changed_[at(value_of(label))] = 1;
     }
-    if (labels_[i] == no_row) continue;
-    const std::size_t cluster = at(value_of(labels_[i]));
-    masses_[cluster] += weight(i);
-    mass_ += weight(i);
-    last_.objective += weight(i) * static_cast<double>(distances_[i]);
   }
-  double squares = 0;
-  for (std::size_t c = 0; c < masses_.size(); ++c) {
-    squares += masses_[c] * masses_[c];
-    last_.empty += !(masses_[c] > 0);
-  }
-  if (mass_ > 0) last_.imbalance = static_cast<double>(masses_.size()) * squares / (mass_ * mass_);
 }
 
 bool Lloyd::round(const RunOptions& run, bool balance) {
@@ -145,9 +149,7 @@ bool Lloyd::begin_anew(bool balance) {
       row = -1;
     }
     if (row < 0) continue;  // fewer different rows than clusters
-    double squared = 0;
-    for (std::int64_t j = 0; j < rows_.cols; ++j) squared += static_cast<double>(element_of(rows_, row, j)) * element_of(rows_, row, j);
-    const double divisor = params_.unit_means ? std::sqrt(squared) : 1;
+    const double divisor = params_.unit_means ? std::sqrt(squared_norm_of(rows_, row)) : 1;
     for (std::int64_t j = 0; j < rows_.cols; ++j) {
       store(element_of(rows_, row, j) / divisor, centroids_.dtype(), centroids_.row<std::byte>(c), j);
     }

@@ -17,8 +17,17 @@
 
 namespace gigaknn {
 
+/// What labels say: the objective, the imbalance, the empty clusters.
+///
+///   labels, distances  [n]   `no_row`: counts nowhere
+///   weights            [n]   or none: all 1
+///   masses             [c]   gets the weight of each cluster's rows
+KMeansRound statistics_of(std::span<const RowId> labels, std::span<const float> distances, std::span<const float> weights,
+                          std::span<double> masses);
+
 struct LloydParams {
   Metric metric = Metric::l2;
+  bool few_rounds = false;           ///< so that it does not pay to keep what one round finds for the next
   bool unit_means = false;           ///< centroids have length 1, rows count by direction alone
   std::span<const float> weights = {};       ///< [n] or none: all 1
   std::optional<std::uint64_t> seed = {};    ///< clusters without rows begin anew; none: they keep their centroid

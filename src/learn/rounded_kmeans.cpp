@@ -16,7 +16,7 @@ Matrix rounded_kmeans(const Ops& ops, MatrixRef rows, const RoundedKMeansParams&
   for (std::int64_t c = 0; c < clusters; ++c) first.push_back(c * rows.rows / clusters);
   Matrix centroids = gather_rows(rows, first);
   if (on_bits(params.metric)) return centroids;
-  Lloyd lloyd(ops, rows, std::move(centroids), {.metric = params.metric}, run);
+  Lloyd lloyd(ops, rows, std::move(centroids), {.metric = params.metric, .few_rounds = true}, run);
   for (int i = 0; i < params.iterations && lloyd.round(run); ++i) {
   }
   return lloyd.take_centroids();

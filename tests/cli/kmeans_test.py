@@ -1,9 +1,11 @@
 """k-means: centroids and labels against plain Python, and what is refused."""
 import json
 import math
+import random
+import struct
 import unittest
 
-from support import CliTest, make_rows, read_bin, read_npy, write_bin
+from support import SANITIZED, CliTest, make_rows, read_bin, read_npy, write_bin
 
 
 def squared(x, y):
@@ -77,6 +79,23 @@ class KMeans(CliTest):
             self.assertIn(words, said)
         self.assertEqual(self.run_cli("kmeans", base, "-k", 5, "-o", "c.fbin", "--quiet").stderr, "")
 
+    def test_takes_no_more_than_was_planned(self):
+        n, d = 100000, 64
+        with open(self.path("base.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", n, d) + random.Random(9).randbytes(n * d))
+        for options in (["-k", 600], ["-k", 600, "--labels", "l.npy"], ["-k", 40, "--rows-per-cluster", 0], ["-k", 900, "--levels", 2],
+                        ["-k", 100, "--start", "plus-plus", "--metric", "cosine"]):
+            self.run_cli("kmeans", "base.u8bin", *options, "-o", "c.fbin", "--iterations", 3, "--threads", 2, "--json", "r.json")
+            memory = self.record()["memory"]
+            if not SANITIZED:
+                # The vectors are mapped; stacks, allocator and libraries are no search's.
+                self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + n * d + (16 << 20), options)
+            # What was planned will do.
+            self.run_cli("kmeans", "base.u8bin", *options, "-o", "tight.fbin", "--iterations", 3, "--threads", 2, "--memory",
+                         memory["planned_bytes"])
+            with open(self.path("c.fbin"), "rb") as one, open(self.path("tight.fbin"), "rb") as other:
+                self.assertEqual(one.read(), other.read())
+
     def test_what_cannot_be_is_refused(self):
         _, base = self.make()
         refuse = lambda *arguments, says, code=2: self.assert_refused("kmeans", base, *arguments, code=code, says=says)
@@ -90,7 +109,7 @@ class KMeans(CliTest):
         refuse("-k", 3, "-o", "c.fbin", "--distances", "d.fbin", says="--distances belongs to --labels")
         refuse("-k", 3, "-o", "c.fbin", "--labels", "labels.txt", says="labels.txt")
         refuse("-k", 3, "-o", "c.fbin", "--weights", base, says="expected one f32", code=3)
-        refuse("-k", 3, "-o", "c.fbin", "--memory", "1KB", says="--memory 1KB is too small: k-means needs 2")
+        refuse("-k", 3, "-o", "c.fbin", "--memory", "1KB", says="--memory 1KB is too small: k-means needs")
         refuse("-k", 3, "-o", self.path("nowhere/c.fbin"), says="nowhere", code=3)
         write_bin(self.path("nan.fbin"), [[1.0, 2.0], [float("nan"), 1.0], [2.0, 2.0]])
         self.assert_refused("kmeans", "nan.fbin", "-k", 2, "-o", "c.fbin", code=3, says="row 1")
