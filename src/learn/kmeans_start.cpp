@@ -15,11 +15,12 @@ namespace gigaknn {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t most_products = 1 << 12, most_candidate_products = 1 << 14;
+constexpr std::int64_t most_products = 1 << 12, most_candidate_products = 1 << 17;
 #else
 constexpr std::int64_t most_products = std::int64_t{1} << 32;  // of one row at a time; beyond, candidates are drawn many at a time
 constexpr std::int64_t most_candidate_products = std::int64_t{1} << 36;  // of these; beyond, they are drawn by weight alone
 #endif
+constexpr double least_candidates = 50;  // of a round: few clusters would be left to chance
 constexpr int rounds_of_candidates = 5;  // each of half as many as there are clusters: as good as drawing one by one (Bahmani et al., 4)
 constexpr double most_squared_norm = std::numeric_limits<float>::max() / 4;
 constexpr std::uint64_t first_stream = 21, draw_stream = 22, round_stream = 23;
@@ -138,7 +139,7 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric 
     for (std::size_t i = 0; i < weights.size(); ++i) total += drawn.mass(i);
     std::vector<std::int64_t> candidates;
     for (std::size_t i = 0; i < weights.size() && total > 0; ++i) {
-      const double share = 0.5 * static_cast<double>(clusters) * drawn.mass(i) / total;
+      const double share = (0.5 * static_cast<double>(clusters) + least_candidates) * drawn.mass(i) / total;
       if (random_unit(seed, round_stream + static_cast<std::uint64_t>(round), i) < share) candidates.push_back(static_cast<std::int64_t>(i));
     }
     if (!candidates.empty()) drawn.add(candidates, run);
