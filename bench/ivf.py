@@ -9,20 +9,14 @@ timed too. "sift f32" are the same rows as floats to both. Batches of 1,000 quer
 50th and the 99th of a hundred latencies. Building: centroids and lists, Faiss's with its own k-means. Results go to bench/results/<machine>/ivf.{json,md}.
 """
 
-import argparse
-import json
-import pathlib
-import platform
-import re
 import time
 
 import faiss
 import numpy as np
 
-import peers
+import kept
 import vectors
 
-HERE = pathlib.Path(__file__).resolve().parent
 K = 10
 ITERATIONS = 10  # both libraries' default
 PROBES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
@@ -147,20 +141,7 @@ def markdown(results, header):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="rows whose name this regular expression finds (batch sift 0.95, build ...)")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--data", default="/data", help="folder of the unpacked sets (default /data)")
-    parser.add_argument("--library", default=HERE.parent / "build" / "release" / "libgigaknn_bench.so")
-    parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
-    parser.add_argument("--machine", default=peers.machine_name())
-    arguments = parser.parse_args()
-    faiss.omp_set_num_threads(arguments.threads)
-    engine = peers.Gigaknn(arguments.library, arguments.device, arguments.threads)
-    header = {"commit": engine.commit(), "isa": engine.isa(), "threads": arguments.threads, "system": platform.platform(),
-              "peers": f"faiss-cpu {faiss.__version__}", "date": time.strftime("%Y-%m-%d")}
+    arguments, engine, header = kept.start(__doc__, 7, "batch sift 0.95, build ...")
     pairs = {}
 
     def pair(name, lists):
@@ -176,20 +157,8 @@ def main():
                 pair(row[1], row[2]), *row, arguments.rounds, engine)
     for name, lists, target in BUILD:
         work[f"build {name}"] = lambda row=(name, lists, target): build_row(engine, *row, arguments)
-    folder = arguments.output / arguments.machine
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "ivf.json"
-    kept = {r["row"]: r for r in json.loads(path.read_text())["results"]} if path.exists() else {}
-    for name, run in work.items():
-        if not re.search(arguments.only, name):
-            continue
-        kept[name] = run()
-        print(json.dumps(kept[name]), flush=True)
-        lines = ",\n".join(json.dumps(kept[known]) for known in work if known in kept)
-        path.write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
-        (folder / "ivf.md").write_text(markdown([kept[known] for known in work if known in kept], header))
-    print((folder / "ivf.md").read_text())
-    if any(r.get("distances_that_differ") for r in kept.values()):
+    results = kept.run("ivf", work, markdown, header, arguments)
+    if any(r.get("distances_that_differ") for r in results):
         raise SystemExit("some answers were wrong")
 
 

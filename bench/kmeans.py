@@ -8,12 +8,7 @@ objective is more than 0.5 % above ours did less work, and the table says so. Th
 and 4,096 centroids (table 1), exact assignment to 85,000 centroids (section 6.2). Results go to bench/results/<machine>/kmeans.{json,md}.
 """
 
-import argparse
 import importlib.metadata
-import json
-import pathlib
-import platform
-import re
 import statistics
 import time
 
@@ -21,10 +16,9 @@ import faiss
 import numpy as np
 import superkmeans
 
-import peers
+import kept
 import vectors
 
-HERE = pathlib.Path(__file__).resolve().parent
 ITERATIONS = 20
 ROWS = [  # set, clusters, target against Faiss
     ("sift", 4096, 3.0),
@@ -136,36 +130,11 @@ def markdown(results, header):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="rows whose name this regular expression finds (fashion 256, assign 85000)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--data", default="/data", help="folder of the unpacked sets (default /data)")
-    parser.add_argument("--library", default=HERE.parent / "build" / "release" / "libgigaknn_bench.so")
-    parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
-    parser.add_argument("--machine", default=peers.machine_name())
-    arguments = parser.parse_args()
-    faiss.omp_set_num_threads(arguments.threads)
-    engine = peers.Gigaknn(arguments.library, arguments.device, arguments.threads)
-    header = {"commit": engine.commit(), "isa": engine.isa(), "threads": arguments.threads, "system": platform.platform(),
-              "peers": f"faiss-cpu {faiss.__version__}, superkmeans {importlib.metadata.version('superkmeans')}", "date": time.strftime("%Y-%m-%d")}
-    folder = arguments.output / arguments.machine
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "kmeans.json"
-    kept = {r["row"]: r for r in json.loads(path.read_text())["results"]} if path.exists() else {}
+    arguments, engine, header = kept.start(__doc__, 3, "fashion 256, assign 85000")
+    header["peers"] += f", superkmeans {importlib.metadata.version('superkmeans')}"
     work = {f"{name} {clusters}": (lambda row=(name, clusters, target): measure(engine, *row, arguments)) for name, clusters, target in ROWS}
     work[f"assign {ASSIGNED[1]}"] = lambda: measure_assignment(engine, arguments)
-    for name, run in work.items():
-        if not re.search(arguments.only, name):
-            continue
-        kept[name] = run()
-        print(json.dumps(kept[name]), flush=True)
-        results = [kept[known] for known in work if known in kept]
-        lines = ",\n".join(json.dumps(line) for line in results)
-        path.write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
-        (folder / "kmeans.md").write_text(markdown(results, header))
-    print((folder / "kmeans.md").read_text())
+    kept.run("kmeans", work, markdown, header, arguments)
 
 
 if __name__ == "__main__":

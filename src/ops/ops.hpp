@@ -99,7 +99,7 @@ class Ops {
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
-  /// The nearest row of each query: k-means' first step. As `nearest_rows` with k = 1, which devices are quickest at when
+  /// The nearest row of each query, asked once; rounds of k-means: `start_assignment`. As `nearest_rows` with k = 1, which devices are quickest at when
   /// `base` was prepared for it (PrepareHints::k).
   ///
   ///   ids, distances  [q]
