@@ -32,6 +32,7 @@ void check_graph_file(const std::filesystem::path& path) {
 
 /// The graph's own faults are only looked for once its bytes are what was written.
 void check_container(const CheckOptions& options, Session& session) {
+  if (options.path.extension() == ".gknn") return check_index(options.path, session.run());
   const Container container = Container::open(options.path);
   container.verify(session.run());
   if (options.path.extension() == ".knng") check_graph_file(options.path);
@@ -74,7 +75,7 @@ void add_check_command(CLI::App& app, Request& request) {
   CLI::App* command = app.add_subcommand("check", "check a file from end to end");
   command
       ->add_option("FILE", options->path,
-                   "container: checksums; graph: sorted, unique, no self, in range; vectors: "
+                   "container: checksums; graph: sorted, unique, no self, in range; index: ids unique; vectors: "
                    "sizes, finite values")
       ->required();
   command->add_option("--threads", options->common.threads,

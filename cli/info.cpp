@@ -37,6 +37,14 @@ void print_container(const std::filesystem::path& path) {
                               std::to_string(section.cols) + " at " +
                               std::to_string(section.offset));
   }
+  if (container.schema() == "ivf_flat") {
+    const auto index = open_index(path, {.map = true});
+    print_line("index", format_count(index->rows()) + " x " + std::to_string(index->cols()) + " " + std::string(name_of(index->dtype())) + ", " +
+                            index->description());
+    print_line("metric", std::string(name_of(index->metric())));
+    print_line("next id", std::to_string(index->next_id()));
+    return;
+  }
   if (path.extension() != ".knng") return;
   const KnnGraph graph = load_graph(path);
   print_line("graph", format_count(graph.lists.queries) + " rows, " +
@@ -105,9 +113,9 @@ void add_info_command(CLI::App& app, Request& request) {
   CLI::App* command = app.add_subcommand("info", "say what a file holds");
   command
       ->add_option("FILE", *path,
-                   "vectors, ids, a graph, ground truth, HDF5, or a folder of shards")
+                   "vectors, ids, a graph, an index, ground truth, HDF5, or a folder of shards")
       ->required();
-  add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng");
+  add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng\n  gigaknn info base.gknn");
   command->callback([path, &request] { request.run = [path] { return run_info(*path); }; });
 }
 

@@ -1,4 +1,6 @@
 // gigaknn: one file per command; here argv becomes a Request and an Error becomes an exit code.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -65,6 +67,8 @@ void add_commands(CLI::App& app, Request& request) {
   add_plan_command(app, request);
   add_run_command(app, request);
   add_task_command(app, request);
+  add_build_command(app, request);
+  add_change_index_commands(app, request);
   add_search_command(app, request);
   add_kmeans_command(app, request);
   add_dedup_command(app, request);
@@ -101,12 +105,20 @@ int run_command(int argc, char** argv) {
   return request.run();
 }
 
+// A map of a file that became shorter: the library handles no signals, and a command should not die without a word.
+extern "C" void end_at_missing_page(int) {
+  constexpr char text[] = "gigaknn: a file became shorter while it was read, or its disk failed\n";
+  if (::write(STDERR_FILENO, text, sizeof text - 1) < 0) ::_exit(exit_data);
+  ::_exit(exit_data);
+}
+
 }  // namespace
 }  // namespace gigaknn::cli
 
 int main(int argc, char** argv) {
   using namespace gigaknn::cli;
   now_s();  // time counts from here
+  std::signal(SIGBUS, end_at_missing_page);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
   try {
     return run_command(argc, argv);

@@ -125,7 +125,10 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
 
 int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
+  if (options.base.extension() == ".gknn") return run_index_search(options, command_line);
+  require(options.only.empty(), Fault::invalid_argument, "--only belongs to an index, a .gknn file");
   Session session(options.common, command_line);
+  if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");
   RunRecord& record = session.record;
   const auto load = [&](const std::filesystem::path& path, const std::string& part) {
     return session.timed("load", record.seconds.load, [&] { return open_vectors(path, part); });
@@ -159,11 +162,11 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
 void add_search_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<SearchOptions>();
   CLI::App* command =
-      app.add_subcommand("search", "find the nearest rows of a base for each query, exactly");
+      app.add_subcommand("search", "find the nearest rows of a base for each query: of vectors exactly, of an index quickly");
   command
       ->add_option("BASE", options->base,
                    "vectors searched in: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz), "
-                   ".h5 (train), or a folder of shards")
+                   ".h5 (train), a folder of shards; or an index, .gknn")
       ->required();
   command->add_option(
       "--queries", options->queries,
@@ -188,7 +191,14 @@ void add_search_command(CLI::App& app, Request& request) {
                       "write a report for a browser to this HTML file");
   command->add_option("--image", options->image,
                       "rows are images, HEIGHTxWIDTH: shown in the report");
+  const std::string of_index = "Where BASE is an index";
+  command->add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)")->group(of_index);
+  command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
+  command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
+      ->group(of_index)
+      ->capture_default_str();
   add_examples(*command,
+               "  gigaknn search base.gknn --queries q.fbin -k 10 --nprobe 32 -o ids.ibin\n"
                "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
                "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"
                "  gigaknn search glove-100-angular.hdf5 -k 100 --metric cosine -o result.h5");

@@ -21,8 +21,13 @@ struct SearchOptions {
   std::filesystem::path report;
   std::string image;
   std::int64_t verify = 0;
+  std::optional<std::int64_t> nprobe;  // of an index, as what follows
+  std::filesystem::path only;
+  std::int64_t sample = 200;
 };
 
 int run_search(const SearchOptions& options, const std::string& command_line);
+/// Where BASE is an index; its arguments are checked.
+int run_index_search(const SearchOptions& options, const std::string& command_line);
 
 }  // namespace gigaknn::cli

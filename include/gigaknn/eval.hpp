@@ -13,8 +13,9 @@
 namespace gigaknn {
 
 /// Fraction of the `at` true neighbours that stand among the first `at` of the result. Where both have
-/// distances, an entry as near as the at-th true neighbour is a hit whatever its id (ties).
-Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric);
+/// distances, an entry as near as the at-th true neighbour is a hit whatever its id (ties). `population`: the queries that these were
+/// drawn from, whose recall the interval is of; 0: these are all.
+Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric, std::int64_t population = 0);
 /// R@r: fraction of the queries whose true nearest neighbour stands among the first r of the result.
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric);
 

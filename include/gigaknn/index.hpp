@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 
+#include <gigaknn/id_set.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
@@ -26,25 +29,30 @@ struct IvfFlatParams {
   std::int64_t lists = 0;               ///< inverted lists; 0: 4 sqrt(n)
   int iterations = 10;                  ///< of k-means
   std::uint64_t seed = 0;
+  std::span<const RowId> ids = {};      ///< [n] what rows are called, each >= 0 and once; empty: their numbers. Copied
   std::string device = "cpu";
   std::int64_t expected_k = 10;         ///< as above
   std::int64_t expected_queries = 10000;
   bool allow_nonfinite = false;
 };
 
-/// What one search gives for its recall. Indexes ignore what they have no use for.
+/// What one search gives for its recall, and what it may find.
 struct SearchParams {
-  std::int64_t nprobe = 16;  ///< inverted lists that a query looks into; all, where there are fewer
+  std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
+  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, each query is compared with all of them
 };
 
-/// An index of any kind on any device. Const calls may run concurrently.
+/// An index of any kind on any device. Const calls may run concurrently, also beside a change: each sees the index as it was before or
+/// after the whole of it. A change that throws has changed nothing.
 class Index {
  public:
   virtual ~Index() = default;
 
   virtual std::int64_t rows() const = 0;
   virtual std::int64_t cols() const = 0;
+  virtual DType dtype() const = 0;
   virtual Metric metric() const = 0;
+  virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
 
@@ -54,8 +62,8 @@ class Index {
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
   ///   result.distances  [q, k]  as `Metric` says, exact; +inf (inner_product: -inf) beside `no_row`
   ///
-  /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree), invalid_data (NaN or infinity in
-  /// the queries, unless allowed), out_of_memory, cancelled.
+  /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
+  /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.
   virtual Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run = {}) const = 0;
   Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run = {}) const { return search(queries, k, SearchParams{}, run); }
 
@@ -64,6 +72,22 @@ class Index {
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);
   }
+
+  // What follows throws Error: unsupported where an index does not change.
+
+  /// Adds copies of `rows` [m, d], called `ids` [m], or next_id() and on. Throws Error: invalid_argument (shapes or dtypes disagree), invalid_data
+  /// (NaN or infinity, unless allowed; an id that is negative, there already or there twice).
+  virtual void add(MatrixRef rows, std::span<const RowId> ids = {}, const RunOptions& run = {});
+  /// As `add`, but rows that are called so already are replaced.
+  virtual void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run = {});
+  /// Throws Error: invalid_argument where one is not there.
+  virtual void remove(std::span<const RowId> ids);
+  /// Copies of the rows [m, d] that are called so. Throws as `remove`.
+  virtual Matrix reconstruct(std::span<const RowId> ids) const;
+  /// One more than the largest id that was ever given.
+  virtual std::int64_t next_id() const;
+  /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, same bytes. Throws Error: io.
+  virtual void save(const std::filesystem::path& path, const RunOptions& run = {}) const;
 };
 
 /// An exact index. Borrows `base` [n, d], which must outlive it. Exact means proven: what low precision
@@ -78,5 +102,50 @@ std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params 
 /// inner_product and cosine divide by direction (rows of zeros, which have none, stand in the first list). The same lists for the same arguments on every device.
 /// Throws Error: invalid_argument, unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params = {}, const RunOptions& run = {});
+
+struct IndexParams {
+  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n).
+  std::string recipe = "IVF,Flat";
+  Metric metric = Metric::l2;
+  int iterations = 10;              ///< of k-means
+  std::uint64_t seed = 0;
+  std::span<const RowId> ids = {};  ///< as in IvfFlatParams
+  std::string device = "cpu";
+  bool allow_nonfinite = false;
+};
+
+/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns and never held together. Same arguments, same bytes.
+/// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
+void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
+/// The most that it allocates.
+std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
+
+struct OpenParams {
+  std::string device = "cpu";
+  std::int64_t expected_k = 10;           ///< what the preparation is tuned for; any k works
+  std::int64_t expected_queries = 10000;
+  /// true: rows stay in the file until they are looked at, which must not shrink meanwhile: the operating system would end the process
+  /// (SIGBUS; the library handles no signals). false: the file is read.
+  bool map = false;
+};
+
+/// Opens what `save` and `build_index` write. Nothing is prepared before the first search, whose time and memory that takes (and who is told what is
+/// wrong with ids). Throws Error: io, corrupt_file, unsupported, out_of_memory (a budget smaller than what a search needs, or than the file).
+std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenParams& params = {}, const RunOptions& run = {});
+/// The most that opening it and a search allocate, results not counted. Throws as open_index.
+std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params = {}, const RunOptions& run = {});
+
+/// Reads a file from end to end. Throws as open_index: corrupt_file where a block is not what was written, an id is there twice, or a row that may
+/// not has NaN or infinity.
+void check_index(const std::filesystem::path& path, const RunOptions& run = {});
+
+/// Writes to `to` the index at `from` with `rows` [m, d] added, which are borrowed and read in turns; `to` may be `from`. As Index::add otherwise.
+/// `replace`: as Index::update.
+void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
+                  const std::string& device = "cpu", const RunOptions& run = {});
+
+/// Writes the rows of several indexes to one, which have the same lists: made from one by adding, updating and removing. Throws Error:
+/// invalid_argument (other lists, metric or dtype; an id that is in two), as open_index.
+void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -107,7 +107,7 @@ Neighbors drop_self(const Neighbors& lists, const std::vector<std::int64_t>& row
 
 }  // namespace
 
-Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric) {
+Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric, std::int64_t population) {
   require_same_queries(result, truth);
   require_depth("recall at", "result", at, result.k);
   require_depth("recall at", "truth", at, truth.k);
@@ -116,7 +116,8 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
   for (std::int64_t row = 0; row < result.queries; ++row) {
     rows.push_back(count_hits(result, truth, row, at, at, form));
   }
-  return recall_of_rows(rows, at, result.queries);
+  require(population == 0 || population >= result.queries, Fault::invalid_argument, result.queries, " queries are not drawn from ", population);
+  return recall_of_rows(rows, at, population == 0 ? result.queries : population);
 }
 
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r,

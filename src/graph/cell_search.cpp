@@ -32,7 +32,7 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
   divide(seed);
   split_large_cells();
   const PrepareHints hints{.k = k, .queries = n_, .batch = std::min(n_, band_rows()), .self = true};
-  cells_ = ops_.prepare_cells(base_, order_, begins_, metric_, hints, cells_run_);
+  cells_ = ops_.prepare_cells(base_, {order_, begins_}, metric_, hints, cells_run_);
 }
 
 // Cells, and the order of the rows by them.

@@ -16,7 +16,7 @@
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"
 #include "graph/knng.hpp"
-#include "io/container.hpp"
+#include "io/container_values.hpp"
 #include "io/encoding.hpp"
 
 namespace gigaknn {
@@ -25,7 +25,6 @@ namespace {
 constexpr std::string_view schema = "knng";
 constexpr std::uint32_t schema_version = 1;
 constexpr std::uint64_t metadata_bytes = 40;
-constexpr std::size_t metric_bytes = 16;
 
 struct Metadata {
   std::uint64_t n = 0;
@@ -43,21 +42,10 @@ std::string encode(const Metadata& metadata) {
   std::string bytes;
   append_value(bytes, metadata.n);
   append_value(bytes, metadata.k);
-  std::string metric(name_of(metadata.metric));
-  metric.resize(metric_bytes, '\0');
-  bytes += metric;
+  append_metric(bytes, metadata.metric);
   append_value(bytes, std::uint32_t{metadata.exact});
   append_value(bytes, static_cast<std::uint32_t>(size_of(metadata.id)));
   return bytes;
-}
-
-Metric decode_metric(const FileBytes& file, std::uint64_t at) {
-  std::string name(reinterpret_cast<const char*>(file.bytes.data() + at), metric_bytes);
-  name.resize(std::min(name.find('\0'), name.size()));
-  for (const Metric metric : all_metrics()) {
-    if (name_of(metric) == name) return metric;
-  }
-  fail_at(file, at, "unknown metric '", printable(name), "'");
 }
 
 Metadata decode_metadata(const Container& container) {
@@ -74,7 +62,7 @@ Metadata decode_metadata(const Container& container) {
              ", expected 1 to ", most);
   require_at(metadata.k >= 1 && metadata.k <= most, file, at + 8, "k is ", metadata.k,
              ", expected 1 to ", most);
-  metadata.metric = decode_metric(file, at + 16);
+  metadata.metric = metric_at(file, at + 16);
   const auto exact = value_at<std::uint32_t>(file, at + 32, "exact");
   require_at(exact <= 1, file, at + 32, "exact is ", exact, ", expected 0 or 1");
   metadata.exact = exact == 1;
@@ -179,11 +167,7 @@ void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
 KnngFile open_knng(const std::filesystem::path& path) {
   KnngFile file{.container = Container::open(path), .ids = {}, .distances = {}};
   const Container& container = file.container;
-  require_at(container.schema() == schema, container.file(), 16, "holds '", container.schema(),
-             "', expected '", schema, "'");
-  require(container.schema_version() == schema_version, Fault::unsupported, container.file().name,
-          ": byte 32: knng version ", container.schema_version(), " is not supported, expected ",
-          schema_version);
+  require_schema(container, schema, schema_version);
   container.verify_block(container.section("metadata", Element::u8), 0);
   const Metadata metadata = decode_metadata(container);
   file.n = static_cast<std::int64_t>(metadata.n);

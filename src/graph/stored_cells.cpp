@@ -10,6 +10,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "io/container_values.hpp"
 
 namespace gigaknn {
 namespace {
@@ -20,34 +21,9 @@ constexpr std::int64_t cells_at_once = 16;  // that one thread looks at
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-struct ElementOf {
-  DType dtype;
-  Element element;
-};
-constexpr ElementOf elements[] = {{DType::f32, Element::f32}, {DType::f16, Element::f16}, {DType::u8, Element::u8}, {DType::i8, Element::i8}};
-
-Element element_of(DType dtype) {
-  return std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.dtype == dtype; })->element;
-}
-
-// The bytes of a section as [rows, cols]; valid as long as the container.
-MatrixRef matrix_of(const Container& file, std::string_view name) {
-  const Section* section = file.find_section(name);
-  require_at(section != nullptr, file.file(), 0, "has no section '", name, "'");
-  const auto* found = std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.element == section->element; });
-  require_at(found != std::end(elements), file.file(), section->offset, "section '", name, "' holds ", name_of(section->element), ", no vectors");
-  return {file.bytes_of(*section).data(), static_cast<std::int64_t>(section->rows), static_cast<std::int64_t>(section->cols), found->dtype};
-}
-
-template <class T>
-std::span<const T> values_of(const Container& file, std::string_view name, Element element) {
-  const std::span<const std::byte> bytes = file.bytes_of(file.section(name, element));
-  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
-}
-
 Container open_container(const std::filesystem::path& path, std::string_view schema) {
   Container file = Container::open(path);
-  require_at(file.schema() == schema, file.file(), 16, "holds '", file.schema(), "', expected '", schema, "'");
+  require_schema(file, schema, 1);
   return file;
 }
 
@@ -55,10 +31,6 @@ Matrix copy_of(MatrixRef rows) {
   std::vector<std::int64_t> all(at(rows.rows));
   std::iota(all.begin(), all.end(), 0);
   return gather_rows(rows, all);
-}
-
-void add_matrix(ContainerWriter& writer, std::string_view name, MatrixRef rows) {
-  writer.add_section(name, element_of(rows.dtype), static_cast<std::uint64_t>(rows.rows), static_cast<std::uint64_t>(rows.cols), rows.data);
 }
 
 }  // namespace
@@ -80,11 +52,11 @@ CoarseQuantizer read_quantizer(const std::filesystem::path& path) {
   const Container file = open_container(path, quantizer_schema);
   file.verify();
   CoarseQuantizer quantizer;
-  const auto kind = values_of<std::uint8_t>(file, "kind", Element::u8);
-  const auto steps = values_of<double>(file, "steps", Element::f64);
-  const auto begins = values_of<std::int64_t>(file, "begins", Element::i64);
-  quantizer.regions = copy_of(matrix_of(file, "regions"));
-  quantizer.centroids = copy_of(matrix_of(file, "centroids"));
+  const auto kind = values_in<std::uint8_t>(file, "kind", Element::u8);
+  const auto steps = values_in<double>(file, "steps", Element::f64);
+  const auto begins = values_in<std::int64_t>(file, "begins", Element::i64);
+  quantizer.regions = copy_of(matrix_in(file, "regions"));
+  quantizer.centroids = copy_of(matrix_in(file, "centroids"));
   quantizer.begins.assign(begins.begin(), begins.end());
   require_at(kind.size() == 3 && steps.size() == 2 && std::ssize(begins) == quantizer.regions.rows() + 1 &&
                  quantizer.begins.front() == 0 && quantizer.begins.back() == quantizer.centroids.rows() &&
@@ -125,10 +97,10 @@ StoredCells::StoredCells(const std::vector<std::filesystem::path>& shards, Matri
 
 void StoredCells::open(const std::filesystem::path& path) {
   Container file = open_container(path, shard_schema);
-  const auto first = values_of<std::int64_t>(file, "first", Element::i64);
-  const auto ids = values_of<std::uint32_t>(file, "ids", Element::u32);
-  const auto begins = values_of<std::uint32_t>(file, "begins", Element::u32);
-  const MatrixRef rows = matrix_of(file, "rows");
+  const auto first = values_in<std::int64_t>(file, "first", Element::i64);
+  const auto ids = values_in<std::uint32_t>(file, "ids", Element::u32);
+  const auto begins = values_in<std::uint32_t>(file, "begins", Element::u32);
+  const MatrixRef rows = matrix_in(file, "rows");
   const bool fits = first.size() == 1 && std::ssize(ids) == rows.rows && begins.size() > 1 && begins.back() == ids.size() &&
                     std::is_sorted(begins.begin(), begins.end()) &&
                     (shards_.empty() || (begins.size() == shards_.front().begins.size() && rows.cols == shards_.front().rows.cols &&

@@ -325,7 +325,7 @@ class BlockSearch {
         if (!here && probe >= 0) wanted_[at(probe)] = 1;
       }
       const PrepareHints hints{.k = lists_.k, .queries = count, .batch = count, .self = true};
-      const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
+      const auto prepared = graph_.ops.prepare_cells(loaded.rows, {loaded.order, loaded.begins}, graph_.params.metric, hints, run_);
       const NeighborsOut lists = lists_from(first, count);
       graph_.ops.join_cells(*prepared, rows, own.data(), probes.data(), width, lists_.k, lists, run_);
       for (std::int64_t i = 0; i < count * lists_.k; ++i) {
@@ -340,7 +340,7 @@ class BlockSearch {
     const LoadedCells loaded = cells_.load(chunk, run_);
     cells_.read_ahead(next, chunk_reader_);
     const PrepareHints hints{.k = k, .queries = std::ssize(ids_), .batch = graph_.plan.band_rows, .self = false};
-    const auto prepared = graph_.ops.prepare_cells(loaded.rows, loaded.order, loaded.begins, graph_.params.metric, hints, run_);
+    const auto prepared = graph_.ops.prepare_cells(loaded.rows, {loaded.order, loaded.begins}, graph_.params.metric, hints, run_);
     std::vector<std::uint32_t> local(at(cells_.cells()), none);
     for (std::size_t i = 0; i < chunk.size(); ++i) local[at(chunk[i])] = static_cast<std::uint32_t>(i);
     for_each_band([&](std::int64_t first, std::int64_t cell, std::int64_t last) {

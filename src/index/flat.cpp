@@ -19,13 +19,15 @@ class FlatIndex : public Index {
 
   std::int64_t rows() const override { return base_.rows; }
   std::int64_t cols() const override { return base_.cols; }
+  DType dtype() const override { return base_.dtype; }
   Metric metric() const override { return params_.metric; }
   std::string description() const override {
     if (rows_.whole()) return rows_.whole()->description();
     return join_text("in blocks of ", rows_.block_rows(), " rows");
   }
 
-  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams&, const RunOptions& run) const override {
+  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
+    require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
@@ -33,7 +35,8 @@ class FlatIndex : public Index {
     return result;
   }
 
-  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams&, const RunOptions& run) const override {
+  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override {
+    require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     return rows_.within(queries, radius, run);
   }

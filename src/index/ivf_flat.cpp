@@ -1,243 +1,403 @@
-// An inverted file of full vectors (Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5.3).
-//
-//   base [n, d] --k-means--> centroids --nearest--> a list for each row --Ops::prepare_cells--> lists
-//   queries [q, d] --nearest centroids--> probes [q, nprobe] --Ops::nearest_in_cells--> neighbours
-//
-// Queries that look into the same lists stand side by side, so that a list is read once for all of them.
-#include <gigaknn/index.hpp>
+#include "index/ivf_flat.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
-#include <gigaknn/kmeans.hpp>
-
-#include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "io/validate.hpp"
-#include "ops/ops.hpp"
+#include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {
 
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t batch_rows = 30, batch_probes = 100;
 constexpr std::int64_t first_radius_k = 2;
 #else
-constexpr std::int64_t batch_rows = std::int64_t{1} << 16;  // queries at a time: they are copied
-constexpr std::int64_t batch_probes = std::int64_t{1} << 23;  // and the lists they look into
 constexpr std::int64_t first_radius_k = 64;
 #endif
-constexpr std::int64_t expected_probes = 32;
+constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
+constexpr std::int64_t most_id = std::int64_t{1} << 61;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// By which rows and queries choose lists. Products are largest in the direction that is nearest.
-Metric cell_metric(Metric metric) {
-  return metric == Metric::cosine || metric == Metric::inner_product ? Metric::cosine : Metric::l2;
+// Bits [first, first + 64) of bytes; beyond their end there are none.
+std::uint64_t bits_from(std::span<const std::uint8_t> bytes, std::int64_t first) {
+  std::uint64_t found = 0;
+  const std::size_t byte = at(first / 8);
+  if (byte >= bytes.size()) return 0;
+  std::memcpy(&found, bytes.data() + byte, std::min<std::size_t>(8, bytes.size() - byte));
+  const auto shift = first % 8;
+  if (shift == 0) return found;
+  const std::uint64_t next = byte + 8 < bytes.size() ? bytes[byte + 8] : 0;
+  return found >> shift | next << (64 - shift);
 }
 
-std::int64_t lists_for(std::int64_t n, std::int64_t lists) {
-  if (lists > 0) return lists;
-  return std::clamp<std::int64_t>(std::llround(4 * std::sqrt(static_cast<double>(n))), 1, n);
-}
-
-KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params) {
-  KMeansParams fit;
-  fit.clusters = lists_for(n, params.lists);
-  fit.iterations = params.iterations;
-  fit.metric = cell_metric(params.metric);
-  fit.seed = params.seed;
-  fit.device = params.device;
-  fit.allow_nonfinite = params.allow_nonfinite;
-  return fit;
-}
-
-PrepareHints row_hints(const IvfFlatParams& params) {
-  return {.k = params.expected_k, .queries = params.expected_queries, .batch = std::min(params.expected_queries, batch_rows), .self = false};
-}
-PrepareHints centroid_hints(const IvfFlatParams& params) {
-  PrepareHints hints = row_hints(params);
-  hints.k = expected_probes;
-  return hints;
-}
-
-// The most that building the index and one search allocate, results not counted.
-std::size_t bytes_needed(const Ops& ops, MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  const KMeansParams fit = fit_params(base.rows, params);
-  const std::int64_t lists = fit.clusters, n = base.rows, d = base.cols;
-  const int threads = threads_of(run);
-  const std::size_t centroids = at(lists * d) * sizeof(float), division = at(n) * sizeof(LocalRow) + at(lists + 1) * 16;
-  const std::size_t dividing = centroids + division + nearest_centroids_bytes_needed(n, d, lists, fit.metric, params.device, run);
-  const PrepareHints hints = row_hints(params);
-  const std::size_t batch = at(hints.batch) * at(d) * (size_of(base.dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
-  const std::size_t searching = centroids + division + ops.cell_bytes_needed(n, d, base.dtype, params.metric, lists, hints, threads) +
-                                ops.bytes_needed(lists, d, DType::f32, fit.metric, centroid_hints(params), threads) + batch;
-  return std::max({kmeans_bytes_needed(n, d, base.dtype, fit, run), dividing, searching});
-}
-
-class IvfFlatIndex : public Index {
- public:
-  IvfFlatIndex(MatrixRef base, const IvfFlatParams& params, const RunOptions& run)
-      : params_(params), ops_(ops_of(params.device)), base_(base) {
-    const KMeansParams fit = fit_params(base.rows, params);
-    centroids_ = fit_kmeans(base, fit, run).centroids;
-    divide(run);
-    cells_ = ops_.prepare_cells(base, order_, begins_, params.metric, row_hints(params), run);
-    prepared_centroids_ = ops_.prepare(centroids_, fit.metric, centroid_hints(params), run);
-  }
-
-  std::int64_t rows() const override { return base_.rows; }
-  std::int64_t cols() const override { return base_.cols; }
-  Metric metric() const override { return params_.metric; }
-  std::string description() const override { return join_text(centroids_.rows(), " inverted lists of ", cells_->description()); }
-
-  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
-    require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-    check(queries, params, run);
-    Neighbors result(queries.rows, k);
-    for_batches(queries, params, run, [&](const Batch& batch) {
-      Neighbors found(batch.queries.rows(), k);
-      search_batch(batch, k, found, run);
-      for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
-        const std::int64_t to = batch.rows[at(i)] * k;
-        std::copy_n(found.ids.begin() + i * k, k, result.ids.begin() + to);
-        std::copy_n(found.distances.begin() + i * k, k, result.distances.begin() + to);
-      }
-    });
-    return result;
-  }
-
-  // Longer and longer lists, for the queries whose lists are not long enough.
-  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override {
-    require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
-    check(queries, params, run);
-    const bool similarity = params_.metric == Metric::inner_product;
-    const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
-    std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
-    for_batches(queries, params, run, [&](Batch batch) {
-      for (std::int64_t k = std::min(first_radius_k, base_.rows); batch.queries.rows() > 0; k = std::min(2 * k, base_.rows)) {
-        Neighbors found(batch.queries.rows(), k);
-        search_batch(batch, k, found, run);
-        std::vector<std::int64_t> unfinished;
-        for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
-          auto& list = lists[at(batch.rows[at(i)])];
-          list.clear();
-          std::int64_t j = 0;
-          for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
-            list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
-          }
-          if (j == k && k < base_.rows) unfinished.push_back(i);
-        }
-        batch = some_of(batch, unfinished);
-      }
-    });
-    RadiusNeighbors result;
-    result.offsets.push_back(0);
-    for (const auto& list : lists) {
-      for (const auto& [id, distance] : list) {
-        result.ids.push_back(id);
-        result.distances.push_back(distance);
-      }
-      result.offsets.push_back(std::ssize(result.ids));
+// The rows of a part that `only` has, by rank.
+std::vector<std::uint64_t> words_of(const IdSet& only, const LiveRows& part) {
+  const RowIds& ids = part.lists->ids();
+  std::vector<std::uint64_t> words(RowMask::words_for(ids.count()));
+  const auto set = [&](std::int64_t rank) { words[at(rank / 64)] |= std::uint64_t{1} << (rank % 64); };
+  if (!only.is_bits()) {
+    for (const RowId id : only.ids()) {
+      if (const auto rank = ids.rank_of(id)) set(*rank);
     }
-    return result;
-  }
-
- private:
-  // Queries in the order of their nearest list.
-  struct Batch {
-    std::vector<std::int64_t> rows;  // of the query matrix
-    Matrix queries;
-    std::vector<RowId> probes;       // [queries, width]
-    std::int64_t width;
-  };
-
-  // The rows by list, ascending in each.
-  void divide(const RunOptions& run) {
-    const Neighbors nearest = nearest_centroids(base_, centroids_, cell_metric(params_.metric), params_.device, run);
-    begins_.assign(at(centroids_.rows() + 1), 0);
-    // Rows that are no numbers are found by no query; those of zeros have no direction, and stand in the first list.
-    const auto list_of = [&](std::int64_t i) { return nearest.ids[at(i)] == no_row ? 0 : value_of(nearest.ids[at(i)]); };
-    for (std::int64_t i = 0; i < base_.rows; ++i) ++begins_[at(list_of(i) + 1)];
-    std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
-    std::vector<std::int64_t> next(begins_.begin(), begins_.end() - 1);
-    order_.resize(at(base_.rows));
-    for (std::int64_t i = 0; i < base_.rows; ++i) order_[at(next[at(list_of(i))]++)] = static_cast<LocalRow>(i);
-  }
-
-  void check(MatrixRef queries, const SearchParams& params, const RunOptions& run) const {
-    require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
-    require(queries.cols == base_.cols && queries.dtype == base_.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
-            name_of(queries.dtype), ", the base ", base_.cols, " x ", name_of(base_.dtype));
-    require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
-  }
-
-  template <class Take>
-  void for_batches(MatrixRef queries, const SearchParams& params, const RunOptions& run, const Take& take) const {
-    const std::int64_t most = std::clamp<std::int64_t>(batch_probes / std::min(params.nprobe, centroids_.rows()), 1, batch_rows);
-    for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
-      take(batch_of(queries, begin, std::min(queries.rows, begin + most), params, run));
+  } else if (ids.consecutive()) {
+    const std::int64_t first = value_of(ids.of_rank(0));
+    for (std::size_t word = 0; word < words.size(); ++word) words[word] = bits_from(only.bits(), first + static_cast<std::int64_t>(word) * 64);
+    if (ids.count() % 64 != 0) words.back() &= (std::uint64_t{1} << (ids.count() % 64)) - 1;
+  } else {
+    for (std::int64_t rank = 0; rank < ids.count(); ++rank) {
+      if (only.has(ids.of_rank(static_cast<LocalRow>(rank)))) set(rank);
     }
   }
+  for (std::size_t word = 0; part.live && word < words.size(); ++word) words[word] &= (*part.live)[word];
+  return words;
+}
 
-  Batch batch_of(MatrixRef queries, std::int64_t begin, std::int64_t end, const SearchParams& params, const RunOptions& run) const {
-    const std::int64_t width = std::min(params.nprobe, centroids_.rows());
-    const MatrixRef part = queries.slice(begin, end);
-    const Matrix floats = as_floats(part, run);
-    Neighbors probes(part.rows, width);
-    ops_.nearest_rows(*prepared_centroids_, floats, width, NeighborsOut(probes), run);
-    std::vector<std::int64_t> order(at(part.rows));
-    std::iota(order.begin(), order.end(), 0);
-    const auto first_list = [&](std::int64_t i) { return probes.ids[at(i * width)]; };
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return first_list(a) < first_list(b); });
-    Batch batch{order, gather_rows(part, order, run), {}, width};
-    for (const std::int64_t i : order) {
-      batch.probes.insert(batch.probes.end(), probes.ids.begin() + i * width, probes.ids.begin() + (i + 1) * width);
-    }
-    for (std::int64_t& row : batch.rows) row += begin;
-    return batch;
-  }
+std::int64_t count_of(std::span<const std::uint64_t> words) {
+  std::int64_t count = 0;
+  for (const std::uint64_t word : words) count += std::popcount(word);
+  return count;
+}
 
-  static Batch some_of(const Batch& all, const std::vector<std::int64_t>& some) {
-    Batch batch{{}, gather_rows(all.queries, some), {}, all.width};
-    for (const std::int64_t i : some) {
-      batch.rows.push_back(all.rows[at(i)]);
-      batch.probes.insert(batch.probes.end(), all.probes.begin() + i * all.width, all.probes.begin() + (i + 1) * all.width);
-    }
-    return batch;
-  }
-
-  void search_batch(const Batch& batch, std::int64_t k, Neighbors& found, const RunOptions& run) const {
-    ops_.nearest_in_cells(*cells_, batch.queries, batch.probes.data(), batch.width, k, NeighborsOut(found), run);
-  }
-
-  IvfFlatParams params_;
-  const Ops& ops_;
-  MatrixRef base_;
-  Matrix centroids_;                  // [lists, d]
-  std::vector<LocalRow> order_;       // [n] the rows, list after list
-  std::vector<std::int64_t> begins_;  // [lists + 1]
-  std::unique_ptr<PreparedCells> cells_;
-  std::unique_ptr<PreparedRows> prepared_centroids_;
+struct OwnedRows {
+  Matrix rows;
+  std::vector<RowId> ids;
 };
+
+// The rows that masks leave, in one list.
+LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
+  const MatrixRef like = parts.front().lists->rows();
+  const auto owned = std::make_shared<OwnedRows>();
+  owned->rows = Matrix(count, like.cols, like.dtype);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const RowIds& ids = parts[p].lists->ids();
+    std::vector<LocalRow> ranks;
+    for (std::size_t word = 0; word < words[p].size(); ++word) {
+      for (std::uint64_t bits = words[p][word]; bits != 0; bits &= bits - 1) ranks.push_back(static_cast<LocalRow>(word * 64 + at(std::countr_zero(bits))));
+    }
+    const Matrix some = gather_rows(parts[p].lists->rows(), ids.rows_of(ranks), run);
+    if (some.rows() > 0) std::memcpy(owned->rows.row<std::byte>(std::ssize(owned->ids)), some.ref().data, at(some.rows() * some.ref().stride_bytes));
+    for (const LocalRow rank : ranks) owned->ids.push_back(ids.of_rank(rank));
+  }
+  return {std::make_shared<ListRows>(owned->rows, std::vector<LocalRow>(), std::vector<std::int64_t>{0, count}, RowIds(owned->ids, owned), owned),
+          nullptr, count};
+}
 
 }  // namespace
 
-std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
-          name_of(params.metric));
-  require(params.lists >= 0 && params.lists <= base.rows, Fault::invalid_argument, "lists must be in [1, ", base.rows, "], or 0: as many as suit, got ",
-          params.lists);
-  require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
-  require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
-  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  const std::size_t needed = bytes_needed(ops_of(params.device), base, params, run);
-  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
-          " bytes is too small: an inverted file of ", base.rows, " rows needs ", needed);
-  return std::make_unique<IvfFlatIndex>(base, params, run);
+IvfFlatIndex::IvfFlatIndex(const IvfFlatFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting)
+    : facts_(facts), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
+      centroids_(std::move(centroids), facts.metric, setting_.device, setting_.expected_queries) {
+  State state{.parts = {}, .rows = lists ? lists->rows().rows : 0, .next_id = facts.next_id};
+  if (lists) state.parts.push_back({std::move(lists), nullptr, state.rows});
+  become(std::move(state));
+}
+
+std::size_t IvfFlatIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const Setting& setting,
+                                       int threads) {
+  const PrepareHints hints{.k = setting.expected_k, .queries = setting.expected_queries,
+                           .batch = std::min(setting.expected_queries, ListCentroids::batch_rows), .self = false};
+  const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
+  return at(n) * of_rows + at(lists + 1) * 16 + ops_of(setting.device).cell_bytes_needed(n, d, dtype, metric, lists, hints, threads) +
+         ListCentroids::bytes_needed(lists, d, dtype, metric, setting.device, setting.expected_queries, threads);
+}
+
+std::shared_ptr<const IvfFlatIndex::State> IvfFlatIndex::state() const {
+  const std::lock_guard lock(state_mutex_);
+  return state_;
+}
+
+void IvfFlatIndex::become(State next) {
+  auto made = std::make_shared<const State>(std::move(next));
+  const std::lock_guard lock(state_mutex_);
+  state_.swap(made);
+}
+
+PrepareHints IvfFlatIndex::hints() const {
+  return {.k = setting_.expected_k, .queries = setting_.expected_queries, .batch = std::min(setting_.expected_queries, ListCentroids::batch_rows),
+          .self = false};
+}
+
+void IvfFlatIndex::prepare(const RunOptions& run) const {
+  centroids_.prepare(run);
+  for (const LiveRows& part : state()->parts) part.lists->prepared(ops_, facts_.metric, hints(), run);
+}
+
+std::string IvfFlatIndex::description() const {
+  const auto state = this->state();
+  std::string text = join_text(centroids_.lists(), " inverted lists");
+  if (state->parts.size() > 1) text += join_text(" in ", state->parts.size(), " parts");
+  const std::string of = state->parts.empty() ? std::string() : state->parts.front().lists->description();
+  return of.empty() ? text : text + " of " + of;
+}
+
+// ---- searching
+
+void IvfFlatIndex::check(MatrixRef queries, const SearchParams& params, const RunOptions& run) const {
+  require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
+  require(queries.cols == facts_.cols && queries.dtype == facts_.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
+          name_of(queries.dtype), ", the base ", facts_.cols, " x ", name_of(facts_.dtype));
+  require_usable_values(queries, facts_.metric, facts_.allow_nonfinite, "the queries", run);
+}
+
+IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const RunOptions& run) const {
+  Scope scope{.state = state(), .words = {}, .narrow = false, .width = centroids_.width_of(params.nprobe)};
+  const State& state = *scope.state;
+  if (!params.only) return scope;
+  const std::int64_t bytes = (state.next_id + 7) / 8;
+  require(!params.only->is_bits() || std::ssize(params.only->bits()) == bytes, Fault::invalid_argument, "a filter of ", params.only->bits().size(),
+          " bytes is not that of ids below ", state.next_id, ", which has ", bytes);
+  std::int64_t allowed = 0;
+  for (const LiveRows& part : state.parts) {
+    scope.words.push_back(words_of(*params.only, part));
+    allowed += count_of(scope.words.back());
+  }
+  if (static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
+  State narrow{.parts = {}, .rows = allowed, .next_id = state.next_id};
+  if (allowed > 0) narrow.parts.push_back(gathered(state.parts, scope.words, allowed, run));
+  return {.state = std::make_shared<const State>(std::move(narrow)), .words = {}, .narrow = true, .width = 1};
+}
+
+template <class Take>
+void IvfFlatIndex::for_batches(const Scope& scope, MatrixRef queries, const RunOptions& run, const Take& take) const {
+  const std::int64_t most = centroids_.batch_of_width(scope.width);
+  for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
+    const std::int64_t end = std::min(queries.rows, begin + most);
+    if (!scope.narrow) {
+      take(centroids_.probe(queries, begin, end, scope.width, run));
+      continue;
+    }
+    ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at(end - begin), RowId{0}), 1};
+    std::iota(batch.rows.begin(), batch.rows.end(), begin);
+    batch.queries = gather_rows(queries, batch.rows, run);
+    take(std::move(batch));
+  }
+}
+
+void IvfFlatIndex::search_batch(const Scope& scope, const ProbingBatch& batch, std::int64_t k, Neighbors& found, const RunOptions& run) const {
+  const auto& parts = scope.state->parts;
+  if (parts.size() != 1) clear_lists(NeighborsOut(found), facts_.metric);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Neighbors of_part;
+    if (parts.size() > 1) of_part = Neighbors(batch.queries.rows(), k);
+    Neighbors& to = parts.size() > 1 ? of_part : found;
+    const PreparedCells& cells = parts[p].lists->prepared(ops_, facts_.metric, hints(), run);
+    ops_.nearest_in_cells(cells, batch.queries, batch.probes.data(), batch.width, k, NeighborsOut(to), run, nullptr, scope.mask(p));
+    for (RowId& id : to.ids) {
+      if (id != no_row) id = parts[p].lists->ids().of_rank(static_cast<LocalRow>(value_of(id)));
+    }
+    if (parts.size() > 1) merge_lists(NeighborsOut(found), of_part, 0, facts_.metric, run);
+  }
+}
+
+Neighbors IvfFlatIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
+  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  check(queries, params, run);
+  const Scope scope = scope_of(params, run);
+  Neighbors result(queries.rows, k);
+  for_batches(scope, queries, run, [&](const ProbingBatch& batch) {
+    Neighbors found(batch.queries.rows(), k);
+    search_batch(scope, batch, k, found, run);
+    for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
+      const std::int64_t to = batch.rows[at(i)] * k;
+      std::copy_n(found.ids.begin() + i * k, k, result.ids.begin() + to);
+      std::copy_n(found.distances.begin() + i * k, k, result.distances.begin() + to);
+    }
+  });
+  return result;
+}
+
+// Longer and longer lists, for the queries whose lists are not long enough.
+RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
+  require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
+  check(queries, params, run);
+  const Scope scope = scope_of(params, run);
+  const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
+  const bool similarity = facts_.metric == Metric::inner_product;
+  const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
+  std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
+  for_batches(scope, queries, run, [&](ProbingBatch batch) {
+    for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
+      Neighbors found(batch.queries.rows(), k);
+      search_batch(scope, batch, k, found, run);
+      std::vector<std::int64_t> unfinished;
+      for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
+        auto& list = lists[at(batch.rows[at(i)])];
+        list.clear();
+        std::int64_t j = 0;
+        for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
+          list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
+        }
+        if (j == k && k < most) unfinished.push_back(i);
+      }
+      batch = batch.some(unfinished);
+    }
+  });
+  RadiusNeighbors result;
+  result.offsets.push_back(0);
+  for (const auto& list : lists) {
+    for (const auto& [id, distance] : list) {
+      result.ids.push_back(id);
+      result.distances.push_back(distance);
+    }
+    result.offsets.push_back(std::ssize(result.ids));
+  }
+  return result;
+}
+
+// ---- changing
+
+IvfFlatIndex::State IvfFlatIndex::without(const State& state, std::span<const RowId> ids) {
+  std::vector<RowId> sorted(ids.begin(), ids.end());
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  State next{.parts = {}, .rows = state.rows - std::ssize(sorted), .next_id = state.next_id};
+  std::vector<bool> gone(sorted.size());
+  for (const LiveRows& part : state.parts) {
+    const RowIds& known = part.lists->ids();
+    std::vector<std::uint64_t> live;
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      const auto rank = known.rank_of(sorted[i]);
+      if (gone[i] || !rank || !part.mask().has(*rank)) continue;
+      if (live.empty()) live = part.live ? *part.live : std::vector<std::uint64_t>(RowMask::words_for(known.count()), ~std::uint64_t{0});
+      live[*rank / 64] &= ~(std::uint64_t{1} << (*rank % 64));
+      gone[i] = true;
+    }
+    if (live.empty()) {
+      next.parts.push_back(part);
+      continue;
+    }
+    if (known.count() % 64 != 0) live.back() &= (std::uint64_t{1} << (known.count() % 64)) - 1;
+    const std::int64_t count = count_of(live);
+    if (count > 0) next.parts.push_back({part.lists, std::make_shared<const std::vector<std::uint64_t>>(std::move(live)), count});
+  }
+  const auto missing = std::find(gone.begin(), gone.end(), false);
+  require(missing == gone.end(), Fault::invalid_argument, "id ", missing == gone.end() ? 0 : value_of(sorted[at(missing - gone.begin())]),
+          " is not in the index");
+  return next;
+}
+
+// The state with rows that are borrowed, as a part of their own.
+IvfFlatIndex::State IvfFlatIndex::with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const {
+  State next = *state();
+  require(rows.cols == facts_.cols && rows.dtype == facts_.dtype, Fault::invalid_argument, "rows are ", rows.cols, " x ", name_of(rows.dtype),
+          ", the index ", facts_.cols, " x ", name_of(facts_.dtype));
+  require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
+  if (rows.rows == 0) return next;
+  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
+  require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
+  RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
+  require(value_of(called.largest()) <= most_id, Fault::invalid_data, "id ", value_of(called.largest()), " is above ", most_id);
+  std::vector<RowId> known;
+  for (std::int64_t i = 0; i < rows.rows && !ids.empty(); ++i) {
+    const auto is_here = [&](const LiveRows& part) {
+      const auto rank = part.lists->ids().rank_of(ids[at(i)]);
+      return rank && part.mask().has(*rank);
+    };
+    if (std::any_of(next.parts.begin(), next.parts.end(), is_here)) known.push_back(ids[at(i)]);
+  }
+  require(replace || known.empty(), Fault::invalid_data, "id ", known.empty() ? 0 : value_of(known.front()), " is in the index already");
+  next = without(next, known);
+  next.next_id = std::max(next.next_id, value_of(called.largest()) + 1);
+  auto division = centroids_.divide(rows, run);
+  next.parts.push_back({std::make_shared<ListRows>(rows, std::move(division.order), std::move(division.begins), std::move(called)), nullptr, rows.rows});
+  next.rows += rows.rows;
+  return next;
+}
+
+void IvfFlatIndex::take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) {
+  const std::lock_guard lock(changing_);
+  State next = with(rows, ids, replace, run);
+  if (rows.rows == 0) return;
+  // The rows are copied here, alone or with those of parts that are not much larger.
+  std::size_t first = next.parts.size() - 1;
+  std::int64_t count = next.parts.back().count;
+  while (first > 0 && 2 * count >= next.parts[first - 1].count) count += next.parts[--first].count;
+  auto whole = merged(std::span(next.parts).subspan(first), run);
+  next.parts.resize(first);
+  next.parts.push_back({std::move(whole), nullptr, count});
+  become(std::move(next));
+}
+
+void IvfFlatIndex::add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) { take_in(rows, ids, false, run); }
+
+void IvfFlatIndex::update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) {
+  require(!ids.empty() || rows.rows == 0, Fault::invalid_argument, "an update needs the ids of its ", rows.rows, " rows");
+  take_in(rows, ids, true, run);
+}
+
+void IvfFlatIndex::remove(std::span<const RowId> ids) {
+  const std::lock_guard lock(changing_);
+  become(without(*state(), ids));
+}
+
+Matrix IvfFlatIndex::reconstruct(std::span<const RowId> ids) const {
+  const auto state = this->state();
+  Matrix rows(std::ssize(ids), facts_.cols, facts_.dtype);
+  const std::size_t row_bytes = at(facts_.cols) * size_of(facts_.dtype);
+  for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
+    bool found = false;
+    for (const LiveRows& part : state->parts) {
+      const auto rank = part.lists->ids().rank_of(ids[at(i)]);
+      if (!rank || !part.mask().has(*rank)) continue;
+      found = true;
+      std::memcpy(rows.row<std::byte>(i), part.lists->rows().row_bytes(part.lists->ids().rows_of({&*rank, 1}).front()), row_bytes);
+    }
+    require(found, Fault::invalid_argument, "id ", value_of(ids[at(i)]), " is not in the index");
+  }
+  return rows;
+}
+
+// ---- files
+
+void IvfFlatIndex::save(const std::filesystem::path& path, const RunOptions& run) const {
+  const auto state = this->state();
+  IvfFlatFacts facts = facts_;
+  facts.next_id = state->next_id;
+  write_ivf_flat(facts, centroids_.centroids(), state->parts, path, run);
+}
+
+void IvfFlatIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run) const {
+  const State state = with(rows, ids, replace, run);
+  IvfFlatFacts facts = facts_;
+  facts.next_id = state.next_id;
+  write_ivf_flat(facts, centroids_.centroids(), state.parts, path, run);
+}
+
+void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run) {
+  require(!indexes.empty(), Fault::invalid_argument, "a merge needs an index at least");
+  const IvfFlatIndex& like = *indexes.front();
+  IvfFlatFacts facts = like.facts_;
+  std::vector<LiveRows> parts;
+  std::vector<RowId> ids;
+  for (std::size_t i = 0; i < indexes.size(); ++i) {
+    const IvfFlatIndex& index = *indexes[i];
+    require(index.facts_.metric == facts.metric && index.facts_.dtype == facts.dtype && index.facts_.cols == facts.cols, Fault::invalid_argument,
+            "index ", i, " is of ", index.facts_.cols, " x ", name_of(index.facts_.dtype), " by ", name_of(index.facts_.metric), ", the first of ",
+            facts.cols, " x ", name_of(facts.dtype), " by ", name_of(facts.metric));
+    const MatrixRef mine = index.centroids_.centroids(), first = like.centroids_.centroids();
+    require(mine.rows == first.rows && std::memcmp(mine.data, first.data, at(mine.rows * mine.stride_bytes)) == 0, Fault::invalid_argument,
+            "index ", i, " has other lists than the first");
+    const auto state = index.state();
+    facts.next_id = std::max(facts.next_id, state->next_id);
+    facts.allow_nonfinite = facts.allow_nonfinite || index.facts_.allow_nonfinite;
+    for (const LiveRows& part : state->parts) {
+      parts.push_back(part);
+      for (std::int64_t row = 0; row < part.lists->rows().rows; ++row) {
+        if (part.has(static_cast<LocalRow>(row))) ids.push_back(part.lists->ids().of_row(row));
+      }
+    }
+  }
+  require(std::ssize(ids) <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", ids.size());
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  require(twice == ids.end(), Fault::invalid_argument, "id ", twice == ids.end() ? 0 : value_of(*twice), " is in two of the indexes");
+  write_ivf_flat(facts, like.centroids_.centroids(), parts, path, run);
 }
 
 }  // namespace gigaknn

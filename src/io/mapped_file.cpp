@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include <gigaknn/matrix.hpp>
+
 #include "io/file_wait.hpp"
 
 namespace gigaknn {
@@ -21,7 +23,9 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int number() const { return number_; }
@@ -117,21 +121,34 @@ void fail_system(const std::filesystem::path& path, std::string_view what, int e
        std::generic_category().message(error_number));
 }
 
+namespace {
+
+// A regular file that holds something.
+struct OpenFile {
+  Descriptor descriptor;
+  FileBytes file;  // its name
+  std::size_t size = 0;
+
+  explicit OpenFile(const std::filesystem::path& path)
+      // Without O_NONBLOCK a named pipe would wait here for its writer.
+      : descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (descriptor.number() < 0) fail_system(path, "cannot open", errno);
+    file.name = printable(path.string());
+    struct stat status {};
+    if (::fstat(descriptor.number(), &status) != 0) fail_system(path, "cannot stat", errno);
+    require(S_ISREG(status.st_mode), Fault::io, file.name, ": is not a regular file");
+    require(status.st_size > 0, Fault::corrupt_file, file.name, ": byte 0: the file is empty");
+    size = static_cast<std::size_t>(status.st_size);
+  }
+};
+
+}  // namespace
+
 FileBytes map_file(const std::filesystem::path& path) {
-  // Without O_NONBLOCK a named pipe would wait here for its writer.
-  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (number < 0) fail_system(path, "cannot open", errno);
-  const Descriptor descriptor(number);
-
-  FileBytes file;
-  file.name = printable(path.string());
-  struct stat status {};
-  if (::fstat(number, &status) != 0) fail_system(path, "cannot stat", errno);
-  require(S_ISREG(status.st_mode), Fault::io, file.name, ": is not a regular file");
-  require(status.st_size > 0, Fault::corrupt_file, file.name, ": byte 0: the file is empty");
-
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, number, 0);
+  OpenFile opened(path);
+  FileBytes& file = opened.file;
+  const std::size_t size = opened.size;
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, opened.descriptor.number(), 0);
   if (address == MAP_FAILED) fail_system(path, "cannot map", errno);
   maps().add(address, size);
   file.owner = std::shared_ptr<const void>(address, [size](const void* p) {
@@ -139,6 +156,25 @@ FileBytes map_file(const std::filesystem::path& path) {
     ::munmap(const_cast<void*>(p), size);
   });
   file.bytes = {static_cast<const std::byte*>(address), size};
+  return file;
+}
+
+FileBytes read_file(const std::filesystem::path& path) {
+  OpenFile opened(path);
+  FileBytes& file = opened.file;
+  // Sections begin at multiples of 64, as a matrix does.
+  const auto bytes = std::make_shared<Matrix>(static_cast<std::int64_t>(opened.size), 1, DType::u8);
+  auto* const to = static_cast<std::byte*>(bytes->data());
+  const FileWait wait;
+  for (std::size_t done = 0; done < opened.size;) {
+    const ssize_t got = ::pread(opened.descriptor.number(), to + done, opened.size - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_system(path, "cannot read", errno);
+    require(got > 0, Fault::corrupt_file, file.name, ": byte ", done, ": the file became shorter while it was read");
+    done += static_cast<std::size_t>(got);
+  }
+  file.bytes = {to, opened.size};
+  file.owner = bytes;
   return file;
 }
 

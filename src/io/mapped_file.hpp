@@ -17,6 +17,9 @@ namespace gigaknn {
 /// unreadable, not a regular file), corrupt_file (empty).
 FileBytes map_file(const std::filesystem::path& path);
 
+/// Reads one instead: it may shrink afterwards. Throws as `map_file`, and Error: out_of_memory.
+FileBytes read_file(const std::filesystem::path& path);
+
 /// Takes the pages of maps that lie between out of this process's memory, as long as nobody looks at them again: their contents stay
 /// in the file. Nothing happens to memory that `map_file` did not map.
 void release_mapped(const void* begin, std::size_t bytes);

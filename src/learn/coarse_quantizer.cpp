@@ -183,9 +183,10 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
     : ops_(&ops), quantizer_(&quantizer), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
   metric = probed_by(quantizer, metric);
   PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
-  if (quantizer.regions.rows() > 1) regions_ = ops.prepare_cells(quantizer.regions, {}, {0, quantizer.regions.rows()}, metric, hints, run);
+  const std::int64_t one_cell[] = {0, quantizer.regions.rows()};
+  if (quantizer.regions.rows() > 1) regions_ = ops.prepare_cells(quantizer.regions, {{}, one_cell}, metric, hints, run);
   hints.k = width;
-  centroids_ = ops.prepare_cells(quantizer.centroids, {}, quantizer.begins, metric, hints, run);
+  centroids_ = ops.prepare_cells(quantizer.centroids, {{}, quantizer.begins}, metric, hints, run);
 }
 
 void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) const {
@@ -274,7 +275,7 @@ std::size_t NearCellFinder::nearest_of_some(MatrixRef base, std::span<const RowI
   }
   const Matrix gathered = gather_rows(centroids, candidates, run);
   const PrepareHints hints{.k = width_, .queries = std::ssize(rows), .batch = std::ssize(rows), .self = false};
-  const auto prepared = ops_->prepare_cells(gathered, {}, begins, metric_, hints, run);
+  const auto prepared = ops_->prepare_cells(gathered, {{}, begins}, metric_, hints, run);
   const Matrix queries = gather_rows(base, rows, run);
   std::vector<float> distances(rows.size() * at(width_));
   ops_->nearest_in_cells(*prepared, encoded(*quantizer_, queries, run).rows, list_of.data(), 1, width_,

@@ -61,18 +61,17 @@ class CountingOps : public Ops {
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     real_.select_k(values, k, out, run);
   }
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
-                                               const std::vector<std::int64_t>& begins, Metric metric,
-                                               const PrepareHints& hints, const RunOptions& run) const override {
-    return real_.prepare_cells(base, order, begins, metric, hints, run);
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
+    return real_.prepare_cells(base, cells, metric, hints, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                 const PrepareHints& hints, int threads) const override {
     return real_.cell_bytes_needed(n, d, dtype, metric, cells, hints, threads);
   }
   void nearest_in_cells(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
-                        NeighborsOut out, const RunOptions& run, const RowId* self) const override {
-    real_.nearest_in_cells(base, queries, probes, width, k, out, run, self);
+                        NeighborsOut out, const RunOptions& run, const RowId* self, RowMask allowed) const override {
+    real_.nearest_in_cells(base, queries, probes, width, k, out, run, self, allowed);
   }
   void join_cells(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
                   std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {

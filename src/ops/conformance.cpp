@@ -287,9 +287,18 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
   const CellCase in_cells(c);
   const auto& [begins, cells, as_they_are, shuffled] = in_cells;
   const reference::Rows base_rows(problem.base, c.metric);
-  // `self`: empty, or the row of the base that each query is.
+  // `self`: empty, or the row of the base that each query is. `named`: rows have other names than their numbers; `masked`: some do not count.
   const auto check = [&](MatrixRef queries, std::int64_t width, const std::vector<LocalRow>& order,
-                         const std::vector<RowId>& self) {
+                         const std::vector<RowId>& self, bool named = false, bool masked = false) {
+    std::vector<LocalRow> names(named ? static_cast<std::size_t>(c.n) : 0);
+    std::iota(names.begin(), names.end(), LocalRow{0});
+    for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random_below(i, c.seed, 16, i)]);
+    const auto name_of = [&](std::int64_t row) { return named ? std::int64_t{names[static_cast<std::size_t>(row)]} : row; };
+    std::vector<std::uint64_t> bits(masked ? RowMask::words_for(c.n) : 0);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = i % 3 == 2 ? 0 : random_bits(c.seed, 17, i) | random_bits(c.seed, 18, i);
+    const RowMask allowed{bits};
+    std::vector<RowId> self_names;
+    for (const RowId row : self) self_names.push_back(row == no_row ? no_row : RowId{name_of(value_of(row))});
     const std::vector<RowId> probes = in_cells.probes(c, queries.rows, width);
     const reference::Rows query_rows(queries, c.metric);
     Neighbors want(queries.rows, c.k);
@@ -302,8 +311,8 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
         for (std::int64_t place = begins[cell]; place < begins[cell + 1]; ++place) {
           const std::int64_t row = order[static_cast<std::size_t>(place)];
           if (!self.empty() && self[static_cast<std::size_t>(i)] == RowId{row}) continue;
-          if (base_rows.usable[row]) {
-            entries.push_back({reference::distance(query_rows, i, base_rows, row, c.metric), row});
+          if (base_rows.usable[row] && allowed.has(name_of(row))) {
+            entries.push_back({reference::distance(query_rows, i, base_rows, row, c.metric), name_of(row)});
           }
         }
       }
@@ -311,12 +320,13 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
     }
     for (const Ops* ops : devices) {
       const std::vector<LocalRow> given = order == as_they_are ? std::vector<LocalRow>() : order;
-      const auto prepared = ops->prepare_cells(problem.base, given, begins, c.metric, c.hints, problem.run);
+      const auto prepared = ops->prepare_cells(problem.base, {given, begins, names}, c.metric, c.hints, problem.run);
       GuardedLists lists(queries.rows, c.k);
       ops->nearest_in_cells(*prepared, queries, probes.data(), width, c.k, lists.out(), problem.run,
-                            self.empty() ? nullptr : self.data());
+                            self.empty() ? nullptr : self_names.data(), allowed);
       EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_cells of " << width << (given.empty() ? "" : ", shuffled")
-                                           << (self.empty() ? "" : ", of itself") << " on " << ops->isa() << ": " << c;
+                                           << (self.empty() ? "" : ", of itself")
+                                           << (named ? ", named" : "") << (masked ? ", masked" : "") << " on " << ops->isa() << ": " << c;
     }
   };
   check(problem.queries, 3, as_they_are, {});
@@ -331,7 +341,9 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
   }
   const Matrix some = gather_rows(problem.base, rows);
   check(some, cells, as_they_are, self);
-  check(some, cells, shuffled, self);
+  check(some, cells, shuffled, self, true, true);
+  check(problem.queries, 3, shuffled, {}, true);
+  check(problem.queries, cells, as_they_are, {}, false, true);
 }
 
 void check_join_cells(const Case& c, const Devices& devices) {
@@ -377,7 +389,7 @@ void check_join_cells(const Case& c, const Devices& devices) {
       put_nearest(c, entries, i, want);
     }
     for (const Ops* ops : devices) {
-      const auto prepared = ops->prepare_cells(problem.base, shuffled, begins, c.metric, c.hints, problem.run);
+      const auto prepared = ops->prepare_cells(problem.base, {shuffled, begins}, c.metric, c.hints, problem.run);
       GuardedLists lists(count, c.k);
       ops->join_cells(*prepared, self, own.data(), probes.data(), width, c.k, lists.out(), problem.run);
       EXPECT_TRUE(same_lists(lists, want)) << "join_cells of " << width << " on " << ops->isa() << ": " << c;

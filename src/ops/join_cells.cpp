@@ -96,7 +96,7 @@ void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_ro
     const Matrix theirs = gather_rows(queries, visiting, run);
     const Matrix mine = gather_rows(queries, residents, run);
     const PrepareHints hints{.k = k, .queries = mine.rows(), .batch = mine.rows(), .self = false};
-    const auto prepared = ops.prepare_cells(theirs, {}, begins, base.metric(), hints, run);
+    const auto prepared = ops.prepare_cells(theirs, {{}, begins}, base.metric(), hints, run);
     Neighbors part(mine.rows(), k);
     ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), run);
     merge_lists(out, lists, part, visiting_rows, base.metric(), run);

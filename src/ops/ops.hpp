@@ -26,6 +26,7 @@
 
 #include "core/neighbor.hpp"
 #include "ops/assignment.hpp"
+#include "ops/cell_rows.hpp"
 #include "ops/growing_graph.hpp"
 #include "ops/neighbors_out.hpp"
 
@@ -116,17 +117,10 @@ class Ops {
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;
 
-  /// Prepares `base` [n, d] for searches of some of its cells: cell c has the rows order[begins[c]] to
-  /// order[begins[c + 1] - 1].
-  ///
-  ///   order   [n]          each row once; or empty: the rows stand cell after cell as they are
-  ///   begins  [cells + 1]  ascending from 0 to n; a cell may be empty
-  ///
-  /// Rows that are farthest from everything (see `prepare`) are found by no query, and find none.
-  /// Throws as `prepare`.
-  virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
-                                                       const std::vector<std::int64_t>& begins, Metric metric,
-                                                       const PrepareHints& hints, const RunOptions& run) const = 0;
+  /// Prepares `base` [n, d] for searches of some of its cells. Rows that are farthest from everything (see `prepare`) are found by no query, and find
+  /// none. Throws as `prepare`.
+  virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
+                                                       const RunOptions& run) const = 0;
   /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`.
   virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                         const PrepareHints& hints, int threads) const = 0;
@@ -135,14 +129,16 @@ class Ops {
   ///
   ///   queries  [q, d]      quickest where neighbouring queries have cells in common
   ///   probes   [q, width]  cells in [0, cells), or `no_row`; the nearest first, each once
-  ///   self     [q]         the row of the base that the query is, which is not its neighbour, or `no_row`; null: none is any
+  ///   self     [q]         the name of the row that the query is, which is not its neighbour, or `no_row`; null: none is any
+  ///   allowed  [n]         by name: the others are as if they were not there
   virtual void nearest_in_cells(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
                                 std::int64_t k, NeighborsOut out, const RunOptions& run,
-                                const RowId* self = nullptr) const = 0;
+                                const RowId* self = nullptr, RowMask allowed = {}) const = 0;
 
   /// The same for some rows of the base, which also find each other the other way round: list i has the k nearest of the rows in
   /// the cell of rows[i], of those in its probes, and of those of `rows` whose probes have the cell of rows[i].
   ///
+  ///   base                 of cells without names
   ///   rows    [q]          each once; quickest where they are all the rows of cells that follow each other
   ///   own     [q]          the cell each stands in, which is the caller's to know
   ///   probes  [q, width]   as above; whether its own is among them makes no difference

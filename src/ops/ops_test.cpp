@@ -214,17 +214,21 @@ TEST_F(Errors, labels_out_of_range_are_shown) {
 
 TEST_F(Errors, cells_that_are_none_are_shown) {
   const Matrix base(6, 2, DType::u8);
+  const std::vector<std::int64_t> sound = {0, 2, 2, 6};
   for (const char* device : {"cpu", "emulated"}) {
     const Ops& ops = ops_of(device);
     for (const std::vector<std::int64_t>& begins : {std::vector<std::int64_t>{}, {0}, {1, 6}, {0, 5}, {0, 4, 2, 6}}) {
       expect_error(Fault::invalid_argument, {"cells must ascend from 0 to the 6 rows"},
-                   [&] { ops.prepare_cells(base, {}, begins, l2, {}, {}); });
+                   [&] { ops.prepare_cells(base, {{}, begins}, l2, {}, {}); });
     }
-    const auto in_order = [&](std::vector<LocalRow> order) { ops.prepare_cells(base, order, {0, 2, 2, 6}, l2, {}, {}); };
+    const auto in_order = [&](std::vector<LocalRow> order) { ops.prepare_cells(base, {order, sound}, l2, {}, {}); };
     expect_error(Fault::invalid_argument, {"an order of 5 rows", "6 rows of the base"}, [&] { in_order({0, 1, 2, 3, 4}); });
     expect_error(Fault::invalid_argument, {"row 6 must be in [0, 5]"}, [&] { in_order({0, 1, 6, 3, 4, 5}); });
     expect_error(Fault::invalid_argument, {"row 1 must be in", "once"}, [&] { in_order({0, 1, 2, 1, 4, 5}); });
-    const auto cells = ops.prepare_cells(base, {}, {0, 2, 2, 6}, l2, {}, {});
+    const auto with_names = [&](std::vector<LocalRow> names) { ops.prepare_cells(base, {{}, sound, names}, l2, {}, {}); };
+    expect_error(Fault::invalid_argument, {"a naming of 1 rows"}, [&] { with_names({0}); });
+    expect_error(Fault::invalid_argument, {"row 3 must be in", "once in a naming"}, [&] { with_names({0, 1, 2, 3, 3, 5}); });
+    const auto cells = ops.prepare_cells(base, {{}, sound}, l2, {}, {});
     EXPECT_EQ(cells->cells(), 3);
     Neighbors lists(6, 2);
     const auto search = [&](std::vector<RowId> probes) {
@@ -235,10 +239,14 @@ TEST_F(Errors, cells_that_are_none_are_shown) {
     expect_error(Fault::invalid_argument, {"cell -2 must be in [-1, 2]"}, [&] { search({RowId{-2}}); });
     expect_error(Fault::invalid_argument, {"query 1 looks into cell 2 twice"},
                  [&] { search({RowId{2}, RowId{1}, RowId{2}, RowId{2}}); });
+    const std::vector<RowId> none(6, no_row);
+    const std::vector<std::uint64_t> two_words(2);
+    expect_error(Fault::invalid_argument, {"a mask of 2 words", "6 rows"},
+                 [&] { ops.nearest_in_cells(*cells, base, none.data(), 1, 2, NeighborsOut(lists), {}, nullptr, {two_words}); });
     RunOptions run;
     run.memory_bytes = run.device_memory_bytes = 1;
     expect_error(Fault::out_of_memory, {"budget of 1 bytes is too small"},
-                 [&] { ops.prepare_cells(base, {}, {0, 6}, l2, {}, run); });
+                 [&] { ops.prepare_cells(base, {{}, sound}, l2, {}, run); });
   }
 }
 TEST_F(Errors, other_dtype_shows_both) {

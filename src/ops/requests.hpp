@@ -38,19 +38,22 @@ inline void require_queries(const PreparedRows& base, MatrixRef queries, std::in
   require_k(k);
   require_same_rows(queries, base.cols(), base.dtype());
 }
-inline void require_cells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins) {
+inline void require_permutation(std::span<const LocalRow> rows, std::int64_t n, const char* what) {
+  if (rows.empty()) return;
+  require(std::ssize(rows) == n, Fault::invalid_argument, what, " of ", rows.size(), " rows is none of the ", n, " rows of the base");
+  std::vector<bool> seen(rows.size());
+  for (const LocalRow row : rows) {
+    require(row < rows.size() && !seen[row], Fault::invalid_argument, "row ", row, " must be in [0, ", n - 1, "] and once in ", what);
+    seen[row] = true;
+  }
+}
+inline void require_cells(MatrixRef base, const CellRows& cells) {
+  const auto& begins = cells.begins;
   const bool whole = begins.size() >= 2 && begins.front() == 0 && begins.back() == base.rows;
   require(whole && std::is_sorted(begins.begin(), begins.end()), Fault::invalid_argument,
           "cells must ascend from 0 to the ", base.rows, " rows of the base");
-  if (order.empty()) return;
-  require(std::ssize(order) == base.rows, Fault::invalid_argument, "an order of ", order.size(), " rows is none of the ",
-          base.rows, " rows of the base");
-  std::vector<bool> seen(order.size());
-  for (const LocalRow row : order) {
-    require(row < order.size() && !seen[row], Fault::invalid_argument, "row ", row, " must be in [0, ", base.rows - 1,
-            "] and once in an order");
-    seen[row] = true;
-  }
+  require_permutation(cells.order, base.rows, "an order");
+  require_permutation(cells.names, base.rows, "a naming");
 }
 inline void require_growth(MatrixRef rows, const GrowthParams& params) {
   require(rows.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
@@ -89,9 +92,11 @@ inline void require_probes(const PreparedCells& base, std::int64_t queries, cons
   });
 }
 inline void require_probing(const PreparedCells& base, MatrixRef queries, const RowId* probes, std::int64_t width,
-                            std::int64_t k, const RunOptions& run) {
+                            std::int64_t k, RowMask allowed, const RunOptions& run) {
   require_k(k);
   require_same_rows(queries, base.cols(), base.dtype());
+  require(allowed.words.empty() || allowed.words.size() == RowMask::words_for(base.rows()), Fault::invalid_argument, "a mask of ",
+          allowed.words.size(), " words is not that of ", base.rows(), " rows");
   require_probes(base, queries.rows, probes, width, run);
 }
 inline void require_joining(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,

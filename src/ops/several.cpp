@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/join_cells.hpp"
@@ -66,6 +67,7 @@ class SeveralCells : public PreparedCells {
   Metric metric_;
   std::int64_t cells_;
   std::vector<std::int64_t> begins;  // [shards + 1]
+  Matrix by_name;                    // the base, where shards are not ranges of its rows
   std::vector<std::unique_ptr<PreparedCells>> parts;  // null: a shard without rows
 };
 
@@ -217,29 +219,42 @@ class Several : public Ops {
     });
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
-                                               const std::vector<std::int64_t>& cells,
-                                               Metric metric, const PrepareHints& hints,
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
                                                const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, order, cells);
+    require_cells(base, cells);
     const std::vector<std::int64_t> begins = shard_begins(base.rows);
-    auto rows = std::make_unique<SeveralCells>(base, metric, std::ssize(cells) - 1, begins);
+    auto rows = std::make_unique<SeveralCells>(base, metric, cells.count(), begins);
     rows->parts.resize(devices_.size());
+    if (shards_ == 1) {
+      on_each(run, [&](std::size_t i, const RunOptions& own) { rows->parts[i] = devices_[i]->prepare_cells(base, cells, metric, hints, own); });
+      return rows;
+    }
+    // A shard is a range of names.
+    if (!cells.names.empty()) {
+      std::vector<LocalRow> row_of(cells.names.size());
+      for (std::size_t row = 0; row < cells.names.size(); ++row) row_of[cells.names[row]] = static_cast<LocalRow>(row);
+      rows->by_name = gather_rows(base, row_of, run);
+      base = rows->by_name;
+    }
+    const auto name_at = [&](std::int64_t place) {
+      const std::size_t row = cells.order.empty() ? static_cast<std::size_t>(place) : cells.order[static_cast<std::size_t>(place)];
+      return cells.names.empty() ? static_cast<std::int64_t>(row) : std::int64_t{cells.names[row]};
+    };
     on_each(run, [&](std::size_t i, const RunOptions& own) {
       const std::int64_t begin = begins[i % shards_];
       const std::int64_t end = begins[i % shards_ + 1];
       if (begin == end) return;
       std::vector<LocalRow> mine;
       std::vector<std::int64_t> mine_begins = {0};
-      for (std::size_t c = 0; c + 1 < cells.size(); ++c) {
-        for (std::int64_t place = cells[c]; place < cells[c + 1]; ++place) {
-          const std::int64_t row = order.empty() ? place : order[static_cast<std::size_t>(place)];
+      for (std::size_t c = 0; c + 1 < cells.begins.size(); ++c) {
+        for (std::int64_t place = cells.begins[c]; place < cells.begins[c + 1]; ++place) {
+          const std::int64_t row = name_at(place);
           if (row >= begin && row < end) mine.push_back(static_cast<LocalRow>(row - begin));
         }
         mine_begins.push_back(std::ssize(mine));
       }
-      rows->parts[i] = devices_[i]->prepare_cells(base.slice(begin, end), mine, mine_begins, metric, hints, own);
+      rows->parts[i] = devices_[i]->prepare_cells(base.slice(begin, end), {mine, mine_begins}, metric, hints, own);
     });
     return rows;
   }
@@ -256,8 +271,8 @@ class Several : public Ops {
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
-                        const RowId* self) const override {
-    require_probing(prepared, queries, probes, width, k, run);
+                        const RowId* self, RowMask allowed) const override {
+    require_probing(prepared, queries, probes, width, k, allowed, run);
     const auto& base = static_cast<const SeveralCells&>(prepared);
     std::vector<Neighbors> found(devices_.size());
     on_each(run, [&](std::size_t i, const RunOptions& own) {
@@ -278,8 +293,9 @@ class Several : public Ops {
         const std::int64_t row = value_of(self[q]);
         mine.push_back(row >= first_row && row < end_row ? RowId{row - first_row} : no_row);
       }
-      devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width,
-                                    width, k, to, own, self ? mine.data() : nullptr);
+      const std::vector<std::uint64_t> own_bits = shards_ == 1 ? std::vector<std::uint64_t>() : bits_of(allowed, first_row, end_row);
+      devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width, width, k, to, own,
+                                    self ? mine.data() : nullptr, shards_ == 1 ? allowed : RowMask{own_bits});
     });
     if (shards_ == 1) return;
     clear_lists(out, base.metric());
@@ -310,6 +326,15 @@ class Several : public Ops {
     const auto groups = static_cast<std::int64_t>(devices_.size() / shards_);
     const auto group = static_cast<std::int64_t>(i / shards_);
     return {queries * group / groups, queries * (group + 1) / groups};
+  }
+  // Those of rows [begin, end), the first as bit 0.
+  static std::vector<std::uint64_t> bits_of(RowMask mask, std::int64_t begin, std::int64_t end) {
+    if (mask.words.empty()) return {};
+    std::vector<std::uint64_t> bits(RowMask::words_for(end - begin));
+    for (std::int64_t row = begin; row < end; ++row) {
+      bits[static_cast<std::size_t>((row - begin) / 64)] |= std::uint64_t{mask.has(row)} << ((row - begin) % 64);
+    }
+    return bits;
   }
   static NeighborsOut lists_of(NeighborsOut out, std::int64_t begin, std::int64_t end) {
     out.ids += begin * out.k;

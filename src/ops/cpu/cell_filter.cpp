@@ -105,6 +105,7 @@ struct CellFilter::Part {
   QueryBounds part_terms;              // [m]
   std::vector<std::int32_t> thresholds;  // [groups, m]
   std::vector<std::uint64_t> masks;      // [groups, m]
+  std::vector<std::uint64_t> valid;      // [groups] positions that hold a code of a row that is allowed
   std::vector<std::int32_t> sums;        // [groups, m, group_rows]
   std::vector<std::int32_t> cuts;        // [m] sums from which rows are scored already
   std::vector<std::int32_t> largest;     // some of one query's sums
@@ -121,11 +122,10 @@ struct CellFilter::Block : CodedQueries, CellFilter::Part {
   std::vector<PackedNeighbor> seen;  // [count] bounds that the terms stand for
 };
 
-CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
-                       const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
-                       const RunOptions& run)
+CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const CellRows& cells,
+                       const PairDistance& pair, const CodeKernels& kernels, const RunOptions& run)
     : space_(std::move(space)), pair_(pair), kernels_(&kernels), bounds_(pair.metric(), *space_, pair.d(), kernels),
-      packed_(pack_cells(*space_, bounds_, base, facts, order, begins, kernels, run)),
+      packed_(pack_cells(*space_, bounds_, base, facts, cells, kernels, run)),
       exact_(space_->estimate().bytes && bounds_.form() != CodeForm::product),
       rows_(exact_ ? 0 : packed_.live, base.cols, base.dtype), facts_(facts_in_order(facts, rows_.rows())),
       scorer_(rows_, facts_, pair) {
@@ -136,6 +136,10 @@ CellFilter::CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const R
       std::copy_n(base.row_bytes(packed_.order[at(p)]), row_bytes, rows_.row<std::byte>(p));
     }
   });
+  if (cells.names.empty()) return;
+  for (LocalRow& row : packed_.order) {
+    if (row != PackedCodes::no_code) row = cells.names[row];
+  }
 }
 
 // Of the first `positions`; where there is no row, they say nothing.
@@ -276,6 +280,21 @@ std::uint64_t CellFilter::valid_in_last(std::int64_t group, std::int64_t groups)
   return live >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << live) - 1;
 }
 
+void CellFilter::find_valid(std::int64_t group, std::int64_t groups, Block& block) const {
+  block.valid.assign(at(groups), ~std::uint64_t{0});
+  block.valid.back() = valid_in_last(group, groups);
+  const RowMask allowed = block.probes->allowed;
+  if (allowed.words.empty()) return;
+  const LocalRow* name = packed_.order.data() + group * packed_.group_rows;
+  for (std::uint64_t& valid : block.valid) {
+    std::uint64_t found = 0;
+    for (std::int64_t r = 0; r < packed_.group_rows; ++r, ++name) {
+      if (valid >> r & 1) found |= std::uint64_t{allowed.has(*name)} << r;
+    }
+    valid = found;
+  }
+}
+
 // Rows of a group that are to be scored for part query j, whose `sums` with them matter where they tell keys.
 void CellFilter::admit(Block& block, std::int64_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const {
   for (; mask != 0; mask &= mask - 1) {
@@ -298,10 +317,12 @@ void CellFilter::score_survivors(Block& block, TopK& lists) const {
 
 // A value that at least `wanted` of a query's sums in a cell reach, and not many more; `least_sum` where there are no more. The
 // sums of its groups stand `pitch` apart.
-std::int32_t CellFilter::cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
-                                 std::int64_t pitch, std::vector<std::int32_t>& scratch) const {
-  const std::int64_t rows = kernels_->group_rows;
-  const std::int64_t live = (groups - 1) * rows + std::popcount(last_valid);
+std::int32_t CellFilter::cut_for(std::int64_t wanted, const std::vector<std::uint64_t>& valid, const std::int32_t* sums, std::int64_t pitch,
+                                 std::vector<std::int32_t>& scratch) const {
+  const std::int64_t rows = kernels_->group_rows, groups = std::ssize(valid);
+  const std::uint64_t all = ~std::uint64_t{0} >> (64 - rows);
+  std::int64_t live = 0;
+  for (const std::uint64_t mask : valid) live += std::popcount(mask & all);
   if (live <= wanted) return least_sum;
   // Groups are folded into a few, of which each place has the largest: as many different sums. With four places for each that
   // is wanted, few of these share one.
@@ -310,11 +331,11 @@ std::int32_t CellFilter::cut_for(std::int64_t wanted, std::int64_t groups, std::
   for (std::int64_t g = 0; g < groups; ++g) {
     std::int32_t* most = scratch.data() + g % bins * rows;
     if (g < bins) std::copy_n(sums + g * pitch, rows, most);
-    if (g == groups - 1) {
+    if ((valid[at(g)] & all) != all) {
       for (std::int64_t r = 0; r < rows; ++r) {
-        const bool valid = last_valid >> r & 1;
-        if (g < bins && !valid) most[r] = least_sum;
-        if (g >= bins && valid) most[r] = std::max(most[r], sums[g * pitch + r]);
+        const bool here = valid[at(g)] >> r & 1;
+        if (g < bins && !here) most[r] = least_sum;
+        if (g >= bins && here) most[r] = std::max(most[r], sums[g * pitch + r]);
       }
     } else if (g >= bins) {
       kernels_->raise(sums + g * pitch, most);
@@ -354,17 +375,15 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
   tile.ask = Ask::sums;
   tile.sums = block.sums.data();
   kernels_->scan(tile);
-  const std::uint64_t last_valid = valid_in_last(group, groups);
   const auto sums_of = [&](std::int64_t j, std::int64_t g) { return block.sums.data() + (g * m + j) * rows; };
-  const auto valid = [&](std::int64_t g) { return g == groups - 1 ? last_valid : ~std::uint64_t{0}; };
   // As many as the list holds, and the query itself.
   const std::int64_t wanted = lists.k() + 1;
   make_room(block.cuts, m);
   for (std::int64_t j = 0; j < m; ++j) {
-    const std::int32_t cut = cut_for(wanted, groups, last_valid, sums_of(j, 0), m * rows, block.largest);
+    const std::int32_t cut = cut_for(wanted, block.valid, sums_of(j, 0), m * rows, block.largest);
     block.cuts[at(j)] = cut;
     for (std::int64_t g = 0; g < groups; ++g) {
-      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), cut) & valid(g), sums_of(j, g));
+      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), cut) & block.valid[at(g)], sums_of(j, g));
     }
   }
   score_survivors(block, lists);
@@ -379,7 +398,7 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
       const std::int32_t threshold = block.thresholds[at(g * m + j)];
       if (threshold >= cut) continue;
       const std::uint64_t scored = kernels_->reaching(sums_of(j, g), cut);
-      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), threshold) & ~scored & valid(g), sums_of(j, g));
+      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), threshold) & ~scored & block.valid[at(g)], sums_of(j, g));
     }
   }
   score_survivors(block, lists);
@@ -407,12 +426,10 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
     tile.sums = block.sums.data();
   }
   kernels_->scan(tile);
-  const std::uint64_t last_valid = valid_in_last(group, groups);
   // Query after query, so that what belongs to one is at hand.
   for (std::int64_t j = 0; j < m; ++j) {
     for (std::int64_t g = 0; g < groups; ++g) {
-      const std::uint64_t mask = block.masks[at(g * m + j)];
-      admit(block, j, group + g, g == groups - 1 ? mask & last_valid : mask,
+      admit(block, j, group + g, block.masks[at(g * m + j)] & block.valid[at(g)],
             exact_ ? block.sums.data() + (g * m + j) * rows : nullptr);
     }
   }
@@ -434,6 +451,7 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   const std::int64_t group = packed_.region_begin[at(cell)] / rows;
   const std::int64_t groups = packed_.region_begin[at(cell + 1)] / rows - group;
   if (groups == 0) return;
+  find_valid(group, groups, block);
   const std::int64_t most = std::max<std::int64_t>(1, tile_pairs / groups);
   const auto take_those = [&](bool open) {
     const auto flush = [&] {

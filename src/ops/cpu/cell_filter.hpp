@@ -28,6 +28,7 @@ struct Probes {
   const RowId* cells;  ///< [q, width]
   std::int64_t width;
   const RowId* self;   ///< [q], as in Ops::nearest_in_cells
+  RowMask allowed = {};
 
   /// Whether `row` is query `i` itself.
   bool is_self(std::int64_t i, LocalRow row) const { return self && value_of(self[i]) == std::int64_t{row}; }
@@ -47,9 +48,8 @@ class CellFilter {
 
   /// Keeps what it needs of `base` and `facts`: codes that are keys need neither, others the rows, cell after cell: survivors
   /// are near each other, and what is read of them by chance costs as much as all else.
-  CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, std::span<const LocalRow> order,
-             const std::vector<std::int64_t>& begins, const PairDistance& pair, const CodeKernels& kernels,
-             const RunOptions& run);
+  CellFilter(std::unique_ptr<CodeSpace> space, MatrixRef base, const RowFacts& facts, const CellRows& cells, const PairDistance& pair,
+             const CodeKernels& kernels, const RunOptions& run);
 
   static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                   const CodeKernels& kernels, int threads);
@@ -77,8 +77,9 @@ class CellFilter {
   void push(std::int64_t list, PackedNeighbor found, Meeting* meeting, TopK& lists) const;
   RowFacts facts_in_order(const RowFacts& facts, std::int64_t positions) const;
   std::uint64_t valid_in_last(std::int64_t group, std::int64_t groups) const;
-  std::int32_t cut_for(std::int64_t wanted, std::int64_t groups, std::uint64_t last_valid, const std::int32_t* sums,
-                       std::int64_t pitch, std::vector<std::int32_t>& scratch) const;
+  void find_valid(std::int64_t group, std::int64_t groups, Block& block) const;
+  std::int32_t cut_for(std::int64_t wanted, const std::vector<std::uint64_t>& valid, const std::int32_t* sums, std::int64_t pitch,
+                       std::vector<std::int32_t>& scratch) const;
   std::int32_t reached_by(std::int64_t wanted, std::int64_t groups, const std::vector<std::int32_t>& sums) const;
   void admit(Block& block, std::int64_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const;
   void score_survivors(Block& block, TopK& lists) const;
@@ -93,7 +94,7 @@ class CellFilter {
   PairDistance pair_;
   const CodeKernels* kernels_;
   CodeBounds bounds_;
-  PackedCodes packed_;
+  PackedCodes packed_;  // its order: names
   bool exact_;      // sums tell keys
   Matrix rows_;     // [positions, d], and what is known of them; none where sums tell keys
   RowFacts facts_;

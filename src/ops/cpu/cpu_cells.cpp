@@ -25,31 +25,31 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-CpuCells::CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
-                   const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints,
+CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints,
                    const RunOptions& run)
-    : base_(base), cells_(std::ssize(begins) - 1), pair_(pair), facts_(pair.facts_of(base, run)) {
+    : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)) {
   const CodeKernels* kernels = kernels_for(pair.metric(), codes);
   if (kernels && base.rows - facts_.far_count >= least_coded_rows) {
     auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
                             .regions = false, .near_share = near_share}, run);
-    if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, order, begins, pair, *kernels, run);
+    if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, cells, pair, *kernels, run);
   }
   if (filter_) {
     facts_ = {};
     return;
   }
-  begins_ = begins;
-  order_.assign(order.begin(), order.end());
-  if (!order.empty()) return;
+  begins_.assign(cells.begins.begin(), cells.begins.end());
+  order_.assign(cells.order.begin(), cells.order.end());
+  names_.assign(cells.names.begin(), cells.names.end());
+  if (!order_.empty()) return;
   order_.resize(at(base.rows));
   std::iota(order_.begin(), order_.end(), LocalRow{0});
 }
 
 std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
-  // Facts and the order; without a filter every thread has inverse norms.
-  std::size_t bytes = at(n) * (9 + sizeof(LocalRow) + (metric == Metric::cosine ? 4 * at(threads) : 0)) + at(cells) * 8;
+  // Facts, the order and the names; without a filter every thread has inverse norms.
+  std::size_t bytes = at(n) * (9 + 2 * sizeof(LocalRow) + (metric == Metric::cosine ? 4 * at(threads) : 0)) + at(cells) * 8;
   if (const CodeKernels* kernels = kernels_for(metric, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
@@ -60,7 +60,7 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
 }
 
 std::size_t CpuCells::bytes() const {
-  return order_.size() * sizeof(LocalRow) + begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 +
+  return (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * 8 + facts_.far.size() + facts_.squared_norms.size() * 8 +
          (filter_ ? filter_->bytes() : 0);
 }
 
@@ -83,9 +83,11 @@ void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const P
       if (cell < 0) continue;
       for (std::int64_t place = begins_[at(cell)]; place < begins_[at(cell + 1)]; ++place) {
         const LocalRow row = order_[at(place)];
-        if (facts_.far[row] || probes.is_self(i, row)) continue;
+        const LocalRow name = names_.empty() ? row : names_[row];
+        if (facts_.far[row] || probes.is_self(i, name) || !probes.allowed.has(name)) continue;
         const PackedNeighbor bound = lists.bound(i - begin);
-        const PackedNeighbor found = scorer.score(query, row, bound, scratch.data());
+        // What the scorer excludes stays behind every bound.
+        const PackedNeighbor found = scorer.score(query, row, bound, scratch.data()) >> 32 << 32 | name;
         if (found < bound) lists.push(i - begin, found);
       }
     }

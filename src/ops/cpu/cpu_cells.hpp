@@ -12,8 +12,8 @@ namespace gigaknn::cpu {
 
 class CpuCells : public PreparedCells {
  public:
-  CpuCells(MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const PairDistance& pair,
-           const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run);
+  CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes,
+           const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run);
 
   /// As Ops::cell_bytes_needed.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, const CodeKernelSet& codes,
@@ -42,6 +42,7 @@ class CpuCells : public PreparedCells {
   std::unique_ptr<CellFilter> filter_;  // null: every pair in full, by what follows
   RowFacts facts_;
   std::vector<LocalRow> order_;       // [n] rows, cell after cell
+  std::vector<LocalRow> names_;       // [n] by row; empty: its number
   std::vector<std::int64_t> begins_;  // [cells + 1]
 };
 

@@ -56,16 +56,14 @@ class CpuOps : public Ops {
     static_cast<const CpuRows&>(prepared).self_nearest(k, out, run);
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
-                                               const std::vector<std::int64_t>& begins, Metric metric,
-                                               const PrepareHints& hints, const RunOptions& run) const override {
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, order, begins);
-    const std::size_t needed = cell_bytes_needed(base.rows, base.cols, base.dtype, metric, std::ssize(begins) - 1, hints,
-                                                 threads_of(run));
+    require_cells(base, cells);
+    const std::size_t needed = cell_bytes_needed(base.rows, base.cols, base.dtype, metric, cells.count(), hints, threads_of(run));
     require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ",
             run.memory_bytes, " bytes is too small: preparing ", base.rows, " rows in cells needs ", needed);
-    return std::make_unique<CpuCells>(base, order, begins, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
+    return std::make_unique<CpuCells>(base, cells, pair_for(base, metric), code_kernels_, *float_kernels_, hints, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                 const PrepareHints& hints, int threads) const override {
@@ -73,9 +71,9 @@ class CpuOps : public Ops {
   }
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes, std::int64_t width,
-                        std::int64_t k, NeighborsOut out, const RunOptions& run, const RowId* self) const override {
-    require_probing(prepared, queries, probes, width, k, run);
-    static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width, self}, k, out, run);
+                        std::int64_t k, NeighborsOut out, const RunOptions& run, const RowId* self, RowMask allowed) const override {
+    require_probing(prepared, queries, probes, width, k, allowed, run);
+    static_cast<const CpuCells&>(prepared).nearest(queries, {probes, width, self, allowed}, k, out, run);
   }
 
   void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,

@@ -164,8 +164,8 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
 }
 
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
-                       std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const CodeKernels& kernels,
-                       const RunOptions& run) {
+                       const CellRows& cells, const CodeKernels& kernels, const RunOptions& run) {
+  const auto& [order, begins, names] = cells;
   const auto row_at = [&](std::int64_t place) { return order.empty() ? static_cast<LocalRow>(place) : order[at(place)]; };
   PackedCodes packed = empty_pack(space, kernels);
   packed.region_begin = {0};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/neighbor.hpp"
+#include "ops/cell_rows.hpp"
 #include "ops/cpu/code_bounds.hpp"
 #include "ops/cpu/code_space.hpp"
 
@@ -57,8 +58,7 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
 /// A base in cells, as Ops::prepare_cells has them: each is a region and begins with a group of its own, so that behind the
 /// last rows of a cell positions hold no code.
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
-                       std::span<const LocalRow> order, const std::vector<std::int64_t>& begins, const CodeKernels& kernels,
-                       const RunOptions& run);
+                       const CellRows& cells, const CodeKernels& kernels, const RunOptions& run);
 /// Every `every`-th position, alike but for what only bounds need.
 PackedCodes sample_codes(const PackedCodes& all, std::int64_t every);
 

@@ -31,9 +31,9 @@ std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DTyp
 
 }  // namespace
 
-GpuCells::GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
-                   Metric metric, const RunOptions& run)
-    : device_(device), base_(base), metric_(metric), cells_(std::ssize(begins) - 1), stream_(device) {
+GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const RunOptions& run)
+    : device_(device), base_(base), metric_(metric), cells_(cells.count()), stream_(device) {
+  const auto& [order, begins, names] = cells;
   check_cancelled(run);
   rows_ = DeviceRows(base, stream_);
   find_facts(rows_, metric, stream_);
@@ -51,6 +51,7 @@ GpuCells::GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, 
   }
   places_ = places.back();
   order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(found), stream_);
+  names_ = simt::DeviceBuffer<LocalRow>(names, stream_);
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream_);
   simt::synchronize(stream_);  // before `found` and `places` can go
 }
@@ -58,7 +59,7 @@ GpuCells::GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, 
 std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                           const PrepareHints& hints) {
   // A query may look into all cells.
-  return DeviceRows::bytes_of(n, d, dtype) + at(n) * sizeof(LocalRow) + at(cells + 1) * sizeof(std::int64_t) +
+  return DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 + at(cells + 1) * sizeof(std::int64_t) +
          at(least_batch) * query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
 }
 
@@ -69,15 +70,18 @@ std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, cons
 }
 
 std::size_t GpuCells::bytes() const {
-  return rows_.bytes() + order_.size() * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t);
+  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t);
 }
 
 void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                       const RowId* self, const RunOptions& run) const {
+                       const RowId* self, RowMask allowed, const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
   const ListWriter writer(metric_, 0, {});
   const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes
                                                         : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes());
+  const simt::OwnStream mask_stream(device_);
+  const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
+  simt::synchronize(mask_stream);
   const std::int64_t batch = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::min(left, batch_bytes) / query_bytes(kept, width, base_.cols, base_.dtype)), 1, most_batch);
   for (std::int64_t first = 0; first < queries.rows; first += batch) {
@@ -113,7 +117,13 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
                           .finished = true,
                           .end_list = count};
       set_bounds(job.rule, no_neighbor, lists, stream);
-      take_cells(job, {begins_.get(), on_device.get(), width, selves_on_device.get()}, lists, stream);
+      take_cells(job, {.begins = begins_.get(),
+                       .probes = on_device.get(),
+                       .width = width,
+                       .names = names_.get(),
+                       .selves = selves_on_device.get(),
+                       .allowed = mask.get()},
+                 lists, stream);
       const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
       finish_lists(lists, 1, nullptr, finished.get(), stream);
       sorted = finished.download();

@@ -13,8 +13,7 @@ namespace gigaknn::gpu {
 
 class GpuCells : public PreparedCells {
  public:
-  GpuCells(int device, MatrixRef base, std::span<const LocalRow> order, const std::vector<std::int64_t>& begins,
-           Metric metric, const RunOptions& run);
+  GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const RunOptions& run);
 
   static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                          const PrepareHints& hints);
@@ -30,7 +29,7 @@ class GpuCells : public PreparedCells {
   std::string description() const override { return "every pair in float64"; }
 
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-               const RowId* self, const RunOptions& run) const;
+               const RowId* self, RowMask allowed, const RunOptions& run) const;
 
  private:
   int device_;
@@ -40,6 +39,7 @@ class GpuCells : public PreparedCells {
   simt::OwnStream stream_;  // of the preparation; outlives its buffers
   DeviceRows rows_;
   simt::DeviceBuffer<LocalRow> order_;        // rows that are not far, cell after cell
+  simt::DeviceBuffer<LocalRow> names_;        // by row; empty: its number
   simt::DeviceBuffer<std::int64_t> begins_;   // [cells + 1] into them
   std::int64_t places_ = 0;
 };

@@ -65,18 +65,15 @@ class GpuOps : public Ops {
     static_cast<const GpuRows&>(prepared).self_nearest(k, out, run);
   }
 
-  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, std::span<const LocalRow> order,
-                                               const std::vector<std::int64_t>& begins,
-                                               Metric metric, const PrepareHints& hints,
+  std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
                                                const RunOptions& run) const override {
     require_base(base, metric);
-    require_cells(base, order, begins);
-    const std::size_t needed = GpuCells::device_bytes_needed(base.rows, base.cols, base.dtype,
-                                                             std::ssize(begins) - 1, hints);
+    require_cells(base, cells);
+    const std::size_t needed = GpuCells::device_bytes_needed(base.rows, base.cols, base.dtype, cells.count(), hints);
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
             "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows,
             " rows in cells need ", needed);
-    return std::make_unique<GpuCells>(device_, base, order, begins, metric, run);
+    return std::make_unique<GpuCells>(device_, base, cells, metric, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric, std::int64_t cells,
                                 const PrepareHints& hints, int) const override {
@@ -85,9 +82,9 @@ class GpuOps : public Ops {
 
   void nearest_in_cells(const PreparedCells& prepared, MatrixRef queries, const RowId* probes,
                         std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run,
-                        const RowId* self) const override {
-    require_probing(prepared, queries, probes, width, k, run);
-    static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, self, run);
+                        const RowId* self, RowMask allowed) const override {
+    require_probing(prepared, queries, probes, width, k, allowed, run);
+    static_cast<const GpuCells&>(prepared).nearest(queries, probes, width, k, out, self, allowed, run);
   }
 
   void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,

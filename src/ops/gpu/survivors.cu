@@ -132,10 +132,22 @@ __device__ __forceinline__ void tighten(const Team& team, const SearchJob& job, 
   }
 }
 
-/// Computes every row of places [begin, end) but `self` and takes it into the list.
+/// Which rows count, and what they are called; as CellsView.
+struct Candidates {
+  const LocalRow* names = nullptr;
+  const std::uint64_t* allowed = nullptr;
+  LocalRow self = no_self;
+
+  __device__ __forceinline__ LocalRow name_of(LocalRow row) const { return names ? names[row] : row; }
+  __device__ __forceinline__ bool has(LocalRow name) const {
+    return name != self && (!allowed || (allowed[name / 64] >> (name % 64) & 1));
+  }
+};
+
+/// Computes every candidate of places [begin, end) and takes it into the list.
 template <DType dtype, class Team>
 __device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
-                                            std::int64_t pitch, std::int64_t begin, std::int64_t end, LocalRow self,
+                                            std::int64_t pitch, std::int64_t begin, std::int64_t end, const Candidates& candidates,
                                             List& list) {
   // At a time as many places as the list has room for.
   while (begin < end) {
@@ -144,7 +156,9 @@ __device__ __forceinline__ void take_places(const Team& team, const SearchJob& j
     team.sync();
     for (std::int64_t place = begin + team.warp(); place < last; place += team.warps()) {
       const LocalRow row = job.places.order[place];
-      const PackedNeighbor neighbor = row == self ? no_neighbor : neighbor_of<dtype>(job, query, row);
+      const LocalRow name = candidates.name_of(row);
+      const PackedNeighbor found = candidates.has(name) ? neighbor_of<dtype>(job, query, row) : no_neighbor;
+      const PackedNeighbor neighbor = found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
       if (lane_id() == 0 && neighbor < list.bound) {
         const unsigned slot = atomicAdd(&team.found(), 1u);
         list.keys[slot] = neighbor;
@@ -174,7 +188,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     const unsigned count = lists.counts[query];
     team.sync();  // all have read
     if (count > lists.pitch) {
-      take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, no_self, list);
+      take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, {}, list);
     } else {
       if (list.numbers) {
         for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
@@ -213,7 +227,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     const std::int64_t places = job.places.end - job.places.begin;
     List list = list_of(lists, at);
     take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin + places * part / splits,
-                       job.places.begin + places * (part + 1) / splits, no_self, list);
+                       job.places.begin + places * (part + 1) / splits, {}, list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
@@ -225,11 +239,12 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     List list = list_of(lists, query);
     team.sync();  // all have read, should there be no place
-    const LocalRow self = cells.selves ? cells.selves[query] : no_self;
+    const Candidates candidates{cells.names, cells.allowed, cells.selves ? cells.selves[query] : no_self};
     for (std::int64_t rank = 0; rank < cells.width; ++rank) {
       const std::int32_t cell = cells.probes[query * cells.width + rank];
       if (cell < 0) continue;
-      take_places<dtype>(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1], self, list);
+      take_places<dtype>(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1],
+                         candidates, list);
     }
     if (team.rank() == 0) lists.held[query] = list.count;
   }

@@ -47,7 +47,9 @@ struct CellsView {
   const std::int64_t* begins = nullptr;  ///< [cells + 1]
   const std::int32_t* probes = nullptr;  ///< [q, width]; -1: none
   std::int64_t width = 0;
-  const LocalRow* selves = nullptr;  ///< [q] the row that a query is, and no neighbour of; null: none is any
+  const LocalRow* names = nullptr;   ///< [rows] what lists call them; null: their numbers
+  const LocalRow* selves = nullptr;  ///< [q] the name of the row that a query is, and no neighbour of; null: none is any
+  const std::uint64_t* allowed = nullptr;  ///< [rows] bits by name; null: all are
 };
 /// No row.
 inline constexpr LocalRow no_self = ~LocalRow{0};

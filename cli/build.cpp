@@ -1,0 +1,87 @@
+// gigaknn build: BASE [n, d] -> check values -> k-means -> rows list after list -> OUT.gknn
+#include <memory>
+
+#include <gigaknn/gigaknn.hpp>
+
+#include "core/require.hpp"
+#include "eval/report_text.hpp"
+#include "inputs.hpp"
+#include "outputs.hpp"
+#include "page.hpp"
+#include "results.hpp"
+#include "session.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+struct BuildOptions {
+  CommonOptions common;
+  std::filesystem::path base;
+  std::filesystem::path ids;
+  std::string recipe = "IVF,Flat";
+  int iterations = 10;
+  std::filesystem::path output;
+};
+
+int run_build(const BuildOptions& options, const std::string& command_line) {
+  require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.output.string());
+  require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
+  check_output(options.output, 0);
+  check_output(options.common.json, 0);
+  Session session(options.common, command_line);
+  RunRecord& record = session.record;
+  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train"); });
+  std::vector<RowId> ids;
+  if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
+  session.hold(base.held_bytes + ids.size() * sizeof(RowId));
+  const MatrixRef rows = base.matrix();
+  describe_base(record, rows);
+  record.method = options.recipe;
+  IndexParams params;
+  params.recipe = options.recipe;
+  params.metric = metric_of(options.common.metric);
+  params.iterations = options.iterations;
+  params.seed = options.common.seed;
+  params.ids = ids;
+  params.device = options.common.device;
+  params.allow_nonfinite = options.common.allow_nonfinite;
+  require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(), " ids, expected one for each of the ",
+          rows.rows, " rows of ", base.name);
+  check_metric(base, params.metric);
+  session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
+  record.planned_bytes = session.held_bytes() + build_index_bytes_needed(rows, params, session.run());
+  require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
+          options.common.memory, " is too small: the index needs ", format_bytes(record.planned_bytes));
+  check_output(options.output, static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
+  session.say("index " + options.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
+              ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
+  session.timed("build", record.seconds.compute, [&] { build_index(rows, options.output, params, session.run()); });
+  write_record(record, options.common.json);
+  say_summary(session, options.output);
+  return 0;
+}
+
+}  // namespace
+
+void add_build_command(CLI::App& app, Request& request) {
+  const auto options = std::make_shared<BuildOptions>();
+  CLI::App* command = app.add_subcommand("build", "make an index of a set of vectors, for quick searches");
+  command
+      ->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+      ->required();
+  command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
+  command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them")
+      ->capture_default_str();
+  command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
+  command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();
+  add_metric_option(*command, options->common);
+  add_device_option(*command, options->common);
+  add_run_options(*command, options->common);
+  add_examples(*command,
+               "  gigaknn build base.fbin -o base.gknn\n"
+               "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
+               "  gigaknn build base.fbin --metric cosine --ids ids.npy -o base.gknn");
+  command->callback([options, &request] { request.run = [options, &request] { return run_build(*options, request.command_line); }; });
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,119 @@
+// gigaknn search X.gknn: queries [q, d] -> open_index -> search -> a sample of them with every list -> recall -> ids [q, k],
+// distances [q, k] (or all rows found within a radius), JSON
+#include <gigaknn/gigaknn.hpp>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "eval/report_text.hpp"
+#include "inputs.hpp"
+#include "io/results.hpp"
+#include "outputs.hpp"
+#include "page.hpp"
+#include "search.hpp"
+#include "session.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+void check_arguments(const SearchOptions& options) {
+  require(options.verify == 0 && options.report.empty(), Fault::invalid_argument, "--verify and --report need vectors, which an index is not");
+  require(options.common.shards == 1, Fault::invalid_argument, "--shards belongs to exact search");
+  require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", *options.nprobe);
+  require(options.sample >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample);
+  require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
+}
+
+SearchParams params_of(const SearchOptions& options, const std::optional<IdSet>& only) {
+  SearchParams params;
+  if (options.nprobe) params.nprobe = *options.nprobe;
+  if (only) params.only = &*only;
+  return params;
+}
+
+// What share of the nearest rows that every list together has.
+Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, SearchParams params, const RunOptions& run) {
+  const std::vector<std::int64_t> sample = sample_rows(queries.rows, options.sample, options.common.seed);
+  params.nprobe = index.lists();
+  const Neighbors truth = index.search(gather_rows(queries, sample), results.k, params, run);
+  Neighbors sampled(std::ssize(sample), results.k);
+  for (std::int64_t i = 0; i < std::ssize(sample); ++i) {
+    const std::int64_t from = sample[static_cast<std::size_t>(i)] * results.k;
+    std::copy_n(results.ids.begin() + from, results.k, sampled.ids.begin() + i * results.k);
+    std::copy_n(results.distances.begin() + from, results.k, sampled.distances.begin() + i * results.k);
+  }
+  return recall_at(sampled, truth, results.k, index.metric(), queries.rows);
+}
+
+void search_nearest(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
+  RunRecord& record = session.record;
+  const Neighbors results = session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
+  if (record.exact) {
+    record.recall = exact_recall(record.k, std::nullopt);
+  } else if (options.sample > 0) {
+    record.recall = session.timed("measure", record.seconds.evaluate,
+                                  [&] { return measured_recall(options, index, queries, results, params, session.run()); });
+    session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),
+                          " queries; 95 % interval ", record.recall->low, " to ", record.recall->high));
+  }
+  session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
+}
+
+void search_within(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
+  RunRecord& record = session.record;
+  const RadiusNeighbors results =
+      session.timed("search", record.seconds.compute, [&] { return index.search_radius(queries, *options.radius, params, session.run()); });
+  record.more["radius"] = *options.radius;
+  record.more["found"] = results.ids.size();
+  session.say("  found    " + format_count(static_cast<std::int64_t>(results.ids.size())) + " rows within the radius");
+  session.timed("write", record.seconds.write, [&] { write_radius_neighbors(results, options.output.ids); });
+}
+
+}  // namespace
+
+int run_index_search(const SearchOptions& options, const std::string& command_line) {
+  check_arguments(options);
+  Session session(options.common, command_line);
+  RunRecord& record = session.record;
+  const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
+  const std::int64_t q = queries.matrix().rows;
+  session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
+  std::optional<IdSet> only;
+  if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
+  OpenParams open;
+  open.device = options.common.device;
+  open.expected_k = options.k.value_or(10);
+  open.expected_queries = q;
+  open.map = true;
+  const auto index = session.timed("load", record.seconds.load, [&] { return open_index(options.base, open, session.run()); });
+  const SearchParams params = params_of(options, only);
+  record.n = index->rows();
+  record.d = index->cols();
+  record.k = options.k.value_or(0);
+  record.dtype = name_of(index->dtype());
+  record.metric = name_of(index->metric());
+  record.method = "ivf_flat";
+  record.exact = params.nprobe >= index->lists();
+  record.more["queries"] = q;
+  record.more["lists"] = index->lists();
+  record.more["nprobe"] = std::min(params.nprobe, index->lists());
+  require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
+          record.metric);
+  require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n, " in ", options.base.string(), ", got ", record.k);
+  check_ids_fit(options.output, index->next_id());
+  check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
+  check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
+  record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
+  session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),
+                        " queries of ", queries.name, " in ", record.more["nprobe"].get<std::int64_t>(), " of ", format_count(index->lists()),
+                        " inverted lists of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
+                        record.metric));
+  options.radius ? search_within(options, *index, queries.matrix(), params, session)
+                 : search_nearest(options, *index, queries.matrix(), params, session);
+  record.filter = index->description();
+  write_record(record, options.common.json);
+  say_summary(session, options.output.ids);
+  return 0;
+}
+
+}  // namespace gigaknn::cli

@@ -1,0 +1,235 @@
+// Indexes in files: what was saved is what is opened, and nothing else is.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include <gigaknn/index.hpp>
+
+#include "index/recipe.hpp"
+#include "io/container.hpp"
+#include "io/test_files.hpp"
+#include "ops/reference.hpp"
+#include "ops/test_vectors.hpp"
+
+namespace gigaknn {
+namespace {
+
+using test::Kind;
+using test::StridedRows;
+
+class IndexFile : public FileTest {
+ protected:
+  // n rows and 20 queries.
+  static std::pair<StridedRows, StridedRows> vectors(std::int64_t n, std::int64_t d, DType dtype, Metric metric) {
+    std::pair<StridedRows, StridedRows> made{StridedRows(n, d, dtype, 0), StridedRows(20, d, dtype, 1)};
+    test::VectorMaker(Kind::decaying, n, d, dtype, metric, 3).fill(made.first, made.second);
+    return made;
+  }
+  static void expect_alike(const Index& got, const Index& want, MatrixRef queries) {
+    EXPECT_EQ(got.rows(), want.rows());
+    EXPECT_EQ(got.cols(), want.cols());
+    EXPECT_EQ(got.dtype(), want.dtype());
+    EXPECT_EQ(got.metric(), want.metric());
+    EXPECT_EQ(got.next_id(), want.next_id());
+    for (const std::int64_t nprobe : {1, 3, 100}) {
+      const Neighbors found = got.search(queries, 9, {.nprobe = nprobe}), wanted = want.search(queries, 9, {.nprobe = nprobe});
+      EXPECT_EQ(found.ids, wanted.ids);
+      EXPECT_EQ(found.distances, wanted.distances);
+    }
+  }
+};
+
+TEST_F(IndexFile, opens_as_what_was_saved_for_every_metric_and_type) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    for (const Metric metric : all_metrics()) {
+      if (on_bits(metric)) continue;
+      const auto [base, queries] = vectors(300, 7, dtype, metric);
+      const auto index = make_ivf_flat_index(base, {.metric = metric, .lists = 11, .iterations = 2});
+      index->save(file("saved.gknn"));
+      build_index(base, file("built.gknn"), {.recipe = "IVF11,Flat", .metric = metric, .iterations = 2});
+      EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn")));
+      for (const bool map : {false, true}) {
+        const auto opened = open_index(file("saved.gknn"), {.map = map});
+        expect_alike(*opened, *index, queries);
+        opened->save(file("again.gknn"));
+        EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn")));
+      }
+    }
+  }
+}
+
+TEST_F(IndexFile, the_same_rows_are_the_same_bytes_whatever_brought_them) {
+  const auto [base, queries] = vectors(900, 5, DType::f32, Metric::l2);
+  const MatrixRef rows = base;
+  build_index(rows.slice(0, 400), file("first.gknn"), {.recipe = "IVF20,Flat", .iterations = 2});
+  add_to_index(file("first.gknn"), rows.slice(400, 900), {}, false, file("whole.gknn"));
+  const auto index = open_index(file("first.gknn"));
+  for (std::int64_t begin = 400; begin < 900; begin += 50) index->add(rows.slice(begin, begin + 50));
+  index->save(file("added.gknn"));
+  EXPECT_EQ(bytes_of(file("added.gknn")), bytes_of(file("whole.gknn")));
+
+  // Other rows in between, and gone again; the file it came from is written over.
+  std::vector<RowId> ids(100);
+  for (std::int64_t i = 0; i < 100; ++i) ids[static_cast<std::size_t>(i)] = RowId{300 + i};
+  index->update(rows.slice(0, 100), ids);
+  index->update(rows.slice(300, 400), ids, {.threads = 2});
+  index->save(file("first.gknn"));
+  EXPECT_EQ(bytes_of(file("first.gknn")), bytes_of(file("whole.gknn")));
+
+  // Two halves become one.
+  std::vector<RowId> even, odd;
+  for (std::int64_t i = 0; i < 900; ++i) (i % 2 == 0 ? even : odd).push_back(RowId{i});
+  const auto one = open_index(file("whole.gknn")), other = open_index(file("whole.gknn"), {.map = true});
+  one->remove(odd);
+  other->remove(even);
+  one->save(file("even.gknn"));
+  other->save(file("odd.gknn"));
+  EXPECT_EQ(open_index(file("even.gknn"))->rows(), 450);
+  const std::filesystem::path halves[] = {file("odd.gknn"), file("even.gknn")};
+  merge_indexes(halves, file("merged.gknn"));
+  EXPECT_EQ(bytes_of(file("merged.gknn")), bytes_of(file("whole.gknn")));
+  expect_alike(*open_index(file("merged.gknn")), *index, queries);
+  expect_alike(*open_index(file("merged.gknn"), {.device = "emulated"}), *index, queries);
+}
+
+TEST_F(IndexFile, an_index_without_rows_is_one) {
+  const auto [base, queries] = vectors(50, 4, DType::u8, Metric::l2);
+  const auto index = make_ivf_flat_index(base, {.lists = 3});
+  std::vector<RowId> all;
+  for (std::int64_t i = 0; i < 50; ++i) all.push_back(RowId{i});
+  index->remove(all);
+  index->save(file("empty.gknn"));
+  const auto opened = open_index(file("empty.gknn"));
+  EXPECT_EQ(opened->rows(), 0);
+  EXPECT_EQ(opened->next_id(), 50);
+  EXPECT_EQ(opened->search(queries, 2).ids, std::vector<RowId>(40, no_row));
+  opened->add(base);
+  EXPECT_EQ(opened->search(queries, 1, {.nprobe = 3}).ids.front(), RowId{value_of(make_ivf_flat_index(base, {.lists = 3})->search(queries, 1, {.nprobe = 3}).ids.front()) + 50});
+}
+
+TEST_F(IndexFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
+  const auto [base, queries] = vectors(40, 3, DType::f32, Metric::l2);
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < 40; ++i) ids.push_back(RowId{1000 - 7 * i});
+  make_ivf_flat_index(base, {.lists = 4, .ids = ids})->save(file("whole.gknn"));
+  const std::string whole = bytes_of(file("whole.gknn"));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    expect_error(Fault::corrupt_file, [&] { open_index(file("cut.gknn", std::string_view(whole).substr(0, size))); }, "cut.gknn: byte ");
+  }
+  std::int64_t opened = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const int bit : {0, 7}) {
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
+      const auto path = file("flipped.gknn", bytes);
+      EXPECT_THROW(Container::open(path).verify(), Error) << i;  // `gigaknn check`
+      try {
+        const auto index = open_index(path, {.map = bit == 0});
+        EXPECT_THROW(check_index(path), Error) << i;
+        ++opened;
+        index->search(queries, 5, {.nprobe = 4});
+        index->add(base);
+        if (i % 64 == 0) index->save(file("other.gknn"));  // each waits for the disk
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported || error.fault() == Fault::invalid_data) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(opened, 0);  // those of rows and ids
+}
+
+// Files whose checksums are right and whose contents are not: made by someone who means harm.
+TEST_F(IndexFile, what_cannot_be_meant_is_refused) {
+  const auto [base, queries] = vectors(40, 3, DType::f32, Metric::l2);
+  make_ivf_flat_index(base, {.lists = 4})->save(file("whole.gknn"));
+  const Container whole = Container::open(file("whole.gknn"));
+  const auto changed = [&](std::string_view name, std::size_t offset, const auto& value) {
+    ContainerWriter writer(file("changed.gknn"), whole.schema(), 1);
+    for (const Section& section : whole.sections()) {
+      std::string bytes(reinterpret_cast<const char*>(whole.bytes_of(section).data()), section.bytes);
+      if (section.name == name) std::memcpy(bytes.data() + offset, &value, sizeof value);
+      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
+    }
+    writer.finish();
+    return [&] { open_index(file("changed.gknn"))->search(queries, 3); };
+  };
+  expect_error(Fault::corrupt_file, changed("about", 0, std::uint64_t{1} << 40), "1099511627776 rows");
+  expect_error(Fault::corrupt_file, changed("about", 0, std::uint64_t{41}), "the next id is 40");
+  expect_error(Fault::corrupt_file, changed("about", 0, std::uint64_t{39}), "lists must ascend from 0 to the 39 rows");
+  expect_error(Fault::corrupt_file, changed("about", 8, std::uint64_t{0}), "0 columns");
+  expect_error(Fault::corrupt_file, changed("about", 8, std::uint64_t{4}), "section 'centroids' is 4 x 3", "x 4");
+  expect_error(Fault::corrupt_file, changed("about", 16, std::uint64_t{1} << 63), "the next id is");
+  expect_error(Fault::corrupt_file, changed("about", 24, 'L'), "unknown metric 'L2'");
+  expect_error(Fault::corrupt_file, changed("about", 24, std::array<char, 16>{"hamming"}), "metric hamming has no inverted file");
+  expect_error(Fault::corrupt_file, changed("about", 40, std::array<char, 8>{"i64"}), "rows of 'i64'");
+  expect_error(Fault::corrupt_file, changed("about", 40, std::array<char, 8>{"f16"}), "rows");
+  expect_error(Fault::corrupt_file, changed("about", 48, std::uint64_t{2}), "whether NaN is allowed is 2");
+  expect_error(Fault::corrupt_file, changed("centroids", 8, std::uint32_t{0x7FC00000}), "a centroid has the value nan");
+  expect_error(Fault::corrupt_file, changed("begins", 8, std::int64_t{-1}), "lists must ascend");
+  expect_error(Fault::corrupt_file, changed("begins", 32, std::int64_t{41}), "lists must ascend");
+  expect_error(Fault::corrupt_file, changed("ids", 8, std::int64_t{-5}), "changed.gknn: id -5 is negative");
+  expect_error(Fault::corrupt_file, changed("ids", 0, *reinterpret_cast<const std::int64_t*>(whole.bytes_of(whole.section("ids", Element::i64)).data() + 8)),
+               "is there twice");
+  changed("rows", 4, std::uint32_t{0x7FC00000})();  // a row that is found by nothing
+  expect_error(Fault::corrupt_file, [&] { check_index(file("changed.gknn")); }, "1 rows have NaN or infinity");
+  changed("ids", 0, std::int64_t{40})();
+  expect_error(Fault::corrupt_file, [&] { check_index(file("changed.gknn")); }, "id 40 is not below the next id, 40");
+  check_index(file("whole.gknn"));
+}
+
+TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
+  const auto [base, queries] = vectors(2000, 16, DType::f32, Metric::l2);
+  build_index(base, file("x.gknn"), {.recipe = "IVF16,Flat"});
+  const std::size_t needed = open_index_bytes_needed(file("x.gknn")), mapped = open_index_bytes_needed(file("x.gknn"), {.map = true});
+  EXPECT_EQ(needed - mapped, std::filesystem::file_size(file("x.gknn")));
+  RunOptions run;
+  run.memory_bytes = needed;
+  open_index(file("x.gknn"), {}, run)->search(queries, 10, run);
+  run.memory_bytes = needed - 1;
+  expect_error(Fault::out_of_memory, [&] { open_index(file("x.gknn"), {}, run); }, "a budget of", "x.gknn needs");
+  run.memory_bytes = build_index_bytes_needed(base, {.recipe = "IVF16,Flat"});
+  build_index(base, file("y.gknn"), {.recipe = "IVF16,Flat"}, run);
+  EXPECT_EQ(bytes_of(file("y.gknn")), bytes_of(file("x.gknn")));
+  run.memory_bytes = 1000;
+  expect_error(Fault::out_of_memory, [&] { build_index(base, file("z.gknn"), {.recipe = "IVF16,Flat"}, run); }, "a budget of 1000 bytes");
+  EXPECT_FALSE(std::filesystem::exists(file("z.gknn")));
+
+  expect_error(Fault::io, [&] { open_index(file("none.gknn")); }, "none.gknn", "cannot open");
+  ContainerWriter(file("other.gknn"), "knng", 1).finish();
+  expect_error(Fault::unsupported, [&] { open_index(file("other.gknn")); }, "holds 'knng', no index");
+  ContainerWriter(file("later.gknn"), "ivf_flat", 2).finish();
+  expect_error(Fault::unsupported, [&] { open_index(file("later.gknn")); }, "ivf_flat version 2 is not supported");
+
+  build_index(base, file("others.gknn"), {.recipe = "IVF16,Flat", .seed = 5});
+  const auto merge = [&](const char* a, const char* b) {
+    return [this, a, b] {
+      const std::filesystem::path both[] = {file(a), file(b)};
+      merge_indexes(both, file("merged.gknn"));
+    };
+  };
+  expect_error(Fault::invalid_argument, merge("x.gknn", "others.gknn"), "index 1 has other lists than the first");
+  expect_error(Fault::invalid_argument, merge("x.gknn", "y.gknn"), "id 0 is in two of the indexes");
+  const auto [bytes, more] = vectors(100, 16, DType::u8, Metric::l2);
+  build_index(bytes, file("bytes.gknn"), {.recipe = "IVF16,Flat"});
+  expect_error(Fault::invalid_argument, merge("x.gknn", "bytes.gknn"), "index 1 is of 16 x u8 by l2, the first of 16 x f32 by l2");
+  EXPECT_FALSE(std::filesystem::exists(file("merged.gknn")));
+  expect_error(Fault::invalid_argument, [&] { merge_indexes({}, file("merged.gknn")); }, "an index at least");
+}
+
+TEST_F(IndexFile, recipes_say_what_they_mean) {
+  EXPECT_EQ(parse_recipe("IVF1024,Flat").lists, 1024);
+  EXPECT_EQ(parse_recipe("IVF,Flat").lists, 0);
+  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16", "Flat", "IVF0,Flat", "IVF16"}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
+  }
+  for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
+    expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");
+  }
+  const auto [base, queries] = vectors(10, 2, DType::u8, Metric::l2);
+  expect_error(Fault::invalid_argument, [&] { build_index(base, file("x.gknn"), {.recipe = "IVF11,Flat"}); }, "more lists than the base has rows: 10");
+}
+
+}  // namespace
+}  // namespace gigaknn

@@ -1,0 +1,168 @@
+#include "index/ivf_flat_file.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "core/cancelled.hpp"
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "io/container_values.hpp"
+#include "io/encoding.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::uint32_t schema_version = 1;
+constexpr std::size_t about_bytes = 56;
+constexpr std::size_t dtype_name_bytes = 8;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::size_t band_bytes = 500;
+#else
+constexpr std::size_t band_bytes = std::size_t{256} << 20;
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::string encode(const IvfFlatFacts& facts, std::int64_t rows) {
+  std::string bytes;
+  append_value(bytes, static_cast<std::uint64_t>(rows));
+  append_value(bytes, static_cast<std::uint64_t>(facts.cols));
+  append_value(bytes, static_cast<std::uint64_t>(facts.next_id));
+  append_metric(bytes, facts.metric);
+  std::string dtype(name_of(facts.dtype));
+  dtype.resize(dtype_name_bytes, '\0');
+  bytes += dtype;
+  append_value(bytes, std::uint64_t{facts.allow_nonfinite});
+  return bytes;
+}
+
+std::size_t band_limit(const RunOptions& run) { return run.memory_bytes == 0 ? band_bytes : std::min(band_bytes, run.memory_bytes); }
+
+// A row, what is known of it, and its turn when it is read.
+std::size_t bytes_in_band(std::int64_t cols, DType dtype) {
+  return at(cols) * size_of(dtype) + sizeof(MergedLists::Entry) + sizeof(std::uint32_t);
+}
+
+struct About {
+  IvfFlatFacts facts;
+  std::uint64_t rows = 0;
+};
+
+About decode(const FileBytes& file, const Section& section) {
+  const std::uint64_t offset = section.offset;
+  require_at(section.bytes == about_bytes, file, offset, "section 'about' has ", section.bytes, " bytes, expected ", about_bytes);
+  About about;
+  about.rows = value_at<std::uint64_t>(file, offset, "rows");
+  require_at(about.rows < 0xFFFFFFFF, file, offset, about.rows, " rows, expected 0 to 4294967294");
+  const auto cols = value_at<std::uint64_t>(file, offset + 8, "columns");
+  require_at(cols >= 1 && cols < std::uint64_t{1} << 32, file, offset + 8, cols, " columns, expected 1 to 4294967295");
+  const auto next_id = value_at<std::uint64_t>(file, offset + 16, "the next id");
+  require_at(next_id >= about.rows && next_id <= std::uint64_t{1} << 62, file, offset + 16, "the next id is ", next_id, ", expected ", about.rows,
+             " to 2^62");
+  about.facts.cols = static_cast<std::int64_t>(cols);
+  about.facts.next_id = static_cast<std::int64_t>(next_id);
+  about.facts.metric = metric_at(file, offset + 24);
+  require_at(!on_bits(about.facts.metric), file, offset + 24, "metric ", name_of(about.facts.metric), " has no inverted file");
+  std::string dtype(reinterpret_cast<const char*>(file.bytes.data() + offset + 40), dtype_name_bytes);
+  dtype.resize(std::min(dtype.find('\0'), dtype.size()));
+  constexpr DType dtypes[] = {DType::f32, DType::f16, DType::u8, DType::i8};
+  const auto* found = std::find_if(std::begin(dtypes), std::end(dtypes), [&](DType type) { return name_of(type) == dtype; });
+  require_at(found != std::end(dtypes), file, offset + 40, "rows of '", printable(dtype), "', expected f32, f16, u8 or i8");
+  about.facts.dtype = *found;
+  const auto nonfinite = value_at<std::uint64_t>(file, offset + 48, "whether NaN is allowed");
+  require_at(nonfinite <= 1, file, offset + 48, "whether NaN is allowed is ", nonfinite, ", expected 0 or 1");
+  about.facts.allow_nonfinite = nonfinite == 1;
+  return about;
+}
+
+void verify_section(const Container& file, const Section& section) {
+  for (std::uint64_t block = 0; block * container_block_bytes < section.bytes; ++block) file.verify_block(section, block);
+}
+
+const Section& sized_section(const Container& file, std::string_view name, Element element, std::uint64_t rows, std::uint64_t cols) {
+  const Section& section = file.section(name, element);
+  require_at(section.rows == rows && section.cols == cols, file.file(), section.offset, "section '", name, "' is ", section.rows, " x ",
+             section.cols, ", expected ", rows, " x ", cols);
+  return section;
+}
+
+}  // namespace
+
+std::size_t ivf_flat_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run) {
+  return std::min(band_limit(run), at(rows) * bytes_in_band(cols, dtype)) + container_block_bytes;
+}
+
+void write_ivf_flat(const IvfFlatFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                    const RunOptions& run) {
+  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+  const std::vector<std::int64_t> no_rows(at(centroids.rows + 1));
+  std::optional<MergedLists> lists;
+  if (!parts.empty()) lists.emplace(parts);
+  const std::int64_t rows = lists ? lists->rows() : 0;
+  const std::string about = encode(facts, rows);
+  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  add_matrix(writer, "centroids", centroids);
+  writer.add_section("begins", Element::i64, at(centroids.rows + 1), 1, lists ? lists->begins().data() : no_rows.data());
+  const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
+  const auto for_bands = [&](std::size_t bytes_of_row, auto&& take) {
+    for (std::int64_t first = 0; lists && first < centroids.rows;) {
+      const std::int64_t end = lists->end_of_band(first, static_cast<std::int64_t>(band_limit(run) / bytes_of_row));
+      take(lists->entries(first, end));
+      check_cancelled(run);
+      first = end;
+    }
+  };
+  writer.begin_section("ids", Element::i64, at(rows), 1);
+  for_bands(sizeof(MergedLists::Entry), [&](const std::vector<MergedLists::Entry>& entries) {
+    for (const auto& entry : entries) writer.append(&entry.id, sizeof entry.id);
+  });
+  writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
+  std::int64_t done = 0;
+  for_bands(bytes_in_band(facts.cols, facts.dtype), [&](const std::vector<MergedLists::Entry>& entries) {
+    const Matrix band = lists->gather(entries, run);
+    writer.append(band.ref().data, entries.size() * row_bytes);
+    done += std::ssize(entries);
+    if (run.progress) run.progress->report("write", done, rows);
+  });
+  writer.finish();
+}
+
+StoredIvfFlat read_ivf_flat(const Container& file) {
+  require_schema(file, ivf_flat_schema, schema_version);
+  const Section& about_section = file.section("about", Element::u8);
+  verify_section(file, about_section);
+  const About about = decode(file.file(), about_section);
+  StoredIvfFlat stored{about.facts, {}, nullptr};
+
+  const Section& centroids_section = file.section("centroids", Element::f32);
+  require_at(centroids_section.rows >= 1 && centroids_section.cols == at(about.facts.cols), file.file(), centroids_section.offset,
+             "section 'centroids' is ", centroids_section.rows, " x ", centroids_section.cols, ", expected 1 or more x ", about.facts.cols);
+  verify_section(file, centroids_section);
+  const MatrixRef centroids = matrix_in(file, "centroids");
+  const auto* values = static_cast<const float*>(centroids.data);
+  for (std::int64_t i = 0; i < centroids.rows * centroids.cols; ++i) {
+    require_at(std::isfinite(values[i]), file.file(), centroids_section.offset + at(i) * sizeof(float), "a centroid has the value ", values[i]);
+  }
+  std::vector<std::int64_t> all(at(centroids.rows));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+  stored.centroids = gather_rows(centroids, all);
+
+  const Section& begins_section = sized_section(file, "begins", Element::i64, at(centroids.rows + 1), 1);
+  verify_section(file, begins_section);
+  const auto begins = values_in<std::int64_t>(file, "begins", Element::i64);
+  require_at(begins.front() == 0 && begins.back() == static_cast<std::int64_t>(about.rows) && std::is_sorted(begins.begin(), begins.end()), file.file(),
+             begins_section.offset, "lists must ascend from 0 to the ", about.rows, " rows");
+  sized_section(file, "ids", Element::i64, about.rows, 1);
+  sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
+  if (about.rows == 0) return stored;
+  const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
+  const std::span<const RowId> ids(reinterpret_cast<const RowId*>(numbers.data()), numbers.size());
+  stored.lists = std::make_shared<ListRows>(matrix_in(file, "rows"), std::vector<LocalRow>(), std::vector<std::int64_t>(begins.begin(), begins.end()),
+                                            RowIds(ids, file.file().owner, file.file().name), file.file().owner);
+  return stored;
+}
+
+}  // namespace gigaknn

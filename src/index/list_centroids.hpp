@@ -1,0 +1,78 @@
+// The coarse quantizer of an inverted file: which list a row stands in, and which lists queries look into.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gigaknn/kmeans.hpp>
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+/// Queries in the order of their nearest list, so that those that look into the same lists stand side by side.
+struct ProbingBatch {
+  std::vector<std::int64_t> rows;  ///< of the query matrix
+  Matrix queries;
+  std::vector<RowId> probes;       ///< [queries, width]
+  std::int64_t width = 0;
+
+  ProbingBatch some(const std::vector<std::int64_t>& which) const;
+};
+
+/// Rows list after list, in each as they stand.
+struct ListDivision {
+  std::vector<LocalRow> order;       ///< [n]
+  std::vector<std::int64_t> begins;  ///< [lists + 1]
+};
+ListDivision divide_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run);
+
+class ListCentroids {
+ public:
+#ifdef GIGAKNN_TINY_TILES
+  static constexpr std::int64_t batch_rows = 30, batch_probes = 100;
+#else
+  static constexpr std::int64_t batch_rows = std::int64_t{1} << 16;    ///< queries at a time: they are copied
+  static constexpr std::int64_t batch_probes = std::int64_t{1} << 23;  ///< and the lists they look into
+#endif
+
+  /// By which rows and queries choose lists. Products are largest in the direction that is nearest.
+  static Metric chosen_by(Metric metric) {
+    return metric == Metric::cosine || metric == Metric::inner_product ? Metric::cosine : Metric::l2;
+  }
+
+  /// `centroids` [lists, d] f32, of an index of `metric`.
+  ListCentroids(Matrix centroids, Metric metric, std::string device, std::int64_t expected_queries);
+
+  static std::size_t bytes_needed(std::int64_t lists, std::int64_t d, DType dtype, Metric metric, const std::string& device,
+                                  std::int64_t expected_queries, int threads);
+
+  MatrixRef centroids() const { return centroids_; }
+  std::int64_t lists() const { return centroids_.rows(); }
+
+  ListDivision divide(MatrixRef rows, const RunOptions& run) const { return divide_rows(rows, centroids_, metric_, device_, run); }
+  /// What the first `probe` would do.
+  void prepare(const RunOptions& run) const { prepared(run); }
+
+  std::int64_t width_of(std::int64_t nprobe) const { return std::min(nprobe, lists()); }
+  /// As many queries as a batch may have.
+  std::int64_t batch_of_width(std::int64_t width) const { return std::clamp<std::int64_t>(batch_probes / width, 1, batch_rows); }
+  ProbingBatch probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const;
+
+ private:
+  const PreparedRows& prepared(const RunOptions& run) const;
+
+  Matrix centroids_;
+  Metric metric_;
+  std::string device_;
+  std::int64_t expected_queries_;
+  mutable std::mutex preparing_;
+  mutable std::unique_ptr<PreparedRows> prepared_;
+};
+
+}  // namespace gigaknn

@@ -1,0 +1,61 @@
+// What rows are called: 64-bit ids of the user's, and their ranks, by which ties go inside an op.
+//
+//   row 0 .. n-1 --of_row--> id       rank 0 .. n-1 = the ids, ascending --of_rank--> id --rank_of--> rank
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gigaknn/ids.hpp>
+
+#include "core/neighbor.hpp"
+
+namespace gigaknn {
+
+class RowIds {
+ public:
+  /// first, first + 1, ...
+  RowIds(std::int64_t first, std::int64_t count) : first_(first), count_(count) {}
+  /// Any, by row; `owner` keeps them alive. `file`: whose they are, where that is not the caller.
+  RowIds(std::span<const RowId> ids, std::shared_ptr<const void> owner, std::string file = {})
+      : ids_(ids), owner_(std::move(owner)), file_(std::move(file)), count_(std::ssize(ids)) {}
+
+  std::int64_t count() const { return count_; }
+  RowId of_row(std::int64_t row) const { return ids_.empty() ? RowId{first_ + row} : ids_[static_cast<std::size_t>(row)]; }
+
+  // The first of these calls sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or there twice.
+  RowId of_rank(LocalRow rank) const;
+  std::optional<LocalRow> rank_of(RowId id) const;
+  /// The rank of each row; empty: its number.
+  std::span<const LocalRow> ranks() const;
+  /// The row of each of some ranks.
+  std::vector<std::int64_t> rows_of(std::span<const LocalRow> ranks) const;
+  RowId largest() const { return of_rank(static_cast<LocalRow>(count_ - 1)); }
+  /// Whether the ids are the numbers from of_rank(0) on.
+  bool consecutive() const;
+
+ private:
+  struct Order {
+    std::once_flag once;
+    std::vector<RowId> sorted;     // empty: consecutive
+    RowId first{0};
+    std::vector<LocalRow> ranks;   // by row; empty: their numbers
+    std::once_flag inverted;
+    std::vector<LocalRow> rows;    // by rank
+  };
+  const Order& order() const;
+
+  std::span<const RowId> ids_;  // empty: consecutive from first_
+  std::shared_ptr<const void> owner_;
+  std::string file_;
+  std::int64_t first_ = 0;
+  std::int64_t count_ = 0;
+  std::unique_ptr<Order> order_ = std::make_unique<Order>();
+};
+
+}  // namespace gigaknn
