@@ -99,6 +99,9 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
   require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
           record.metric);
+  require(queries.matrix().cols == index->cols() && queries.matrix().dtype == index->dtype(), Fault::invalid_argument, queries.name, " is ",
+          queries.matrix().cols, " x ", name_of(queries.matrix().dtype), ", ", options.base.string(), " ", index->cols(), " x ", record.dtype);
+  check_values(queries, index->metric(), session);
   require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n, " in ", options.base.string(), ", got ", record.k);
   check_ids_fit(options.output, index->next_id());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));

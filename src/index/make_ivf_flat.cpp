@@ -38,7 +38,7 @@ std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const Ru
   return std::max(kmeans_bytes_needed(base.rows, base.cols, base.dtype, fit, run), dividing);
 }
 
-void require_base(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+void require_shape(MatrixRef base, const IvfFlatParams& params) {
   require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
           name_of(params.metric));
   require(params.lists >= 0 && params.lists <= base.rows, Fault::invalid_argument, "lists must be in [1, ", base.rows, "], or 0: as many as suit, got ",
@@ -47,7 +47,6 @@ void require_base(MatrixRef base, const IvfFlatParams& params, const RunOptions&
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
   require(params.ids.empty() || std::ssize(params.ids) == base.rows, Fault::invalid_argument, params.ids.size(), " ids are not those of ", base.rows,
           " rows");
-  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
 }
 
 void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run) {
@@ -76,6 +75,7 @@ IvfFlatParams flat_params(MatrixRef base, const IndexParams& params) {
   flat.ids = params.ids;
   flat.device = params.device;
   flat.allow_nonfinite = params.allow_nonfinite;
+  require_shape(base, flat);
   return flat;
 }
 
@@ -93,7 +93,8 @@ std::unique_ptr<IvfFlatIndex> opened(const Container& file, const OpenParams& pa
 }  // namespace
 
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  require_base(base, params, run);
+  require_shape(base, params);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   const std::size_t searching = IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters,
                                                            setting_of(params), threads_of(run));
   require_budget(std::max(dividing_bytes(base, params, run), searching), base.rows, run);
@@ -104,7 +105,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
   const IvfFlatParams flat = flat_params(base, params);
-  require_base(base, flat, run);
+  require_usable_values(base, flat.metric, flat.allow_nonfinite, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
   divided(base, flat, run)->save(path, run);
 }

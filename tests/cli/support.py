@@ -164,7 +164,7 @@ class CliTest(unittest.TestCase):
 
     @staticmethod
     def is_plan(line):
-        return line.startswith("  ") or line.startswith("exact ") or ": note: " in line
+        return line.startswith(("  ", "exact ", "index ")) or ": note: " in line
 
     def assert_neighbors(self, metric, query, base, ids, distances, exclude=None):
         """The answer equals the reference: bit for bit where sums are exact, else to a rounding."""

@@ -1,0 +1,237 @@
+"""Indexes: build, search, add, remove and merge against plain Python; what is refused, what a kill, a full disk or a cut file leaves."""
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+from support import BINARY, CliTest, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+
+
+class Index(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.rows = make_rows(400, 5, "u8", 3)
+        self.queries = make_rows(25, 5, "u8", 4)
+        self.base = write_bin(self.path("base.u8bin"), self.rows, "u8")
+        write_bin(self.path("q.u8bin"), self.queries, "u8")
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def record(self):
+        return json.loads(self.read("r.json"))
+
+    def write_ids(self, name, ids):
+        return write_npy(self.path(name), [[i] for i in ids], "<i8", "q")
+
+    def build(self, *more, name="x.gknn", base="base.u8bin"):
+        self.run_cli("build", base, "--index", "IVF20,Flat", "-o", name, *more)
+
+    def search(self, name="x.gknn", k=7, **options):
+        """[(id, distance)] a query."""
+        arguments = [part for key, value in options.items() for part in ("--" + key, value)]
+        self.run_cli("search", name, "--queries", "q.u8bin", "-k", k, "-o", "ids.npy", "--distances", "d.fbin", "--json", "r.json", *arguments)
+        return [list(zip(*pair)) for pair in zip(read_npy(self.path("ids.npy"), "q"), read_bin(self.path("d.fbin"), "f"))]
+
+    def expect_exact(self, found, row_of, k=7):
+        """`row_of`: id -> row."""
+        ids = sorted(row_of)
+        rows = [row_of[i] for i in ids]
+        for query, got in zip(self.queries, found):
+            want = [(ids[i], value) for i, value in nearest("l2", query, rows, k)]
+            self.assertEqual(got[:len(want)], want)
+            self.assertTrue(all(i == -1 for i, _ in got[len(want):]))
+
+    def test_all_lists_find_the_nearest_and_fewer_say_what_they_miss(self):
+        self.build()
+        everything = dict(enumerate(self.rows))
+        self.expect_exact(self.search(nprobe=20), everything)
+        record = self.record()
+        self.assertEqual((record["exact"], record["lists"], record["nprobe"], record["n"], record["recall"]["value"]), (True, 20, 20, 400, 1))
+        for nprobe in (1, 3):
+            found = self.search(nprobe=nprobe, sample=25)
+            record = self.record()
+            hits = wanted = 0
+            for query, got in zip(self.queries, found):
+                want = nearest("l2", query, self.rows, 7)
+                hits += sum(value <= want[-1][1] for i, value in got if i >= 0)
+                wanted += 7
+            self.assertFalse(record["exact"])
+            self.assertAlmostEqual(record["recall"]["value"], hits / wanted, places=6)
+            self.assertEqual((record["recall"]["low"], record["recall"]["high"]), (record["recall"]["value"],) * 2)  # all were looked at
+        found = self.search(nprobe=3, sample=5)
+        recall = self.record()["recall"]
+        self.assertEqual(recall["sampled"], 5)
+        self.assertLess(recall["low"], recall["high"])
+        self.search(nprobe=3, sample=0)
+        self.assertIsNone(self.record()["recall"])
+
+    def test_ids_filters_and_changes(self):
+        generator = random.Random(5)
+        ids = generator.sample(range(10**12), 400)
+        self.write_ids("ids.npy", ids)
+        self.build("--ids", "ids.npy")
+        row_of = dict(zip(ids, self.rows))
+        self.expect_exact(self.search(nprobe=20), row_of)
+        some = ids[:3] + ids[100:350:3]
+        for only in (some, some[:4]):
+            self.write_ids("only.npy", only + [17])  # and one that is not there
+            self.expect_exact(self.search(nprobe=20, only="only.npy"), {i: row_of[i] for i in only})
+        self.assertLess(len(only) * 20, 400)
+        self.expect_exact(self.search(nprobe=1, only="only.npy"), {i: row_of[i] for i in only})  # so few are all looked at
+
+        gone = ids[::3]
+        self.write_ids("gone.npy", gone)
+        self.run_cli("remove", "x.gknn", "--ids", "gone.npy")
+        for i in gone:
+            del row_of[i]
+        self.expect_exact(self.search(nprobe=20), row_of)
+        new = make_rows(60, 5, "u8", 6)
+        write_bin(self.path("new.u8bin"), new, "u8")
+        self.run_cli("add", "x.gknn", "new.u8bin", "-o", "y.gknn")
+        self.expect_exact(self.search(nprobe=20), row_of)
+        row_of.update({max(ids) + 1 + i: row for i, row in enumerate(new)})
+        self.expect_exact(self.search("y.gknn", nprobe=20), row_of)
+        replaced = ids[1:31] + list(range(30))
+        self.write_ids("replaced.npy", replaced)
+        self.run_cli("add", "y.gknn", "new.u8bin", "--ids", "replaced.npy", "--replace", "--json", "r.json")
+        row_of.update(zip(replaced, new))
+        self.assertEqual(self.record()["n"], len(row_of))
+        self.expect_exact(self.search("y.gknn", nprobe=20), row_of)
+        self.run_cli("check", "y.gknn")
+        info = self.run_cli("info", "y.gknn").stdout
+        self.assertIn("%d x 5 u8, 20 inverted lists" % len(row_of), info)
+        self.assertIn("next id      %d" % (max(ids) + 61), info)
+
+    def test_halves_merge_to_the_bytes_of_the_whole(self):
+        self.build()
+        self.write_ids("even.npy", range(0, 400, 2))
+        self.write_ids("odd.npy", range(1, 400, 2))
+        self.run_cli("remove", "x.gknn", "--ids", "even.npy", "-o", "odd.gknn")
+        self.run_cli("remove", "x.gknn", "--ids", "odd.npy", "-o", "even.gknn")
+        self.run_cli("merge", "even.gknn", "odd.gknn", "-o", "whole.gknn")
+        self.assertEqual(self.read("whole.gknn"), self.read("x.gknn"))
+        for threads in (1, 3):
+            self.build("--threads", threads, "--memory", "40MB", name="other.gknn")
+            self.assertEqual(self.read("other.gknn"), self.read("x.gknn"))
+
+    def test_a_radius_of_an_index(self):
+        self.build()
+        self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "--radius", 30, "--nprobe", 20, "-o", "a.range")
+        self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "--radius", 30, "-o", "b.range")
+        self.assertEqual(self.read("a.range"), self.read("b.range"))
+
+    def test_bad_input_is_one_line_and_changes_nothing(self):
+        self.build()
+        whole = self.read("x.gknn")
+        write_bin(self.path("floats.fbin"), make_rows(3, 5, "f32", 3))
+        write_bin(self.path("narrow.u8bin"), make_rows(3, 4, "u8", 3), "u8")
+        self.write_ids("two.npy", [5, 5])
+        self.write_ids("far.npy", [400])
+        self.write_ids("negative.npy", [-1] + list(range(399)))
+        write_bin(self.path("two.u8bin"), self.rows[:2], "u8")
+        self.write_ids("known.npy", [500, 399])
+        with open(self.path("cut.gknn"), "wb") as file:
+            file.write(whole[:-1])
+        refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
+        refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
+        refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: IVF<lists>,Flat"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
+        refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
+        refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")
+        refuse(3, "two.npy: holds 2 ids, expected one for each of the 400 rows", "build", "base.u8bin", "-o", "out.gknn", "--ids", "two.npy")
+        refuse(3, "id -1 is negative", "build", "base.u8bin", "-o", "out.gknn", "--ids", "negative.npy")
+        search = lambda *more: ("search", "x.gknn", "--queries", "q.u8bin", "-o", "out.npy", *more)
+        refuse(2, "k must be from 1 to n = 400", *search("-k", 401))
+        refuse(2, "--nprobe must be at least 1, got 0", *search("-k", 3, "--nprobe", 0))
+        refuse(2, "--metric is that of the index: l2", *search("-k", 3, "--metric", "cosine"))
+        refuse(2, "--verify and --report need vectors", *search("-k", 3, "--verify", 3))
+        refuse(2, "ids must be >= 0, got -1", *search("-k", 3, "--only", "negative.npy"))
+        refuse(2, "a budget of 1000 bytes", *search("-k", 3, "--memory", 2000))
+        refuse(2, "narrow.u8bin is 4 x u8, x.gknn 5 x u8", "search", "x.gknn", "--queries", "narrow.u8bin", "-k", 3, "-o", "out.npy")
+        refuse(2, "--only belongs to an index", "search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy", "--only", "two.npy")
+        refuse(3, "cut.gknn: byte ", "search", "cut.gknn", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy")
+        refuse(2, "floats.fbin is 5 x f32, x.gknn 5 x u8", "add", "x.gknn", "floats.fbin")
+        refuse(2, "narrow.u8bin is 4 x u8", "add", "x.gknn", "narrow.u8bin")
+        refuse(3, "id 5 is there twice", "add", "x.gknn", "two.u8bin", "--ids", "two.npy")
+        refuse(3, "id 399 is in the index already", "add", "x.gknn", "two.u8bin", "--ids", "known.npy")
+        refuse(2, "--replace needs --ids", "add", "x.gknn", "two.u8bin", "--replace")
+        refuse(2, "id 400 is not in the index", "remove", "x.gknn", "--ids", "far.npy")
+        refuse(2, "id 0 is in two of the indexes", "merge", "x.gknn", "x.gknn", "-o", "out.gknn")
+        self.build("--seed", 7, name="others.gknn")
+        refuse(2, "index 1 has other lists", "merge", "x.gknn", "others.gknn", "-o", "out.gknn")
+        self.assertEqual(self.read("x.gknn"), whole)
+        noted = self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "--nprobe", 4, "-o", "flat.npy").stderr
+        self.assertIn("note: --nprobe is not used", noted)
+        self.run_cli("check", "cut.gknn", code=3)
+
+    def test_a_full_disk_leaves_the_old_file(self):
+        self.build()
+        whole = self.read("x.gknn")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
+        for arguments in (["build", "base.u8bin", "--index", "IVF20,Flat", "-o", "x.gknn"], ["add", "x.gknn", "q.u8bin"]):
+            run = subprocess.run([BINARY, *arguments, "--quiet"], cwd=self.folder, preexec_fn=limit, capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stderr.count("\n")), (3, 1), run.stderr)
+            self.assertIn("cannot write", run.stderr)
+            self.assertEqual(self.read("x.gknn"), whole)
+            self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "q.u8bin", "x.gknn"])
+
+    def test_killed_at_any_time_it_leaves_the_old_file_or_the_new_one(self):
+        generator = random.Random(1)
+        write_bin(self.path("large.u8bin"), make_rows(20000, 5, "u8", 9), "u8")
+        self.build()
+        old = self.read("x.gknn")
+        self.run_cli("add", "x.gknn", "large.u8bin", "-o", "new.gknn")
+        new = self.read("new.gknn")
+        started = time.monotonic()
+        self.run_cli("add", "x.gknn", "large.u8bin", "-o", "timed.gknn")
+        seconds = time.monotonic() - started
+        killed = 0
+        for _ in range(15):
+            run = subprocess.Popen([BINARY, "add", "x.gknn", "large.u8bin", "--quiet"], cwd=self.folder)
+            time.sleep(generator.uniform(0, 1.2 * seconds))
+            run.send_signal(signal.SIGKILL)
+            killed += run.wait() == -signal.SIGKILL
+            left = self.read("x.gknn")
+            self.assertIn(left, (old, new))
+            if left == new:
+                with open(self.path("x.gknn"), "wb") as file:
+                    file.write(old)
+            names = set(os.listdir(self.folder))
+            self.assertEqual({name for name in names if not name.startswith(".")}, {"base.u8bin", "q.u8bin", "large.u8bin", "x.gknn", "new.gknn", "timed.gknn"})
+        self.assertGreater(killed, 0)
+
+    def test_a_file_that_becomes_shorter_under_a_search_is_reported(self):
+        base = make_rows(3000, 32, "f32", 3)
+        for attempt in range(40):
+            write_bin(self.path("long.fbin"), base)
+            run = subprocess.Popen([BINARY, "search", "long.fbin", "--queries", "long.fbin", "-k", "200", "-o", "out.npy", "--quiet"],
+                                   cwd=self.folder, stderr=subprocess.PIPE, text=True)
+            while run.poll() is None:
+                try:
+                    with open("/proc/%d/maps" % run.pid, encoding="utf-8") as maps:
+                        if "long.fbin" in maps.read():
+                            break
+                except OSError:
+                    break
+            time.sleep(0.002 * attempt)
+            os.truncate(self.path("long.fbin"), 4096)
+            _, errors = run.communicate(timeout=300)
+            self.assertIn(run.returncode, (0, 3), errors)
+            if run.returncode == 3 and "became shorter" in errors:
+                self.assertEqual(errors.count("\n"), 1)
+                self.assertFalse(os.path.exists(self.path("out.npy")))
+                return
+            if os.path.exists(self.path("out.npy")):
+                os.remove(self.path("out.npy"))
+        self.fail("no run was caught while it read")
+
+
+if __name__ == "__main__":
+    unittest.main()
