@@ -85,6 +85,9 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   open.expected_k = options.k.value_or(10);
   open.expected_queries = q;
   open.map = true;
+  record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
+  require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
+          options.common.memory, " is too small: the search needs ", format_bytes(record.planned_bytes));
   const auto index = session.timed("load", record.seconds.load, [&] { return open_index(options.base, open, session.run()); });
   const SearchParams params = params_of(options, only);
   record.n = index->rows();
@@ -106,7 +109,6 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   check_ids_fit(options.output, index->next_id());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
-  record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),
                         " queries of ", queries.name, " in ", record.more["nprobe"].get<std::int64_t>(), " of ", format_count(index->lists()),
                         " inverted lists of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",

@@ -153,7 +153,7 @@ class Index(CliTest):
         refuse(2, "--metric is that of the index: l2", *search("-k", 3, "--metric", "cosine"))
         refuse(2, "--verify and --report need vectors", *search("-k", 3, "--verify", 3))
         refuse(2, "ids must be >= 0, got -1", *search("-k", 3, "--only", "negative.npy"))
-        refuse(2, "a budget of 1000 bytes", *search("-k", 3, "--memory", 2000))
+        refuse(2, "--memory 2000 is too small: the search needs", *search("-k", 3, "--memory", 2000))
         refuse(2, "narrow.u8bin is 4 x u8, x.gknn 5 x u8", "search", "x.gknn", "--queries", "narrow.u8bin", "-k", 3, "-o", "out.npy")
         refuse(2, "--only belongs to an index", "search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy", "--only", "two.npy")
         refuse(3, "cut.gknn: byte ", "search", "cut.gknn", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy")
