@@ -29,6 +29,7 @@
 #include "ops/cell_rows.hpp"
 #include "ops/growing_graph.hpp"
 #include "ops/neighbors_out.hpp"
+#include "ops/product_codes.hpp"
 
 namespace gigaknn {
 
@@ -57,6 +58,19 @@ class PreparedCells {
   virtual DType dtype() const = 0;
   virtual Metric metric() const = 0;
   virtual std::int64_t cells() const = 0;
+  virtual std::size_t bytes() const = 0;  ///< what it allocated
+  virtual std::string description() const = 0;
+};
+
+/// Product codes in cells, in the form that a device searches. Opaque; lives on the device; borrows what `ProductCodes` shows, which must
+/// outlive it.
+class PreparedCodes {
+ public:
+  virtual ~PreparedCodes() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t cols() const = 0;
+  virtual std::int64_t cells() const = 0;
+  virtual Metric metric() const = 0;
   virtual std::size_t bytes() const = 0;  ///< what it allocated
   virtual std::string description() const = 0;
 };
@@ -177,6 +191,29 @@ class Ops {
   ///   counts   [label_count]
   virtual void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
+
+  /// The number of the codeword that is nearest to each part of each row by l2, the smaller one of equally near ones: exactly.
+  ///
+  ///   rows       [n, m * part_dims]    f32
+  ///   codewords  [m * 256, part_dims]  f32, finite
+  ///   codes      [n, m]                of a part with NaN or infinity: any
+  virtual void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const;
+
+  /// Prepares codes for searches of some of their cells, by l2, euclidean or inner_product. Throws as `prepare`.
+  virtual std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
+                                                       const RunOptions& run) const;
+  /// The most that it and one call of `nearest_in_codes` allocate, of the host's memory.
+  virtual std::size_t code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, Metric metric, std::int64_t cells, const PrepareHints& hints,
+                                        int threads) const;
+  /// As `nearest_in_cells` of the decoded rows, bit for bit; queries are f32.
+  virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}) const;
+
+  /// The k nearest to each query of some rows of `base`: re-ranking. What is farthest from everything is not among them.
+  ///
+  ///   candidates  [q, width]  in [0, rows), each of a query once, or `no_row`
+  virtual void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k,
+                             NeighborsOut out, const RunOptions& run) const;
 
   /// The k smallest of each row of values, smallest first; of equal ones the smaller column, NaN last.
   ///

@@ -75,15 +75,18 @@ inline void require_fill(std::int64_t n, std::int64_t first, std::int64_t count,
     }
   });
 }
-inline void require_probes(const PreparedCells& base, std::int64_t queries, const RowId* probes, std::int64_t width,
+inline void require_mask(std::int64_t rows, RowMask allowed) {
+  require(allowed.words.empty() || allowed.words.size() == RowMask::words_for(rows), Fault::invalid_argument, "a mask of ",
+          allowed.words.size(), " words is not that of ", rows, " rows");
+}
+inline void require_probes(std::int64_t cells, std::int64_t queries, const RowId* probes, std::int64_t width,
                            const RunOptions& run) {
   require(width >= 0, Fault::invalid_argument, "a query cannot look into ", width, " cells");
   parallel_for(run, queries, 4096, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<std::int64_t> seen(static_cast<std::size_t>(base.cells()), -1);  // the last query of each cell
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(cells), -1);  // the last query of each cell
     for (std::int64_t i = begin * width; i < end * width; ++i) {
       const std::int64_t cell = value_of(probes[i]);
-      require(cell >= -1 && cell < base.cells(), Fault::invalid_argument, "cell ", cell, " must be in [-1, ",
-              base.cells() - 1, "]");
+      require(cell >= -1 && cell < cells, Fault::invalid_argument, "cell ", cell, " must be in [-1, ", cells - 1, "]");
       if (cell < 0) continue;
       require(seen[static_cast<std::size_t>(cell)] != i / width, Fault::invalid_argument, "query ", i / width,
               " looks into cell ", cell, " twice");
@@ -95,14 +98,43 @@ inline void require_probing(const PreparedCells& base, MatrixRef queries, const 
                             std::int64_t k, RowMask allowed, const RunOptions& run) {
   require_k(k);
   require_same_rows(queries, base.cols(), base.dtype());
-  require(allowed.words.empty() || allowed.words.size() == RowMask::words_for(base.rows()), Fault::invalid_argument, "a mask of ",
-          allowed.words.size(), " words is not that of ", base.rows(), " rows");
-  require_probes(base, queries.rows, probes, width, run);
+  require_mask(base.rows(), allowed);
+  require_probes(base.cells(), queries.rows, probes, width, run);
+}
+inline void require_encoding(MatrixRef rows, MatrixRef codewords) {
+  require(rows.dtype == DType::f32 && codewords.dtype == DType::f32, Fault::unsupported, "rows and codewords must be f32, got ", name_of(rows.dtype),
+          " and ", name_of(codewords.dtype));
+  require(codewords.rows >= codewords_a_part && codewords.rows % codewords_a_part == 0 && codewords.cols >= 1 &&
+              rows.cols == codewords.rows / codewords_a_part * codewords.cols,
+          Fault::invalid_argument, codewords.rows, " x ", codewords.cols, " codewords are not ", codewords_a_part, " of each part of rows of ", rows.cols);
+}
+inline void require_codes(const ProductCodes& codes, Metric metric) {
+  require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
+          "codes are searched by l2, euclidean or inner_product, not ", name_of(metric));
+  const CellRows& cells = codes.cells;
+  require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
+          Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");
+  require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ", cells.begins.back(), " codes");
+  require(codes.m >= 1 && codes.codewords.rows == codes.m * codewords_a_part && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
+              codes.codewords.dtype == DType::f32 && codes.centroids.dtype == DType::f32,
+          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", codes.m, " parts of ", codes.d, " dimensions");
+  require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ", codes.centroids.rows, " x ",
+          codes.centroids.cols, ", expected ", cells.count(), " x ", codes.d);
+  require(std::ssize(codes.codes) == codes.block_begins().back() * codes.m * code_block_rows, Fault::invalid_argument, codes.codes.size(),
+          " bytes are not the codes of ", cells.begins.back(), " rows");
+  require_permutation(cells.names, cells.begins.back(), "a naming");
+}
+inline void require_code_probing(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, RowMask allowed,
+                                 const RunOptions& run) {
+  require_k(k);
+  require_same_rows(queries, base.cols(), DType::f32);
+  require_mask(base.rows(), allowed);
+  require_probes(base.cells(), queries.rows, probes, width, run);
 }
 inline void require_joining(const PreparedCells& base, std::span<const RowId> rows, const RowId* own, const RowId* probes,
                             std::int64_t width, std::int64_t k, const RunOptions& run) {
   require_k(k);
-  require_probes(base, std::ssize(rows), probes, width, run);
+  require_probes(base.cells(), std::ssize(rows), probes, width, run);
   std::vector<bool> seen(static_cast<std::size_t>(base.rows()));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::int64_t row = value_of(rows[i]);

@@ -7,7 +7,6 @@
 #include <limits>
 #include <span>
 #include <sstream>
-#include <tuple>
 #include <utility>
 
 #include "core/cancelled.hpp"
@@ -36,48 +35,6 @@ void make_room(std::vector<T>& values, std::int64_t size) {
 }
 
 }  // namespace
-
-/// The cells that some queries look into, each with its queries.
-struct CellFilter::Visits {
-  std::vector<std::int64_t> cells;
-  std::vector<std::size_t> begins;     // [cells + 1] into `queries`
-  std::vector<std::int64_t> queries;
-
-  /// Of the probes [first, last) of each query but the cell but[query]; the cells that are nearest to some query come first.
-  Visits(const CodedQueries& block, const Probes& probes, std::int64_t first, std::int64_t last, std::int64_t cell_count,
-         const RowId* but = nullptr) {
-    struct Seen {
-      std::uint32_t queries = 0;
-      std::uint32_t rank = ~0u;
-      std::size_t next = 0;
-    };
-    std::vector<Seen> seen(at(cell_count));
-    const auto for_each_probe = [&](auto&& visit) {
-      for (std::int64_t i = 0; i < block.count; ++i) {
-        const RowId* mine = probes.cells + block.query[at(i)] * probes.width;
-        const RowId left_out = but ? but[block.query[at(i)]] : no_row;
-        for (std::int64_t rank = first; rank < last; ++rank) {
-          const std::int64_t cell = value_of(mine[rank]);
-          if (cell >= 0 && mine[rank] != left_out) visit(i, rank, cell);
-        }
-      }
-    };
-    for_each_probe([&](std::int64_t, std::int64_t rank, std::int64_t cell) {
-      if (seen[at(cell)].queries++ == 0) cells.push_back(cell);
-      seen[at(cell)].rank = std::min(seen[at(cell)].rank, static_cast<std::uint32_t>(rank));
-    });
-    std::sort(cells.begin(), cells.end(), [&](std::int64_t a, std::int64_t b) {
-      return std::tuple(seen[at(a)].rank, a) < std::tuple(seen[at(b)].rank, b);
-    });
-    begins = {0};
-    for (const std::int64_t cell : cells) {
-      seen[at(cell)].next = begins.back();
-      begins.push_back(begins.back() + seen[at(cell)].queries);
-    }
-    queries.resize(begins.back());
-    for_each_probe([&](std::int64_t i, std::int64_t, std::int64_t cell) { queries[seen[at(cell)].next++] = i; });
-  }
-};
 
 struct CellFilter::Survivor {
   std::uint32_t query;
@@ -478,12 +435,11 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   take_those(true);
 }
 
-void CellFilter::look_into_all(const Visits& visits, Block& block, TopK& lists, const RunOptions& run) const {
+void CellFilter::look_into_all(const CellVisits& visits, Block& block, TopK& lists, const RunOptions& run) const {
   block.part_codes.resize(std::min(block.count, tile_pairs), packed_.stride);
   for (std::size_t v = 0; v < visits.cells.size(); ++v) {
     check_cancelled(run);
-    look_into(visits.cells[v], std::span(visits.queries).subspan(visits.begins[v], visits.begins[v + 1] - visits.begins[v]),
-              block, lists);
+    look_into(visits.cells[v], visits.of(v), block, lists);
   }
 }
 
@@ -497,7 +453,7 @@ void CellFilter::nearest(MatrixRef queries, const RowFacts& query_facts, const P
   for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
     const std::int64_t last = first == 0 ? std::min<std::int64_t>(1, probes.width) : probes.width;
     if (first >= last) break;
-    const Visits visits(block, probes, first, last, std::ssize(packed_.region_begin) - 1);
+    const CellVisits visits(block.query, probes.cells, probes.width, first, last, std::ssize(packed_.region_begin) - 1);
     look_into_all(visits, block, lists, run);
   }
 }
@@ -584,13 +540,13 @@ void CellFilter::join(const Probes& probes, const RowId* own, std::int64_t count
   };
   // Rows of one cell find each other without more.
   const Probes of_own{own, 1, probes.self};
-  for_each_block([&](Block& block) { look_into_all(Visits(block, of_own, 0, 1, cells), block, lists, run); });
+  for_each_block([&](Block& block) { look_into_all(CellVisits(block.query, of_own.cells, 1, 0, 1, cells), block, lists, run); });
   for (std::int64_t i = 0; i < count; ++i) {
     if (meeting.place_of[at(i)] != Meeting::none) set_level(i, lists, meeting);
   }
   for_each_block([&](Block& block) {
     block.meeting = &meeting;
-    look_into_all(Visits(block, probes, 0, probes.width, cells, own), block, lists, run);
+    look_into_all(CellVisits(block.query, probes.cells, probes.width, 0, probes.width, cells, own), block, lists, run);
   });
 }
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/cell_visits.hpp"
 #include "ops/cpu/coded_queries.hpp"
 #include "ops/cpu/packed_codes.hpp"
 #include "ops/cpu/top_k.hpp"
@@ -64,11 +65,10 @@ class CellFilter {
 
  private:
   struct Survivor;
-  struct Visits;
   struct Part;
   struct Block;
   struct Meeting;
-  void look_into_all(const Visits& visits, Block& block, TopK& lists, const RunOptions& run) const;
+  void look_into_all(const CellVisits& visits, Block& block, TopK& lists, const RunOptions& run) const;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
   void find_places(const Probes& probes, std::int64_t count, Meeting& meeting) const;
   void load(const Meeting& meeting, const Probes& probes, std::int64_t begin, std::int64_t end, Block& block) const;

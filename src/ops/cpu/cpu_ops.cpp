@@ -9,8 +9,10 @@
 #include "ops/canonical.hpp"
 #include "ops/cpu/cpu_assignment.hpp"
 #include "ops/cpu/cpu_cells.hpp"
+#include "ops/cpu/cpu_codes.hpp"
 #include "ops/cpu/cpu_growth.hpp"
 #include "ops/cpu/cpu_rows.hpp"
+#include "ops/cpu/product_encoder.hpp"
 #include "ops/cpu/sum_by_label.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/requests.hpp"
@@ -23,7 +25,10 @@ class CpuOps : public Ops {
   CpuOps(Isa isa, const char* isa_name) : isa_name_(isa_name), kernels_(row_kernels(isa)), float_kernels_(float_kernels(isa)) {
 #if defined(__x86_64__)
     if (isa == Isa::avx2) code_kernels_ = code_kernels_avx2();
-    if (isa == Isa::avx512vnni) code_kernels_ = code_kernels_avx512vnni();
+    if (isa == Isa::avx512vnni) {
+      code_kernels_ = code_kernels_avx512vnni();
+      product_kernels_ = &product_kernels_avx512vbmi();  // Highway's target has both
+    }
 #endif
   }
   bool available() const { return kernels_ != nullptr; }
@@ -133,6 +138,55 @@ class CpuOps : public Ops {
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 
+  void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
+    require_encoding(rows, codewords);
+    cpu::encode_products(rows, codewords, *product_kernels_, *float_kernels_, *kernels_, codes, run);
+  }
+  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints&, const RunOptions& run) const override {
+    require_codes(codes, metric);
+    require(codes.m <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, got ", codes.m);
+    return std::make_unique<CpuCodes>(codes, PairDistance(*kernels_, metric, DType::f32, codes.d), *product_kernels_, *float_kernels_, run);
+  }
+  std::size_t code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, Metric, std::int64_t cells, const PrepareHints& hints,
+                                int threads) const override {
+    return CpuCodes::bytes_needed(n, d, m, cells, hints, threads);
+  }
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
+                        const RunOptions& run, RowMask allowed) const override {
+    require_code_probing(prepared, queries, probes, width, k, allowed, run);
+    static_cast<const CpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, run);
+  }
+
+  void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k, NeighborsOut out,
+                     const RunOptions& run) const override {
+    require_k(k);
+    require_pairs(queries, base, metric);
+    const PairDistance pair = pair_for(base, metric);
+    const ListWriter writer(metric, 0, {});
+    parallel_for(run, queries.rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
+      std::vector<float> x(static_cast<std::size_t>(base.cols)), y(x);
+      std::vector<PackedNeighbor> keys;
+      const std::int64_t row_bytes = base.cols * static_cast<std::int64_t>(size_of(base.dtype));
+      for (std::int64_t i = begin; i < end; ++i) {
+        const RowId* const mine = candidates + i * width;
+        for (std::int64_t j = 0; j < width; ++j) {
+          require_pair_id(value_of(mine[j]), base.rows);
+          if (mine[j] == no_row) continue;
+          for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(base.row_bytes(value_of(mine[j])) + b);
+        }
+        keys.clear();
+        for (std::int64_t j = 0; j < width; ++j) {
+          if (mine[j] == no_row) continue;
+          const float key = pair.key_of_rows(queries.row_bytes(i), base.row_bytes(value_of(mine[j])), x.data(), y.data());
+          if (std::isfinite(key)) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(mine[j]))));
+        }
+        const std::int64_t kept = std::min<std::int64_t>(k, std::ssize(keys));
+        std::partial_sort(keys.begin(), keys.begin() + kept, keys.end());
+        writer.write(keys.data(), kept, false, -1, i, out);
+      }
+    });
+  }
+
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_values(values, k);
     parallel_for(run, values.rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
@@ -158,6 +212,7 @@ class CpuOps : public Ops {
   const RowKernels* kernels_;
   const FloatKernels* float_kernels_;
   CodeKernelSet code_kernels_;
+  const ProductKernels* product_kernels_ = &product_kernels_generic();
 };
 
 struct NamedIsa {
