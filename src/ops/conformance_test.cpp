@@ -47,6 +47,16 @@ TEST_P(Conformance, nearest_in_cells_equals_the_reference) {
 TEST_P(Conformance, join_cells_equals_the_reference) {
   sweep(19, 3e6, false, check_join_cells);
 }
+TEST_P(Conformance, product_codes_are_searched_as_the_rows_they_stand_for) {
+  if (GetParam().dtype != DType::f32) return;
+  if (GetParam().metric == Metric::l2) sweep(27, 2e5, false, check_encode_products);
+  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::euclidean || GetParam().metric == Metric::inner_product) {
+    sweep(54, 3e6, false, check_nearest_in_codes);
+  }
+}
+TEST_P(Conformance, nearest_among_equals_the_reference) {
+  sweep(9, 3e7, false, check_nearest_among);
+}
 TEST_P(Conformance, within_radius_equals_the_reference) {
   sweep(6, 5e5, false, check_within_radius);
 }

@@ -86,6 +86,14 @@ TEST_P(GpuConformance, nearest_in_cells_equals_the_reference) {
 TEST_P(GpuConformance, join_cells_equals_the_reference) {
   sweep(2, 1e5, false, check_join_cells);
 }
+TEST_P(GpuConformance, product_codes_are_searched_as_the_rows_they_stand_for) {
+  if (GetParam().dtype != DType::f32) return;
+  if (GetParam().metric == Metric::l2) sweep(2, 2e4, false, check_encode_products);
+  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::inner_product) sweep(2, 1e5, false, check_nearest_in_codes);
+}
+TEST_P(GpuConformance, nearest_among_equals_the_reference) {
+  sweep(2, 2e5, false, check_nearest_among);
+}
 TEST_P(GpuConformance, within_radius_equals_the_reference) {
   sweep(2, 3e4, false, check_within_radius);
 }

@@ -1,0 +1,190 @@
+// Product codes against what their definition says, without a table or a bound: rows are decoded and compared in float64.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/gather.hpp"
+#include "ops/conformance.hpp"
+#include "ops/product_codes.hpp"
+#include "ops/reference.hpp"
+
+namespace gigaknn::test {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Codewords and centroids of what the base holds, codes drawn.
+struct CodeCase {
+  std::int64_t m, part_dims;
+  Matrix codewords, centroids;
+  std::vector<std::int64_t> begins = {0};
+  std::vector<LocalRow> names;
+  std::vector<std::uint8_t> codes;   // [n, m]
+  std::vector<std::uint8_t> blocks;
+  Matrix decoded;                    // by name
+
+  CodeCase(const Case& c, MatrixRef base, bool named)
+      : m(std::min<std::int64_t>(c.d, 1 + static_cast<std::int64_t>(random_below(9, c.seed, 30, 0)))), part_dims((c.d + m - 1) / m) {
+    m = (c.d + part_dims - 1) / part_dims;
+    const auto element = [&](std::int64_t row, std::int64_t col) {
+      const float value = col < c.d ? base.row<float>(row % base.rows)[col] : 0;
+      return std::isfinite(value) ? value : 1.0f;
+    };
+    codewords = Matrix(m * codewords_a_part, part_dims, DType::f32);
+    for (std::int64_t i = 0; i < codewords.rows(); ++i) {
+      // Half of them are what rows hold, the others half of that: several alike where the base is small.
+      for (std::int64_t j = 0; j < part_dims; ++j) codewords.row<float>(i)[j] = element(i * 7, i / codewords_a_part * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
+    }
+    while (begins.back() < c.n) {
+      begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(random_below(200, c.seed, 31, begins.size()))));
+    }
+    centroids = Matrix(std::ssize(begins) - 1, c.d, DType::f32);
+    for (std::int64_t i = 0; i < centroids.rows(); ++i) {
+      for (std::int64_t j = 0; j < c.d; ++j) centroids.row<float>(i)[j] = element(i * 5 + 1, j);
+    }
+    for (std::int64_t i = 0; i < c.n * m; ++i) codes.push_back(static_cast<std::uint8_t>(random_below(256, c.seed, 32, static_cast<std::uint64_t>(i))));
+    blocks = in_blocks(codes, m, begins);
+    if (named) {
+      names.resize(at(c.n));
+      std::iota(names.begin(), names.end(), LocalRow{0});
+      for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random_below(i, c.seed, 33, i)]);
+    }
+    decoded = Matrix(c.n, c.d, DType::f32);
+    for (std::int64_t cell = 0; cell + 1 < std::ssize(begins); ++cell) {
+      for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+        for (std::int64_t j = 0; j < c.d; ++j) {
+          const std::int64_t part = j / part_dims;
+          const float word = codewords.row<float>(part * codewords_a_part + codes[at(row * m + part)])[j % part_dims];
+          decoded.row<float>(name_of(row))[j] = centroids.row<float>(cell)[j] + word;
+        }
+      }
+    }
+  }
+
+  std::int64_t name_of(std::int64_t row) const { return names.empty() ? row : std::int64_t{names[at(row)]}; }
+  std::int64_t cells() const { return centroids.rows(); }
+  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}}; }
+};
+
+}  // namespace
+
+void check_encode_products(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const CodeCase coded(c, problem.base, false);
+  Matrix rows(c.n, coded.m * coded.part_dims, DType::f32);
+  for (std::int64_t i = 0; i < c.n; ++i) {
+    std::fill_n(rows.row<float>(i), rows.cols(), 0.0f);
+    std::copy_n(problem.base.ref().row<float>(i), c.d, rows.row<float>(i));
+  }
+  std::vector<int> want;  // -1: any
+  for (std::int64_t part = 0; part < coded.m; ++part) {
+    MatrixRef slice = rows;
+    slice.data = rows.row<float>(0) + part * coded.part_dims;
+    slice.cols = coded.part_dims;
+    const MatrixRef words = coded.codewords.ref().slice(part * codewords_a_part, (part + 1) * codewords_a_part);
+    const reference::Rows of_rows(slice, Metric::l2), of_words(words, Metric::l2);
+    for (std::int64_t i = 0; i < c.n; ++i) {
+      float least = INFINITY;
+      int found = -1;
+      for (std::int64_t w = 0; w < codewords_a_part; ++w) {
+        const float distance = reference::distance(of_rows, i, of_words, w, Metric::l2);
+        if (distance < least) {
+          least = distance;
+          found = static_cast<int>(w);
+        }
+      }
+      want.push_back(found);
+    }
+  }
+  for (const Ops* ops : devices) {
+    std::vector<std::uint8_t> codes(at(c.n * coded.m + 8), 77);
+    ops->encode_products(rows, coded.codewords, codes.data(), problem.run);
+    std::int64_t different = 0;
+    for (std::int64_t part = 0; part < coded.m; ++part) {
+      for (std::int64_t i = 0; i < c.n; ++i) {
+        const int wanted = want[at(part * c.n + i)];
+        different += wanted >= 0 && codes[at(i * coded.m + part)] != wanted;
+      }
+    }
+    EXPECT_EQ(different, 0) << "encode_products, m=" << coded.m << " on " << ops->isa() << ": " << c;
+    EXPECT_TRUE(std::all_of(codes.end() - 8, codes.end(), [](std::uint8_t code) { return code == 77; }));
+  }
+}
+
+void check_nearest_in_codes(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  for (const bool named : {false, true}) {
+    const CodeCase coded(c, problem.base, named);
+    const std::int64_t width = named ? coded.cells() : std::min<std::int64_t>(3, coded.cells());
+    std::vector<RowId> probes;
+    for (std::int64_t i = 0; i < c.q; ++i) {
+      const auto first = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(coded.cells()), c.seed, 34, static_cast<std::uint64_t>(i)));
+      for (std::int64_t j = 0; j < width; ++j) {
+        probes.push_back(random_below(8, c.seed, 35, probes.size()) > 0 ? RowId{(first + j) % coded.cells()} : no_row);
+      }
+    }
+    std::vector<std::uint64_t> bits(named ? RowMask::words_for(c.n) : 0);
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = i % 3 == 2 ? 0 : random_bits(c.seed, 36, i) | random_bits(c.seed, 37, i);
+    const RowMask allowed{bits};
+    const reference::Rows queries(problem.queries, c.metric), base(coded.decoded, c.metric);
+    Neighbors want(c.q, c.k);
+    std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
+    for (std::int64_t i = 0; i < c.q; ++i) {
+      std::vector<reference::Entry> entries;
+      for (std::int64_t j = 0; j < width && queries.usable[i]; ++j) {
+        const std::int64_t cell = value_of(probes[at(i * width + j)]);
+        for (std::int64_t row = cell < 0 ? 0 : coded.begins[at(cell)]; cell >= 0 && row < coded.begins[at(cell + 1)]; ++row) {
+          const std::int64_t name = coded.name_of(row);
+          if (allowed.has(name) && base.usable[name]) entries.push_back({reference::distance(queries, i, base, name, c.metric), name});
+        }
+      }
+      std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, c.metric); });
+      for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {
+        want.ids[at(i * c.k + j)] = RowId{entries[at(j)].id};
+        want.distances[at(i * c.k + j)] = entries[at(j)].value;
+      }
+    }
+    for (const Ops* ops : devices) {
+      const auto prepared = ops->prepare_codes(coded.codes_of(c), c.metric, c.hints, problem.run);
+      EXPECT_EQ(prepared->rows(), c.n);
+      EXPECT_EQ(prepared->cells(), coded.cells());
+      GuardedLists lists(c.q, c.k);
+      ops->nearest_in_codes(*prepared, problem.queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+    }
+  }
+}
+
+void check_nearest_among(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const std::int64_t width = std::min<std::int64_t>(c.n, 13);
+  std::vector<RowId> candidates;
+  for (std::int64_t i = 0; i < c.q; ++i) {
+    const auto first = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(c.n), c.seed, 38, static_cast<std::uint64_t>(i)));
+    for (std::int64_t j = 0; j < width; ++j) candidates.push_back(random_below(9, c.seed, 39, candidates.size()) > 0 ? RowId{(first + j) % c.n} : no_row);
+  }
+  const reference::Rows queries(problem.queries, c.metric), base(problem.base, c.metric);
+  Neighbors want(c.q, c.k);
+  std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
+  for (std::int64_t i = 0; i < c.q; ++i) {
+    std::vector<reference::Entry> entries;
+    for (std::int64_t j = 0; j < width; ++j) {
+      const std::int64_t row = value_of(candidates[at(i * width + j)]);
+      if (row < 0) continue;
+      const float distance = reference::distance(queries, i, base, row, c.metric);
+      if (std::isfinite(distance)) entries.push_back({distance, row});
+    }
+    std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, c.metric); });
+    for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {
+      want.ids[at(i * c.k + j)] = RowId{entries[at(j)].id};
+      want.distances[at(i * c.k + j)] = entries[at(j)].value;
+    }
+  }
+  for (const Ops* ops : devices) {
+    GuardedLists lists(c.q, c.k);
+    ops->nearest_among(problem.queries, problem.base, c.metric, candidates.data(), width, c.k, lists.out(), problem.run);
+    EXPECT_TRUE(same_lists(lists, want)) << "nearest_among on " << ops->isa() << ": " << c;
+  }
+}
+
+}  // namespace gigaknn::test

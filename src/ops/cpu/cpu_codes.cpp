@@ -1,0 +1,256 @@
+#include "ops/cpu/cpu_codes.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "core/cancelled.hpp"
+#include "core/threads.hpp"
+#include "ops/cpu/cell_visits.hpp"
+#include "ops/cpu/product_encoder.hpp"
+#include "ops/list_writer.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+constexpr std::int64_t words = codewords_a_part;
+constexpr std::int64_t block_rows = code_block_rows;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t table_bytes = 3000;
+constexpr std::int64_t tile_queries = 3;
+#else
+constexpr std::int64_t table_bytes = std::int64_t{1} << 19;  // of the queries of a block: half of L2
+constexpr std::int64_t tile_queries = 16;                    // whose products with all codewords stay there too
+#endif
+constexpr std::int64_t most_block_queries = 512;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::int64_t block_queries(std::int64_t m) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
+
+// Row r of a block among its lanes.
+std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); }
+
+}  // namespace
+
+/// A query as bounds know it.
+struct CpuCodes::CodedQuery {
+  const float* row = nullptr;
+  float step = 0;
+  double base = 0;     // of an estimate in units of distance: |q|^2 and what the table's entries start from
+  double margin = 0;   // that rounding may take away; not finite: bounds say nothing
+};
+
+struct CpuCodes::Block {
+  std::vector<std::int64_t> query;      // [count] rows of the query matrix; those that are far from everything are not among them
+  std::vector<CodedQuery> coded;        // [count]
+  std::vector<std::uint8_t> tables;     // [count][m][256]
+  std::vector<std::uint32_t> masks;
+  std::vector<float> estimates;
+  std::vector<std::pair<float, std::int64_t>> nearest;  // estimates of the rows of a cell
+  std::vector<float> decoded;
+  RowMask allowed;
+};
+
+CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const FloatKernels& floats, const RunOptions& run)
+    : codes_(codes), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
+      block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats),
+      scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f), transposed_(at(codes.m * codes.part_dims() * words)),
+      terms_(at(block_begins_.back() * block_rows)) {
+  codes_.cells = {{}, begins_, names_};
+  for (std::int64_t part = 0; part < codes.m; ++part) {
+    transpose_codewords(codes.codewords.slice(part * words, (part + 1) * words), transposed_.data() + part * codes.part_dims() * words);
+  }
+  std::mutex mutex;
+  parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<float> row(at(codes_.d));
+    double largest = 0;
+    std::vector<LocalRow> far;
+    for (std::int64_t cell = begin; cell < end; ++cell) {
+      const auto square_of = [&](const float* x) { return pair_.kernels().dot_f32(x, x, codes_.d); };
+      const double centroid = std::sqrt(square_of(codes_.centroids.row<float>(cell)));
+      for (std::int64_t i = 0; i < begins_[at(cell + 1)] - begins_[at(cell)]; ++i) {
+        const std::int64_t block = block_begins_[at(cell)] + i / block_rows;
+        codes_.decode(cell, block, i % block_rows, row.data());
+        if (!std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); })) {
+          far.push_back(static_cast<LocalRow>(begins_[at(cell)] + i));
+          continue;
+        }
+        const double square = square_of(row.data());
+        largest = std::max(largest, std::sqrt(square) + 2 * centroid);
+        if (scale_ == -2) terms_[at(block * block_rows + lane_of(i % block_rows))] = static_cast<float>(square);
+      }
+    }
+    const std::lock_guard lock(mutex);
+    largest_norm_ = std::max(largest_norm_, largest);
+    far_.insert(far_.end(), far.begin(), far.end());
+  });
+  std::sort(far_.begin(), far_.end());
+  check_cancelled(run);
+}
+
+std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::int64_t part_dims = (d + m - 1) / m;
+  const std::int64_t rows = n + cells * (block_rows - 1);
+  const std::int64_t a_block = block_queries(m) * (m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8) + tile_queries * m * words * 4 +
+                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + d * 8;
+  return at(m * part_dims * words * 4 + rows * 4 + n * 4 + cells * 24 + threads * a_block) +
+         TopK::bytes_of(block_queries(m) * threads, std::min(hints.k, n));
+}
+
+std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
+
+std::string CpuCodes::description() const { return std::to_string(codes_.m) + "-byte product codes, " + products_->name; }
+
+// Tables and bounds of the queries of a block.
+void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
+  const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), count = std::ssize(block.query);
+  block.tables.resize(at(count * m * words));
+  block.coded.resize(at(count));
+  std::vector<float> parts(at(tile_queries * part_dims)), dots(at(m * tile_queries * words)), largest(at(m));
+  const double relative_margin = 8 * static_cast<double>(codes_.d + m + 32) * 0x1p-24;
+  for (std::int64_t first = 0; first < count; first += tile_queries) {
+    const std::int64_t some = std::min(tile_queries, count - first);
+    for (std::int64_t part = 0; part < m; ++part) {
+      // The last part of a row may end early: zeros behind it.
+      const std::int64_t begin = part * part_dims, dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
+      std::fill(parts.begin(), parts.end(), 0.0f);
+      for (std::int64_t i = 0; i < some; ++i) {
+        std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
+      }
+      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * part_dims * words, .cols = words,
+                         .out = dots.data() + part * tile_queries * words});
+    }
+    for (std::int64_t i = 0; i < some; ++i) {
+      CodedQuery& query = block.coded[at(first + i)];
+      query.row = queries.row<float>(block.query[at(first + i)]);
+      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * tile_queries + i) * words; };
+      float widest = 0;
+      double sum = 0;
+      for (std::int64_t part = 0; part < m; ++part) {
+        float least = 0;
+        products_->range(dots_of(part), &largest[at(part)], &least);
+        widest = std::max(widest, largest[at(part)] - least);
+        sum += static_cast<double>(largest[at(part)]);
+      }
+      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
+      const double reach = std::sqrt(square) + largest_norm_;
+      query.margin = relative_margin * reach * reach;
+      query.base = (scale_ == -2 ? square : 0) + static_cast<double>(scale_) * sum;
+      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f;
+      if (!usable) query.margin = std::numeric_limits<double>::infinity();
+      const float factor = usable && widest > 0 ? 255 / widest : 0;
+      query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
+      for (std::int64_t part = 0; part < m; ++part) {
+        std::uint8_t* const table = block.tables.data() + ((first + i) * m + part) * words;
+        if (query.step > 0) {
+          products_->quantize(dots_of(part), largest[at(part)], factor, table);
+        } else {
+          std::fill_n(table, words, std::uint8_t{0});
+        }
+      }
+    }
+  }
+}
+
+// The largest estimate of a row that may be before `bound`.
+float CpuCodes::limit_of(const CodedQuery& query, float coarse, PackedNeighbor bound) const {
+  if (bound == no_neighbor || !std::isfinite(query.margin)) return std::numeric_limits<float>::infinity();
+  const auto key = static_cast<double>(key_of(bound));
+  const double distance = pair_.metric() == Metric::euclidean ? key * key : key;
+  const double limit = distance + std::abs(distance) * 0x1p-21 - query.base - static_cast<double>(scale_) * static_cast<double>(coarse) + query.margin;
+  return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
+}
+
+void CpuCodes::score(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const {
+  const std::int64_t place = begins_[at(cell)] + row;
+  const LocalRow name = names_.empty() ? static_cast<LocalRow>(place) : names_[at(place)];
+  if (!block.allowed.has(name) || (!far_.empty() && std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place)))) return;
+  block.decoded.resize(at(codes_.d));
+  codes_.decode(cell, block_begins_[at(cell)] + row / block_rows, row % block_rows, block.decoded.data());
+  const PackedNeighbor found = pack_neighbor(pair_.key(block.coded[at(i)].row, block.decoded.data()), name);
+  if (found < lists.bound(i)) lists.push(i, found);
+}
+
+void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
+  const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)];
+  if (count == 0) return;
+  const std::int64_t first = block_begins_[at(cell)], blocks = block_begins_[at(cell + 1)] - first;
+  const CodedQuery& query = block.coded[at(i)];
+  const float coarse = pair_.kernels().fast_dot_f32(query.row, codes_.centroids.row<float>(cell), codes_.d);
+  const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.m, 0, 0),
+                         .blocks = blocks,
+                         .m = codes_.m,
+                         .table = block.tables.data() + i * codes_.m * words,
+                         .terms = terms_.data() + first * block_rows,
+                         .step = query.step};
+  if (lists.bound(i) != no_neighbor) {
+    block.masks.resize(at(blocks));
+    products_->survivors(tile, limit_of(query, coarse, lists.bound(i)), block.masks.data());
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      std::uint32_t mask = block.masks[at(b)];
+      if (b == blocks - 1 && count % block_rows != 0) mask &= (std::uint32_t{1} << (count % block_rows)) - 1;
+      for (; mask != 0; mask &= mask - 1) score(cell, b * block_rows + std::countr_zero(mask), i, block, lists);
+    }
+    return;
+  }
+  // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
+  block.estimates.resize(at(blocks * block_rows));
+  products_->estimates(tile, block.estimates.data());
+  auto& nearest = block.nearest;
+  nearest.clear();
+  for (std::int64_t row = 0; row < count; ++row) {
+    const float estimate = block.estimates[at(row)];
+    nearest.emplace_back(std::isnan(estimate) ? -std::numeric_limits<float>::infinity() : estimate, row);
+  }
+  const std::int64_t wanted = std::min(lists.k(), count);
+  if (wanted < count) std::nth_element(nearest.begin(), nearest.begin() + wanted, nearest.end());
+  for (std::int64_t j = 0; j < wanted; ++j) score(cell, nearest[at(j)].second, i, block, lists);
+  lists.settle(i);
+  float limit = limit_of(query, coarse, lists.bound(i));
+  for (std::int64_t j = wanted; j < count; ++j) {
+    if (nearest[at(j)].first > limit) continue;
+    score(cell, nearest[at(j)].second, i, block, lists);
+    limit = limit_of(query, coarse, lists.bound(i));
+  }
+}
+
+void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
+                       const RunOptions& run) const {
+  const RowFacts facts = pair_.facts_of(queries, run);
+  const std::int64_t kept = std::min(k, rows());
+  const ListWriter writer(pair_.metric(), 0, {});
+  std::atomic<std::int64_t> done{0};
+  parallel_blocks(run, queries.rows, block_queries(codes_.m), [&](std::int64_t begin, std::int64_t end) {
+    Block block;
+    block.allowed = allowed;
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (!facts.far[at(i)]) block.query.push_back(i);
+    }
+    make_tables(queries, block);
+    TopK lists(std::ssize(block.query), kept);
+    // Each query's nearest cell first: what follows is then held against a good bound.
+    for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
+      const std::int64_t last = first == 0 ? std::min<std::int64_t>(1, width) : width;
+      if (first >= last) break;
+      const CellVisits visits(block.query, probes, width, first, last, cells());
+      for (std::size_t v = 0; v < visits.cells.size(); ++v) {
+        check_cancelled(run);
+        for (const std::int64_t i : visits.of(v)) look_into(visits.cells[v], i, block, lists);
+      }
+    }
+    for (std::int64_t i = begin; i < end; ++i) writer.write(nullptr, 0, false, -1, i, out);
+    for (std::int64_t i = 0; i < std::ssize(block.query); ++i) {
+      std::int64_t count = 0;
+      const PackedNeighbor* list = lists.finish(i, count);
+      writer.write(list, count, false, -1, block.query[at(i)], out);
+    }
+    if (run.progress) run.progress->report("search", done.fetch_add(end - begin) + end - begin, queries.rows);
+  });
+}
+
+}  // namespace gigaknn::cpu

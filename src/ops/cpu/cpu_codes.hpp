@@ -1,0 +1,62 @@
+// Product codes in cells prepared for the CPU, and their search: the distances to decoded rows, exactly, behind a filter on sums of 8-bit
+// table entries.
+//
+//   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
+//                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
+//   a query       table [m][256] of its products with codewords, in 256 steps from below
+//   a row         |x|^2, kept beside its code
+//   both          product_kernels: a lower bound of the distance; what passes is decoded and takes the canonical distance
+//
+// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/float_tiles.hpp"
+#include "ops/cpu/pair_distance.hpp"
+#include "ops/cpu/product_kernels.hpp"
+#include "ops/cpu/top_k.hpp"
+#include "ops/ops.hpp"
+
+namespace gigaknn::cpu {
+
+class CpuCodes : public PreparedCodes {
+ public:
+  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const FloatKernels& floats, const RunOptions& run);
+
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads);
+
+  std::int64_t rows() const override { return begins_.back(); }
+  std::int64_t cols() const override { return codes_.d; }
+  std::int64_t cells() const override { return codes_.cells.count(); }
+  Metric metric() const override { return pair_.metric(); }
+  std::size_t bytes() const override;
+  std::string description() const override;
+
+  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const;
+
+ private:
+  struct Block;
+  struct CodedQuery;
+  void make_tables(MatrixRef queries, Block& block) const;
+  void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
+  void score(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
+  float limit_of(const CodedQuery& query, float coarse, PackedNeighbor bound) const;
+
+  ProductCodes codes_;
+  std::vector<std::int64_t> begins_;
+  std::vector<LocalRow> names_;
+  std::vector<std::int64_t> block_begins_;
+  PairDistance pair_;
+  const ProductKernels* products_;
+  const FloatKernels* floats_;
+  float scale_;                     // of products in a distance: -2, or -1
+  double largest_norm_ = 0;         // of decoded rows, and of centroids twice
+  std::vector<float> transposed_;   // [m][part_dims][256] codewords
+  std::vector<float> terms_;        // [blocks][32] in lane order
+  std::vector<LocalRow> far_;       // rows whose decoding overflows, ascending
+};
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,86 @@
+#include "ops/cpu/product_encoder.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/threads.hpp"
+#include "ops/product_codes.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+constexpr std::int64_t words = codewords_a_part;
+constexpr std::int64_t tile_rows = 64;  // whose products with the codewords of a part stay in L2
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+double norm_of(const float* x, std::int64_t d) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < d; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return std::sqrt(sum);
+}
+
+// What is known of the codewords of a part.
+struct Part {
+  MatrixRef codewords;
+  std::vector<float> transposed;
+  std::vector<float> offsets;  // half the squared norms
+  double largest_norm = 0;
+
+  explicit Part(MatrixRef codewords_) : codewords(codewords_), transposed(at(codewords_.cols * words)), offsets(at(words)) {
+    transpose_codewords(codewords, transposed.data());
+    for (std::int64_t w = 0; w < words; ++w) {
+      const double norm = norm_of(codewords.row<float>(w), codewords.cols);
+      offsets[at(w)] = static_cast<float>(norm * norm / 2);
+      largest_norm = std::max(largest_norm, norm);
+    }
+  }
+
+  // Distances round to float32, and of those that round alike the first counts.
+  std::uint8_t nearest(const float* x, const RowKernels& kernels) const {
+    float least = INFINITY;
+    std::int64_t found = 0;
+    for (std::int64_t w = 0; w < words; ++w) {
+      const auto distance = static_cast<float>(kernels.l2_f32(x, codewords.row<float>(w), codewords.cols));
+      if (!(distance < least)) continue;
+      least = distance;
+      found = w;
+    }
+    return static_cast<std::uint8_t>(found);
+  }
+};
+
+}  // namespace
+
+void transpose_codewords(MatrixRef codewords, float* out) {
+  for (std::int64_t w = 0; w < words; ++w) {
+    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * words + w] = codewords.row<float>(w)[i];
+  }
+}
+
+void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
+                     std::uint8_t* codes, const RunOptions& run) {
+  const std::int64_t m = codewords.rows / words, d = codewords.cols;
+  std::vector<Part> parts;
+  for (std::int64_t part = 0; part < m; ++part) parts.emplace_back(codewords.slice(part * words, (part + 1) * words));
+  // Of half a squared distance: products, offsets, and the rounding of distances, each a few ulps of what the norms allow.
+  const double relative_margin = 4 * static_cast<double>(d + 16) * 0x1p-24;
+  parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * words));
+    for (std::int64_t p = 0; p < m; ++p) {
+      const Part& part = parts[at(p)];
+      for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * d, rows.row<float>(i) + p * d, at(d) * sizeof(float));
+      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = words, .out = dots.data()});
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float* const x = tile.data() + (i - begin) * d;
+        const double reach = norm_of(x, d) + part.largest_norm;
+        bool only = false;
+        const int found = products.nearest(part.offsets.data(), dots.data() + (i - begin) * words, static_cast<float>(relative_margin * reach * reach), &only);
+        codes[i * m + p] = only ? static_cast<std::uint8_t>(found) : part.nearest(x, kernels);
+      }
+    }
+  });
+}
+
+}  // namespace gigaknn::cpu

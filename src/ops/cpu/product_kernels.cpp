@@ -1,0 +1,60 @@
+#include "ops/cpu/product_kernels.hpp"
+
+#include <algorithm>
+
+#include "ops/product_codes.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+constexpr std::int64_t rows = code_block_rows;
+
+void estimate_block(const ProductTile& tile, std::int64_t block, float* out) {
+  std::uint32_t sums[rows] = {};
+  const std::uint8_t* codes = tile.codes + block * tile.m * rows;
+  for (std::int64_t part = 0; part < tile.m; ++part, codes += rows) {
+    const std::uint8_t* const table = tile.table + part * codewords_a_part;
+    for (std::int64_t r = 0; r < rows; ++r) sums[r] += table[codes[r]];
+  }
+  const float* const terms = tile.terms + block * rows;
+  for (std::int64_t r = 0; r < rows; ++r) out[r] = terms[r / 2 + (r % 2) * (rows / 2)] + tile.step * static_cast<float>(sums[r]);
+}
+
+void estimates(const ProductTile& tile, float* out) {
+  for (std::int64_t block = 0; block < tile.blocks; ++block) estimate_block(tile, block, out + block * rows);
+}
+
+void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
+  for (std::int64_t block = 0; block < tile.blocks; ++block) {
+    float values[rows];
+    estimate_block(tile, block, values);
+    masks[block] = 0;
+    for (std::int64_t r = 0; r < rows; ++r) masks[block] |= std::uint32_t{!(values[r] > limit)} << r;
+  }
+}
+
+void range(const float* values, float* largest, float* least) {
+  *largest = *std::max_element(values, values + codewords_a_part);
+  *least = *std::min_element(values, values + codewords_a_part);
+}
+
+void quantize(const float* values, float largest, float factor, std::uint8_t* out) {
+  for (std::int64_t i = 0; i < codewords_a_part; ++i) out[i] = static_cast<std::uint8_t>(std::min((largest - values[i]) * factor, 255.0f));
+}
+
+int nearest(const float* offsets, const float* dots, float margin, bool* only) {
+  float values[codewords_a_part];
+  for (std::int64_t i = 0; i < codewords_a_part; ++i) values[i] = offsets[i] - dots[i];
+  const auto* const least = std::min_element(values, values + codewords_a_part);
+  *only = std::count_if(values, values + codewords_a_part, [&](float value) { return !(value > *least + margin); }) == 1;
+  return static_cast<int>(least - values);
+}
+
+}  // namespace
+
+const ProductKernels& product_kernels_generic() {
+  static constexpr ProductKernels kernels{"plain", survivors, estimates, range, quantize, nearest};
+  return kernels;
+}
+
+}  // namespace gigaknn::cpu

@@ -1,0 +1,43 @@
+// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 256 codewords. One table an instruction set.
+//
+//   codes      [blocks][m][32]
+//   table      [m][256]       u8
+//   terms      [blocks][32]   in lane order: the even rows of a block, then the odd ones
+//   estimate   terms + step * sum over parts of table[part][code]
+#pragma once
+
+#include <cstdint>
+
+namespace gigaknn::cpu {
+
+/// Most parts whose sums 16 bits hold.
+inline constexpr std::int64_t most_code_parts = 256;
+
+struct ProductTile {
+  const std::uint8_t* codes;
+  std::int64_t blocks;
+  std::int64_t m;  ///< at most most_code_parts
+  const std::uint8_t* table;
+  const float* terms;
+  float step;
+};
+
+struct ProductKernels {
+  const char* name;  ///< for people
+  /// masks [blocks]: bit r where the estimate of row r is not above `limit`.
+  void (*survivors)(const ProductTile& tile, float limit, std::uint32_t* masks);
+  /// out [blocks][32] by row.
+  void (*estimates)(const ProductTile& tile, float* out);
+  /// The largest of 256 values, and the least.
+  void (*range)(const float* values, float* largest, float* least);
+  /// out[i] = min(255, floor((largest - values[i]) * factor)), of 256.
+  void (*quantize)(const float* values, float largest, float factor, std::uint8_t* out);
+  /// Of 256 values offsets[i] - dots[i] the first that is least; `only`: no other is within `margin` of it.
+  int (*nearest)(const float* offsets, const float* dots, float margin, bool* only);
+};
+
+const ProductKernels& product_kernels_generic();
+/// Call only where the machine has the instructions.
+const ProductKernels& product_kernels_avx512vbmi();
+
+}  // namespace gigaknn::cpu

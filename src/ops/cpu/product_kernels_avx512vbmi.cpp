@@ -1,0 +1,141 @@
+// AVX-512 VBMI: vpermi2b looks 64 bytes up in a table of 128 in two registers, so 4 registers hold the 256 entries of a part, and two
+// lookups and a blend by the highest bit of the code take 64 rows, two blocks, through it.
+//
+// Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
+// shifted down; so the even ones are whole - 256 odd, modulo 2^16. The 4 registers of a part serve 4 pairs of blocks.
+//
+// Compiled with -mavx512vbmi; includes nothing whose inline code could leak to other files.
+#include <immintrin.h>
+
+#include "ops/cpu/product_kernels.hpp"
+
+namespace gigaknn::cpu {
+namespace {
+
+constexpr int rows = 32;    // of a block
+constexpr int most_pairs = 4;
+constexpr int words = 256;  // of a part
+
+struct Sums {
+  __m512i whole, odd;
+};
+
+template <int pairs>
+[[gnu::always_inline]] inline void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t m, const std::uint8_t* table, Sums (&sums)[most_pairs]) {
+  for (int p = 0; p < pairs; ++p) sums[p] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  const std::int64_t block_bytes = m * rows;
+  for (std::int64_t part = 0; part < m; ++part, table += words) {
+    const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
+    const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
+    for (int p = 0; p < pairs; ++p) {
+      const std::uint8_t* const first = codes + 2 * p * block_bytes + part * rows;
+      // The second of the last pair may not be there; the last block then stands for it.
+      const std::uint8_t* const second = p == pairs - 1 ? last + part * rows : first + block_bytes;
+      const __m512i code = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(first))),
+                                              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second)), 1);
+      const __m512i low = _mm512_permutex2var_epi8(t0, code, t1);
+      const __m512i high = _mm512_permutex2var_epi8(t2, code, t3);
+      const __m512i found = _mm512_mask_blend_epi8(_mm512_movepi8_mask(code), low, high);
+      sums[p].whole = _mm512_add_epi16(sums[p].whole, found);
+      sums[p].odd = _mm512_add_epi16(sums[p].odd, _mm512_srli_epi16(found, 8));
+    }
+  }
+}
+
+// Estimates of 16 rows.
+[[gnu::always_inline]] inline __m512 estimate(__m256i sums, const float* terms, __m512 step) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(sums)), step, _mm512_loadu_ps(terms));
+}
+
+// Calls take(block, even, odd) with the estimates of each block.
+template <int pairs, class Take>
+[[gnu::always_inline]] inline void take_pairs(const ProductTile& tile, std::int64_t block, const Take& take) {
+  Sums sums[most_pairs];
+  const std::int64_t block_bytes = tile.m * rows;
+  const std::int64_t end = block + 2 * pairs < tile.blocks ? block + 2 * pairs : tile.blocks;
+  add_parts<pairs>(tile.codes + block * block_bytes, tile.codes + (end - 1) * block_bytes, tile.m, tile.table, sums);
+  const __m512 step = _mm512_set1_ps(tile.step);
+  for (int p = 0; p < pairs; ++p) {
+    const __m512i even = _mm512_sub_epi16(sums[p].whole, _mm512_slli_epi16(sums[p].odd, 8));
+    const std::int64_t first = block + 2 * p;
+    const float* terms = tile.terms + first * rows;
+    take(first, estimate(_mm512_castsi512_si256(even), terms, step), estimate(_mm512_castsi512_si256(sums[p].odd), terms + 16, step));
+    if (first + 1 >= end) return;
+    terms += rows;
+    take(first + 1, estimate(_mm512_extracti64x4_epi64(even, 1), terms, step), estimate(_mm512_extracti64x4_epi64(sums[p].odd, 1), terms + 16, step));
+  }
+}
+
+template <class Take>
+[[gnu::always_inline]] inline void take_all(const ProductTile& tile, const Take& take) {
+  std::int64_t block = 0;
+  for (; block + 2 * most_pairs <= tile.blocks; block += 2 * most_pairs) take_pairs<4>(tile, block, take);
+  switch ((tile.blocks - block + 1) / 2) {
+    case 4: return take_pairs<4>(tile, block, take);
+    case 3: return take_pairs<3>(tile, block, take);
+    case 2: return take_pairs<2>(tile, block, take);
+    case 1: return take_pairs<1>(tile, block, take);
+    default: return;
+  }
+}
+
+void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
+  const __m512 most = _mm512_set1_ps(limit);
+  take_all(tile, [&](std::int64_t block, __m512 even, __m512 odd) {
+    masks[block] = _pdep_u32(_mm512_cmp_ps_mask(even, most, _CMP_NGT_UQ), 0x55555555u) | _pdep_u32(_mm512_cmp_ps_mask(odd, most, _CMP_NGT_UQ), 0xAAAAAAAAu);
+  });
+}
+
+void estimates(const ProductTile& tile, float* out) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  take_all(tile, [&](std::int64_t block, __m512 even, __m512 odd) {
+    _mm512_storeu_ps(out + block * rows, _mm512_permutex2var_ps(even, low, odd));
+    _mm512_storeu_ps(out + block * rows + 16, _mm512_permutex2var_ps(even, high, odd));
+  });
+}
+
+void range(const float* values, float* largest, float* least) {
+  __m512 most = _mm512_loadu_ps(values), fewest = most;
+  for (int i = 16; i < words; i += 16) {
+    most = _mm512_max_ps(most, _mm512_loadu_ps(values + i));
+    fewest = _mm512_min_ps(fewest, _mm512_loadu_ps(values + i));
+  }
+  *largest = _mm512_reduce_max_ps(most);
+  *least = _mm512_reduce_min_ps(fewest);
+}
+
+void quantize(const float* values, float largest, float factor, std::uint8_t* out) {
+  const __m512 top = _mm512_set1_ps(largest), by = _mm512_set1_ps(factor);
+  for (int i = 0; i < words; i += 16) {
+    const __m512i level = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_sub_ps(top, _mm512_loadu_ps(values + i)), by));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtusepi32_epi8(level));
+  }
+}
+
+int nearest(const float* offsets, const float* dots, float margin, bool* only) {
+  __m512 least = _mm512_sub_ps(_mm512_loadu_ps(offsets), _mm512_loadu_ps(dots));
+  for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)));
+  const float lowest = _mm512_reduce_min_ps(least);
+  const __m512 exactly = _mm512_set1_ps(lowest), near = _mm512_set1_ps(lowest + margin);
+  int found = -1, count = 0;
+  for (int i = 0; i < words; i += 16) {
+    const __m512 value = _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i));
+    const __mmask16 close = _mm512_cmp_ps_mask(value, near, _CMP_NGT_UQ);
+    if (close == 0) continue;
+    count += __builtin_popcount(close);
+    const __mmask16 equal = _mm512_cmp_ps_mask(value, exactly, _CMP_EQ_OQ);
+    if (equal != 0 && found < 0) found = i + __builtin_ctz(equal);
+  }
+  *only = count == 1;
+  return found < 0 ? 0 : found;
+}
+
+}  // namespace
+
+const ProductKernels& product_kernels_avx512vbmi() {
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, range, quantize, nearest};
+  return kernels;
+}
+
+}  // namespace gigaknn::cpu
