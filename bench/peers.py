@@ -72,8 +72,8 @@ class Gigaknn:
             raise RuntimeError(self.library.gigaknn_bench_error().decode())
         return seconds, ids, distances
 
-    def ivf(self, base, metric, lists, iterations):
-        return GigaknnIvf(self, base, metric, lists, iterations)
+    def ivf(self, base, metric, lists, iterations, code_bytes=0):
+        return GigaknnIvf(self, base, metric, lists, iterations, code_bytes)
 
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)
@@ -127,25 +127,26 @@ class GigaknnIndex:
 
 
 class GigaknnIvf:
-    """An inverted file of full vectors."""
+    """An inverted file of full vectors, or of product codes with them behind."""
 
-    def __init__(self, owner, base, metric, lists, iterations):
+    def __init__(self, owner, base, metric, lists, iterations, code_bytes):
         self.owner, self.base = owner, base
         seconds = ctypes.c_double()
         self.handle = ctypes.c_void_p(owner.library.gigaknn_bench_ivf(
             owner.device, ctypes.c_void_p(base.ctypes.data), ctypes.c_int64(base.shape[0]), ctypes.c_int64(base.shape[1]),
-            DTYPES[base.dtype.name].encode(), metric.encode(), ctypes.c_int64(lists), iterations, owner.threads, ctypes.byref(seconds)))
+            DTYPES[base.dtype.name].encode(), metric.encode(), ctypes.c_int64(lists), ctypes.c_int64(code_bytes), iterations,
+            owner.threads, ctypes.byref(seconds)))
         if not self.handle:
             raise RuntimeError(owner.library.gigaknn_bench_error().decode())
         self.build_s = seconds.value
 
-    def search(self, queries, k, nprobe, batch):
+    def search(self, queries, k, nprobe, batch, refine=0):
         """(seconds of each batch, ids [q, k], distances [q, k])."""
         ids, distances = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
         seconds = np.empty((len(queries) + batch - 1) // batch)
         if self.owner.library.gigaknn_bench_ivf_search(
                 self.handle, ctypes.c_void_p(queries.ctypes.data), ctypes.c_int64(len(queries)), DTYPES[queries.dtype.name].encode(),
-                ctypes.c_int64(k), ctypes.c_int64(nprobe), ctypes.c_int64(batch), self.owner.threads, ctypes.c_void_p(ids.ctypes.data),
+                ctypes.c_int64(k), ctypes.c_int64(nprobe), ctypes.c_int64(refine), ctypes.c_int64(batch), self.owner.threads, ctypes.c_void_p(ids.ctypes.data),
                 ctypes.c_void_p(distances.ctypes.data), ctypes.c_void_p(seconds.ctypes.data)) < 0:
             raise RuntimeError(self.owner.library.gigaknn_bench_error().decode())
         return seconds, ids, distances

@@ -181,11 +181,22 @@ double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n
   return seconds;
 }
 
-/// An inverted file of `base` [n, d], which must outlive it; null on failure. `seconds` gets the time it took.
+/// An inverted file of `base` [n, d], which must outlive it, of full vectors or, with code_bytes > 0, of product codes with them behind; null on failure.
+/// `seconds` gets the time it took.
 void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric,
-                        std::int64_t lists, int iterations, int threads, double* seconds) {
+                        std::int64_t lists, std::int64_t code_bytes, int iterations, int threads, double* seconds) {
   std::unique_ptr<Index> index;
   *seconds = seconds_of([&] {
+    if (code_bytes > 0) {
+      IvfPqParams params;
+      params.metric = metric_of(metric);
+      params.lists = lists;
+      params.code_bytes = code_bytes;
+      params.iterations = iterations;
+      params.device = device;
+      index = make_ivf_pq_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
+      return;
+    }
     IvfFlatParams params;
     params.metric = metric_of(metric);
     params.lists = lists;
@@ -200,14 +211,14 @@ void gigaknn_bench_ivf_free(void* index) {
 }
 /// queries [q, d] in batches -> ids, distances [q, k]; the time of each batch, in order, to `batch_seconds`.
 double gigaknn_bench_ivf_search(const void* index, const void* queries, std::int64_t q, const char* dtype, std::int64_t k, std::int64_t nprobe,
-                                std::int64_t batch, int threads, std::int64_t* ids, float* distances, double* batch_seconds) {
+                                std::int64_t refine, std::int64_t batch, int threads, std::int64_t* ids, float* distances, double* batch_seconds) {
   const auto& ivf = *static_cast<const Index*>(index);
   return seconds_of([&] {
     const MatrixRef rows(queries, q, ivf.cols(), dtype_called(dtype));
     for (std::int64_t begin = 0; begin < q; begin += batch) {
       const std::int64_t end = std::min(q, begin + batch);
       batch_seconds[begin / batch] = seconds_of([&] {
-        const Neighbors found = ivf.search(rows.slice(begin, end), k, {.nprobe = nprobe}, run_on(threads));
+        const Neighbors found = ivf.search(rows.slice(begin, end), k, {.nprobe = nprobe, .refine = refine}, run_on(threads));
         std::memcpy(ids + begin * k, found.ids.data(), found.ids.size() * sizeof(RowId));
         std::memcpy(distances + begin * k, found.distances.data(), found.distances.size() * sizeof(float));
       });

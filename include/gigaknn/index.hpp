@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <gigaknn/id_set.hpp>
 #include <gigaknn/ids.hpp>
@@ -36,10 +37,25 @@ struct IvfFlatParams {
   bool allow_nonfinite = false;
 };
 
+struct IvfPqParams {
+  Metric metric = Metric::l2;           ///< l2, euclidean or inner_product
+  std::int64_t lists = 0;               ///< as above
+  std::int64_t code_bytes = 16;         ///< parts of a row, each a byte: 1 to d, at most 256
+  bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
+  int iterations = 10;                  ///< of k-means
+  int codeword_iterations = 20;         ///< of that of the codewords
+  std::uint64_t seed = 0;
+  std::span<const RowId> ids = {};      ///< as above; then rows that are kept are copied
+  std::string device = "cpu";
+  std::int64_t expected_k = 10;
+  std::int64_t expected_queries = 10000;
+};
+
 /// What one search gives for its recall, and what it may find.
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
-  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, each query is compared with all of them
+  std::int64_t refine = 4;      ///< of product codes: so many times k candidates are compared by full vectors, where there are some; 0: none
+  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, an index of full vectors compares each query with all of them
 };
 
 /// An index of any kind on any device. Const calls may run concurrently, also beside a change: each sees the index as it was before or
@@ -53,6 +69,8 @@ class Index {
   virtual DType dtype() const = 0;
   virtual Metric metric() const = 0;
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
+  virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat" or "ivf_pq"
+  virtual bool keeps_rows() const { return true; }  ///< full vectors; otherwise distances are to what codes stand for
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
 
@@ -72,6 +90,9 @@ class Index {
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);
   }
+
+  /// As `search`, but of all rows (of `only`), exactly: the truth for what it finds. Throws Error: unsupported where no full vectors are kept.
+  virtual Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only = nullptr, const RunOptions& run = {}) const = 0;
 
   // What follows throws Error: unsupported where an index does not change.
 
@@ -103,8 +124,15 @@ std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params 
 /// Throws Error: invalid_argument, unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params = {}, const RunOptions& run = {});
 
+/// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are kept as
+/// `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are the nearest of the
+/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more.
+/// Throws as make_ivf_flat_index.
+std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
+
 struct IndexParams {
-  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n).
+  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
+  /// "IVF1024,PQ16,RFlat": with full vectors behind them.
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means

@@ -1,6 +1,7 @@
 #include "index/ivf_flat.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "index/id_words.hpp"
 #include "io/validate.hpp"
 #include "ops/merge_lists.hpp"
 
@@ -23,40 +25,6 @@ constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
 constexpr std::int64_t most_id = std::int64_t{1} << 61;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Bits [first, first + 64) of bytes; beyond their end there are none.
-std::uint64_t bits_from(std::span<const std::uint8_t> bytes, std::int64_t first) {
-  std::uint64_t found = 0;
-  const std::size_t byte = at(first / 8);
-  if (byte >= bytes.size()) return 0;
-  std::memcpy(&found, bytes.data() + byte, std::min<std::size_t>(8, bytes.size() - byte));
-  const auto shift = first % 8;
-  if (shift == 0) return found;
-  const std::uint64_t next = byte + 8 < bytes.size() ? bytes[byte + 8] : 0;
-  return found >> shift | next << (64 - shift);
-}
-
-// The rows of a part that `only` has, by rank.
-std::vector<std::uint64_t> words_of(const IdSet& only, const LiveRows& part) {
-  const RowIds& ids = part.lists->ids();
-  std::vector<std::uint64_t> words(RowMask::words_for(ids.count()));
-  const auto set = [&](std::int64_t rank) { words[at(rank / 64)] |= std::uint64_t{1} << (rank % 64); };
-  if (!only.is_bits()) {
-    for (const RowId id : only.ids()) {
-      if (const auto rank = ids.rank_of(id)) set(*rank);
-    }
-  } else if (ids.consecutive()) {
-    const std::int64_t first = value_of(ids.of_rank(0));
-    for (std::size_t word = 0; word < words.size(); ++word) words[word] = bits_from(only.bits(), first + static_cast<std::int64_t>(word) * 64);
-    if (ids.count() % 64 != 0) words.back() &= (std::uint64_t{1} << (ids.count() % 64)) - 1;
-  } else {
-    for (std::int64_t rank = 0; rank < ids.count(); ++rank) {
-      if (only.has(ids.of_rank(static_cast<LocalRow>(rank)))) set(rank);
-    }
-  }
-  for (std::size_t word = 0; part.live && word < words.size(); ++word) words[word] &= (*part.live)[word];
-  return words;
-}
 
 std::int64_t count_of(std::span<const std::uint64_t> words) {
   std::int64_t count = 0;
@@ -90,7 +58,7 @@ LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector
 
 }  // namespace
 
-IvfFlatIndex::IvfFlatIndex(const IvfFlatFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting)
+IvfFlatIndex::IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting)
     : facts_(facts), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
       centroids_(std::move(centroids), facts.metric, setting_.device, setting_.expected_queries) {
   State state{.parts = {}, .rows = lists ? lists->rows().rows : 0, .next_id = facts.next_id};
@@ -149,12 +117,11 @@ IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const Run
   Scope scope{.state = state(), .words = {}, .narrow = false, .width = centroids_.width_of(params.nprobe)};
   const State& state = *scope.state;
   if (!params.only) return scope;
-  const std::int64_t bytes = (state.next_id + 7) / 8;
-  require(!params.only->is_bits() || std::ssize(params.only->bits()) == bytes, Fault::invalid_argument, "a filter of ", params.only->bits().size(),
-          " bytes is not that of ids below ", state.next_id, ", which has ", bytes);
+  require_bits_for(*params.only, state.next_id);
   std::int64_t allowed = 0;
   for (const LiveRows& part : state.parts) {
-    scope.words.push_back(words_of(*params.only, part));
+    scope.words.push_back(id_words(*params.only, part.lists->ids()));
+    for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
     allowed += count_of(scope.words.back());
   }
   if (static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
@@ -357,14 +324,14 @@ Matrix IvfFlatIndex::reconstruct(std::span<const RowId> ids) const {
 
 void IvfFlatIndex::save(const std::filesystem::path& path, const RunOptions& run) const {
   const auto state = this->state();
-  IvfFlatFacts facts = facts_;
+  IvfFacts facts = facts_;
   facts.next_id = state->next_id;
   write_ivf_flat(facts, centroids_.centroids(), state->parts, path, run);
 }
 
 void IvfFlatIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run) const {
   const State state = with(rows, ids, replace, run);
-  IvfFlatFacts facts = facts_;
+  IvfFacts facts = facts_;
   facts.next_id = state.next_id;
   write_ivf_flat(facts, centroids_.centroids(), state.parts, path, run);
 }
@@ -372,7 +339,7 @@ void IvfFlatIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool re
 void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run) {
   require(!indexes.empty(), Fault::invalid_argument, "a merge needs an index at least");
   const IvfFlatIndex& like = *indexes.front();
-  IvfFlatFacts facts = like.facts_;
+  IvfFacts facts = like.facts_;
   std::vector<LiveRows> parts;
   std::vector<RowId> ids;
   for (std::size_t i = 0; i < indexes.size(); ++i) {

@@ -15,7 +15,7 @@
 
 #include <gigaknn/index.hpp>
 
-#include "index/ivf_flat_file.hpp"
+#include "index/ivf_file.hpp"
 #include "index/list_centroids.hpp"
 #include "index/list_rows.hpp"
 
@@ -32,7 +32,7 @@ class IvfFlatIndex : public Index {
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const Setting& setting, int threads);
 
   /// `lists`: null where there is no row.
-  IvfFlatIndex(const IvfFlatFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting);
+  IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting);
 
   std::int64_t rows() const override { return state()->rows; }
   std::int64_t cols() const override { return facts_.cols; }
@@ -46,6 +46,10 @@ class IvfFlatIndex : public Index {
   void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
   void remove(std::span<const RowId> ids) override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
+  std::string_view kind() const override { return ivf_flat_schema; }
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override {
+    return search(queries, k, {.nprobe = lists(), .only = only}, run);
+  }
   std::int64_t next_id() const override { return state()->next_id; }
   void save(const std::filesystem::path& path, const RunOptions& run) const override;
 
@@ -84,7 +88,7 @@ class IvfFlatIndex : public Index {
   void search_batch(const Scope& scope, const ProbingBatch& batch, std::int64_t k, Neighbors& found, const RunOptions& run) const;
   PrepareHints hints() const;
 
-  const IvfFlatFacts facts_;
+  const IvfFacts facts_;
   const Setting setting_;
   const Ops& ops_;
   const ListCentroids centroids_;

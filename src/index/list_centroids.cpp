@@ -1,6 +1,7 @@
 #include "index/list_centroids.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/elements.hpp"
@@ -18,6 +19,10 @@ PrepareHints hints_of(std::int64_t expected_queries) {
 }
 
 }  // namespace
+
+std::int64_t lists_for(std::int64_t n, std::int64_t lists) {
+  return lists > 0 ? lists : std::clamp<std::int64_t>(std::llround(4 * std::sqrt(static_cast<double>(n))), 1, n);
+}
 
 ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
   ProbingBatch batch{{}, gather_rows(queries, which), {}, width};
@@ -38,15 +43,18 @@ std::size_t ListCentroids::bytes_needed(std::int64_t lists, std::int64_t d, DTyp
   return at(lists * d) * sizeof(float) + ops_of(device).bytes_needed(lists, d, DType::f32, chosen_by(metric), hints, threads) + batch;
 }
 
-ListDivision divide_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
-  const Neighbors nearest = nearest_centroids(rows, centroids, metric, device, run);
-  ListDivision division{std::vector<LocalRow>(at(rows.rows)), std::vector<std::int64_t>(at(centroids.rows + 1))};
-  // Rows that are no numbers are found by no query; those of zeros have no direction, and stand in the first list.
-  const auto list_of = [&](std::int64_t i) { return nearest.ids[at(i)] == no_row ? 0 : value_of(nearest.ids[at(i)]); };
-  for (std::int64_t i = 0; i < rows.rows; ++i) ++division.begins[at(list_of(i) + 1)];
+std::vector<RowId> lists_of_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
+  Neighbors nearest = nearest_centroids(rows, centroids, metric, device, run);
+  std::replace(nearest.ids.begin(), nearest.ids.end(), no_row, RowId{0});
+  return std::move(nearest.ids);
+}
+
+ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists) {
+  ListDivision division{std::vector<LocalRow>(list_of.size()), std::vector<std::int64_t>(at(lists + 1))};
+  for (const RowId list : list_of) ++division.begins[at(value_of(list) + 1)];
   std::partial_sum(division.begins.begin(), division.begins.end(), division.begins.begin());
   std::vector<std::int64_t> next(division.begins.begin(), division.begins.end() - 1);
-  for (std::int64_t i = 0; i < rows.rows; ++i) division.order[at(next[at(list_of(i))]++)] = static_cast<LocalRow>(i);
+  for (std::size_t i = 0; i < list_of.size(); ++i) division.order[at(next[at(value_of(list_of[i]))]++)] = static_cast<LocalRow>(i);
   return division;
 }
 

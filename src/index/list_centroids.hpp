@@ -15,6 +15,9 @@
 
 namespace gigaknn {
 
+/// As many lists as are asked for, or as suit n rows: 4 sqrt(n).
+std::int64_t lists_for(std::int64_t n, std::int64_t lists);
+
 /// Queries in the order of their nearest list, so that those that look into the same lists stand side by side.
 struct ProbingBatch {
   std::vector<std::int64_t> rows;  ///< of the query matrix
@@ -30,7 +33,10 @@ struct ListDivision {
   std::vector<LocalRow> order;       ///< [n]
   std::vector<std::int64_t> begins;  ///< [lists + 1]
 };
-ListDivision divide_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run);
+/// The list of each row: that of its nearest centroid. Rows that are no numbers are found by no query; those of zeros have no direction; both stand in the
+/// first list.
+std::vector<RowId> lists_of_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run);
+ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists);
 
 class ListCentroids {
  public:
@@ -55,7 +61,9 @@ class ListCentroids {
   MatrixRef centroids() const { return centroids_; }
   std::int64_t lists() const { return centroids_.rows(); }
 
-  ListDivision divide(MatrixRef rows, const RunOptions& run) const { return divide_rows(rows, centroids_, metric_, device_, run); }
+  ListDivision divide(MatrixRef rows, const RunOptions& run) const {
+    return divide_rows(lists_of_rows(rows, centroids_, metric_, device_, run), lists());
+  }
   /// What the first `probe` would do.
   void prepare(const RunOptions& run) const { prepared(run); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF,Flat";
+constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without; IVF alone: lists as suit";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -25,6 +26,16 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// The number of a word that is `name` and a number from 1 on.
+std::optional<std::int64_t> number_behind(std::string_view word, std::string_view name) {
+  if (!word.starts_with(name)) return std::nullopt;
+  const std::string_view digits = word.substr(name.size());
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 1) return std::nullopt;
+  return number;
+}
+
 bool is_known(std::string_view word) {
   constexpr std::string_view known[] = {"PCA", "OPQ", "PQ", "SQ", "RaBitQ", "RQ", "LSQ", "ITQ", "RR", "HNSW", "NSG", "IMI", "LSH", "RFlat", "Refine", "IDMap", "L2norm", "Flat", "IVF"};
   return std::any_of(std::begin(known), std::end(known), [&](std::string_view name) { return word.starts_with(name); });
@@ -35,12 +46,16 @@ bool is_known(std::string_view word) {
 IndexRecipe parse_recipe(const std::string& text) {
   const std::vector<std::string> words = words_of(text);
   IndexRecipe recipe;
-  const std::string_view first = words.front();
-  const bool inverted = first.starts_with("IVF");
-  const std::string_view digits = inverted ? first.substr(3) : std::string_view();
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), recipe.lists);
-  const bool number = digits.empty() || (error == std::errc() && end == digits.data() + digits.size() && recipe.lists >= 1);
-  if (inverted && number && words.size() == 2 && words[1] == "Flat") return recipe;
+  const auto lists = number_behind(words.front(), "IVF");
+  const bool inverted = words.front() == "IVF" || lists.has_value();
+  if (inverted) recipe.lists = lists.value_or(0);
+  if (inverted && words.size() == 2 && words[1] == "Flat") return recipe;
+  const auto bytes = words.size() > 1 ? number_behind(words[1], "PQ") : std::nullopt;
+  recipe.refine = words.size() == 3 && words[2] == "RFlat";
+  if (inverted && bytes && (words.size() == 2 || recipe.refine)) {
+    recipe.code_bytes = *bytes;
+    return recipe;
+  }
   for (const std::string& word : words) {
     require(is_known(word), Fault::invalid_argument, "recipe '", printable(text), "': '", printable(word), "' says nothing; ", allowed);
   }

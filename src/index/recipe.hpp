@@ -7,10 +7,12 @@
 namespace gigaknn {
 
 struct IndexRecipe {
-  std::int64_t lists = 0;  ///< 0: as many as suit
+  std::int64_t lists = 0;       ///< 0: as many as suit
+  std::int64_t code_bytes = 0;  ///< of product codes; 0: full vectors
+  bool refine = false;          ///< product codes with full vectors behind them
 };
 
-/// "IVF1024,Flat" or "IVF,Flat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16" or "IVF1024,PQ16,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

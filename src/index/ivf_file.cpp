@@ -1,8 +1,9 @@
-#include "index/ivf_flat_file.hpp"
+#include "index/ivf_file.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -26,7 +27,7 @@ constexpr std::size_t band_bytes = std::size_t{256} << 20;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-std::string encode(const IvfFlatFacts& facts, std::int64_t rows) {
+std::string encode(const IvfFacts& facts, std::int64_t rows) {
   std::string bytes;
   append_value(bytes, static_cast<std::uint64_t>(rows));
   append_value(bytes, static_cast<std::uint64_t>(facts.cols));
@@ -47,7 +48,7 @@ std::size_t bytes_in_band(std::int64_t cols, DType dtype) {
 }
 
 struct About {
-  IvfFlatFacts facts;
+  IvfFacts facts;
   std::uint64_t rows = 0;
 };
 
@@ -91,11 +92,11 @@ const Section& sized_section(const Container& file, std::string_view name, Eleme
 
 }  // namespace
 
-std::size_t ivf_flat_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run) {
+std::size_t ivf_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run) {
   return std::min(band_limit(run), at(rows) * bytes_in_band(cols, dtype)) + container_block_bytes;
 }
 
-void write_ivf_flat(const IvfFlatFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run) {
   ContainerWriter writer(path, ivf_flat_schema, schema_version);
   const std::vector<std::int64_t> no_rows(at(centroids.rows + 1));
@@ -130,39 +131,104 @@ void write_ivf_flat(const IvfFlatFacts& facts, MatrixRef centroids, std::span<co
   writer.finish();
 }
 
-StoredIvfFlat read_ivf_flat(const Container& file) {
-  require_schema(file, ivf_flat_schema, schema_version);
+namespace {
+
+// What both schemas begin with, checked.
+struct Head {
+  About about;
+  MatrixRef centroids;
+  std::span<const std::int64_t> begins;
+  std::span<const RowId> ids;
+};
+
+void require_finite(const Container& file, const Section& section, const char* what) {
+  verify_section(file, section);
+  const auto values = values_in<float>(file, section.name, Element::f32);
+  const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  require_at(bad == values.end(), file.file(), section.offset + at(bad - values.begin()) * sizeof(float), what, " has the value ",
+             bad == values.end() ? 0 : *bad);
+}
+
+Head read_head(const Container& file) {
   const Section& about_section = file.section("about", Element::u8);
   verify_section(file, about_section);
-  const About about = decode(file.file(), about_section);
-  StoredIvfFlat stored{about.facts, {}, nullptr};
+  Head head{decode(file.file(), about_section), {}, {}, {}};
+  const Section& centroids = file.section("centroids", Element::f32);
+  require_at(centroids.rows >= 1 && centroids.cols == at(head.about.facts.cols), file.file(), centroids.offset, "section 'centroids' is ",
+             centroids.rows, " x ", centroids.cols, ", expected 1 or more x ", head.about.facts.cols);
+  require_finite(file, centroids, "a centroid");
+  head.centroids = matrix_in(file, "centroids");
 
-  const Section& centroids_section = file.section("centroids", Element::f32);
-  require_at(centroids_section.rows >= 1 && centroids_section.cols == at(about.facts.cols), file.file(), centroids_section.offset,
-             "section 'centroids' is ", centroids_section.rows, " x ", centroids_section.cols, ", expected 1 or more x ", about.facts.cols);
-  verify_section(file, centroids_section);
-  const MatrixRef centroids = matrix_in(file, "centroids");
-  const auto* values = static_cast<const float*>(centroids.data);
-  for (std::int64_t i = 0; i < centroids.rows * centroids.cols; ++i) {
-    require_at(std::isfinite(values[i]), file.file(), centroids_section.offset + at(i) * sizeof(float), "a centroid has the value ", values[i]);
-  }
-  std::vector<std::int64_t> all(at(centroids.rows));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-  stored.centroids = gather_rows(centroids, all);
-
-  const Section& begins_section = sized_section(file, "begins", Element::i64, at(centroids.rows + 1), 1);
-  verify_section(file, begins_section);
-  const auto begins = values_in<std::int64_t>(file, "begins", Element::i64);
-  require_at(begins.front() == 0 && begins.back() == static_cast<std::int64_t>(about.rows) && std::is_sorted(begins.begin(), begins.end()), file.file(),
-             begins_section.offset, "lists must ascend from 0 to the ", about.rows, " rows");
-  sized_section(file, "ids", Element::i64, about.rows, 1);
-  sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
-  if (about.rows == 0) return stored;
+  const Section& begins = sized_section(file, "begins", Element::i64, centroids.rows + 1, 1);
+  verify_section(file, begins);
+  head.begins = values_in<std::int64_t>(file, "begins", Element::i64);
+  require_at(head.begins.front() == 0 && head.begins.back() == static_cast<std::int64_t>(head.about.rows) &&
+                 std::is_sorted(head.begins.begin(), head.begins.end()),
+             file.file(), begins.offset, "lists must ascend from 0 to the ", head.about.rows, " rows");
+  sized_section(file, "ids", Element::i64, head.about.rows, 1);
   const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
-  const std::span<const RowId> ids(reinterpret_cast<const RowId*>(numbers.data()), numbers.size());
-  stored.lists = std::make_shared<ListRows>(matrix_in(file, "rows"), std::vector<LocalRow>(), std::vector<std::int64_t>(begins.begin(), begins.end()),
-                                            RowIds(ids, file.file().owner, file.file().name), file.file().owner);
+  head.ids = {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
+  return head;
+}
+
+}  // namespace
+
+StoredIvfFlat read_ivf_flat(const Container& file) {
+  require_schema(file, ivf_flat_schema, schema_version);
+  const Head head = read_head(file);
+  StoredIvfFlat stored{head.about.facts, {}, nullptr};
+  std::vector<std::int64_t> all(at(head.centroids.rows));
+  std::iota(all.begin(), all.end(), 0);
+  stored.centroids = gather_rows(head.centroids, all);
+  sized_section(file, "rows", element_of(stored.facts.dtype), head.about.rows, at(stored.facts.cols));
+  if (head.about.rows == 0) return stored;
+  stored.lists = std::make_shared<ListRows>(matrix_in(file, "rows"), std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
+                                            RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
   return stored;
+}
+
+void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, ivf_pq_schema, schema_version);
+  const std::int64_t rows = std::ssize(parts.ids), m = parts.codewords.rows / codewords_a_part;
+  const std::string about = encode(facts, rows);
+  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  add_matrix(writer, "centroids", parts.centroids);
+  add_matrix(writer, "codewords", parts.codewords);
+  writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
+  writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
+  writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
+  check_cancelled(run);
+  if (parts.rows.data) {
+    writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
+    const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
+    for (std::int64_t rank = 0; rank < rows; ++rank) {
+      writer.append(parts.rows.row_bytes(rank), row_bytes);
+      if (rank % 65536 == 0) check_cancelled(run);
+    }
+  }
+  writer.finish();
+}
+
+std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
+  require_schema(file, ivf_pq_schema, schema_version);
+  const Head head = read_head(file);
+  require_at(head.about.rows >= 1, file.file(), file.section("about", Element::u8).offset, "0 rows, expected 1 to 4294967294");
+  const Section& codewords = file.section("codewords", Element::f32);
+  const std::uint64_t m = codewords.rows / codewords_a_part;
+  require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(head.about.facts.cols) &&
+                 (m - 1) * codewords.cols < at(head.about.facts.cols),
+             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not 256 of each part of ",
+             head.about.facts.cols, " columns");
+  require_finite(file, codewords, "a codeword");
+  std::uint64_t blocks = 0;
+  for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
+  sized_section(file, "codes", Element::u8, blocks, m * code_block_rows);
+  IvfPqParts parts{head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}};
+  if (file.find_section("rows")) {
+    sized_section(file, "rows", element_of(head.about.facts.dtype), head.about.rows, at(head.about.facts.cols));
+    parts.rows = matrix_in(file, "rows");
+  }
+  return {head.about.facts, parts};
 }
 
 }  // namespace gigaknn

@@ -1,0 +1,58 @@
+// .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat" or "ivf_pq"; docs/formats.md draws them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <gigaknn/metric.hpp>
+
+#include "index/list_rows.hpp"
+#include "io/container.hpp"
+
+namespace gigaknn {
+
+struct IvfFacts {
+  Metric metric = Metric::l2;
+  DType dtype = DType::f32;
+  std::int64_t cols = 0;
+  std::int64_t next_id = 0;      ///< above all that were ever given
+  bool allow_nonfinite = false;
+};
+
+struct StoredIvfFlat {
+  IvfFacts facts;
+  Matrix centroids;
+  std::shared_ptr<const ListRows> lists;  ///< null: no row
+};
+
+inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
+
+/// Writes the rows of `parts` that count. Holds a band of lists at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                    const RunOptions& run);
+
+/// The most that it allocates, where no list is longer than a band.
+std::size_t ivf_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run);
+
+/// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
+struct IvfPqParts {
+  MatrixRef centroids;                   ///< [lists, d] f32
+  MatrixRef codewords;                   ///< [m * 256, part_dims] f32
+  std::span<const std::int64_t> begins;  ///< [lists + 1]
+  std::span<const RowId> ids;            ///< [n] list after list, ascending in each
+  std::span<const std::uint8_t> codes;   ///< [blocks][m][32]
+  MatrixRef rows;                        ///< [n, d] full vectors, by rank of their ids; without data: none
+};
+inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
+
+void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run);
+std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file);
+
+/// Rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them only whether lists could be meant.
+/// Throws Error: corrupt_file, unsupported.
+StoredIvfFlat read_ivf_flat(const Container& file);
+
+}  // namespace gigaknn

@@ -1,0 +1,218 @@
+#include "index/ivf_pq.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "core/elements.hpp"
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "index/id_words.hpp"
+#include "io/validate.hpp"
+#include "learn/product_quantizer.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+Matrix copy_of(MatrixRef rows) {
+  std::vector<std::int64_t> all(at(rows.rows));
+  std::iota(all.begin(), all.end(), 0);
+  return gather_rows(rows, all);
+}
+
+}  // namespace
+
+IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, Setting setting)
+    : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
+      centroids_(copy_of(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
+
+std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
+                                     const Setting& setting, int threads) {
+  const std::int64_t batch = std::min(setting.expected_queries, ListCentroids::batch_rows);
+  const std::int64_t candidates = refines ? setting.expected_k * SearchParams{}.refine : setting.expected_k;
+  const PrepareHints hints{.k = candidates, .queries = setting.expected_queries, .batch = batch, .self = false};
+  const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
+  return at(n) * of_rows + at(lists + 1) * 16 + at(batch * candidates) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
+         ops_of(setting.device).code_bytes_needed(n, d, m, metric, lists, hints, threads) +
+         ListCentroids::bytes_needed(lists, d, DType::f32, metric, setting.device, setting.expected_queries, threads);
+}
+
+ProductCodes IvfPqIndex::codes() const {
+  return {facts_.cols, code_bytes(), parts_.codewords, centroids_.centroids(), parts_.codes, {{}, parts_.begins, ids_.ranks()}};
+}
+
+PrepareHints IvfPqIndex::hints(std::int64_t refine) const {
+  return {.k = setting_.expected_k * refine, .queries = setting_.expected_queries, .batch = std::min(setting_.expected_queries, ListCentroids::batch_rows),
+          .self = false};
+}
+
+const PreparedCodes& IvfPqIndex::prepared(const RunOptions& run) const {
+  const std::lock_guard lock(preparing_);
+  if (!prepared_) prepared_ = ops_.prepare_codes(codes(), facts_.metric, hints(1), run);
+  return *prepared_;
+}
+
+void IvfPqIndex::prepare(const RunOptions& run) const {
+  centroids_.prepare(run);
+  prepared(run);
+}
+
+std::string IvfPqIndex::description() const {
+  const std::lock_guard lock(preparing_);
+  return join_text(lists(), " inverted lists of ", prepared_ ? prepared_->description() : join_text(code_bytes(), "-byte product codes"),
+                   refines() ? ", full vectors behind them" : "");
+}
+
+std::vector<std::uint64_t> IvfPqIndex::words_of(const IdSet* only) const {
+  if (!only) return {};
+  require_bits_for(*only, facts_.next_id);
+  return id_words(*only, ids_);
+}
+
+void IvfPqIndex::check(MatrixRef queries, const RunOptions& run) const {
+  require(queries.cols == facts_.cols && queries.dtype == facts_.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
+          name_of(queries.dtype), ", the base ", facts_.cols, " x ", name_of(facts_.dtype));
+  require_usable_values(queries, facts_.metric, facts_.allow_nonfinite, "the queries", run);
+}
+
+Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
+  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
+  require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
+  check(queries, run);
+  const bool refine = refines() && params.refine > 0;
+  const std::int64_t candidates = refine ? std::min(k * params.refine, std::max(k, rows())) : k;
+  const std::vector<std::uint64_t> words = words_of(params.only);
+  const std::int64_t width = centroids_.width_of(params.nprobe), most = centroids_.batch_of_width(width);
+  const PreparedCodes& codes = prepared(run);
+  Neighbors result(queries.rows, k);
+  for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
+    const Matrix floats = as_floats(queries.slice(begin, std::min(queries.rows, begin + most)), run);
+    const ProbingBatch batch = centroids_.probe(floats, 0, floats.rows(), width, run);
+    Neighbors found(batch.queries.rows(), candidates);
+    ops_.nearest_in_codes(codes, batch.queries, batch.probes.data(), width, candidates, NeighborsOut(found), run, {words});
+    if (refine) {
+      // Full vectors stand by rank, which is what candidates are called.
+      const Matrix full = gather_rows(queries.slice(begin, begin + floats.rows()), batch.rows, run);
+      Neighbors nearest(found.queries, k);
+      ops_.nearest_among(full, parts_.rows, facts_.metric, found.ids.data(), candidates, k, NeighborsOut(nearest), run);
+      found = std::move(nearest);
+    }
+    for (std::int64_t i = 0; i < found.queries; ++i) {
+      const std::int64_t to = (begin + batch.rows[at(i)]) * k;
+      for (std::int64_t j = 0; j < k; ++j) {
+        const RowId rank = found.ids[at(i * k + j)];
+        result.ids[at(to + j)] = rank == no_row ? no_row : ids_.of_rank(static_cast<LocalRow>(value_of(rank)));
+        result.distances[at(to + j)] = found.distances[at(i * k + j)];
+      }
+    }
+  }
+  return result;
+}
+
+RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
+  fail(Fault::unsupported, "an index of product codes does not know what is within a radius: distances to its rows are estimates");
+}
+
+Neighbors IvfPqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  require(refines(), Fault::unsupported, "an index without full vectors cannot be searched exactly");
+  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  check(queries, run);
+  const std::vector<std::uint64_t> words = words_of(only);
+  // Without ids of others, all rows are one cell.
+  const std::vector<std::int64_t> begins = {0, rows()};
+  const auto cells = ops_.prepare_cells(parts_.rows, {{}, begins}, facts_.metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
+  const std::vector<RowId> probes(at(queries.rows), RowId{0});
+  Neighbors found(queries.rows, k);
+  ops_.nearest_in_cells(*cells, queries, probes.data(), 1, k, NeighborsOut(found), run, nullptr, {words});
+  for (RowId& id : found.ids) {
+    if (id != no_row) id = ids_.of_rank(static_cast<LocalRow>(value_of(id)));
+  }
+  return found;
+}
+
+Matrix IvfPqIndex::reconstruct(std::span<const RowId> ids) const {
+  require(refines(), Fault::unsupported, "an index without full vectors cannot give them back");
+  std::vector<std::int64_t> ranks;
+  for (const RowId id : ids) {
+    const auto rank = ids_.rank_of(id);
+    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not in the index");
+    ranks.push_back(*rank);
+  }
+  return gather_rows(parts_.rows, ranks);
+}
+
+void IvfPqIndex::save(const std::filesystem::path& path, const RunOptions& run) const { write_ivf_pq(facts_, parts_, path, run); }
+
+// ---- making
+
+namespace {
+
+KMeansParams lists_fit(std::int64_t n, const IvfPqParams& params) {
+  KMeansParams fit;
+  fit.clusters = lists_for(n, params.lists);
+  fit.iterations = params.iterations;
+  fit.metric = ListCentroids::chosen_by(params.metric);
+  fit.seed = params.seed;
+  fit.device = params.device;
+  return fit;
+}
+
+struct OwnedParts {
+  Matrix centroids;
+  ProductQuantizer quantizer;
+  std::vector<std::int64_t> begins;
+  std::vector<RowId> ids;
+  std::vector<std::uint8_t> codes;
+  Matrix rows;  // by rank, where ids are not the rows' numbers
+};
+
+}  // namespace
+
+std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  const Ops& ops = ops_of(params.device);
+  const auto owned = std::make_shared<OwnedParts>();
+  owned->centroids = fit_kmeans(base, lists_fit(base.rows, params), run).centroids;
+  const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
+  ListDivision division = divide_rows(lists, owned->centroids.rows());
+  owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
+                                           {.m = params.code_bytes, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+  std::vector<std::uint8_t> codes = encode_rows(ops, owned->quantizer, base, owned->centroids, lists.data(), run);
+  const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
+  const auto in_list = [&](std::int64_t list) {
+    return std::span(division.order).subspan(at(division.begins[at(list)]), at(division.begins[at(list + 1)] - division.begins[at(list)]));
+  };
+  std::vector<std::uint8_t> in_order;
+  in_order.reserve(codes.size());
+  for (std::int64_t list = 0; list < owned->centroids.rows(); ++list) {
+    const auto rows = in_list(list);
+    std::sort(rows.begin(), rows.end(), [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
+    for (const LocalRow row : rows) {
+      owned->ids.push_back(id_of(row));
+      in_order.insert(in_order.end(), codes.begin() + std::int64_t{row} * params.code_bytes, codes.begin() + (std::int64_t{row} + 1) * params.code_bytes);
+    }
+  }
+  codes = {};
+  owned->codes = in_blocks(in_order, params.code_bytes, division.begins);
+  owned->begins = std::move(division.begins);
+  MatrixRef full = params.refine ? base : MatrixRef();
+  if (params.refine && !params.ids.empty()) {
+    std::vector<std::int64_t> by_id(at(base.rows));
+    std::iota(by_id.begin(), by_id.end(), 0);
+    std::sort(by_id.begin(), by_id.end(), [&](std::int64_t a, std::int64_t b) { return params.ids[at(a)] < params.ids[at(b)]; });
+    owned->rows = gather_rows(base, by_id, run);
+    full = owned->rows;
+  }
+  RowIds(owned->ids, owned).ranks();  // negative or there twice
+  const std::int64_t next_id = 1 + value_of(*std::max_element(owned->ids.begin(), owned->ids.end()));
+  const IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
+  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full};
+  auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IvfPqIndex::Setting{params.device, params.expected_k, params.expected_queries});
+  return index;
+}
+
+}  // namespace gigaknn

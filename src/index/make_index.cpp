@@ -1,0 +1,156 @@
+// Indexes from a base: in memory, or straight to a file.
+#include <algorithm>
+#include <cmath>
+
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "index/ivf_flat.hpp"
+#include "index/ivf_pq.hpp"
+#include "index/recipe.hpp"
+#include "io/validate.hpp"
+#include "learn/product_quantizer.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params) {
+  KMeansParams fit;
+  fit.clusters = lists_for(n, params.lists);
+  fit.iterations = params.iterations;
+  fit.metric = ListCentroids::chosen_by(params.metric);
+  fit.seed = params.seed;
+  fit.device = params.device;
+  fit.allow_nonfinite = params.allow_nonfinite;
+  return fit;
+}
+
+IvfFlatParams of_lists(const IvfPqParams& params) {
+  return {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .ids = params.ids, .device = params.device,
+          .expected_k = params.expected_k, .expected_queries = params.expected_queries};
+}
+
+IvfFlatIndex::Setting setting_of(const IvfFlatParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
+
+// Of fitting lists and dividing the rows among them.
+std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  const KMeansParams fit = fit_params(base.rows, params);
+  // The order, and ids with what sorts them.
+  const std::size_t of_rows = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
+  const std::size_t dividing = at(fit.clusters * base.cols) * sizeof(float) + of_rows + at(fit.clusters + 1) * 16 +
+                               nearest_centroids_bytes_needed(base.rows, base.cols, fit.clusters, fit.metric, params.device, run);
+  return std::max(kmeans_bytes_needed(base.rows, base.cols, base.dtype, fit, run), dividing);
+}
+
+void require_shape(MatrixRef base, const IvfFlatParams& params) {
+  require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
+          name_of(params.metric));
+  require(params.lists >= 0 && params.lists <= base.rows, Fault::invalid_argument, "lists must be in [1, ", base.rows, "], or 0: as many as suit, got ",
+          params.lists);
+  require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
+  require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
+  require(params.ids.empty() || std::ssize(params.ids) == base.rows, Fault::invalid_argument, params.ids.size(), " ids are not those of ", base.rows,
+          " rows");
+}
+
+void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run) {
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: an inverted file of ", rows, " rows needs ", needed);
+}
+
+std::unique_ptr<IvfFlatIndex> divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params), run).centroids;
+  ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
+  const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
+  RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
+  const IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
+  auto lists = std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called));
+  return std::make_unique<IvfFlatIndex>(facts, std::move(centroids), std::move(lists), setting_of(params));
+}
+
+void require_codes(MatrixRef base, const IvfPqParams& params) {
+  require_shape(base, of_lists(params));
+  require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
+          "product codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
+  const std::int64_t most = std::min<std::int64_t>(256, base.cols);
+  require(params.code_bytes >= 1 && params.code_bytes <= most && part_dims_of(base.cols, params.code_bytes) * (params.code_bytes - 1) < base.cols,
+          Fault::invalid_argument, "product codes of ", base.cols, " dimensions have 1 to ", most, " parts, each with one at least, got ", params.code_bytes);
+  require(base.rows >= codewords_a_part, Fault::invalid_argument, "product codes need at least ", codewords_a_part, " rows to be fitted to, got ", base.rows);
+}
+
+// Of fitting lists and codewords, and encoding.
+std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  const std::size_t fixed = at(base.rows) * (2 * sizeof(RowId) + sizeof(LocalRow) + at(params.code_bytes)) +
+                            (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0);
+  return std::max(dividing_bytes(base, of_lists(params), run),
+                  fixed + at(fit_params(base.rows, of_lists(params)).clusters * base.cols) * sizeof(float) +
+                      2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
+}
+
+// What a recipe asks for: one of both.
+struct Wanted {
+  IvfFlatParams flat;
+  std::optional<IvfPqParams> codes;
+};
+
+Wanted wanted(MatrixRef base, const IndexParams& params) {
+  const IndexRecipe recipe = parse_recipe(params.recipe);
+  require(recipe.lists <= base.rows, Fault::invalid_argument, "recipe '", params.recipe, "' has more lists than the base has rows: ", base.rows);
+  Wanted wanted;
+  wanted.flat = {.metric = params.metric, .lists = recipe.lists, .iterations = params.iterations, .seed = params.seed, .ids = params.ids,
+                 .device = params.device, .allow_nonfinite = params.allow_nonfinite};
+  require_shape(base, wanted.flat);
+  if (recipe.code_bytes == 0) return wanted;
+  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .refine = recipe.refine,
+                  .iterations = params.iterations, .seed = params.seed, .ids = params.ids, .device = params.device};
+  require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");
+  require_codes(base, *wanted.codes);
+  return wanted;
+}
+
+}  // namespace
+
+std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  require_shape(base, params);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  const std::size_t searching = IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters,
+                                                           setting_of(params), threads_of(run));
+  require_budget(std::max(dividing_bytes(base, params, run), searching), base.rows, run);
+  auto index = divided(base, params, run);
+  index->prepare(run);
+  return index;
+}
+
+std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  require_codes(base, params);
+  require_usable_values(base, params.metric, false, "the base", run);
+  const std::size_t searching = IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters,
+                                                         params.code_bytes, params.refine, {params.device, params.expected_k, params.expected_queries},
+                                                         threads_of(run));
+  require_budget(std::max(encoding_bytes(base, params, run), at(base.rows * params.code_bytes) + searching), base.rows, run);
+  auto index = build_ivf_pq(base, params, run);
+  index->prepare(run);
+  return index;
+}
+
+void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
+  const Wanted what = wanted(base, params);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
+  if (what.codes) {
+    build_ivf_pq(base, *what.codes, run)->save(path, run);
+  } else {
+    divided(base, what.flat, run)->save(path, run);
+  }
+}
+
+std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
+  const Wanted what = wanted(base, params);
+  if (what.codes) return encoding_bytes(base, *what.codes, run);
+  const std::size_t divided = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)) +
+                              at(fit_params(base.rows, what.flat).clusters * base.cols) * sizeof(float);
+  return std::max(dividing_bytes(base, what.flat, run), divided + ivf_writing_bytes(base.rows, base.cols, base.dtype, run));
+}
+
+}  // namespace gigaknn

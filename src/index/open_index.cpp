@@ -1,0 +1,106 @@
+// Indexes in files: opened by what their schema says, checked, changed.
+#include <gigaknn/index.hpp>
+
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "index/ivf_flat.hpp"
+#include "index/ivf_pq.hpp"
+#include "io/container_values.hpp"
+#include "io/mapped_file.hpp"
+#include "io/validate.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::unique_ptr<IvfFlatIndex> opened_flat(const Container& file, const OpenParams& params) {
+  require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', expected '", ivf_flat_schema, "'");
+  StoredIvfFlat stored = read_ivf_flat(file);
+  return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists),
+                                        IvfFlatIndex::Setting{params.device, params.expected_k, params.expected_queries});
+}
+
+std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& params) {
+  const auto [facts, parts] = read_ivf_pq(file);
+  return std::make_unique<IvfPqIndex>(facts, parts, file.file().owner, file.file().name,
+                                      IvfPqIndex::Setting{params.device, params.expected_k, params.expected_queries});
+}
+
+void require_index(const Container& file) {
+  require(file.schema() == ivf_flat_schema || file.schema() == ivf_pq_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(),
+          "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema);
+}
+
+// To add a kind: a row here, and what it needs and how it is checked below.
+std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
+  require_index(file);
+  if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
+  return opened_flat(file, params);
+}
+
+void require_finite_rows(const Container& file, MatrixRef rows, Metric metric, const RunOptions& run) {
+  const ValueFaults faults = find_value_faults(rows, metric, run);
+  require_at(faults.nonfinite_rows == 0, file.file(), file.section("rows", element_of(rows.dtype)).offset, faults.nonfinite_rows,
+             " rows have NaN or infinity");
+}
+
+void require_ids(const Container& file, const RowIds& ids, std::int64_t next_id) {
+  ids.ranks();
+  require_at(value_of(ids.largest()) < next_id, file.file(), 0, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
+}
+
+}  // namespace
+
+std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {
+  const std::size_t needed = run.memory_bytes == 0 ? 0 : open_index_bytes_needed(path, params, run);
+  require(needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: ", printable(path.string()), " needs ",
+          needed);
+  return opened(Container::open(params.map ? map_file(path) : read_file(path)), params);
+}
+
+std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {
+  const Container file = Container::open(map_file(path));
+  require_index(file);
+  const std::size_t held = params.map ? 0 : file.file().size();
+  const int threads = threads_of(run);
+  if (file.schema() == ivf_pq_schema) {
+    const auto index = opened_pq(file, params);
+    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(),
+                                           index->keeps_rows(), {params.device, params.expected_k, params.expected_queries}, threads);
+  }
+  const auto index = opened_flat(file, params);
+  return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
+                                           {params.device, params.expected_k, params.expected_queries}, threads);
+}
+
+void check_index(const std::filesystem::path& path, const RunOptions& run) {
+  const Container file = Container::open(map_file(path));
+  file.verify(run);
+  require_index(file);
+  if (file.schema() == ivf_pq_schema) {
+    const auto [facts, parts] = read_ivf_pq(file);
+    require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), facts.next_id);
+    if (parts.rows.data) require_finite_rows(file, parts.rows, facts.metric, run);
+    return;
+  }
+  const StoredIvfFlat stored = read_ivf_flat(file);
+  if (!stored.lists) return;
+  require_ids(file, stored.lists->ids(), stored.facts.next_id);
+  if (!stored.facts.allow_nonfinite) require_finite_rows(file, stored.lists->rows(), stored.facts.metric, run);
+}
+
+void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
+                  const std::string& device, const RunOptions& run) {
+  opened_flat(Container::open(map_file(from)), {.device = device})->save_with(rows, ids, replace, to, run);
+}
+
+void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
+  std::vector<std::unique_ptr<IvfFlatIndex>> indexes;
+  std::vector<const IvfFlatIndex*> all;
+  for (const auto& path : from) {
+    indexes.push_back(opened_flat(Container::open(map_file(path)), {}));
+    all.push_back(indexes.back().get());
+  }
+  IvfFlatIndex::save_merged(all, to, run);
+}
+
+}  // namespace gigaknn

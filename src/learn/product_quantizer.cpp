@@ -1,0 +1,120 @@
+#include "learn/product_quantizer.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/elements.hpp"
+#include "core/random.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t words = codewords_a_part;
+constexpr std::uint64_t start_stream = 101, empty_stream = 102;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t rows_at_once = 40;
+#else
+constexpr std::int64_t rows_at_once = 1 << 14;  // that are made floats of
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+MatrixRef part_of(MatrixRef rows, std::int64_t part, std::int64_t part_dims) {
+  MatrixRef slice = rows;
+  slice.data = rows.row<float>(0) + part * part_dims;
+  slice.cols = part_dims;
+  return slice;
+}
+
+void set_word(Matrix& codewords, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
+  std::copy_n(residuals.row<float>(row) + part * codewords.cols(), codewords.cols(), codewords.row<float>(part * words + word));
+}
+
+}  // namespace
+
+Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixRef centroids, const RowId* labels, std::int64_t padded,
+                    const RunOptions& run) {
+  Matrix residuals(std::ssize(which), padded, DType::f32);
+  parallel_for(run, residuals.rows(), 256, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = which[at(i)];
+      const float* const centroid = centroids.row<float>(value_of(labels[row]));
+      float* const to = residuals.row<float>(i);
+      for (std::int64_t j = 0; j < rows.cols; ++j) to[j] = element_of(rows, row, j) - centroid[j];
+      std::fill(to + rows.cols, to + padded, 0.0f);
+    }
+  });
+  check_cancelled(run);
+  return residuals;
+}
+
+ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
+                                       const RunOptions& run) {
+  require(params.m >= 1 && params.m <= rows.cols, Fault::invalid_argument, "product codes have 1 to ", rows.cols, " parts, got ", params.m);
+  require(rows.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
+  const std::int64_t part_dims = part_dims_of(rows.cols, params.m), padded = part_dims * params.m;
+  const std::vector<std::int64_t> sample = sample_rows(rows.rows, quantizer_sample_rows, params.seed);
+  const Matrix residuals = residuals_of(rows, sample, centroids, labels, padded, run);
+  const std::int64_t n = residuals.rows(), m = params.m;
+  ProductQuantizer quantizer{rows.cols, m, Matrix(m * words, part_dims, DType::f32)};
+  for (std::int64_t part = 0; part < m; ++part) {
+    const std::vector<std::int64_t> first = sample_rows(n, words, mix_bits(params.seed + start_stream + static_cast<std::uint64_t>(part)));
+    for (std::int64_t word = 0; word < words; ++word) set_word(quantizer.codewords, part, word, residuals, first[at(word)]);
+  }
+  // A round that only hands codes back to where they were is the last.
+  std::vector<std::uint8_t> codes(at(n * m)), before;
+  std::vector<RowId> of_part(at(n));
+  std::vector<double> sums(at(words * part_dims));
+  std::vector<std::int64_t> counts(at(words));
+  for (int round = 0; round < params.iterations; ++round) {
+    ops.encode_products(residuals, quantizer.codewords, codes.data(), run);
+    if (codes == before) break;
+    before = codes;
+    for (std::int64_t part = 0; part < m; ++part) {
+      for (std::int64_t i = 0; i < n; ++i) of_part[at(i)] = RowId{codes[at(i * m + part)]};
+      ops.sum_by_label(part_of(residuals, part, part_dims), nullptr, of_part.data(), words, sums.data(), counts.data(), run);
+      for (std::int64_t word = 0; word < words; ++word) {
+        if (counts[at(word)] == 0) {
+          // It begins anew, where rows are.
+          const auto drawn = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(n), params.seed, empty_stream,
+                                                                    static_cast<std::uint64_t>((round * m + part) * words + word)));
+          set_word(quantizer.codewords, part, word, residuals, drawn);
+          continue;
+        }
+        for (std::int64_t j = 0; j < part_dims; ++j) {
+          quantizer.codewords.row<float>(part * words + word)[j] = static_cast<float>(sums[at(word * part_dims + j)] / static_cast<double>(counts[at(word)]));
+        }
+      }
+    }
+    if (run.progress) run.progress->report("codewords", round + 1, params.iterations);
+  }
+  return quantizer;
+}
+
+std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids, const RowId* labels,
+                                      const RunOptions& run) {
+  std::vector<std::uint8_t> codes(at(rows.rows * quantizer.m));
+  std::vector<std::int64_t> which;
+  for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
+    which.resize(at(std::min(rows_at_once, rows.rows - begin)));
+    std::iota(which.begin(), which.end(), begin);
+    const Matrix residuals = residuals_of(rows, which, centroids, labels, quantizer.m * quantizer.part_dims(), run);
+    ops.encode_products(residuals, quantizer.codewords, codes.data() + begin * quantizer.m, run);
+    if (run.progress) run.progress->report("encode", begin + residuals.rows(), rows.rows);
+  }
+  return codes;
+}
+
+std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int threads) {
+  const std::int64_t padded = part_dims_of(d, m) * m, sample = std::min(n, quantizer_sample_rows);
+  const std::int64_t codewords = padded * words * 4;
+  const std::int64_t a_thread = 64 * (words + part_dims_of(d, m)) * 4;
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16);
+  const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8) + n * m;
+  return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + (1u << 16);
+}
+
+}  // namespace gigaknn
