@@ -94,7 +94,8 @@ Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchPara
     const Matrix floats = as_floats(queries.slice(begin, std::min(queries.rows, begin + most)), run);
     const ProbingBatch batch = centroids_.probe(floats, 0, floats.rows(), width, run);
     Neighbors found(batch.queries.rows(), candidates);
-    ops_.nearest_in_codes(codes, batch.queries, batch.probes.data(), width, candidates, NeighborsOut(found), run, {words});
+    ops_.nearest_in_codes(codes, batch.queries, batch.probes.data(), width, candidates, NeighborsOut(found), run, {words},
+                          refine ? ListOrder::by_id : ListOrder::by_distance);
     if (refine) {
       // Full vectors stand by rank, which is what candidates are called.
       const Matrix full = gather_rows(queries.slice(begin, begin + floats.rows()), batch.rows, run);

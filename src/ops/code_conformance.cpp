@@ -151,6 +151,14 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       GuardedLists lists(c.q, c.k);
       ops->nearest_in_codes(*prepared, problem.queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
       EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+      GuardedLists sets(c.q, c.k);
+      ops->nearest_in_codes(*prepared, problem.queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
+      std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));
+      for (std::int64_t i = 0; i < c.q; ++i) {
+        std::sort(by_id.begin() + i * c.k, by_id.begin() + (i + 1) * c.k,
+                  [](RowId a, RowId b) { return static_cast<std::uint64_t>(value_of(a)) < static_cast<std::uint64_t>(value_of(b)); });
+      }
+      EXPECT_EQ(got, by_id) << "nearest_in_codes by id on " << ops->isa() << ": " << c;
     }
   }
 }

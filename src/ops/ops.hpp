@@ -83,6 +83,9 @@ struct PrepareHints {
   bool self = false;              ///< the base will be searched with itself; cells will be joined
 };
 
+/// How a list of the k nearest is written: nearest first, or, which may cost less, by id with unspecified distances.
+enum class ListOrder { by_distance, by_id };
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -207,7 +210,7 @@ class Ops {
                                         int threads) const;
   /// As `nearest_in_cells` of the decoded rows, bit for bit; queries are f32.
   virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
-                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}) const;
+                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}, ListOrder order = ListOrder::by_distance) const;
 
   /// The k nearest to each query of some rows of `base`: re-ranking. What is farthest from everything is not among them.
   ///

@@ -15,6 +15,17 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Of a width that the compiler knows.
+template <int dims>
+void decode_parts(const ProductCodes& codes, const float* centroid, std::int64_t block, std::int64_t row, float* out) {
+  const std::uint8_t* code = codes.codes.data() + ProductCodes::place(block, codes.m, 0, row);
+  const auto* words = static_cast<const float*>(codes.codewords.data);
+  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += codewords_a_part * dims, centroid += dims, out += dims) {
+    const float* const word = words + *code * dims;
+    for (int j = 0; j < dims; ++j) out[j] = centroid[j] + word[j];
+  }
+}
+
 // Rows as decoded, and searched as those: the specification.
 class DecodedCodes : public PreparedCodes {
  public:
@@ -55,6 +66,12 @@ std::vector<std::int64_t> ProductCodes::block_begins() const {
 
 void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const {
   const float* const centroid = centroids.row<float>(cell);
+  switch (m * part_dims() == d ? part_dims() : 0) {
+    case 2: return decode_parts<2>(*this, centroid, block, row, out);
+    case 4: return decode_parts<4>(*this, centroid, block, row, out);
+    case 8: return decode_parts<8>(*this, centroid, block, row, out);
+    default: break;
+  }
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
     const float* const word = codeword(part, codes[at(place(block, m, part, row))]);
     for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + word[j];
@@ -102,9 +119,14 @@ std::size_t Ops::code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t,
 }
 
 void Ops::nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                           const RunOptions& run, RowMask allowed) const {
+                           const RunOptions& run, RowMask allowed, ListOrder order) const {
   require_code_probing(base, queries, probes, width, k, allowed, run);
   nearest_in_cells(static_cast<const DecodedCodes&>(base).decoded(), queries, probes, width, k, out, run, nullptr, allowed);
+  if (order == ListOrder::by_distance) return;
+  const auto number = [](RowId id) { return static_cast<std::uint64_t>(value_of(id)); };  // no_row is the largest
+  for (std::int64_t i = 0; i < queries.rows; ++i) {
+    std::sort(out.ids + i * k, out.ids + (i + 1) * k, [&](RowId a, RowId b) { return number(a) < number(b); });
+  }
 }
 
 void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k,

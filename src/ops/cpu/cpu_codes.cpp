@@ -37,18 +37,29 @@ std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); 
 
 }  // namespace
 
-/// A query as bounds know it.
+/// A query as bounds know it. Distances are squared, or products negated.
 struct CpuCodes::CodedQuery {
   const float* row = nullptr;
   float step = 0;
-  double base = 0;     // of an estimate in units of distance: |q|^2 and what the table's entries start from
+  double square = 0;   // |q|^2, where distances have it
+  double base = 0;     // what the table's entries start from, in units of distance
   double margin = 0;   // that rounding may take away; not finite: bounds say nothing
+  float coarse = 0;    // its product with the centroid of the cell at hand
+};
+
+/// A row that may be among the nearest.
+struct CpuCodes::Candidate {
+  float distance;  // in float32
+  std::uint32_t cell;
+  LocalRow row;    // of the cell
 };
 
 struct CpuCodes::Block {
   std::vector<std::int64_t> query;      // [count] rows of the query matrix; those that are far from everything are not among them
   std::vector<CodedQuery> coded;        // [count]
   std::vector<std::uint8_t> tables;     // [count][m][256]
+  std::vector<std::vector<Candidate>> candidates;  // [count]
+  std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
   std::vector<std::uint32_t> masks;
   std::vector<float> estimates;
   std::vector<std::pair<float, std::int64_t>> nearest;  // estimates of the rows of a cell
@@ -111,6 +122,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), count = std::ssize(block.query);
   block.tables.resize(at(count * m * words));
   block.coded.resize(at(count));
+  block.padded.assign(at(count * m * part_dims), 0.0f);
   std::vector<float> parts(at(tile_queries * part_dims)), dots(at(m * tile_queries * words)), largest(at(m));
   const double relative_margin = 8 * static_cast<double>(codes_.d + m + 32) * 0x1p-24;
   for (std::int64_t first = 0; first < count; first += tile_queries) {
@@ -128,6 +140,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
       query.row = queries.row<float>(block.query[at(first + i)]);
+      std::copy_n(query.row, codes_.d, block.padded.begin() + (first + i) * m * part_dims);
       const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * tile_queries + i) * words; };
       float widest = 0;
       double sum = 0;
@@ -140,7 +153,8 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
       const double reach = std::sqrt(square) + largest_norm_;
       query.margin = relative_margin * reach * reach;
-      query.base = (scale_ == -2 ? square : 0) + static_cast<double>(scale_) * sum;
+      query.square = scale_ == -2 ? square : 0;
+      query.base = static_cast<double>(scale_) * sum;
       const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f;
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
       const float factor = usable && widest > 0 ? 255 / widest : 0;
@@ -157,31 +171,76 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   }
 }
 
-// The largest estimate of a row that may be before `bound`.
-float CpuCodes::limit_of(const CodedQuery& query, float coarse, PackedNeighbor bound) const {
-  if (bound == no_neighbor || !std::isfinite(query.margin)) return std::numeric_limits<float>::infinity();
-  const auto key = static_cast<double>(key_of(bound));
-  const double distance = pair_.metric() == Metric::euclidean ? key * key : key;
-  const double limit = distance + std::abs(distance) * 0x1p-21 - query.base - static_cast<double>(scale_) * static_cast<double>(coarse) + query.margin;
+// What the distance in float32 of a row may be at most that is among the k nearest, where the k-th of those so far has `bound`'s.
+double CpuCodes::distance_limit(const CodedQuery& query, PackedNeighbor bound) const {
+  if (bound == no_neighbor || !std::isfinite(query.margin)) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(key_of(bound)) + 2 * query.margin;
+}
+
+// The largest estimate of such a row.
+float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
+  const double limit = distance_limit(query, bound) - query.square - query.base - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin;
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
-void CpuCodes::score(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const {
-  const std::int64_t place = begins_[at(cell)] + row;
-  const LocalRow name = names_.empty() ? static_cast<LocalRow>(place) : names_[at(place)];
-  if (!block.allowed.has(name) || (!far_.empty() && std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place)))) return;
+// The distance of a row in float32, which bounds those of others.
+void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const {
+  if (!block.allowed.words.empty() || !far_.empty()) {
+    const std::int64_t place = begins_[at(cell)] + row;
+    if (!block.allowed.has(name_of(place)) || std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place))) return;
+  }
+  const CodedQuery& query = block.coded[at(i)];
+  const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.m, 0, row % block_rows);
+  const auto* const codewords = static_cast<const float*>(codes_.codewords.data);
+  const std::int64_t padded = codes_.m * codes_.part_dims();
+  const float product = query.coarse + products_->product(block.padded.data() + i * padded, codewords, codes_.m, codes_.part_dims(), codes);
+  const float term = terms_[at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows))];
+  const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
+  const PackedNeighbor bound = lists.bound(i);
+  if (static_cast<double>(distance) > distance_limit(query, bound)) return;
+  block.candidates[at(i)].push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
+  lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
+}
+
+// The k nearest of the candidates. Only where they are asked for in their order, or where float32 leaves open who is among them, does a row take
+// its canonical distance.
+void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const {
+  lists.settle(i);
+  const CodedQuery& query = block.coded[at(i)];
+  const PackedNeighbor bound = lists.bound(i);
+  const double limit = distance_limit(query, bound);
+  // Nearer than all that may be the k-th.
+  const double surely = order == ListOrder::by_id && std::isfinite(limit) ? static_cast<double>(key_of(bound)) - 2 * query.margin
+                                                                          : -std::numeric_limits<double>::infinity();
   block.decoded.resize(at(codes_.d));
-  codes_.decode(cell, block_begins_[at(cell)] + row / block_rows, row % block_rows, block.decoded.data());
-  const PackedNeighbor found = pack_neighbor(pair_.key(block.coded[at(i)].row, block.decoded.data()), name);
-  if (found < lists.bound(i)) lists.push(i, found);
+  found.clear();
+  std::int64_t sure = 0;
+  for (const Candidate& candidate : block.candidates[at(i)]) {
+    if (static_cast<double>(candidate.distance) > limit) continue;
+    const std::int64_t row = candidate.row;
+    const LocalRow name = name_of(begins_[candidate.cell] + row);
+    if (static_cast<double>(candidate.distance) < surely) {
+      found.push_back(name);  // before every key
+      ++sure;
+      continue;
+    }
+    codes_.decode(candidate.cell, block_begins_[candidate.cell] + row / block_rows, row % block_rows, block.decoded.data());
+    found.push_back(pack_neighbor(pair_.key(query.row, block.decoded.data()), name));
+  }
+  const auto kept = std::min<std::int64_t>(lists.k(), std::ssize(found));
+  if (sure > 0) std::partition(found.begin(), found.end(), [](PackedNeighbor neighbor) { return neighbor >> 32 == 0; });
+  std::partial_sort(found.begin() + sure, found.begin() + std::max(sure, kept), found.end());
+  found.resize(at(kept));
+  if (order == ListOrder::by_id) std::sort(found.begin(), found.end(), [](PackedNeighbor a, PackedNeighbor b) { return row_of(a) < row_of(b); });
 }
 
 void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
   const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)];
   if (count == 0) return;
   const std::int64_t first = block_begins_[at(cell)], blocks = block_begins_[at(cell + 1)] - first;
-  const CodedQuery& query = block.coded[at(i)];
-  const float coarse = pair_.kernels().fast_dot_f32(query.row, codes_.centroids.row<float>(cell), codes_.d);
+  CodedQuery& query = block.coded[at(i)];
+  const float* const centroid = codes_.centroids.row<float>(cell);
+  query.coarse = pair_.kernels().fast_dot_f32(query.row, centroid, codes_.d);
   const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.m, 0, 0),
                          .blocks = blocks,
                          .m = codes_.m,
@@ -190,11 +249,11 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
                          .step = query.step};
   if (lists.bound(i) != no_neighbor) {
     block.masks.resize(at(blocks));
-    products_->survivors(tile, limit_of(query, coarse, lists.bound(i)), block.masks.data());
+    products_->survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
     for (std::int64_t b = 0; b < blocks; ++b) {
       std::uint32_t mask = block.masks[at(b)];
       if (b == blocks - 1 && count % block_rows != 0) mask &= (std::uint32_t{1} << (count % block_rows)) - 1;
-      for (; mask != 0; mask &= mask - 1) score(cell, b * block_rows + std::countr_zero(mask), i, block, lists);
+      for (; mask != 0; mask &= mask - 1) screen(cell, b * block_rows + std::countr_zero(mask), i, block, lists);
     }
     return;
   }
@@ -209,18 +268,18 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   }
   const std::int64_t wanted = std::min(lists.k(), count);
   if (wanted < count) std::nth_element(nearest.begin(), nearest.begin() + wanted, nearest.end());
-  for (std::int64_t j = 0; j < wanted; ++j) score(cell, nearest[at(j)].second, i, block, lists);
+  for (std::int64_t j = 0; j < wanted; ++j) screen(cell, nearest[at(j)].second, i, block, lists);
   lists.settle(i);
-  float limit = limit_of(query, coarse, lists.bound(i));
+  float limit = limit_of(query, lists.bound(i));
   for (std::int64_t j = wanted; j < count; ++j) {
     if (nearest[at(j)].first > limit) continue;
-    score(cell, nearest[at(j)].second, i, block, lists);
-    limit = limit_of(query, coarse, lists.bound(i));
+    screen(cell, nearest[at(j)].second, i, block, lists);
+    limit = limit_of(query, lists.bound(i));
   }
 }
 
 void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
-                       const RunOptions& run) const {
+                       ListOrder order, const RunOptions& run) const {
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, rows());
   const ListWriter writer(pair_.metric(), 0, {});
@@ -232,6 +291,8 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       if (!facts.far[at(i)]) block.query.push_back(i);
     }
     make_tables(queries, block);
+    block.candidates.resize(block.query.size());
+    for (auto& candidates : block.candidates) candidates.reserve(at(4 * kept + 64));
     TopK lists(std::ssize(block.query), kept);
     // Each query's nearest cell first: what follows is then held against a good bound.
     for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
@@ -244,10 +305,10 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       }
     }
     for (std::int64_t i = begin; i < end; ++i) writer.write(nullptr, 0, false, -1, i, out);
+    std::vector<PackedNeighbor> found;
     for (std::int64_t i = 0; i < std::ssize(block.query); ++i) {
-      std::int64_t count = 0;
-      const PackedNeighbor* list = lists.finish(i, count);
-      writer.write(list, count, false, -1, block.query[at(i)], out);
+      finish(i, order, block, lists, found);
+      writer.write(found.data(), std::ssize(found), false, -1, block.query[at(i)], out);
     }
     if (run.progress) run.progress->report("search", done.fetch_add(end - begin) + end - begin, queries.rows);
   });

@@ -5,7 +5,8 @@
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
 //   a query       table [m][256] of its products with codewords, in 256 steps from below
 //   a row         |x|^2, kept beside its code
-//   both          product_kernels: a lower bound of the distance; what passes is decoded and takes the canonical distance
+//   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
+//                 that leaves possible in the end is decoded, and takes the canonical distance
 //
 // So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's.
 #pragma once
@@ -35,15 +36,20 @@ class CpuCodes : public PreparedCodes {
   std::size_t bytes() const override;
   std::string description() const override;
 
-  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const;
+  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, ListOrder order,
+               const RunOptions& run) const;
 
  private:
   struct Block;
   struct CodedQuery;
+  struct Candidate;
+  LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
-  void score(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
-  float limit_of(const CodedQuery& query, float coarse, PackedNeighbor bound) const;
+  void screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
+  void finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const;
+  double distance_limit(const CodedQuery& query, PackedNeighbor bound) const;
+  float limit_of(const CodedQuery& query, PackedNeighbor bound) const;
 
   ProductCodes codes_;
   std::vector<std::int64_t> begins_;

@@ -152,9 +152,9 @@ class CpuOps : public Ops {
     return CpuCodes::bytes_needed(n, d, m, cells, hints, threads);
   }
   void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                        const RunOptions& run, RowMask allowed) const override {
+                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
     require_code_probing(prepared, queries, probes, width, k, allowed, run);
-    static_cast<const CpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, run);
+    static_cast<const CpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, order, run);
   }
 
   void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k, NeighborsOut out,

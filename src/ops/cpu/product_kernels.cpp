@@ -42,6 +42,16 @@ void quantize(const float* values, float largest, float factor, std::uint8_t* ou
   for (std::int64_t i = 0; i < codewords_a_part; ++i) out[i] = static_cast<std::uint8_t>(std::min((largest - values[i]) * factor, 255.0f));
 }
 
+float product(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes) {
+  float sums[4] = {};
+  std::int64_t i = 0;
+  for (std::int64_t part = 0; part < m; ++part) {
+    const float* const word = codewords + (part * codewords_a_part + codes[part * rows]) * part_dims;
+    for (std::int64_t j = 0; j < part_dims; ++j, ++i) sums[i % 4] += x[i] * word[j];
+  }
+  return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
 int nearest(const float* offsets, const float* dots, float margin, bool* only) {
   float values[codewords_a_part];
   for (std::int64_t i = 0; i < codewords_a_part; ++i) values[i] = offsets[i] - dots[i];
@@ -53,7 +63,7 @@ int nearest(const float* offsets, const float* dots, float margin, bool* only) {
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", survivors, estimates, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"plain", survivors, estimates, range, quantize, product, nearest};
   return kernels;
 }
 

@@ -32,6 +32,8 @@ struct ProductKernels {
   void (*range)(const float* values, float* largest, float* least);
   /// out[i] = min(255, floor((largest - values[i]) * factor)), of 256.
   void (*quantize)(const float* values, float largest, float factor, std::uint8_t* out);
+  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, whose codes stand 32 apart.
+  float (*product)(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
   /// Of 256 values offsets[i] - dots[i] the first that is least; `only`: no other is within `margin` of it.
   int (*nearest)(const float* offsets, const float* dots, float margin, bool* only);
 };

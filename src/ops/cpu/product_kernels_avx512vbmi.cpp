@@ -113,6 +113,46 @@ void quantize(const float* values, float largest, float factor, std::uint8_t* ou
   }
 }
 
+[[gnu::always_inline]] inline float sum_of_lanes(__m128 sum) {
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+// Two accumulators of a word's width; words of other widths, and the ends of theirs, under a mask.
+float product(const float* x, const float* codewords, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+  const auto word_of = [&](std::int64_t part) { return codewords + (part * words + codes[part * rows]) * dims; };
+  if (dims == 4) {
+    __m128 a = _mm_setzero_ps(), b = a;
+    std::int64_t part = 0;
+    for (; part + 2 <= m; part += 2) {
+      a = _mm_fmadd_ps(_mm_loadu_ps(x + part * 4), _mm_loadu_ps(word_of(part)), a);
+      b = _mm_fmadd_ps(_mm_loadu_ps(x + part * 4 + 4), _mm_loadu_ps(word_of(part + 1)), b);
+    }
+    if (part < m) a = _mm_fmadd_ps(_mm_loadu_ps(x + part * 4), _mm_loadu_ps(word_of(part)), a);
+    return sum_of_lanes(_mm_add_ps(a, b));
+  }
+  if (dims == 8) {
+    __m256 a = _mm256_setzero_ps(), b = a;
+    std::int64_t part = 0;
+    for (; part + 2 <= m; part += 2) {
+      a = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8), _mm256_loadu_ps(word_of(part)), a);
+      b = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8 + 8), _mm256_loadu_ps(word_of(part + 1)), b);
+    }
+    if (part < m) a = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8), _mm256_loadu_ps(word_of(part)), a);
+    a = _mm256_add_ps(a, b);
+    return sum_of_lanes(_mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
+  }
+  __m512 a = _mm512_setzero_ps();
+  for (std::int64_t part = 0; part < m; ++part) {
+    const float* const word = word_of(part);
+    for (std::int64_t j = 0; j < dims; j += 16) {
+      const __mmask16 here = dims - j >= 16 ? 0xFFFF : static_cast<__mmask16>((1u << (dims - j)) - 1);
+      a = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(here, x + part * dims + j), _mm512_maskz_loadu_ps(here, word + j), a);
+    }
+  }
+  return _mm512_reduce_add_ps(a);
+}
+
 int nearest(const float* offsets, const float* dots, float margin, bool* only) {
   __m512 least = _mm512_sub_ps(_mm512_loadu_ps(offsets), _mm512_loadu_ps(dots));
   for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)));
@@ -134,7 +174,7 @@ int nearest(const float* offsets, const float* dots, float margin, bool* only) {
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, range, quantize, product, nearest};
   return kernels;
 }
 
