@@ -70,7 +70,8 @@ void add_build_command(CLI::App& app, Request& request) {
       ->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
       ->required();
   command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
-  command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them")
+  command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; IVF1024,PQ32: of product codes of 32 bytes; IVF1024,PQ32,RFlat: "
+                      "with full vectors behind them")
       ->capture_default_str();
   command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();
@@ -80,6 +81,7 @@ void add_build_command(CLI::App& app, Request& request) {
   add_examples(*command,
                "  gigaknn build base.fbin -o base.gknn\n"
                "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
+               "  gigaknn build base.fbin --index IVF4096,PQ32,RFlat -o base.gknn\n"
                "  gigaknn build base.fbin --metric cosine --ids ids.npy -o base.gknn");
   command->callback([options, &request] { request.run = [options, &request] { return run_build(*options, request.command_line); }; });
 }

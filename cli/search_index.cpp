@@ -20,6 +20,7 @@ void check_arguments(const SearchOptions& options) {
   require(options.verify == 0 && options.report.empty(), Fault::invalid_argument, "--verify and --report need vectors, which an index is not");
   require(options.common.shards == 1, Fault::invalid_argument, "--shards belongs to exact search");
   require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", *options.nprobe);
+  require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", *options.refine);
   require(options.sample >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample);
   require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
 }
@@ -27,15 +28,15 @@ void check_arguments(const SearchOptions& options) {
 SearchParams params_of(const SearchOptions& options, const std::optional<IdSet>& only) {
   SearchParams params;
   if (options.nprobe) params.nprobe = *options.nprobe;
+  if (options.refine) params.refine = *options.refine;
   if (only) params.only = &*only;
   return params;
 }
 
-// What share of the nearest rows that every list together has.
-Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, SearchParams params, const RunOptions& run) {
+// What share of the nearest of all rows.
+Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, const IdSet* only, const RunOptions& run) {
   const std::vector<std::int64_t> sample = sample_rows(queries.rows, options.sample, options.common.seed);
-  params.nprobe = index.lists();
-  const Neighbors truth = index.search(gather_rows(queries, sample), results.k, params, run);
+  const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, only, run);
   Neighbors sampled(std::ssize(sample), results.k);
   for (std::int64_t i = 0; i < std::ssize(sample); ++i) {
     const std::int64_t from = sample[static_cast<std::size_t>(i)] * results.k;
@@ -50,9 +51,11 @@ void search_nearest(const SearchOptions& options, const Index& index, MatrixRef 
   const Neighbors results = session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
   if (record.exact) {
     record.recall = exact_recall(record.k, std::nullopt);
+  } else if (options.sample > 0 && !index.keeps_rows()) {
+    session.note("the recall is not known: the index keeps no full vectors to compare with");
   } else if (options.sample > 0) {
     record.recall = session.timed("measure", record.seconds.evaluate,
-                                  [&] { return measured_recall(options, index, queries, results, params, session.run()); });
+                                  [&] { return measured_recall(options, index, queries, results, params.only, session.run()); });
     session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),
                           " queries; 95 % interval ", record.recall->low, " to ", record.recall->high));
   }
@@ -95,11 +98,12 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.k = options.k.value_or(0);
   record.dtype = name_of(index->dtype());
   record.metric = name_of(index->metric());
-  record.method = "ivf_flat";
-  record.exact = params.nprobe >= index->lists();
+  record.method = index->kind();
+  record.exact = index->kind() == "ivf_flat" && params.nprobe >= index->lists();
   record.more["queries"] = q;
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
+  if (index->kind() == "ivf_pq") record.more["refine"] = index->keeps_rows() ? params.refine : 0;
   require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
           record.metric);
   require(queries.matrix().cols == index->cols() && queries.matrix().dtype == index->dtype(), Fault::invalid_argument, queries.name, " is ",

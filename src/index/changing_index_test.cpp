@@ -297,11 +297,11 @@ TEST_F(ChangingIndex, a_change_that_is_refused_changes_nothing) {
   const StridedRows of_floats(20, d, DType::f32, 0);
   expect_error(Fault::invalid_data, {"the base"}, [&] { make_ivf_flat_index(of_floats, {.lists = 2}); });  // they are NaN
   const auto flat = make_flat_index(some(0, 20));
-  expect_error(Fault::unsupported, {"borrows its base"}, [&] { flat->add(some(0, 1)); });
-  expect_error(Fault::unsupported, {"borrows its base"}, [&] { flat->update(some(0, 1), ids_of({1})); });
-  expect_error(Fault::unsupported, {"borrows its base"}, [&] { flat->remove(ids_of({1})); });
-  expect_error(Fault::unsupported, {"borrows its base"}, [&] { flat->reconstruct(ids_of({1})); });
-  expect_error(Fault::unsupported, {"borrows its base"}, [&] { flat->save("/nowhere"); });
+  expect_error(Fault::unsupported, {"an index of this kind cannot"}, [&] { flat->add(some(0, 1)); });
+  expect_error(Fault::unsupported, {"an index of this kind cannot"}, [&] { flat->update(some(0, 1), ids_of({1})); });
+  expect_error(Fault::unsupported, {"an index of this kind cannot"}, [&] { flat->remove(ids_of({1})); });
+  expect_error(Fault::unsupported, {"an index of this kind cannot"}, [&] { flat->reconstruct(ids_of({1})); });
+  expect_error(Fault::unsupported, {"an index of this kind cannot"}, [&] { flat->save("/nowhere"); });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace gigaknn {
 namespace {
 
-[[noreturn]] void fail_fixed(const char* what) { fail(Fault::unsupported, "an index that borrows its base cannot ", what); }
+[[noreturn]] void fail_fixed(const char* what) { fail(Fault::unsupported, "an index of this kind cannot ", what); }
 
 }  // namespace
 

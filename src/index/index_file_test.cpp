@@ -221,7 +221,11 @@ TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
 TEST_F(IndexFile, recipes_say_what_they_mean) {
   EXPECT_EQ(parse_recipe("IVF1024,Flat").lists, 1024);
   EXPECT_EQ(parse_recipe("IVF,Flat").lists, 0);
-  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16", "Flat", "IVF0,Flat", "IVF16"}) {
+  EXPECT_EQ(parse_recipe("IVF,Flat").code_bytes, 0);
+  EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bytes, 12);
+  EXPECT_FALSE(parse_recipe("IVF64,PQ12").refine);
+  EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
+  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {

@@ -126,6 +126,24 @@ class Index(CliTest):
         self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "--radius", 30, "-o", "b.range")
         self.assertEqual(self.read("a.range"), self.read("b.range"))
 
+    def test_product_codes_with_full_vectors_and_without(self):
+        self.run_cli("build", "base.u8bin", "--index", "IVF8,PQ5,RFlat", "-o", "x.gknn")
+        self.expect_exact(self.search(nprobe=8, refine=60), dict(enumerate(self.rows)))  # all rows are compared again
+        self.search(nprobe=4, refine=2, sample=25)
+        record = self.record()
+        self.assertEqual((record["method"], record["exact"], record["refine"], record["recall"]["sampled"]), ("ivf_pq", False, 2, 25))
+        self.assertGreater(record["recall"]["value"], 0.7)
+        self.run_cli("check", "x.gknn")
+        self.assertIn("8 inverted lists of 5-byte product codes, full vectors behind them", self.run_cli("info", "x.gknn").stdout)
+        self.run_cli("build", "base.u8bin", "--index", "IVF8,PQ5", "-o", "y.gknn")
+        self.assertLess(os.path.getsize(self.path("y.gknn")), os.path.getsize(self.path("x.gknn")))
+        run = self.run_cli("search", "y.gknn", "--queries", "q.u8bin", "-k", 7, "-o", "ids.npy", "--json", "r.json")
+        self.assertIn("note: the recall is not known", run.stderr)
+        self.assertIsNone(self.record()["recall"])
+        self.assert_refused("build", "base.u8bin", "--index", "IVF8,PQ6", "-o", "z.gknn", code=2, says="5 dimensions have 1 to 5 parts", outputs=["z.gknn"])
+        self.assert_refused("add", "x.gknn", "q.u8bin", code=2, says="holds 'ivf_pq', expected 'ivf_flat'", outputs=["z.gknn"])
+        self.assert_refused("remove", "x.gknn", "--ids", "ids.npy", code=2, says="cannot lose rows", outputs=["z.gknn"])
+
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()
         whole = self.read("x.gknn")
@@ -141,7 +159,7 @@ class Index(CliTest):
         refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
         refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
         refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
-        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: IVF<lists>,Flat"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
         refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
         refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
         refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")

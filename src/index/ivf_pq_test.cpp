@@ -1,0 +1,228 @@
+// The inverted file of product codes as a caller sees it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include <gigaknn/eval.hpp>
+#include <gigaknn/index.hpp>
+
+#include "io/container.hpp"
+#include "io/test_files.hpp"
+#include "ops/reference.hpp"
+#include "ops/test_vectors.hpp"
+
+namespace gigaknn {
+namespace {
+
+using test::Kind;
+using test::StridedRows;
+
+class IvfPq : public FileTest {
+ protected:
+  IvfPq() : base_(1500, 12, DType::f32, 0), queries_(60, 12, DType::f32, 2) {
+    test::VectorMaker(Kind::clustered, 1500, 12, DType::f32, Metric::l2, 3).fill(base_, queries_);
+  }
+  static double recall(const Neighbors& found, const Neighbors& truth) { return recall_hits(found, truth); }
+  static double recall_hits(const Neighbors& found, const Neighbors& truth) {
+    std::int64_t hits = 0;
+    for (std::int64_t i = 0; i < truth.queries; ++i) {
+      const std::set<RowId> wanted(truth.ids.begin() + i * truth.k, truth.ids.begin() + (i + 1) * truth.k);
+      for (std::int64_t j = 0; j < truth.k; ++j) hits += wanted.contains(found.ids[static_cast<std::size_t>(i * truth.k + j)]);
+    }
+    return static_cast<double>(hits) / static_cast<double>(truth.ids.size());
+  }
+  static void expect_same(const Neighbors& got, const Neighbors& want) {
+    EXPECT_EQ(got.ids, want.ids);
+    EXPECT_EQ(got.distances, want.distances);
+  }
+
+  StridedRows base_;
+  StridedRows queries_;
+};
+
+TEST_F(IvfPq, refined_by_all_it_is_exact_and_codes_alone_come_near) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
+      StridedRows base(700, 9, dtype, 1), queries(20, 9, dtype, 0);
+      test::VectorMaker(Kind::decaying, 700, 9, dtype, metric, 3).fill(base, queries);
+      const auto index = make_ivf_pq_index(base, {.metric = metric, .lists = 8, .code_bytes = 5});
+      const Neighbors truth = reference::nearest_rows(queries, base, metric, 10);
+      expect_same(index->search(queries, 10, {.nprobe = 8, .refine = 70}), truth);
+      expect_same(index->search_all(queries, 10), truth);
+      const Neighbors coded = index->search(queries, 10, {.nprobe = 8, .refine = 0});
+      EXPECT_GT(recall(coded, truth), 0.6) << name_of(dtype) << ' ' << name_of(metric);
+      EXPECT_GT(recall(index->search(queries, 10, {.nprobe = 8, .refine = 4}), truth), recall(coded, truth) - 0.01);
+      EXPECT_EQ(index->kind(), "ivf_pq");
+      EXPECT_EQ(index->lists(), 8);
+    }
+  }
+}
+
+TEST_F(IvfPq, more_bytes_and_more_probes_find_more) {
+  const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
+  double before = 0;
+  for (const std::int64_t bytes : {1, 3, 6, 12}) {
+    const auto index = make_ivf_pq_index(base_, {.lists = 20, .code_bytes = bytes, .refine = false});
+    const double found = recall(index->search(queries_, 10, {.nprobe = 20}), truth);
+    EXPECT_GT(found, before) << bytes;
+    before = found;
+    EXPECT_LE(recall(index->search(queries_, 10, {.nprobe = 1}), truth), found);
+  }
+  EXPECT_GT(before, 0.9);
+}
+
+TEST_F(IvfPq, is_the_same_on_every_device_for_any_threads_and_batches) {
+  const IvfPqParams params{.lists = 10, .code_bytes = 4, .iterations = 3, .codeword_iterations = 3};
+  const MatrixRef few = base_.ref().slice(0, 400);
+  const auto want = make_ivf_pq_index(few, params);
+  for (const char* device : {"cpu:generic", "emulated", "emulated:2"}) {
+    IvfPqParams other = params;
+    other.device = device;
+    const auto index = make_ivf_pq_index(few, other, {.threads = 3});
+    for (const std::int64_t refine : {0, 3}) {
+      expect_same(index->search(queries_, 7, {.nprobe = 4, .refine = refine}), want->search(queries_, 7, {.nprobe = 4, .refine = refine}));
+    }
+  }
+  const Neighbors all = want->search(queries_, 7, {.nprobe = 4});
+  for (std::int64_t i = 0; i < 60; ++i) {
+    const Neighbors one = want->search(queries_.ref().slice(i, i + 1), 7, {.nprobe = 4});
+    EXPECT_TRUE(std::equal(one.ids.begin(), one.ids.end(), all.ids.begin() + i * 7));
+  }
+}
+
+TEST_F(IvfPq, ids_and_filters_hold) {
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < 1500; ++i) ids.push_back(RowId{(i * 7919) % 1500 * 1000000007 + 3});
+  const auto plain = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 6, .iterations = 2});
+  const auto named = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 6, .iterations = 2, .ids = ids});
+  EXPECT_EQ(named->next_id(), 1499 * 1000000007ll + 4);
+  for (const std::int64_t refine : {0, 2}) {
+    const Neighbors by_row = plain->search(queries_, 8, {.nprobe = 5, .refine = refine}), by_id = named->search(queries_, 8, {.nprobe = 5, .refine = refine});
+    EXPECT_EQ(by_id.distances, by_row.distances);
+    for (std::size_t i = 0; i < by_row.ids.size(); ++i) EXPECT_EQ(by_id.ids[i], by_row.ids[i] == no_row ? no_row : ids[static_cast<std::size_t>(value_of(by_row.ids[i]))]);
+  }
+  const RowId wanted[] = {ids[77], ids[3]};
+  const Matrix rows = named->reconstruct(wanted);
+  EXPECT_EQ(std::memcmp(rows.row<float>(0), base_.ref().row_bytes(77), 48), 0);
+  EXPECT_EQ(std::memcmp(rows.row<float>(1), base_.ref().row_bytes(3), 48), 0);
+  std::vector<RowId> third;
+  for (std::size_t i = 0; i < ids.size(); i += 3) third.push_back(ids[i]);
+  const IdSet only = IdSet::of_ids(third);
+  const Neighbors all = named->search(queries_, 1500, {.nprobe = 5, .refine = 0}), some = named->search(queries_, 8, {.nprobe = 5, .refine = 0, .only = &only});
+  for (std::int64_t i = 0; i < 60; ++i) {
+    std::int64_t j = 0;
+    for (std::int64_t rank = 0; rank < 1500 && j < 8; ++rank) {
+      const RowId id = all.ids[static_cast<std::size_t>(i * 1500 + rank)];
+      if (id == no_row || !only.has(id)) continue;
+      EXPECT_EQ(some.ids[static_cast<std::size_t>(i * 8 + j++)], id);
+    }
+  }
+  for (const RowId id : named->search_all(queries_, 8, &only).ids) EXPECT_TRUE(only.has(id));
+}
+
+TEST_F(IvfPq, files_are_what_was_saved) {
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < 1500; ++i) ids.push_back(RowId{5000 - i});
+  for (const bool refine : {false, true}) {
+    for (const bool named : {false, true}) {
+      const auto index = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 4, .refine = refine, .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
+      index->save(file("saved.gknn"));
+      build_index(base_, file("built.gknn"), {.recipe = refine ? "IVF12,PQ4,RFlat" : "IVF12,PQ4", .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
+      EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn")));
+      check_index(file("saved.gknn"));
+      for (const bool map : {false, true}) {
+        const auto opened = open_index(file("saved.gknn"), {.map = map});
+        EXPECT_EQ(opened->keeps_rows(), refine);
+        EXPECT_EQ(opened->next_id(), index->next_id());
+        for (const std::int64_t again : {0, 3}) {
+          expect_same(opened->search(queries_, 9, {.nprobe = 4, .refine = again}), index->search(queries_, 9, {.nprobe = 4, .refine = again}));
+        }
+        opened->save(file("again.gknn"));
+        EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn")));
+      }
+    }
+  }
+}
+
+TEST_F(IvfPq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
+  StridedRows narrow(260, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
+  test::VectorMaker(Kind::gaussian, 260, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
+  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = 1, .codeword_iterations = 1})->save(file("whole.gknn"));
+  const std::string whole = bytes_of(file("whole.gknn"));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    expect_error(Fault::corrupt_file, [&] { open_index(file("cut.gknn", std::string_view(whole).substr(0, size))); }, "cut.gknn: byte ");
+  }
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string bytes = whole;
+    bytes[i] = static_cast<char>(bytes[i] ^ (i % 2 == 0 ? 1 : 128));
+    const auto path = file("flipped.gknn", bytes);
+    EXPECT_THROW(check_index(path), Error) << i;
+    try {
+      open_index(path, {.map = i % 3 == 0})->search(queries, 5, {.nprobe = 3, .refine = 3});
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported) << error.what();
+    }
+  }
+}
+
+TEST_F(IvfPq, what_cannot_be_meant_is_refused) {
+  make_ivf_pq_index(base_, {.lists = 3, .code_bytes = 4, .codeword_iterations = 1})->save(file("whole.gknn"));
+  const Container whole = Container::open(file("whole.gknn"));
+  const auto changed = [&](std::string_view name, const std::function<void(Section&, std::string&)>& change) {
+    ContainerWriter writer(file("changed.gknn"), whole.schema(), 1);
+    for (Section section : whole.sections()) {
+      std::string bytes(reinterpret_cast<const char*>(whole.bytes_of(section).data()), section.bytes);
+      if (section.name == name) change(section, bytes);
+      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
+    }
+    writer.finish();
+    return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
+  };
+  const auto resized = [](std::uint64_t rows, std::uint64_t cols) {
+    return [=](Section& section, std::string& bytes) {
+      section.rows = rows;
+      section.cols = cols;
+      bytes.resize(rows * cols * size_of(section.element));
+    };
+  };
+  expect_error(Fault::corrupt_file, changed("codewords", resized(1023, 3)), "section 'codewords' is 1023 x 3");
+  expect_error(Fault::corrupt_file, changed("codewords", resized(1024, 2)), "not 256 of each part of 12 columns");
+  expect_error(Fault::corrupt_file, changed("codewords", resized(1024, 4)), "not 256 of each part of 12 columns");
+  expect_error(Fault::corrupt_file, changed("codewords", resized(0, 3)), "codewords");
+  expect_error(Fault::corrupt_file, changed("codes", resized(3, 128)), "section 'codes' is 3 x 128");
+  expect_error(Fault::corrupt_file, changed("rows", resized(1499, 12)), "section 'rows' is 1499 x 12");
+  expect_error(Fault::corrupt_file, changed("codewords", [](Section&, std::string& bytes) { std::memset(bytes.data() + 8, 0xFF, 4); }), "a codeword has the value");
+  expect_error(Fault::corrupt_file, changed("ids", [](Section&, std::string& bytes) { std::memset(bytes.data(), 0xFF, 8); }), "id -1 is negative");
+  changed("codes", [](Section&, std::string& bytes) { std::fill(bytes.begin(), bytes.end(), '\xFF'); })();  // other rows
+}
+
+TEST_F(IvfPq, refuses_what_it_cannot_do) {
+  const auto make = [&](const IvfPqParams& params) { return [this, params] { make_ivf_pq_index(base_, params); }; };
+  expect_error(Fault::invalid_argument, make({.code_bytes = 13}), "12 dimensions have 1 to 12 parts", "got 13");
+  expect_error(Fault::invalid_argument, make({.code_bytes = 0}), "got 0");
+  expect_error(Fault::invalid_argument, make({.code_bytes = 11}), "each with one at least, got 11");  // of two dimensions: five would be empty
+  expect_error(Fault::unsupported, make({.metric = Metric::cosine}), "l2, euclidean or inner_product, not cosine");
+  expect_error(Fault::invalid_argument, make({.lists = 1501}), "lists must be in [1, 1500]");
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_.ref().slice(0, 255), {.lists = 2, .code_bytes = 4}); }, "at least 256 rows", "got 255");
+  RunOptions small;
+  small.memory_bytes = 100000;
+  expect_error(Fault::out_of_memory, [&] { make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4}, small); }, "a budget of 100000 bytes is too small");
+  const auto index = make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4, .refine = false, .codeword_iterations = 1});
+  expect_error(Fault::invalid_argument, [&] { index->search(queries_, 0); }, "k must be >= 1, got 0");
+  expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.nprobe = 0}); }, "nprobe must be >= 1, got 0");
+  expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.refine = -1}); }, "refine must be >= 0, got -1");
+  expect_error(Fault::unsupported, [&] { index->search_radius(queries_, 1); }, "within a radius");
+  expect_error(Fault::unsupported, [&] { index->search_all(queries_, 1); }, "without full vectors");
+  const RowId first{0};
+  expect_error(Fault::unsupported, [&] { index->reconstruct({&first, 1}); }, "without full vectors");
+  expect_error(Fault::unsupported, [&] { index->add(base_); }, "cannot take more rows");
+  base_.set(7, 3, NAN);
+  expect_error(Fault::invalid_data, make({.lists = 10, .code_bytes = 4}), "the base", "row 7", "column 3");
+}
+
+}  // namespace
+}  // namespace gigaknn
