@@ -51,10 +51,21 @@ struct IvfPqParams {
   std::int64_t expected_queries = 10000;
 };
 
+struct IvfSqParams {
+  Metric metric = Metric::l2;           ///< l2 or euclidean
+  std::int64_t lists = 0;               ///< as above
+  std::int64_t dims = 48;               ///< that are kept, a byte each: those of most variance
+  int iterations = 10;                  ///< of k-means
+  std::uint64_t seed = 0;
+  std::string device = "cpu";
+  std::int64_t expected_k = 10;
+  std::int64_t expected_queries = 10000;
+};
+
 /// What one search gives for its recall, and what it may find.
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
-  std::int64_t refine = 4;      ///< of product codes: so many times k candidates are compared by full vectors, where there are some; 0: none
+  std::int64_t refine = 4;      ///< of codes: so many times k candidates are compared by full vectors, where there are some; 0: none
   const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, an index of full vectors compares each query with all of them
 };
 
@@ -69,7 +80,7 @@ class Index {
   virtual DType dtype() const = 0;
   virtual Metric metric() const = 0;
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
-  virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat" or "ivf_pq"
+  virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq" or "ivf_sq"
   virtual bool keeps_rows() const { return true; }  ///< full vectors; otherwise distances are to what codes stand for
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
@@ -129,6 +140,11 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 /// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more.
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
+
+/// An inverted file (IVF) of rows of fewer dimensions (PCA), 8 bits each, with full vectors behind: what is found are the nearest, by full vectors, of the
+/// `refine` times as many that are nearest by bytes. Borrows `base` [n, d], which must outlive it; takes rows that are finite alone.
+/// Throws as make_ivf_flat_index.
+std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
   /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;

@@ -1,5 +1,6 @@
 // Product codes against what their definition says, without a table or a bound: rows are decoded and compared in float64.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -160,6 +161,23 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       }
       EXPECT_EQ(got, by_id) << "nearest_in_codes by id on " << ops->isa() << ": " << c;
     }
+  }
+}
+
+void check_products(const Case& c, const Devices& devices) {
+  const Problem problem(c);
+  const std::int64_t directions = std::min<std::int64_t>(c.n, 9);
+  const reference::Rows queries(problem.queries, Metric::inner_product), base(problem.base, Metric::inner_product);
+  for (const Ops* ops : devices) {
+    std::vector<float> got(at(c.q * directions + 4), -77.0f);
+    ops->products(problem.queries, problem.base.ref().slice(0, directions), got.data(), problem.run);
+    std::int64_t different = 0;
+    for (std::int64_t i = 0; i < c.q * directions; ++i) {
+      different += std::bit_cast<std::uint32_t>(got[at(i)]) !=
+                   std::bit_cast<std::uint32_t>(reference::distance(queries, i / directions, base, i % directions, Metric::inner_product));
+    }
+    EXPECT_EQ(different, 0) << "products on " << ops->isa() << ": " << c;
+    EXPECT_TRUE(std::all_of(got.end() - 4, got.end(), [](float value) { return value == -77.0f; }));
   }
 }
 

@@ -124,6 +124,7 @@ void check_join_cells(const Case& c, const Devices& devices = instruction_sets()
 /// Rows of f32 in drawn product codes, some parts' codewords alike; in cells, with names and a mask or without.
 void check_encode_products(const Case& c, const Devices& devices = instruction_sets());
 void check_nearest_in_codes(const Case& c, const Devices& devices = instruction_sets());
+void check_products(const Case& c, const Devices& devices = instruction_sets());
 /// Of a few rows each.
 void check_nearest_among(const Case& c, const Devices& devices = instruction_sets());
 /// The c.k smallest of each element of the base's rows, and of values that tie, are NaN or infinite.

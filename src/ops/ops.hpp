@@ -195,6 +195,9 @@ class Ops {
   virtual void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
 
+  /// Canonical inner products of rows [n, d] with directions [r, d], both f32: out [n, r].
+  virtual void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const;
+
   /// The number of the codeword that is nearest to each part of each row by l2, the smaller one of equally near ones: exactly.
   ///
   ///   rows       [n, m * part_dims]    f32

@@ -93,6 +93,22 @@ std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::in
   return blocks;
 }
 
+void Ops::products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const {
+  require_products(rows, directions);
+  constexpr std::int64_t at_once = 4096;  // pairs
+  const std::int64_t some = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(1, directions.rows));
+  for (std::int64_t begin = 0; begin < rows.rows; begin += some) {
+    const std::int64_t pairs = std::min(some, rows.rows - begin) * directions.rows;
+    std::vector<std::int64_t> repeated;
+    std::vector<RowId> with;
+    for (std::int64_t i = 0; i < pairs; ++i) {
+      repeated.push_back(begin + i / directions.rows);
+      with.push_back(RowId{i % directions.rows});
+    }
+    pair_distances(gather_rows(rows, repeated, run), directions, Metric::inner_product, with.data(), out + begin * directions.rows, run);
+  }
+}
+
 void Ops::encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const {
   require_encoding(rows, codewords);
   const std::int64_t m = codewords.rows / codewords_a_part;

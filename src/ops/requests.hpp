@@ -153,6 +153,10 @@ inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
   require_same_rows(queries, base.cols, base.dtype);
   require_metric(base, metric);
 }
+inline void require_products(MatrixRef rows, MatrixRef directions) {
+  require_pairs(rows, directions, Metric::inner_product);
+  require(rows.dtype == DType::f32, Fault::unsupported, "products are of f32 rows, got ", name_of(rows.dtype));
+}
 inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {
   require_metric(rows, metric);
   require(rows.rows >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot assign ", rows.rows, " x ",

@@ -138,6 +138,19 @@ class CpuOps : public Ops {
     for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
   }
 
+  void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
+    require_products(rows, directions);
+    const PairDistance pair = pair_for(directions, Metric::inner_product);
+    parallel_for(run, rows.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
+      std::vector<float> x(static_cast<std::size_t>(rows.cols)), y(x);
+      for (std::int64_t i = begin; i < end; ++i) {
+        for (std::int64_t j = 0; j < directions.rows; ++j) {
+          out[i * directions.rows + j] =
+              value_of_key(Metric::inner_product, pair.key_of_rows(rows.row_bytes(i), directions.row_bytes(j), x.data(), y.data()));
+        }
+      }
+    });
+  }
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
     require_encoding(rows, codewords);
     cpu::encode_products(rows, codewords, *product_kernels_, *float_kernels_, *kernels_, codes, run);

@@ -1,0 +1,150 @@
+#include "learn/pca.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/elements.hpp"
+#include "core/gather.hpp"
+#include "core/random.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t sample_limit = 1 << 14;
+constexpr std::int64_t more_directions = 8;  // that are followed, so that the last ones that are kept come out as well
+constexpr int rounds = 40;
+constexpr double kept_share = 0.999;         // of the sample's numbers that are not cut
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t rows_at_once = 30;
+#else
+constexpr std::int64_t rows_at_once = 1 << 13;
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The vectors made orthogonal to those before them, twice, since once leaves what rounding makes of long ones; a vector that is nothing else
+// becomes nothing.
+void orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64_t d) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* const v = vectors.data() + i * d;
+    const auto length = [&] {
+      double sum = 0;
+      for (std::int64_t j = 0; j < d; ++j) sum += v[j] * v[j];
+      return std::sqrt(sum);
+    };
+    const double before = length();
+    for (int again = 0; again < 2; ++again) {
+      for (std::int64_t k = 0; k < i; ++k) {
+        const double* const u = vectors.data() + k * d;
+        double product = 0;
+        for (std::int64_t j = 0; j < d; ++j) product += u[j] * v[j];
+        for (std::int64_t j = 0; j < d; ++j) v[j] -= product * u[j];
+      }
+    }
+    const double left = length();
+    const double factor = left > 1e-9 * before && left > 0 ? 1 / left : 0;
+    for (std::int64_t j = 0; j < d; ++j) v[j] *= factor;
+  }
+}
+
+// The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
+std::vector<double> leading_directions(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, const RunOptions& run) {
+  const std::int64_t count = std::min(d, dims + more_directions);
+  std::vector<double> vectors(at(count * d)), next(vectors);
+  for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
+  for (int round = 0; round < rounds; ++round) {
+    orthonormalize(vectors, count, d);
+    parallel_for(run, count, 1, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        double* const to = next.data() + i * d;
+        std::fill_n(to, d, 0.0);
+        for (std::int64_t k = 0; k < d; ++k) {
+          const double weight = vectors[at(i * d + k)];
+          const double* const row = covariance.data() + k * d;
+          for (std::int64_t j = 0; j < d; ++j) to[j] += weight * row[j];
+        }
+      }
+    });
+    check_cancelled(run);
+    vectors.swap(next);
+  }
+  orthonormalize(vectors, count, d);
+  vectors.resize(at(std::min(dims, count) * d));
+  return vectors;
+}
+
+}  // namespace
+
+Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
+  Matrix bytes(rows.rows, dims(), DType::i8);
+  std::vector<float> products(at(std::min(rows_at_once, rows.rows) * dims()));
+  for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
+    const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + rows_at_once));
+    ops.products(as_floats(part, run), directions, products.data(), run);
+    parallel_for(run, part.rows, 1024, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t i = first; i < last; ++i) {
+        auto* const to = bytes.row<std::int8_t>(begin + i);
+        for (std::int64_t j = 0; j < dims(); ++j) {
+          const double value = std::nearbyint((static_cast<double>(products[at(i * dims() + j)]) - offsets[at(j)]) / step);
+          to[j] = static_cast<std::int8_t>(std::clamp(value, -127.0, 127.0));
+        }
+      }
+    });
+    if (run.progress) run.progress->report("encode", begin + part.rows, rows.rows);
+  }
+  return bytes;
+}
+
+PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run) {
+  require(dims >= 1 && dims <= rows.cols, Fault::invalid_argument, "a reduction keeps 1 to ", rows.cols, " dimensions, got ", dims);
+  const std::vector<std::int64_t> which = sample_rows(rows.rows, sample_limit, seed);
+  const Matrix sample = as_floats(gather_rows(rows, which), run);
+  const std::int64_t n = sample.rows(), d = sample.cols();
+  std::vector<double> mean(at(d));
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) mean[at(j)] += static_cast<double>(sample.row<float>(i)[j]) / static_cast<double>(n);
+  }
+  std::vector<double> covariance(at(d * d));
+  parallel_for(run, d, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<double> centred(at(d));
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = 0; j < d; ++j) centred[at(j)] = static_cast<double>(sample.row<float>(i)[j]) - mean[at(j)];
+      for (std::int64_t k = begin; k < end; ++k) {
+        const double weight = centred[at(k)] / static_cast<double>(n);
+        double* const to = covariance.data() + k * d;
+        for (std::int64_t j = 0; j < d; ++j) to[j] += weight * centred[at(j)];
+      }
+    }
+  });
+  check_cancelled(run);
+  PcaBytes pca{Matrix(dims, d, DType::f32), std::vector<double>(at(dims)), 1};
+  const std::vector<double> found = leading_directions(covariance, d, dims, run);
+  for (std::int64_t i = 0; i < dims; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) {
+      const auto element = static_cast<float>(found[at(i * d + j)]);
+      pca.directions.row<float>(i)[j] = element;
+      pca.offsets[at(i)] += static_cast<double>(element) * mean[at(j)];
+    }
+  }
+  std::vector<float> products(at(n * dims));
+  ops.products(sample, pca.directions, products.data(), run);
+  for (std::int64_t i = 0; i < n * dims; ++i) products[at(i)] = static_cast<float>(std::abs(static_cast<double>(products[at(i)]) - pca.offsets[at(i % dims)]));
+  const auto rank = static_cast<std::ptrdiff_t>(kept_share * static_cast<double>(n * dims - 1));
+  std::nth_element(products.begin(), products.begin() + rank, products.end());
+  const float most = products[at(rank)] > 0 ? products[at(rank)] : *std::max_element(products.begin(), products.end());
+  if (most > 0) pca.step = static_cast<double>(most) / 127;
+  return pca;
+}
+
+std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
+  const std::int64_t sample = std::min(n, sample_limit);
+  const std::int64_t fitting = sample * (2 * d + dims) * 4 + d * d * 8 + 3 * (dims + more_directions) * d * 8;
+  const std::int64_t encoding = std::min(n, rows_at_once) * (d + dims) * 4;
+  return at(std::max(fitting, encoding) + n * dims + dims * (d * 4 + 8)) + (1u << 16);
+}
+
+}  // namespace gigaknn

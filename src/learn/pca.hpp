@@ -1,0 +1,35 @@
+// The directions in which rows vary most (Pearson 1901; Hotelling 1933), and rows as 8-bit numbers along them.
+//
+//   row [d] --less the mean, products with directions--> [dims] --/ step, rounded, cut to -127..127--> i8 [dims]
+//
+// One step for all directions, so that l2 among the bytes is, but for step^2, nearly l2 among the rows. Fitting is float64 in one order, and
+// products are canonical: the same bytes on every device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+struct PcaBytes {
+  Matrix directions;            ///< [dims, d] f32, of length 1 and at right angles, those of most variance
+  std::vector<double> offsets;  ///< [dims] the mean's products with them
+  double step = 1;
+
+  std::int64_t dims() const { return directions.rows(); }
+  /// Rows [n, d] of any type as i8 [n, dims].
+  Matrix encode(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
+};
+
+/// Fitted to a sample of `rows` [n, d] that `seed` draws; n >= 1, all finite, 1 <= dims <= d.
+PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run);
+
+/// The most that fitting, and then encoding all rows, allocate, the bytes with it.
+std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims);
+
+}  // namespace gigaknn
