@@ -1,4 +1,4 @@
-"""What bench/kmeans.py and bench/ivf.py share: their options, and results that stay where a run does not measure them again."""
+"""What bench/kmeans.py, bench/ivf.py and bench/compressed.py share: their options, and results that stay where a run does not measure them again."""
 
 import argparse
 import json

@@ -198,6 +198,18 @@ struct L1Step {
   }
 };
 
+struct L2Step {
+  template <class V, class A>
+  HWY_ATTR void operator()(V x, V y, A& even, A& odd) const {
+    const V difference = hn::Sub(x, y);
+    even = hn::ReorderWidenMulAccumulate(I32(), difference, difference, even, odd);
+  }
+};
+
+template <class T>
+HWY_ATTR std::int64_t l2_bytes(const T* x, const T* y, std::int64_t d) {
+  return sum_integers(x, y, d, L2Step(), [](int a, int b) { return (a - b) * (a - b); });
+}
 template <class T>
 HWY_ATTR std::int64_t dot_bytes(const T* x, const T* y, std::int64_t d) {
   return sum_integers(x, y, d, DotStep(), [](int a, int b) { return a * b; });
@@ -306,7 +318,7 @@ HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
 
 const RowKernels* row_table() {
   static constexpr RowKernels kernels{
-      l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32,
+      l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32, l2_bytes<std::uint8_t>, l2_bytes<std::int8_t>,
       dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32, fast_l1_f32,
       widen_f16};
   return &kernels;

@@ -19,6 +19,8 @@ struct RowKernels {
   double (*linf_f32)(const float*, const float*, std::int64_t d);
   double (*chi2_f32)(const float*, const float*, std::int64_t d);
   double (*hellinger_f32)(const float*, const float*, std::int64_t d);
+  std::int64_t (*l2_u8)(const std::uint8_t*, const std::uint8_t*, std::int64_t d);
+  std::int64_t (*l2_i8)(const std::int8_t*, const std::int8_t*, std::int64_t d);
   std::int64_t (*dot_u8)(const std::uint8_t*, const std::uint8_t*, std::int64_t d);
   std::int64_t (*l1_u8)(const std::uint8_t*, const std::uint8_t*, std::int64_t d);
   std::int64_t (*dot_i8)(const std::int8_t*, const std::int8_t*, std::int64_t d);

@@ -83,7 +83,7 @@ class TopK {
 
  private:
   // Up to here an insertion moves fewer bytes than a selection would amortise.
-  static constexpr std::int64_t sorted_k = 32;
+  static constexpr std::int64_t sorted_k = 64;
 
   void select(PackedNeighbor* slots, std::int32_t& count, PackedNeighbor& bound) const {
     std::nth_element(slots, slots + k_ - 1, slots + count);
