@@ -62,7 +62,7 @@ struct CpuCodes::Block {
   std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
   std::vector<std::uint32_t> masks;
   std::vector<float> estimates;
-  std::vector<std::pair<float, std::int64_t>> nearest;  // estimates of the rows of a cell
+  std::vector<float> sorted;
   std::vector<float> decoded;
   RowMask allowed;
 };
@@ -260,21 +260,22 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
   block.estimates.resize(at(blocks * block_rows));
   products_->estimates(tile, block.estimates.data());
-  auto& nearest = block.nearest;
-  nearest.clear();
-  for (std::int64_t row = 0; row < count; ++row) {
-    const float estimate = block.estimates[at(row)];
-    nearest.emplace_back(std::isnan(estimate) ? -std::numeric_limits<float>::infinity() : estimate, row);
-  }
+  block.estimates.resize(at(count));
   const std::int64_t wanted = std::min(lists.k(), count);
-  if (wanted < count) std::nth_element(nearest.begin(), nearest.begin() + wanted, nearest.end());
-  for (std::int64_t j = 0; j < wanted; ++j) screen(cell, nearest[at(j)].second, i, block, lists);
+  float cut = std::numeric_limits<float>::infinity();
+  if (wanted < count) {
+    block.sorted = block.estimates;
+    for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? cut : estimate;
+    std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
+    cut = block.sorted[at(wanted - 1)];
+  }
+  for (std::int64_t row = 0; row < count; ++row) {
+    if (!(block.estimates[at(row)] > cut)) screen(cell, row, i, block, lists);
+  }
   lists.settle(i);
-  float limit = limit_of(query, lists.bound(i));
-  for (std::int64_t j = wanted; j < count; ++j) {
-    if (nearest[at(j)].first > limit) continue;
-    screen(cell, nearest[at(j)].second, i, block, lists);
-    limit = limit_of(query, lists.bound(i));
+  const float limit = limit_of(query, lists.bound(i));
+  for (std::int64_t row = 0; row < count; ++row) {
+    if (block.estimates[at(row)] > cut && !(block.estimates[at(row)] > limit)) screen(cell, row, i, block, lists);
   }
 }
 
