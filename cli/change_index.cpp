@@ -72,9 +72,7 @@ int run_remove(const ChangeOptions& options, const std::string& command_line) {
   Session session(options.common, command_line);
   const std::vector<RowId> ids = read_results(options.ids, {}).ids;
   session.timed("remove", session.record.seconds.compute, [&] {
-    const auto index = open_index(options.index, {.map = true});
-    index->remove(ids);
-    index->save(options.target(), session.run());
+    remove_from_index(options.index, ids, options.target(), session.run());
   });
   return finish(options, session);
 }

@@ -19,8 +19,8 @@ namespace {
 void check_arguments(const SearchOptions& options) {
   require(options.verify == 0 && options.report.empty(), Fault::invalid_argument, "--verify and --report need vectors, which an index is not");
   require(options.common.shards == 1, Fault::invalid_argument, "--shards belongs to exact search");
-  require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", *options.nprobe);
-  require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", *options.refine);
+  require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", options.nprobe.value_or(1));
+  require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", options.refine.value_or(0));
   require(options.sample >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample);
   require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
 }
@@ -49,6 +49,7 @@ Recall measured_recall(const SearchOptions& options, const Index& index, MatrixR
 void search_nearest(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
   RunRecord& record = session.record;
   const Neighbors results = session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
+  session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
   if (record.exact) {
     record.recall = exact_recall(record.k, std::nullopt);
   } else if (options.sample > 0 && !index.keeps_rows()) {
@@ -59,7 +60,6 @@ void search_nearest(const SearchOptions& options, const Index& index, MatrixRef 
     session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),
                           " queries; 95 % interval ", record.recall->low, " to ", record.recall->high));
   }
-  session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
 }
 
 void search_within(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
@@ -80,13 +80,19 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   RunRecord& record = session.record;
   const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
   const std::int64_t q = queries.matrix().rows;
-  session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   std::optional<IdSet> only;
   if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
+  {
+    const auto index = open_index(options.base, {.map = true});
+    require(options.k.value_or(1) <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
+            ", got ", options.k.value_or(1));
+  }
+  session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;
   open.device = options.common.device;
   open.expected_k = options.k.value_or(10);
   open.expected_queries = q;
+  open.expected_refine = options.refine.value_or(SearchParams{}.refine);
   open.map = true;
   record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
@@ -109,7 +115,6 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   require(queries.matrix().cols == index->cols() && queries.matrix().dtype == index->dtype(), Fault::invalid_argument, queries.name, " is ",
           queries.matrix().cols, " x ", name_of(queries.matrix().dtype), ", ", options.base.string(), " ", index->cols(), " x ", record.dtype);
   check_values(queries, index->metric(), session);
-  require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n, " in ", options.base.string(), ", got ", record.k);
   check_ids_fit(options.output, index->next_id());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));

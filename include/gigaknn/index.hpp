@@ -89,7 +89,7 @@ class Index {
   ///
   ///   queries           [q, d]  same dtype as the base
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
-  ///   result.distances  [q, k]  as `Metric` says, exact; +inf (inner_product: -inf) beside `no_row`
+  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for; +inf (inner_product: -inf) beside `no_row`
   ///
   /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
   /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.
@@ -158,7 +158,7 @@ struct IndexParams {
   bool allow_nonfinite = false;
 };
 
-/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns and never held together. Same arguments, same bytes.
+/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes never held together. Same arguments, same bytes.
 /// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that it allocates. Throws as it does, but for what only the values tell.
@@ -168,6 +168,7 @@ struct OpenParams {
   std::string device = "cpu";
   std::int64_t expected_k = 10;           ///< what the preparation is tuned for; any k works
   std::int64_t expected_queries = 10000;
+  std::int64_t expected_refine = 4;       ///< of product codes: SearchParams::refine
   /// true: rows stay in the file until they are looked at, which must not shrink meanwhile: the operating system would end the process
   /// (SIGBUS; the library handles no signals). false: the file is read.
   bool map = false;
@@ -187,6 +188,9 @@ void check_index(const std::filesystem::path& path, const RunOptions& run = {});
 /// `replace`: as Index::update.
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device = "cpu", const RunOptions& run = {});
+
+/// Writes to `to` the index at `from` without some rows; as Index::remove otherwise.
+void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run = {});
 
 /// Writes the rows of several indexes to one, which have the same lists: made from one by adding, updating and removing. Throws Error:
 /// invalid_argument (other lists, metric or dtype; an id that is in two), as open_index.

@@ -225,6 +225,7 @@ TEST_F(ChangingIndex, a_filter_of_the_probed_lists_finds_what_they_hold) {
       if (id == no_row || value_of(id) % 2 != 0) continue;
       EXPECT_EQ(found.ids[static_cast<std::size_t>(i * 12 + j++)], id);
     }
+    for (; j < 12; ++j) EXPECT_EQ(found.ids[static_cast<std::size_t>(i * 12 + j)], no_row);
   }
 }
 

@@ -192,6 +192,33 @@ TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
   run.memory_bytes = build_index_bytes_needed(base, {.recipe = "IVF16,Flat"});
   build_index(base, file("y.gknn"), {.recipe = "IVF16,Flat"}, run);
   EXPECT_EQ(bytes_of(file("y.gknn")), bytes_of(file("x.gknn")));
+  add_to_index(file("x.gknn"), base.ref().slice(0, 500), {}, false, file("added.gknn"));
+  for (const std::size_t bytes : {std::size_t{3} << 20, std::size_t{30} << 20}) {
+    try {
+      add_to_index(file("x.gknn"), base.ref().slice(0, 500), {}, false, file("other.gknn"), "cpu", {.memory_bytes = bytes});
+      EXPECT_EQ(bytes_of(file("other.gknn")), bytes_of(file("added.gknn")));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::out_of_memory) << error.what();
+      EXPECT_EQ(bytes, std::size_t{3} << 20);
+    }
+  }
+  expect_error(Fault::out_of_memory, [&] { remove_from_index(file("x.gknn"), std::vector<RowId>{RowId{1}}, file("z.gknn"), {.memory_bytes = 1000}); },
+               "a budget of 1000 bytes is too small: this change of 2000 rows needs");
+  // A row that is damaged gets no new checksum.
+  std::string damaged = bytes_of(file("x.gknn"));
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);
+  const auto bad = file("damaged.gknn", damaged);
+  expect_error(Fault::corrupt_file, [&] { add_to_index(bad, base.ref().slice(0, 5), {}, false, file("z.gknn")); }, "damaged.gknn");
+  expect_error(Fault::corrupt_file, [&] { remove_from_index(bad, std::vector<RowId>{RowId{1}}, file("z.gknn")); }, "damaged.gknn");
+  expect_error(Fault::corrupt_file, [&] { merge_indexes({&bad, 1}, file("z.gknn")); }, "damaged.gknn");
+  const RowId large[] = {RowId{5}, RowId{std::int64_t{1} << 62}};
+  for (const char* recipe : {"IVF1,Flat", "IVF1,PQ4"}) {
+    expect_error(Fault::invalid_data, [&] {
+      std::vector<RowId> ids(2000);
+      for (std::int64_t i = 0; i < 2000; ++i) ids[static_cast<std::size_t>(i)] = i == 7 ? large[1] : RowId{i};
+      build_index(base, file("z.gknn"), {.recipe = recipe, .ids = ids});
+    }, "id 4611686018427387904 is above");
+  }
   run.memory_bytes = 1000;
   expect_error(Fault::out_of_memory, [&] { build_index(base, file("z.gknn"), {.recipe = "IVF16,Flat"}, run); }, "a budget of 1000 bytes");
   EXPECT_FALSE(std::filesystem::exists(file("z.gknn")));

@@ -40,7 +40,11 @@ std::string encode(const IvfFacts& facts, std::int64_t rows) {
   return bytes;
 }
 
-std::size_t band_limit(const RunOptions& run) { return run.memory_bytes == 0 ? band_bytes : std::min(band_bytes, run.memory_bytes); }
+// Beside the container's own block.
+std::size_t band_limit(const RunOptions& run) {
+  if (run.memory_bytes == 0) return band_bytes;
+  return std::clamp<std::size_t>(run.memory_bytes - std::min<std::size_t>(run.memory_bytes, container_block_bytes), 1, band_bytes);
+}
 
 // A row, what is known of it, and its turn when it is read.
 std::size_t bytes_in_band(std::int64_t cols, DType dtype) {
@@ -92,8 +96,9 @@ const Section& sized_section(const Container& file, std::string_view name, Eleme
 
 }  // namespace
 
-std::size_t ivf_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run) {
-  return std::min(band_limit(run), at(rows) * bytes_in_band(cols, dtype)) + container_block_bytes;
+std::size_t least_writing_bytes(std::int64_t cols, DType dtype) {
+  constexpr std::size_t least_rows = 4096;
+  return least_rows * bytes_in_band(cols, dtype) + container_block_bytes;
 }
 
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
@@ -212,7 +217,9 @@ void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::fil
 std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
   require_schema(file, ivf_pq_schema, schema_version);
   const Head head = read_head(file);
-  require_at(head.about.rows >= 1, file.file(), file.section("about", Element::u8).offset, "0 rows, expected 1 to 4294967294");
+  const std::uint64_t about = file.section("about", Element::u8).offset;
+  require_at(head.about.rows >= 1, file.file(), about, "0 rows, expected 1 to 4294967294");
+  require_at(!head.about.facts.allow_nonfinite, file.file(), about + 48, "whether NaN is allowed is 1, expected 0 of product codes");
   const Section& codewords = file.section("codewords", Element::f32);
   const std::uint64_t m = codewords.rows / codewords_a_part;
   require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(head.about.facts.cols) &&

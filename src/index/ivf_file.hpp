@@ -34,8 +34,8 @@ inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run);
 
-/// The most that it allocates, where no list is longer than a band.
-std::size_t ivf_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype, const RunOptions& run);
+/// What it must be left: lists that are longer than 4,096 rows are held whatever the budget.
+std::size_t least_writing_bytes(std::int64_t cols, DType dtype);
 
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {

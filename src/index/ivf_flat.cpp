@@ -22,7 +22,6 @@ constexpr std::int64_t first_radius_k = 2;
 constexpr std::int64_t first_radius_k = 64;
 #endif
 constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
-constexpr std::int64_t most_id = std::int64_t{1} << 61;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -31,11 +30,6 @@ std::int64_t count_of(std::span<const std::uint64_t> words) {
   for (const std::uint64_t word : words) count += std::popcount(word);
   return count;
 }
-
-struct OwnedRows {
-  Matrix rows;
-  std::vector<RowId> ids;
-};
 
 // The rows that masks leave, in one list.
 LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
@@ -58,7 +52,7 @@ LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector
 
 }  // namespace
 
-IvfFlatIndex::IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting)
+IvfFlatIndex::IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, IndexSetting setting)
     : facts_(facts), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
       centroids_(std::move(centroids), facts.metric, setting_.device, setting_.expected_queries) {
   State state{.parts = {}, .rows = lists ? lists->rows().rows : 0, .next_id = facts.next_id};
@@ -66,10 +60,9 @@ IvfFlatIndex::IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_
   become(std::move(state));
 }
 
-std::size_t IvfFlatIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const Setting& setting,
+std::size_t IvfFlatIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const IndexSetting& setting,
                                        int threads) {
-  const PrepareHints hints{.k = setting.expected_k, .queries = setting.expected_queries,
-                           .batch = std::min(setting.expected_queries, ListCentroids::batch_rows), .self = false};
+  const PrepareHints hints = setting.hints();
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
   return at(n) * of_rows + at(lists + 1) * 16 + ops_of(setting.device).cell_bytes_needed(n, d, dtype, metric, lists, hints, threads) +
          ListCentroids::bytes_needed(lists, d, dtype, metric, setting.device, setting.expected_queries, threads);
@@ -86,14 +79,9 @@ void IvfFlatIndex::become(State next) {
   state_.swap(made);
 }
 
-PrepareHints IvfFlatIndex::hints() const {
-  return {.k = setting_.expected_k, .queries = setting_.expected_queries, .batch = std::min(setting_.expected_queries, ListCentroids::batch_rows),
-          .self = false};
-}
-
 void IvfFlatIndex::prepare(const RunOptions& run) const {
   centroids_.prepare(run);
-  for (const LiveRows& part : state()->parts) part.lists->prepared(ops_, facts_.metric, hints(), run);
+  for (const LiveRows& part : state()->parts) part.lists->prepared(ops_, facts_.metric, setting_.hints(), run);
 }
 
 std::string IvfFlatIndex::description() const {
@@ -124,7 +112,8 @@ IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const Run
     for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
     allowed += count_of(scope.words.back());
   }
-  if (static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
+  // With all lists a mask is exact as well, and copies nothing.
+  if (scope.width == centroids_.lists() || static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
   State narrow{.parts = {}, .rows = allowed, .next_id = state.next_id};
   if (allowed > 0) narrow.parts.push_back(gathered(state.parts, scope.words, allowed, run));
   return {.state = std::make_shared<const State>(std::move(narrow)), .words = {}, .narrow = true, .width = 1};
@@ -153,7 +142,7 @@ void IvfFlatIndex::search_batch(const Scope& scope, const ProbingBatch& batch, s
     Neighbors of_part;
     if (parts.size() > 1) of_part = Neighbors(batch.queries.rows(), k);
     Neighbors& to = parts.size() > 1 ? of_part : found;
-    const PreparedCells& cells = parts[p].lists->prepared(ops_, facts_.metric, hints(), run);
+    const PreparedCells& cells = parts[p].lists->prepared(ops_, facts_.metric, setting_.hints(), run);
     ops_.nearest_in_cells(cells, batch.queries, batch.probes.data(), batch.width, k, NeighborsOut(to), run, nullptr, scope.mask(p));
     for (RowId& id : to.ids) {
       if (id != no_row) id = parts[p].lists->ids().of_rank(static_cast<LocalRow>(value_of(id)));
@@ -259,7 +248,7 @@ IvfFlatIndex::State IvfFlatIndex::with(MatrixRef rows, std::span<const RowId> id
   require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
   require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
   RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
-  require(value_of(called.largest()) <= most_id, Fault::invalid_data, "id ", value_of(called.largest()), " is above ", most_id);
+  called.require_sound();
   std::vector<RowId> known;
   for (std::int64_t i = 0; i < rows.rows && !ids.empty(); ++i) {
     const auto is_here = [&](const LiveRows& part) {
@@ -337,7 +326,6 @@ void IvfFlatIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool re
 }
 
 void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run) {
-  require(!indexes.empty(), Fault::invalid_argument, "a merge needs an index at least");
   const IvfFlatIndex& like = *indexes.front();
   IvfFacts facts = like.facts_;
   std::vector<LiveRows> parts;
@@ -355,6 +343,7 @@ void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, con
     facts.allow_nonfinite = facts.allow_nonfinite || index.facts_.allow_nonfinite;
     for (const LiveRows& part : state->parts) {
       parts.push_back(part);
+      part.lists->ids().ranks();  // sound
       for (std::int64_t row = 0; row < part.lists->rows().rows; ++row) {
         if (part.has(static_cast<LocalRow>(row))) ids.push_back(part.lists->ids().of_row(row));
       }

@@ -23,16 +23,11 @@ namespace gigaknn {
 
 class IvfFlatIndex : public Index {
  public:
-  struct Setting {
-    std::string device;
-    std::int64_t expected_k;
-    std::int64_t expected_queries;
-  };
   /// The most that preparing [n, d] rows in `lists` lists and one search allocate, results not counted.
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const Setting& setting, int threads);
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const IndexSetting& setting, int threads);
 
   /// `lists`: null where there is no row.
-  IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, Setting setting);
+  IvfFlatIndex(const IvfFacts& facts, Matrix centroids, std::shared_ptr<const ListRows> lists, IndexSetting setting);
 
   std::int64_t rows() const override { return state()->rows; }
   std::int64_t cols() const override { return facts_.cols; }
@@ -86,10 +81,9 @@ class IvfFlatIndex : public Index {
   template <class Take>
   void for_batches(const Scope& scope, MatrixRef queries, const RunOptions& run, const Take& take) const;
   void search_batch(const Scope& scope, const ProbingBatch& batch, std::int64_t k, Neighbors& found, const RunOptions& run) const;
-  PrepareHints hints() const;
 
   const IvfFacts facts_;
-  const Setting setting_;
+  const IndexSetting setting_;
   const Ops& ops_;
   const ListCentroids centroids_;
   std::mutex changing_;              // one change at a time

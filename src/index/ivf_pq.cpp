@@ -12,11 +12,23 @@
 #include "index/id_words.hpp"
 #include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
+#include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t scanned_rows = 128;
+#else
+constexpr std::int64_t scanned_rows = 1 << 16;  // of an exact search, at a time; a multiple of 64
+#endif
+
+// Queries at a time whose candidates fit.
+std::int64_t batch_of(std::int64_t candidates) {
+  return std::clamp<std::int64_t>(ListCentroids::batch_probes / candidates, 1, ListCentroids::batch_rows);
+}
 
 Matrix copy_of(MatrixRef rows) {
   std::vector<std::int64_t> all(at(rows.rows));
@@ -26,17 +38,19 @@ Matrix copy_of(MatrixRef rows) {
 
 }  // namespace
 
-IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, Setting setting)
+IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting)
     : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
       centroids_(copy_of(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
 
 std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
-                                     const Setting& setting, int threads) {
-  const std::int64_t batch = std::min(setting.expected_queries, ListCentroids::batch_rows);
-  const std::int64_t candidates = refines ? setting.expected_k * SearchParams{}.refine : setting.expected_k;
-  const PrepareHints hints{.k = candidates, .queries = setting.expected_queries, .batch = batch, .self = false};
+                                     const IndexSetting& setting, int threads) {
+  IndexSetting mine = setting;
+  if (!refines) mine.expected_refine = 1;
+  const PrepareHints hints = mine.hints();
+  const std::int64_t batch = std::min(hints.batch, batch_of(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
-  return at(n) * of_rows + at(lists + 1) * 16 + at(batch * candidates) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
+  const std::size_t scanning = refines ? ops_of(setting.device).cell_bytes_needed(std::min(n, scanned_rows), d, dtype, metric, 1, hints, threads) : 0;
+  return scanning + at(n) * of_rows + at(lists + 1) * 16 + at(batch * hints.k) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
          ops_of(setting.device).code_bytes_needed(n, d, m, metric, lists, hints, threads) +
          ListCentroids::bytes_needed(lists, d, DType::f32, metric, setting.device, setting.expected_queries, threads);
 }
@@ -45,14 +59,9 @@ ProductCodes IvfPqIndex::codes() const {
   return {facts_.cols, code_bytes(), parts_.codewords, centroids_.centroids(), parts_.codes, {{}, parts_.begins, ids_.ranks()}};
 }
 
-PrepareHints IvfPqIndex::hints(std::int64_t refine) const {
-  return {.k = setting_.expected_k * refine, .queries = setting_.expected_queries, .batch = std::min(setting_.expected_queries, ListCentroids::batch_rows),
-          .self = false};
-}
-
 const PreparedCodes& IvfPqIndex::prepared(const RunOptions& run) const {
   const std::lock_guard lock(preparing_);
-  if (!prepared_) prepared_ = ops_.prepare_codes(codes(), facts_.metric, hints(1), run);
+  if (!prepared_) prepared_ = ops_.prepare_codes(codes(), facts_.metric, setting_.hints(), run);
   return *prepared_;
 }
 
@@ -85,9 +94,9 @@ Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchPara
   require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
   check(queries, run);
   const bool refine = refines() && params.refine > 0;
-  const std::int64_t candidates = refine ? std::min(k * params.refine, std::max(k, rows())) : k;
+  const std::int64_t candidates = refine ? (params.refine > rows() / k ? std::max(k, rows()) : k * params.refine) : k;
   const std::vector<std::uint64_t> words = words_of(params.only);
-  const std::int64_t width = centroids_.width_of(params.nprobe), most = centroids_.batch_of_width(width);
+  const std::int64_t width = centroids_.width_of(params.nprobe), most = std::min(centroids_.batch_of_width(width), batch_of(candidates));
   const PreparedCodes& codes = prepared(run);
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
@@ -124,12 +133,19 @@ Neighbors IvfPqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet*
   require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
   check(queries, run);
   const std::vector<std::uint64_t> words = words_of(only);
-  // Without ids of others, all rows are one cell.
-  const std::vector<std::int64_t> begins = {0, rows()};
-  const auto cells = ops_.prepare_cells(parts_.rows, {{}, begins}, facts_.metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
-  const std::vector<RowId> probes(at(queries.rows), RowId{0});
   Neighbors found(queries.rows, k);
-  ops_.nearest_in_cells(*cells, queries, probes.data(), 1, k, NeighborsOut(found), run, nullptr, {words});
+  clear_lists(NeighborsOut(found), facts_.metric);
+  const std::vector<RowId> probes(at(queries.rows), RowId{0});
+  // Some rows at a time, as one cell: prepared, looked at and forgotten.
+  for (std::int64_t begin = 0; begin < rows(); begin += scanned_rows) {
+    const MatrixRef some = parts_.rows.slice(begin, std::min(rows(), begin + scanned_rows));
+    const std::vector<std::int64_t> begins = {0, some.rows};
+    const auto cells = ops_.prepare_cells(some, {{}, begins}, facts_.metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
+    const auto bits = words.empty() ? std::span<const std::uint64_t>() : std::span(words).subspan(at(begin / 64), RowMask::words_for(some.rows));
+    Neighbors part(queries.rows, k);
+    ops_.nearest_in_cells(*cells, queries, probes.data(), 1, k, NeighborsOut(part), run, nullptr, {bits});
+    merge_lists(NeighborsOut(found), part, begin, facts_.metric, run);
+  }
   for (RowId& id : found.ids) {
     if (id != no_row) id = ids_.of_rank(static_cast<LocalRow>(value_of(id)));
   }
@@ -153,16 +169,6 @@ void IvfPqIndex::save(const std::filesystem::path& path, const RunOptions& run) 
 
 namespace {
 
-KMeansParams lists_fit(std::int64_t n, const IvfPqParams& params) {
-  KMeansParams fit;
-  fit.clusters = lists_for(n, params.lists);
-  fit.iterations = params.iterations;
-  fit.metric = ListCentroids::chosen_by(params.metric);
-  fit.seed = params.seed;
-  fit.device = params.device;
-  return fit;
-}
-
 struct OwnedParts {
   Matrix centroids;
   ProductQuantizer quantizer;
@@ -177,11 +183,17 @@ struct OwnedParts {
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   const Ops& ops = ops_of(params.device);
   const auto owned = std::make_shared<OwnedParts>();
-  owned->centroids = fit_kmeans(base, lists_fit(base.rows, params), run).centroids;
+  if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
+  owned->centroids = fit_kmeans(base, lists_fit(base.rows, params.lists, params.metric, params.iterations, params.seed, params.device), run).centroids;
   const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
   ListDivision division = divide_rows(lists, owned->centroids.rows());
   owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
                                            {.m = params.code_bytes, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+  for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
+    const float* const word = owned->quantizer.codewords.row<float>(i);
+    require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
+            "rows differ by more than float32 holds: product codes cannot stand for them");
+  }
   std::vector<std::uint8_t> codes = encode_rows(ops, owned->quantizer, base, owned->centroids, lists.data(), run);
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
   const auto in_list = [&](std::int64_t list) {
@@ -208,11 +220,10 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
     owned->rows = gather_rows(base, by_id, run);
     full = owned->rows;
   }
-  RowIds(owned->ids, owned).ranks();  // negative or there twice
   const std::int64_t next_id = 1 + value_of(*std::max_element(owned->ids.begin(), owned->ids.end()));
   const IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
   const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full};
-  auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IvfPqIndex::Setting{params.device, params.expected_k, params.expected_queries});
+  auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
   return index;
 }
 

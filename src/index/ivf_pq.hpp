@@ -22,17 +22,12 @@ namespace gigaknn {
 
 class IvfPqIndex : public Index {
  public:
-  struct Setting {
-    std::string device;
-    std::int64_t expected_k;
-    std::int64_t expected_queries;
-  };
   /// `owner` keeps what `parts` shows alive. `file`: whose ids these are, for messages.
-  IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, Setting setting);
+  IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting);
 
   /// The most that preparing and one search allocate, results not counted.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
-                                  const Setting& setting, int threads);
+                                  const IndexSetting& setting, int threads);
 
   std::int64_t rows() const override { return std::ssize(parts_.ids); }
   std::int64_t cols() const override { return facts_.cols; }
@@ -55,7 +50,6 @@ class IvfPqIndex : public Index {
  private:
   bool refines() const { return parts_.rows.data != nullptr; }
   ProductCodes codes() const;
-  PrepareHints hints(std::int64_t refine) const;
   const PreparedCodes& prepared(const RunOptions& run) const;
   std::vector<std::uint64_t> words_of(const IdSet* only) const;
   void check(MatrixRef queries, const RunOptions& run) const;
@@ -63,7 +57,7 @@ class IvfPqIndex : public Index {
   const IvfFacts facts_;
   const IvfPqParts parts_;
   const std::shared_ptr<const void> owner_;
-  const Setting setting_;
+  const IndexSetting setting_;
   const Ops& ops_;
   const ListCentroids centroids_;
   const RowIds ids_;

@@ -120,6 +120,7 @@ TEST_F(IvfPq, ids_and_filters_hold) {
       if (id == no_row || !only.has(id)) continue;
       EXPECT_EQ(some.ids[static_cast<std::size_t>(i * 8 + j++)], id);
     }
+    for (; j < 8; ++j) EXPECT_EQ(some.ids[static_cast<std::size_t>(i * 8 + j)], no_row);
   }
   for (const RowId id : named->search_all(queries_, 8, &only).ids) EXPECT_TRUE(only.has(id));
 }
@@ -215,6 +216,8 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 0); }, "k must be >= 1, got 0");
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.nprobe = 0}); }, "nprobe must be >= 1, got 0");
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.refine = -1}); }, "refine must be >= 0, got -1");
+  const auto refining = make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4, .codeword_iterations = 1});
+  expect_same(refining->search(queries_, 7, {.nprobe = 10, .refine = std::int64_t{1} << 62}), refining->search_all(queries_, 7));
   expect_error(Fault::unsupported, [&] { index->search_radius(queries_, 1); }, "within a radius");
   expect_error(Fault::unsupported, [&] { index->search_all(queries_, 1); }, "without full vectors");
   const RowId first{0};

@@ -20,8 +20,20 @@ PrepareHints hints_of(std::int64_t expected_queries) {
 
 }  // namespace
 
-std::int64_t lists_for(std::int64_t n, std::int64_t lists) {
-  return lists > 0 ? lists : std::clamp<std::int64_t>(std::llround(4 * std::sqrt(static_cast<double>(n))), 1, n);
+PrepareHints IndexSetting::hints() const {
+  return {.k = expected_k * expected_refine, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
+}
+
+KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
+                       bool allow_nonfinite) {
+  KMeansParams fit;
+  fit.clusters = lists > 0 ? lists : std::clamp<std::int64_t>(std::llround(4 * std::sqrt(static_cast<double>(n))), 1, n);
+  fit.iterations = iterations;
+  fit.metric = ListCentroids::chosen_by(metric);
+  fit.seed = seed;
+  fit.device = device;
+  fit.allow_nonfinite = allow_nonfinite;
+  return fit;
 }
 
 ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {

@@ -15,8 +15,19 @@
 
 namespace gigaknn {
 
-/// As many lists as are asked for, or as suit n rows: 4 sqrt(n).
-std::int64_t lists_for(std::int64_t n, std::int64_t lists);
+/// Where an index is searched, and what its preparation is tuned for.
+struct IndexSetting {
+  std::string device;
+  std::int64_t expected_k;
+  std::int64_t expected_queries;
+  std::int64_t expected_refine = 1;
+
+  PrepareHints hints() const;
+};
+
+/// How k-means finds the lists of n rows of an index of `metric`; `lists` of 0: 4 sqrt(n).
+KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
+                       bool allow_nonfinite = false);
 
 /// Queries in the order of their nearest list, so that those that look into the same lists stand side by side.
 struct ProbingBatch {

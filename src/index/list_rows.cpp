@@ -89,13 +89,9 @@ std::int64_t MergedLists::end_of_band(std::int64_t first, std::int64_t rows) con
 }
 
 std::shared_ptr<const ListRows> merged(std::span<const LiveRows> parts, const RunOptions& run) {
-  struct Owned {
-    Matrix rows;
-    std::vector<RowId> ids;
-  };
   const MergedLists lists(parts);
   const auto entries = lists.entries(0, std::ssize(lists.begins()) - 1);
-  const auto owned = std::make_shared<Owned>();
+  const auto owned = std::make_shared<OwnedRows>();
   owned->rows = lists.gather(entries, run);
   for (const auto& entry : entries) owned->ids.push_back(entry.id);
   return std::make_shared<ListRows>(owned->rows, std::vector<LocalRow>(), lists.begins(), RowIds(owned->ids, owned), owned);

@@ -67,7 +67,7 @@ class MergedLists {
     std::uint32_t part;
     LocalRow row;
   };
-  /// Those at [begin, end) of the whole order, which are whole lists.
+  /// Of lists [first_list, end_list).
   std::vector<Entry> entries(std::int64_t first_list, std::int64_t end_list) const;
   /// Copies of their rows.
   Matrix gather(std::span<const Entry> entries, const RunOptions& run) const;
@@ -77,6 +77,12 @@ class MergedLists {
  private:
   std::span<const LiveRows> parts_;
   std::vector<std::int64_t> begins_;
+};
+
+/// Rows and ids that nobody else holds.
+struct OwnedRows {
+  Matrix rows;
+  std::vector<RowId> ids;
 };
 
 /// One of them all.

@@ -16,14 +16,13 @@ namespace {
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params) {
-  KMeansParams fit;
-  fit.clusters = lists_for(n, params.lists);
-  fit.iterations = params.iterations;
-  fit.metric = ListCentroids::chosen_by(params.metric);
-  fit.seed = params.seed;
-  fit.device = params.device;
-  fit.allow_nonfinite = params.allow_nonfinite;
-  return fit;
+  return lists_fit(n, params.lists, params.metric, params.iterations, params.seed, params.device, params.allow_nonfinite);
+}
+
+// Of rows that are divided and not yet written.
+std::size_t divided_bytes(MatrixRef base, const IvfFlatParams& params) {
+  return at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)) +
+         at(fit_params(base.rows, params).clusters) * (at(base.cols) * sizeof(float) + 16);
 }
 
 IvfFlatParams of_lists(const IvfPqParams& params) {
@@ -31,7 +30,7 @@ IvfFlatParams of_lists(const IvfPqParams& params) {
           .expected_k = params.expected_k, .expected_queries = params.expected_queries};
 }
 
-IvfFlatIndex::Setting setting_of(const IvfFlatParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
+IndexSetting setting_of(const IvfFlatParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
 
 // Of fitting lists and dividing the rows among them.
 std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
@@ -60,10 +59,11 @@ void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run
 }
 
 std::unique_ptr<IvfFlatIndex> divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params), run).centroids;
-  ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
+  called.require_sound();
+  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params), run).centroids;
+  ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
   const IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
   auto lists = std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called));
   return std::make_unique<IvfFlatIndex>(facts, std::move(centroids), std::move(lists), setting_of(params));
@@ -81,7 +81,8 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
 
 // Of fitting lists and codewords, and encoding.
 std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  const std::size_t fixed = at(base.rows) * (2 * sizeof(RowId) + sizeof(LocalRow) + at(params.code_bytes)) +
+  const std::int64_t padding = fit_params(base.rows, of_lists(params)).clusters * (code_block_rows - 1) * params.code_bytes;
+  const std::size_t fixed = at(padding) + at(base.rows) * (2 * sizeof(RowId) + sizeof(LocalRow) + at(params.code_bytes)) +
                             (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0);
   return std::max(dividing_bytes(base, of_lists(params), run),
                   fixed + at(fit_params(base.rows, of_lists(params)).clusters * base.cols) * sizeof(float) +
@@ -138,19 +139,16 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   const Wanted what = wanted(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
-  if (what.codes) {
-    build_ivf_pq(base, *what.codes, run)->save(path, run);
-  } else {
-    divided(base, what.flat, run)->save(path, run);
-  }
+  if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, run);
+  RunOptions writing = run;
+  if (run.memory_bytes > 0) writing.memory_bytes -= divided_bytes(base, what.flat);
+  divided(base, what.flat, run)->save(path, writing);
 }
 
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) return encoding_bytes(base, *what.codes, run);
-  const std::size_t divided = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)) +
-                              at(fit_params(base.rows, what.flat).clusters * base.cols) * sizeof(float);
-  return std::max(dividing_bytes(base, what.flat, run), divided + ivf_writing_bytes(base.rows, base.cols, base.dtype, run));
+  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.cols, base.dtype));
 }
 
 }  // namespace gigaknn

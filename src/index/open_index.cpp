@@ -12,17 +12,21 @@
 namespace gigaknn {
 namespace {
 
+IndexSetting setting_of(const OpenParams& params) {
+  return {params.device, params.expected_k, params.expected_queries, std::max<std::int64_t>(1, params.expected_refine)};
+}
+
 std::unique_ptr<IvfFlatIndex> opened_flat(const Container& file, const OpenParams& params) {
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', expected '", ivf_flat_schema, "'");
   StoredIvfFlat stored = read_ivf_flat(file);
   return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists),
-                                        IvfFlatIndex::Setting{params.device, params.expected_k, params.expected_queries});
+                                        setting_of(params));
 }
 
 std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& params) {
   const auto [facts, parts] = read_ivf_pq(file);
   return std::make_unique<IvfPqIndex>(facts, parts, file.file().owner, file.file().name,
-                                      IvfPqIndex::Setting{params.device, params.expected_k, params.expected_queries});
+                                      setting_of(params));
 }
 
 void require_index(const Container& file) {
@@ -43,9 +47,15 @@ void require_finite_rows(const Container& file, MatrixRef rows, Metric metric, c
              " rows have NaN or infinity");
 }
 
-void require_ids(const Container& file, const RowIds& ids, std::int64_t next_id) {
+void require_ids(const Container& file, const RowIds& ids, std::span<const std::int64_t> begins, std::int64_t next_id) {
   ids.ranks();
   require_at(value_of(ids.largest()) < next_id, file.file(), 0, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
+  for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
+    for (std::int64_t row = begins[list] + 1; row < begins[list + 1]; ++row) {
+      require_at(ids.of_row(row - 1) < ids.of_row(row), file.file(), file.section("ids", Element::i64).offset + static_cast<std::uint64_t>(row) * sizeof(RowId),
+                 "ids must ascend in each list");
+    }
+  }
 }
 
 }  // namespace
@@ -65,11 +75,11 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
   if (file.schema() == ivf_pq_schema) {
     const auto index = opened_pq(file, params);
     return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(),
-                                           index->keeps_rows(), {params.device, params.expected_k, params.expected_queries}, threads);
+                                           index->keeps_rows(), setting_of(params), threads);
   }
   const auto index = opened_flat(file, params);
   return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
-                                           {params.device, params.expected_k, params.expected_queries}, threads);
+                                           setting_of(params), threads);
 }
 
 void check_index(const std::filesystem::path& path, const RunOptions& run) {
@@ -78,29 +88,67 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
   require_index(file);
   if (file.schema() == ivf_pq_schema) {
     const auto [facts, parts] = read_ivf_pq(file);
-    require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), facts.next_id);
+    require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
     if (parts.rows.data) require_finite_rows(file, parts.rows, facts.metric, run);
     return;
   }
   const StoredIvfFlat stored = read_ivf_flat(file);
   if (!stored.lists) return;
-  require_ids(file, stored.lists->ids(), stored.facts.next_id);
+  require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
   if (!stored.facts.allow_nonfinite) require_finite_rows(file, stored.lists->rows(), stored.facts.metric, run);
 }
 
+namespace {
+
+// To be written anew: its blocks are looked at first, so that what is damaged gets no new checksums.
+Container verified(const std::filesystem::path& path, const RunOptions& run) {
+  Container file = Container::open(map_file(path));
+  file.verify(run);
+  return file;
+}
+
+// Of so many old rows their ids, sorted, with ranks and what sorts them.
+std::size_t sorting_bytes(std::int64_t rows) { return static_cast<std::size_t>(rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)); }
+
+// What is left of a budget when `needed` is taken, which holds as much as writing takes at least.
+RunOptions left_for_writing(const Index& index, std::size_t needed, const RunOptions& run) {
+  const std::size_t writing = least_writing_bytes(index.cols(), index.dtype());
+  require(run.memory_bytes == 0 || needed + writing <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: this change of ", index.rows(), " rows needs ", needed + writing);
+  RunOptions left = run;
+  if (run.memory_bytes > 0) left.memory_bytes -= needed;
+  return left;
+}
+
+}  // namespace
+
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device, const RunOptions& run) {
-  opened_flat(Container::open(map_file(from)), {.device = device})->save_with(rows, ids, replace, to, run);
+  const auto index = opened_flat(verified(from, run), {.device = device});
+  const std::size_t dividing = nearest_centroids_bytes_needed(rows.rows, rows.cols, index->lists(), ListCentroids::chosen_by(index->metric()), device, run);
+  const std::size_t of_ids = ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows);
+  index->save_with(rows, ids, replace, to,
+                   left_for_writing(*index, dividing + of_ids + static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float), run));
+}
+
+void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
+  const auto index = opened(verified(from, run), {});
+  const RunOptions left = left_for_writing(*index, sorting_bytes(index->rows()) + ids.size_bytes(), run);
+  index->remove(ids);
+  index->save(to, left);
 }
 
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
   std::vector<std::unique_ptr<IvfFlatIndex>> indexes;
   std::vector<const IvfFlatIndex*> all;
+  std::size_t needed = 0;
   for (const auto& path : from) {
-    indexes.push_back(opened_flat(Container::open(map_file(path)), {}));
+    indexes.push_back(opened_flat(verified(path, run), {}));
     all.push_back(indexes.back().get());
+    needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
   }
-  IvfFlatIndex::save_merged(all, to, run);
+  require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
+  IvfFlatIndex::save_merged(all, to, left_for_writing(*all.front(), needed, run));
 }
 
 }  // namespace gigaknn

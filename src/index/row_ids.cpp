@@ -36,6 +36,11 @@ const RowIds::Order& RowIds::order() const {
   return *order_;
 }
 
+void RowIds::require_sound() const {
+  const RowId last = largest();
+  require(value_of(last) <= most_id, Fault::invalid_data, "id ", value_of(last), " is above ", most_id);
+}
+
 bool RowIds::consecutive() const { return order().sorted.empty(); }
 
 RowId RowIds::of_rank(LocalRow rank) const {
@@ -46,8 +51,8 @@ RowId RowIds::of_rank(LocalRow rank) const {
 std::optional<LocalRow> RowIds::rank_of(RowId id) const {
   const Order& known = order();
   if (known.sorted.empty()) {
-    const std::int64_t rank = value_of(id) - value_of(known.first);
-    return value_of(id) >= 0 && rank >= 0 && rank < count_ ? std::optional(static_cast<LocalRow>(rank)) : std::nullopt;
+    if (id < known.first || value_of(id) - value_of(known.first) >= count_) return std::nullopt;  // none is negative
+    return static_cast<LocalRow>(value_of(id) - value_of(known.first));
   }
   const auto found = std::lower_bound(known.sorted.begin(), known.sorted.end(), id);
   return found != known.sorted.end() && *found == id ? std::optional(static_cast<LocalRow>(found - known.sorted.begin())) : std::nullopt;

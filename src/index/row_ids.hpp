@@ -36,6 +36,9 @@ class RowIds {
   /// The row of each of some ranks.
   std::vector<std::int64_t> rows_of(std::span<const LocalRow> ranks) const;
   RowId largest() const { return of_rank(static_cast<LocalRow>(count_ - 1)); }
+  /// Sorts them now, and refuses those above `most_id` too.
+  void require_sound() const;
+  static constexpr std::int64_t most_id = std::int64_t{1} << 61;
   /// Whether the ids are the numbers from of_rank(0) on.
   bool consecutive() const;
 

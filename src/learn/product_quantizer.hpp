@@ -32,7 +32,7 @@ struct ProductQuantizerParams {
 /// Dimensions of a part.
 inline std::int64_t part_dims_of(std::int64_t d, std::int64_t m) { return (d + m - 1) / m; }
 
-/// What is left of rows [first, first + count) when the centroid of their cell is taken off, in float32, zeros behind: [count, m * part_dims].
+/// What is left of some rows when the centroids of their labels are taken off, in float32, zeros behind: [which, padded].
 Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixRef centroids, const RowId* labels, std::int64_t padded,
                     const RunOptions& run);
 

@@ -14,6 +14,17 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Of every fourth case the rows as they are in a far smaller or larger world, where float32 has no relative errors or no squares.
+Matrix at_some_scale(const Case& c, MatrixRef rows) {
+  const std::uint64_t drawn = random_below(8, c.seed, 40, 0);
+  const float scale = drawn == 0 ? 1e-21f : drawn == 1 ? 3e18f : 1.0f;
+  Matrix scaled(rows.rows, rows.cols, DType::f32);
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    for (std::int64_t j = 0; j < rows.cols; ++j) scaled.row<float>(i)[j] = scale * rows.row<float>(i)[j];
+  }
+  return scaled;
+}
+
 // Codewords and centroids of what the base holds, codes drawn.
 struct CodeCase {
   std::int64_t m, part_dims;
@@ -71,11 +82,12 @@ struct CodeCase {
 
 void check_encode_products(const Case& c, const Devices& devices) {
   const Problem problem(c);
-  const CodeCase coded(c, problem.base, false);
+  const Matrix scaled = at_some_scale(c, problem.base);
+  const CodeCase coded(c, scaled, false);
   Matrix rows(c.n, coded.m * coded.part_dims, DType::f32);
   for (std::int64_t i = 0; i < c.n; ++i) {
     std::fill_n(rows.row<float>(i), rows.cols(), 0.0f);
-    std::copy_n(problem.base.ref().row<float>(i), c.d, rows.row<float>(i));
+    std::copy_n(scaled.row<float>(i), c.d, rows.row<float>(i));
   }
   std::vector<int> want;  // -1: any
   for (std::int64_t part = 0; part < coded.m; ++part) {
@@ -114,8 +126,9 @@ void check_encode_products(const Case& c, const Devices& devices) {
 
 void check_nearest_in_codes(const Case& c, const Devices& devices) {
   const Problem problem(c);
+  const Matrix scaled = at_some_scale(c, problem.base), scaled_queries = at_some_scale(c, problem.queries);
   for (const bool named : {false, true}) {
-    const CodeCase coded(c, problem.base, named);
+    const CodeCase coded(c, scaled, named);
     const std::int64_t width = named ? coded.cells() : std::min<std::int64_t>(3, coded.cells());
     std::vector<RowId> probes;
     for (std::int64_t i = 0; i < c.q; ++i) {
@@ -127,7 +140,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
     std::vector<std::uint64_t> bits(named ? RowMask::words_for(c.n) : 0);
     for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = i % 3 == 2 ? 0 : random_bits(c.seed, 36, i) | random_bits(c.seed, 37, i);
     const RowMask allowed{bits};
-    const reference::Rows queries(problem.queries, c.metric), base(coded.decoded, c.metric);
+    const reference::Rows queries(scaled_queries, c.metric), base(coded.decoded, c.metric);
     Neighbors want(c.q, c.k);
     std::fill(want.distances.begin(), want.distances.end(), reference::farthest(c.metric));
     for (std::int64_t i = 0; i < c.q; ++i) {
@@ -150,10 +163,10 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_EQ(prepared->rows(), c.n);
       EXPECT_EQ(prepared->cells(), coded.cells());
       GuardedLists lists(c.q, c.k);
-      ops->nearest_in_codes(*prepared, problem.queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
+      ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
       EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
-      ops->nearest_in_codes(*prepared, problem.queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
+      ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
       std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));
       for (std::int64_t i = 0; i < c.q; ++i) {
         std::sort(by_id.begin() + i * c.k, by_id.begin() + (i + 1) * c.k,

@@ -79,7 +79,10 @@ void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t ro
 }
 
 std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t m, std::span<const std::int64_t> begins) {
+  std::int64_t count = 0;
+  for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) count += ProductCodes::blocks_of(begins[cell + 1] - begins[cell]);
   std::vector<std::uint8_t> blocks;
+  blocks.reserve(at(count * m * code_block_rows));
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
     const std::int64_t first = std::ssize(blocks) / (m * code_block_rows);
     blocks.resize(blocks.size() + at(ProductCodes::blocks_of(begins[cell + 1] - begins[cell]) * m * code_block_rows));
@@ -149,7 +152,8 @@ void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const 
                         NeighborsOut out, const RunOptions& run) const {
   require_k(k);
   require_pairs(queries, base, metric);
-  constexpr std::int64_t at_once = 256;
+  constexpr std::int64_t copied_bytes = 1 << 24;  // of queries, one copy a candidate
+  const std::int64_t at_once = std::max<std::int64_t>(1, copied_bytes / std::max<std::int64_t>(1, width * base.cols * static_cast<std::int64_t>(size_of(base.dtype))));
   for (std::int64_t begin = 0; begin < queries.rows; begin += at_once) {
     const std::int64_t count = std::min(at_once, queries.rows - begin);
     std::vector<std::int64_t> repeated;

@@ -101,13 +101,25 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
+  // Tables are made of all codewords, also of those that no row has.
+  double longest = 0;
+  for (std::int64_t part = 0; part < codes.m; ++part) {
+    double most = 0;
+    for (std::int64_t word = part * words; word < (part + 1) * words; ++word) {
+      const float* const x = codes.codewords.row<float>(word);
+      most = std::max(most, pair_.kernels().dot_f32(x, x, codes.part_dims()));
+    }
+    longest += most;
+  }
+  largest_norm_ = std::max(largest_norm_, std::sqrt(longest));
   check_cancelled(run);
 }
 
 std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads) {
   const std::int64_t part_dims = (d + m - 1) / m;
   const std::int64_t rows = n + cells * (block_rows - 1);
-  const std::int64_t a_block = block_queries(m) * (m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8) + tile_queries * m * words * 4 +
+  const std::int64_t candidates = 12 * (4 * std::min(hints.k, n) + 64) * 2;  // twice as they grow
+  const std::int64_t a_block = block_queries(m) * (m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * part_dims * 4) + tile_queries * m * words * 4 +
                                cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + d * 8;
   return at(m * part_dims * words * 4 + rows * 4 + n * 4 + cells * 24 + threads * a_block) +
          TopK::bytes_of(block_queries(m) * threads, std::min(hints.k, n));
@@ -152,10 +164,11 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       }
       const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
       const double reach = std::sqrt(square) + largest_norm_;
-      query.margin = relative_margin * reach * reach;
+      // Below the least normal number float32 has no relative errors.
+      query.margin = relative_margin * reach * reach + 4 * static_cast<double>(codes_.d + m + 32) * 0x1p-126;
       query.square = scale_ == -2 ? square : 0;
       query.base = static_cast<double>(scale_) * sum;
-      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f;
+      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
       const float factor = usable && widest > 0 ? 255 / widest : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;

@@ -77,6 +77,8 @@ void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& 
         const double reach = norm_of(x, d) + part.largest_norm;
         bool only = false;
         const int found = products.nearest(part.offsets.data(), dots.data() + (i - begin) * words, static_cast<float>(relative_margin * reach * reach), &only);
+        // Outside these, float32 has no relative errors, or distances of their own.
+        only = only && reach > 1e-15 && reach < 1e18;
         codes[i * m + p] = only ? static_cast<std::uint8_t>(found) : part.nearest(x, kernels);
       }
     }
