@@ -100,6 +100,22 @@ def graphs():
     keep("knng_fuzz", "id_out_of_range", container(b"knng", sections))
 
 
+def indexes():
+    metric, dtype = b"l2".ljust(16, b"\0"), b"u8".ljust(8, b"\0")
+    about = lambda n, next_id: struct.pack("<3Q", n, 2, next_id) + metric + dtype + struct.pack("<Q", 0)
+    lists = [(b"centroids", 4, 2, 2, struct.pack("<4f", 1, 2, 8, 9)), (b"begins", 7, 3, 1, struct.pack("<3q", 0, 2, 3)),
+             (b"ids", 7, 3, 1, struct.pack("<3q", 0, 5, 2))]
+    rows = (b"rows", 1, 3, 2, bytes([1, 2, 2, 2, 8, 9]))
+    keep("index_fuzz", "flat", container(b"ivf_flat", [(b"about", 1, 1, 56, about(3, 6)), *lists, rows]))
+    keep("index_fuzz", "next_id_too_small", container(b"ivf_flat", [(b"about", 1, 1, 56, about(3, 5)), *lists, rows]))
+    words = (b"codewords", 4, 256, 2, struct.pack("<512f", *(i % 7 - 3 for i in range(512))))
+    codes = (b"codes", 1, 2, 32, bytes(range(64)))
+    coded = [(b"about", 1, 1, 56, about(3, 6)), lists[0], words, *lists[1:], codes]
+    keep("index_fuzz", "codes", container(b"ivf_pq", coded))
+    keep("index_fuzz", "codes_and_rows", container(b"ivf_pq", [*coded, rows]))
+
+
 vectors()
 results()
 graphs()
+indexes()
