@@ -7,7 +7,7 @@
 fast-scan (4 bits, twice the parts); for fast-scan also ours at the fewest probes that reach its recall. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (48 dimensions of 8 bits) and
 ivf_pq (32 bytes). Faiss's full vectors are bytes, as ours (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes. Each library with its
-own training, 10 iterations of k-means. Results go to bench/results/<machine>/compressed.{json,md}.
+own training, 10 iterations of k-means. Results go to bench/results/<machine>/compressed.{json,md}, the figure to docs/figures/codes.svg.
 """
 
 import time
@@ -184,6 +184,30 @@ def markdown(results, header):
     return "\n".join(lines)
 
 
+def draw(results, path):
+    """Recall against queries a second, of codes alone."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
+    from matplotlib import pyplot
+
+    rows = [r for r in results if r["kind"] == "codes"]
+    figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), sharey=True, squeeze=False)
+    names = {"gigaknn": "gigaknn, 8 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
+    for axis, r in zip(axes[0], rows):
+        for (key, name), style in zip(names.items(), ("o-", "s--", "^:")):
+            axis.plot([p[key]["recall"] for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
+        axis.set_title(f"{r['row'].split()[-1]} bytes a row; 4 to 64 of {LISTS} lists")
+        axis.set_xlabel(f"recall@{K}")
+        axis.set_yscale("log")
+        axis.grid(True, which="both", alpha=0.3)
+    axes[0][0].set_ylabel("queries a second, 2 threads")
+    axes[0][-1].legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main():
     arguments, engine, header = kept.start(__doc__, 7, "codes sift 16, refined ...")
     problems = {}
@@ -206,7 +230,7 @@ def main():
         work[name] = row(name, "refined", 1.5 if recall == 0.95 else None, lambda r=recall: refined_row(engine, problem("sift"), r, arguments.rounds))
     work["build clusters-1000000x128 32"] = row("build clusters-1000000x128 32", "build", 2.0,
                                                 lambda: build_row(engine, "clusters-1000000x128", 32, arguments))
-    kept.run("compressed", work, markdown, header, arguments)
+    draw(kept.run("compressed", work, markdown, header, arguments), kept.HERE.parent / "docs" / "figures" / "codes.svg")
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
   {
     const auto index = open_index(options.base, {.map = true});
-    require(options.k.value_or(1) <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
-            ", got ", options.k.value_or(1));
+    require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
+            ", got ", options.k.value_or(0));
   }
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;

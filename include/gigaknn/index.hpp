@@ -161,7 +161,7 @@ struct IndexParams {
 /// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes never held together. Same arguments, same bytes.
 /// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
-/// The most that it allocates. Throws as it does, but for what only the values tell.
+/// The most that it allocates, where no list is longer than 4,096 rows: a list is written whole. Throws as it does, but for what only the values tell.
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 struct OpenParams {

@@ -203,7 +203,7 @@ TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
     }
   }
   expect_error(Fault::out_of_memory, [&] { remove_from_index(file("x.gknn"), std::vector<RowId>{RowId{1}}, file("z.gknn"), {.memory_bytes = 1000}); },
-               "a budget of 1000 bytes is too small: this change of 2000 rows needs");
+               "a budget of 1000 bytes is too small: this change of an index to 2000 rows needs");
   // A row that is damaged gets no new checksum.
   std::string damaged = bytes_of(file("x.gknn"));
   damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 1);

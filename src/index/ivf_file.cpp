@@ -96,9 +96,9 @@ const Section& sized_section(const Container& file, std::string_view name, Eleme
 
 }  // namespace
 
-std::size_t least_writing_bytes(std::int64_t cols, DType dtype) {
-  constexpr std::size_t least_rows = 4096;
-  return least_rows * bytes_in_band(cols, dtype) + container_block_bytes;
+std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
+  constexpr std::int64_t least_rows = 4096;
+  return at(std::min(rows, least_rows)) * bytes_in_band(cols, dtype) + container_block_bytes;
 }
 
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,

@@ -35,7 +35,7 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
                     const RunOptions& run);
 
 /// What it must be left: lists that are longer than 4,096 rows are held whatever the budget.
-std::size_t least_writing_bytes(std::int64_t cols, DType dtype);
+std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {

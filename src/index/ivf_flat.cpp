@@ -112,8 +112,8 @@ IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const Run
     for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
     allowed += count_of(scope.words.back());
   }
-  // With all lists a mask is exact as well, and copies nothing.
-  if (scope.width == centroids_.lists() || static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
+  // With all lists a mask is exact as well, and copies nothing; but few rows are sooner copied than many looked at.
+  if ((scope.width == centroids_.lists() && allowed > state.rows / 64) || static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
   State narrow{.parts = {}, .rows = allowed, .next_id = state.next_id};
   if (allowed > 0) narrow.parts.push_back(gathered(state.parts, scope.words, allowed, run));
   return {.state = std::make_shared<const State>(std::move(narrow)), .words = {}, .narrow = true, .width = 1};
@@ -330,6 +330,9 @@ void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, con
   IvfFacts facts = like.facts_;
   std::vector<LiveRows> parts;
   std::vector<RowId> ids;
+  std::int64_t rows = 0;
+  for (const IvfFlatIndex* index : indexes) rows += index->rows();
+  ids.reserve(at(rows));
   for (std::size_t i = 0; i < indexes.size(); ++i) {
     const IvfFlatIndex& index = *indexes[i];
     require(index.facts_.metric == facts.metric && index.facts_.dtype == facts.dtype && index.facts_.cols == facts.cols, Fault::invalid_argument,

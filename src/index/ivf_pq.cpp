@@ -10,20 +10,19 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
+#include "index/scan_rows.hpp"
 #include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
-#include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t scanned_rows = 128;
-#else
-constexpr std::int64_t scanned_rows = 1 << 16;  // of an exact search, at a time; a multiple of 64
-#endif
+IndexSetting without_refining(IndexSetting setting) {
+  setting.expected_refine = 1;
+  return setting;
+}
 
 // Queries at a time whose candidates fit.
 std::int64_t batch_of(std::int64_t candidates) {
@@ -39,17 +38,16 @@ Matrix copy_of(MatrixRef rows) {
 }  // namespace
 
 IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting)
-    : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
+    : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(refines() ? std::move(setting) : without_refining(std::move(setting))), ops_(ops_of(setting_.device)),
       centroids_(copy_of(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
 
 std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
                                      const IndexSetting& setting, int threads) {
-  IndexSetting mine = setting;
-  if (!refines) mine.expected_refine = 1;
-  const PrepareHints hints = mine.hints();
+  PrepareHints hints = (refines ? setting : without_refining(setting)).hints();
+  hints.k = std::min(hints.k, std::max<std::int64_t>(1, n));
   const std::int64_t batch = std::min(hints.batch, batch_of(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
-  const std::size_t scanning = refines ? ops_of(setting.device).cell_bytes_needed(std::min(n, scanned_rows), d, dtype, metric, 1, hints, threads) : 0;
+  const std::size_t scanning = refines ? scan_bytes_needed(ops_of(setting.device), n, d, dtype, metric, hints, threads) : 0;
   return scanning + at(n) * of_rows + at(lists + 1) * 16 + at(batch * hints.k) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
          ops_of(setting.device).code_bytes_needed(n, d, m, metric, lists, hints, threads) +
          ListCentroids::bytes_needed(lists, d, DType::f32, metric, setting.device, setting.expected_queries, threads);
@@ -133,19 +131,7 @@ Neighbors IvfPqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet*
   require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
   check(queries, run);
   const std::vector<std::uint64_t> words = words_of(only);
-  Neighbors found(queries.rows, k);
-  clear_lists(NeighborsOut(found), facts_.metric);
-  const std::vector<RowId> probes(at(queries.rows), RowId{0});
-  // Some rows at a time, as one cell: prepared, looked at and forgotten.
-  for (std::int64_t begin = 0; begin < rows(); begin += scanned_rows) {
-    const MatrixRef some = parts_.rows.slice(begin, std::min(rows(), begin + scanned_rows));
-    const std::vector<std::int64_t> begins = {0, some.rows};
-    const auto cells = ops_.prepare_cells(some, {{}, begins}, facts_.metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
-    const auto bits = words.empty() ? std::span<const std::uint64_t>() : std::span(words).subspan(at(begin / 64), RowMask::words_for(some.rows));
-    Neighbors part(queries.rows, k);
-    ops_.nearest_in_cells(*cells, queries, probes.data(), 1, k, NeighborsOut(part), run, nullptr, {bits});
-    merge_lists(NeighborsOut(found), part, begin, facts_.metric, run);
-  }
+  Neighbors found = scan_rows(ops_, parts_.rows, facts_.metric, queries, k, words, run);
   for (RowId& id : found.ids) {
     if (id != no_row) id = ids_.of_rank(static_cast<LocalRow>(value_of(id)));
   }

@@ -216,6 +216,14 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 0); }, "k must be >= 1, got 0");
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.nprobe = 0}); }, "nprobe must be >= 1, got 0");
   expect_error(Fault::invalid_argument, [&] { index->search(queries_, 1, {.refine = -1}); }, "refine must be >= 0, got -1");
+  for (const bool refine : {false, true}) {
+    build_index(base_, file("budget.gknn"), {.recipe = refine ? "IVF10,PQ4,RFlat" : "IVF10,PQ4"});
+    RunOptions just;
+    just.memory_bytes = open_index_bytes_needed(file("budget.gknn"), {.expected_k = 50, .expected_queries = 60});
+    const auto opened = open_index(file("budget.gknn"), {.expected_k = 50, .expected_queries = 60}, just);
+    EXPECT_EQ(opened->search(queries_, 50, {.nprobe = 10}, just).ids, open_index(file("budget.gknn"))->search(queries_, 50, {.nprobe = 10}).ids);
+    open_index_bytes_needed(file("budget.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
+  }
   const auto refining = make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4, .codeword_iterations = 1});
   expect_same(refining->search(queries_, 7, {.nprobe = 10, .refine = std::int64_t{1} << 62}), refining->search_all(queries_, 7));
   expect_error(Fault::unsupported, [&] { index->search_radius(queries_, 1); }, "within a radius");

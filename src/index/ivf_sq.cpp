@@ -8,12 +8,20 @@
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "index/id_words.hpp"
+#include "index/scan_rows.hpp"
 #include "io/validate.hpp"
 #include "learn/pca.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
 namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t most_candidates = 100;
+#else
+constexpr std::int64_t most_candidates = std::int64_t{1} << 23;  // of the queries of a batch
+#endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -42,17 +50,28 @@ class IvfSqIndex : public Index {
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
     require(params.refine >= 1, Fault::invalid_argument, "refine must be >= 1 for an index that compares by full vectors, got ", params.refine);
     check(queries, run);
-    const std::int64_t candidates = std::min(k * params.refine, std::max(k, rows()));
-    const Neighbors found = lists_->search(pca_.encode(ops_, queries, run), candidates, params, run);
+    const std::int64_t candidates = params.refine > rows() / k ? std::max(k, rows()) : k * params.refine;
+    const std::int64_t most = std::max<std::int64_t>(1, most_candidates / candidates);
     Neighbors nearest(queries.rows, k);
-    ops_.nearest_among(queries, base_, metric_, found.ids.data(), candidates, k, NeighborsOut(nearest), run);
+    for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
+      const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
+      const Neighbors found = lists_->search(pca_.encode(ops_, some, run), candidates, params, run);
+      NeighborsOut out(nearest);
+      out.ids += begin * k;
+      out.distances += begin * k;
+      out.rows = some.rows;
+      ops_.nearest_among(some, base_, metric_, found.ids.data(), candidates, k, out, run);
+    }
     return nearest;
   }
   RadiusNeighbors search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const override {
     fail(Fault::unsupported, "an index of quantized rows does not know what is within a radius: distances to them are estimates");
   }
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override {
-    return search(queries, k, {.nprobe = lists(), .refine = (rows() + k - 1) / std::max<std::int64_t>(1, k), .only = only}, run);
+    require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+    check(queries, run);
+    if (only) require_bits_for(*only, rows());
+    return scan_rows(ops_, base_, metric_, queries, k, only ? id_words(*only, RowIds(0, rows())) : std::vector<std::uint64_t>(), run);
   }
 
  private:
@@ -76,6 +95,8 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean, Fault::unsupported, "quantized rows are searched by l2 or euclidean, not ",
           name_of(params.metric));
   require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
+  require(params.lists >= 0 && params.lists <= base.rows, Fault::invalid_argument, "lists must be in [1, ", base.rows, "], or 0: as many as suit, got ",
+          params.lists);
   require(params.dims >= 1 && params.dims <= base.cols, Fault::invalid_argument, "a reduction keeps 1 to ", base.cols, " dimensions, got ", params.dims);
   require_usable_values(base, params.metric, false, "the base", run);
   RunOptions rest = run;

@@ -104,11 +104,13 @@ TEST_F(IvfSq, is_the_same_on_every_device_and_for_any_threads) {
 }
 
 TEST_F(IvfSq, rows_that_vary_in_few_directions_or_none_are_found) {
-  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row}) {
+  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row, Kind::huge, Kind::huger, Kind::tiny_values, Kind::offset, Kind::extremes}) {
     StridedRows base(200, 12, DType::f32, 0), queries(9, 12, DType::f32, 0);
     test::VectorMaker(kind, 200, 12, DType::f32, Metric::l2, 3).fill(base, queries);
     const auto index = make_ivf_sq_index(base, {.lists = 4, .dims = 12});
-    EXPECT_EQ(index->search(queries, 5, {.nprobe = 4, .refine = 40}).distances, reference::nearest_rows(queries, base, Metric::l2, 5).distances);
+    for (const std::int64_t refine : {std::int64_t{40}, std::int64_t{1} << 62}) {
+      EXPECT_EQ(index->search(queries, 5, {.nprobe = 4, .refine = refine}).distances, reference::nearest_rows(queries, base, Metric::l2, 5).distances) << name_of(kind);
+    }
   }
 }
 

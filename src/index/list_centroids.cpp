@@ -21,7 +21,9 @@ PrepareHints hints_of(std::int64_t expected_queries) {
 }  // namespace
 
 PrepareHints IndexSetting::hints() const {
-  return {.k = expected_k * expected_refine, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  const std::int64_t k = std::clamp<std::int64_t>(expected_k, 1, most), refine = std::clamp<std::int64_t>(expected_refine, 1, most);
+  return {.k = k > most / refine ? most : k * refine, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
 }
 
 KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,

@@ -127,7 +127,8 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
   const std::size_t searching = IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters,
-                                                         params.code_bytes, params.refine, {params.device, params.expected_k, params.expected_queries},
+                                                         params.code_bytes, params.refine,
+                                                         {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine},
                                                          threads_of(run));
   require_budget(std::max(encoding_bytes(base, params, run), at(base.rows * params.code_bytes) + searching), base.rows, run);
   auto index = build_ivf_pq(base, params, run);
@@ -148,7 +149,7 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) return encoding_bytes(base, *what.codes, run);
-  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.cols, base.dtype));
+  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, base.cols, base.dtype));
 }
 
 }  // namespace gigaknn

@@ -12,15 +12,18 @@
 namespace gigaknn {
 namespace {
 
+// Of product codes; others refine nothing.
 IndexSetting setting_of(const OpenParams& params) {
-  return {params.device, params.expected_k, params.expected_queries, std::max<std::int64_t>(1, params.expected_refine)};
+  return {params.device, params.expected_k, params.expected_queries, params.expected_refine};
 }
+
+IndexSetting flat_setting_of(const OpenParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
 
 std::unique_ptr<IvfFlatIndex> opened_flat(const Container& file, const OpenParams& params) {
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', expected '", ivf_flat_schema, "'");
   StoredIvfFlat stored = read_ivf_flat(file);
   return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists),
-                                        setting_of(params));
+                                        flat_setting_of(params));
 }
 
 std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& params) {
@@ -49,7 +52,7 @@ void require_finite_rows(const Container& file, MatrixRef rows, Metric metric, c
 
 void require_ids(const Container& file, const RowIds& ids, std::span<const std::int64_t> begins, std::int64_t next_id) {
   ids.ranks();
-  require_at(value_of(ids.largest()) < next_id, file.file(), 0, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
+  require_at(value_of(ids.largest()) < next_id, file.file(), file.section("about", Element::u8).offset + 16, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
     for (std::int64_t row = begins[list] + 1; row < begins[list + 1]; ++row) {
       require_at(ids.of_row(row - 1) < ids.of_row(row), file.file(), file.section("ids", Element::i64).offset + static_cast<std::uint64_t>(row) * sizeof(RowId),
@@ -79,7 +82,7 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
   }
   const auto index = opened_flat(file, params);
   return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
-                                           setting_of(params), threads);
+                                           flat_setting_of(params), threads);
 }
 
 void check_index(const std::filesystem::path& path, const RunOptions& run) {
@@ -111,10 +114,10 @@ Container verified(const std::filesystem::path& path, const RunOptions& run) {
 std::size_t sorting_bytes(std::int64_t rows) { return static_cast<std::size_t>(rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)); }
 
 // What is left of a budget when `needed` is taken, which holds as much as writing takes at least.
-RunOptions left_for_writing(const Index& index, std::size_t needed, const RunOptions& run) {
-  const std::size_t writing = least_writing_bytes(index.cols(), index.dtype());
+RunOptions left_for_writing(const Index& index, std::int64_t rows, std::size_t needed, const RunOptions& run) {
+  const std::size_t writing = least_writing_bytes(rows, index.cols(), index.dtype());
   require(run.memory_bytes == 0 || needed + writing <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
-          " bytes is too small: this change of ", index.rows(), " rows needs ", needed + writing);
+          " bytes is too small: this change of an index to ", rows, " rows needs ", needed + writing);
   RunOptions left = run;
   if (run.memory_bytes > 0) left.memory_bytes -= needed;
   return left;
@@ -128,12 +131,12 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
   const std::size_t dividing = nearest_centroids_bytes_needed(rows.rows, rows.cols, index->lists(), ListCentroids::chosen_by(index->metric()), device, run);
   const std::size_t of_ids = ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows);
   index->save_with(rows, ids, replace, to,
-                   left_for_writing(*index, dividing + of_ids + static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float), run));
+                   left_for_writing(*index, index->rows() + rows.rows, dividing + of_ids + static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float), run));
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
   const auto index = opened(verified(from, run), {});
-  const RunOptions left = left_for_writing(*index, sorting_bytes(index->rows()) + ids.size_bytes(), run);
+  const RunOptions left = left_for_writing(*index, index->rows(), sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
 }
@@ -142,13 +145,15 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
   std::vector<std::unique_ptr<IvfFlatIndex>> indexes;
   std::vector<const IvfFlatIndex*> all;
   std::size_t needed = 0;
+  std::int64_t rows = 0;
   for (const auto& path : from) {
     indexes.push_back(opened_flat(verified(path, run), {}));
     all.push_back(indexes.back().get());
+    rows += indexes.back()->rows();
     needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
   }
   require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
-  IvfFlatIndex::save_merged(all, to, left_for_writing(*all.front(), needed, run));
+  IvfFlatIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));
 }
 
 }  // namespace gigaknn

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
 #include "core/elements.hpp"
 #include "core/gather.hpp"
@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t sample_limit = 1 << 14;
 constexpr std::int64_t more_directions = 8;  // that are followed, so that the last ones that are kept come out as well
 constexpr int rounds = 40;
-constexpr double kept_share = 0.999;         // of the sample's numbers that are not cut
+constexpr double kept_share = 0.999, kept_share_of_first = 0.99;  // of the sample's numbers that are not cut
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 30;
 #else
@@ -49,6 +49,17 @@ void orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64
     const double factor = left > 1e-9 * before && left > 0 ? 1 / left : 0;
     for (std::int64_t j = 0; j < d; ++j) v[j] *= factor;
   }
+}
+
+// Rows less the mean, in float32: products of what is left have the digits that a common offset would take.
+Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions& run) {
+  Matrix floats = as_floats(rows, run);
+  parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t j = 0; j < rows.cols; ++j) floats.row<float>(i)[j] -= mean[at(j)];
+    }
+  });
+  return floats;
 }
 
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
@@ -84,13 +95,13 @@ Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) c
   std::vector<float> products(at(std::min(rows_at_once, rows.rows) * dims()));
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + rows_at_once));
-    ops.products(as_floats(part, run), directions, products.data(), run);
+    ops.products(centred(part, mean, run), directions, products.data(), run);
     parallel_for(run, part.rows, 1024, [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t i = first; i < last; ++i) {
         auto* const to = bytes.row<std::int8_t>(begin + i);
         for (std::int64_t j = 0; j < dims(); ++j) {
-          const double value = std::nearbyint((static_cast<double>(products[at(i * dims() + j)]) - offsets[at(j)]) / step);
-          to[j] = static_cast<std::int8_t>(std::clamp(value, -127.0, 127.0));
+          const double value = std::nearbyint(static_cast<double>(products[at(i * dims() + j)]) / step);
+          to[j] = static_cast<std::int8_t>(std::isnan(value) ? 0 : std::clamp(value, -127.0, 127.0));  // what overflows both ways
         }
       }
     });
@@ -102,47 +113,49 @@ Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) c
 PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run) {
   require(dims >= 1 && dims <= rows.cols, Fault::invalid_argument, "a reduction keeps 1 to ", rows.cols, " dimensions, got ", dims);
   const std::vector<std::int64_t> which = sample_rows(rows.rows, sample_limit, seed);
-  const Matrix sample = as_floats(gather_rows(rows, which), run);
-  const std::int64_t n = sample.rows(), d = sample.cols();
-  std::vector<double> mean(at(d));
+  const Matrix drawn = gather_rows(rows, which);
+  const std::int64_t n = drawn.rows(), d = rows.cols;
+  std::vector<double> sums(at(d));
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) mean[at(j)] += static_cast<double>(sample.row<float>(i)[j]) / static_cast<double>(n);
+    for (std::int64_t j = 0; j < d; ++j) sums[at(j)] += static_cast<double>(element_of(drawn, i, j)) / static_cast<double>(n);
   }
+  PcaBytes pca{Matrix(dims, d, DType::f32), std::vector<float>(sums.begin(), sums.end()), 1};
+  const Matrix sample = centred(drawn, pca.mean, run);
   std::vector<double> covariance(at(d * d));
   parallel_for(run, d, 8, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<double> centred(at(d));
     for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t j = 0; j < d; ++j) centred[at(j)] = static_cast<double>(sample.row<float>(i)[j]) - mean[at(j)];
+      const float* const x = sample.row<float>(i);
       for (std::int64_t k = begin; k < end; ++k) {
-        const double weight = centred[at(k)] / static_cast<double>(n);
+        const double weight = static_cast<double>(x[k]) / static_cast<double>(n);
         double* const to = covariance.data() + k * d;
-        for (std::int64_t j = 0; j < d; ++j) to[j] += weight * centred[at(j)];
+        for (std::int64_t j = 0; j < d; ++j) to[j] += weight * static_cast<double>(x[j]);
       }
     }
   });
   check_cancelled(run);
-  PcaBytes pca{Matrix(dims, d, DType::f32), std::vector<double>(at(dims)), 1};
   const std::vector<double> found = leading_directions(covariance, d, dims, run);
   for (std::int64_t i = 0; i < dims; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) {
-      const auto element = static_cast<float>(found[at(i * d + j)]);
-      pca.directions.row<float>(i)[j] = element;
-      pca.offsets[at(i)] += static_cast<double>(element) * mean[at(j)];
-    }
+    for (std::int64_t j = 0; j < d; ++j) pca.directions.row<float>(i)[j] = static_cast<float>(found[at(i * d + j)]);
   }
-  std::vector<float> products(at(n * dims));
+  std::vector<float> products(at(n * dims)), first;
   ops.products(sample, pca.directions, products.data(), run);
-  for (std::int64_t i = 0; i < n * dims; ++i) products[at(i)] = static_cast<float>(std::abs(static_cast<double>(products[at(i)]) - pca.offsets[at(i % dims)]));
-  const auto rank = static_cast<std::ptrdiff_t>(kept_share * static_cast<double>(n * dims - 1));
-  std::nth_element(products.begin(), products.begin() + rank, products.end());
-  const float most = products[at(rank)] > 0 ? products[at(rank)] : *std::max_element(products.begin(), products.end());
+  for (float& product : products) product = std::isnan(product) ? 0 : std::min(std::abs(product), std::numeric_limits<float>::max());
+  for (std::int64_t i = 0; i < n; ++i) first.push_back(products[at(i * dims)]);
+  const auto quantile = [](std::vector<float>& values, double share) {
+    const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+    std::nth_element(values.begin(), place, values.end());
+    return *place;
+  };
+  // Where directions are many, a thousandth of all numbers may be most of those along the first.
+  float most = std::max(quantile(products, kept_share), quantile(first, kept_share_of_first));
+  if (most == 0) most = *std::max_element(products.begin(), products.end());
   if (most > 0) pca.step = static_cast<double>(most) / 127;
   return pca;
 }
 
 std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
   const std::int64_t sample = std::min(n, sample_limit);
-  const std::int64_t fitting = sample * (2 * d + dims) * 4 + d * d * 8 + 3 * (dims + more_directions) * d * 8;
+  const std::int64_t fitting = sample * (2 * d + dims + 1) * 4 + d * d * 8 + 3 * (dims + more_directions) * d * 8;
   const std::int64_t encoding = std::min(n, rows_at_once) * (d + dims) * 4;
   return at(std::max(fitting, encoding) + n * dims + dims * (d * 4 + 8)) + (1u << 16);
 }

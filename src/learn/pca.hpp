@@ -18,7 +18,7 @@ namespace gigaknn {
 
 struct PcaBytes {
   Matrix directions;            ///< [dims, d] f32, of length 1 and at right angles, those of most variance
-  std::vector<double> offsets;  ///< [dims] the mean's products with them
+  std::vector<float> mean;      ///< [d]
   double step = 1;
 
   std::int64_t dims() const { return directions.rows(); }

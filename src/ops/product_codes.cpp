@@ -153,7 +153,7 @@ void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const 
   require_k(k);
   require_pairs(queries, base, metric);
   constexpr std::int64_t copied_bytes = 1 << 24;  // of queries, one copy a candidate
-  const std::int64_t at_once = std::max<std::int64_t>(1, copied_bytes / std::max<std::int64_t>(1, width * base.cols * static_cast<std::int64_t>(size_of(base.dtype))));
+  const std::int64_t at_once = std::max<std::int64_t>(1, copied_bytes / std::max<std::int64_t>(1, width * (24 + base.cols * static_cast<std::int64_t>(size_of(base.dtype)))));
   for (std::int64_t begin = 0; begin < queries.rows; begin += at_once) {
     const std::int64_t count = std::min(at_once, queries.rows - begin);
     std::vector<std::int64_t> repeated;

@@ -32,6 +32,9 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t block_queries(std::int64_t m) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
 
+// Candidates of a query between two looks at which are left.
+std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
+
 // Row r of a block among its lanes.
 std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); }
 
@@ -118,11 +121,13 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
 std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads) {
   const std::int64_t part_dims = (d + m - 1) / m;
   const std::int64_t rows = n + cells * (block_rows - 1);
-  const std::int64_t candidates = 12 * (4 * std::min(hints.k, n) + 64) * 2;  // twice as they grow
-  const std::int64_t a_block = block_queries(m) * (m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * part_dims * 4) + tile_queries * m * words * 4 +
+  const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
+  const std::int64_t at_once = std::min(block_queries(m) * threads, std::max<std::int64_t>(1, hints.batch));
+  const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * part_dims * 4;
+  const std::int64_t a_block = tile_queries * m * words * 4 +
                                cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + d * 8;
-  return at(m * part_dims * words * 4 + rows * 4 + n * 4 + cells * 24 + threads * a_block) +
-         TopK::bytes_of(block_queries(m) * threads, std::min(hints.k, n));
+  return at(m * part_dims * words * 4 + rows * 4 + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
+         TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 
 std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
@@ -211,7 +216,13 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
   const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
   if (static_cast<double>(distance) > distance_limit(query, bound)) return;
-  block.candidates[at(i)].push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
+  auto& candidates = block.candidates[at(i)];
+  // What better bounds leave behind goes when there is much of it.
+  if (!candidates.empty() && std::ssize(candidates) % candidate_room(lists.k()) == 0) {
+    const double limit = distance_limit(query, bound);
+    std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
+  }
+  candidates.push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
   lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
 }
 
@@ -306,7 +317,7 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     }
     make_tables(queries, block);
     block.candidates.resize(block.query.size());
-    for (auto& candidates : block.candidates) candidates.reserve(at(4 * kept + 64));
+    for (auto& candidates : block.candidates) candidates.reserve(at(candidate_room(kept)));
     TopK lists(std::ssize(block.query), kept);
     // Each query's nearest cell first: what follows is then held against a good bound.
     for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}}) {
