@@ -81,7 +81,7 @@ class Index {
   virtual Metric metric() const = 0;
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
   virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq" or "ivf_sq"
-  virtual bool keeps_rows() const { return true; }  ///< full vectors; otherwise distances are to what codes stand for
+  virtual bool keeps_rows() const { return true; }  ///< full vectors, its own or the caller's; otherwise distances are to what codes stand for
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
 

@@ -1,7 +1,6 @@
 #include "index/ivf_pq.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 

@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <set>
 
-#include <gigaknn/eval.hpp>
 #include <gigaknn/index.hpp>
 
+#include "index/test_recall.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
 #include "ops/reference.hpp"
@@ -19,21 +17,13 @@ namespace gigaknn {
 namespace {
 
 using test::Kind;
+using test::recall;
 using test::StridedRows;
 
 class IvfPq : public FileTest {
  protected:
   IvfPq() : base_(1500, 12, DType::f32, 0), queries_(60, 12, DType::f32, 2) {
     test::VectorMaker(Kind::clustered, 1500, 12, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static double recall(const Neighbors& found, const Neighbors& truth) { return recall_hits(found, truth); }
-  static double recall_hits(const Neighbors& found, const Neighbors& truth) {
-    std::int64_t hits = 0;
-    for (std::int64_t i = 0; i < truth.queries; ++i) {
-      const std::set<RowId> wanted(truth.ids.begin() + i * truth.k, truth.ids.begin() + (i + 1) * truth.k);
-      for (std::int64_t j = 0; j < truth.k; ++j) hits += wanted.contains(found.ids[static_cast<std::size_t>(i * truth.k + j)]);
-    }
-    return static_cast<double>(hits) / static_cast<double>(truth.ids.size());
   }
   static void expect_same(const Neighbors& got, const Neighbors& want) {
     EXPECT_EQ(got.ids, want.ids);

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
 
 #include <gigaknn/index.hpp>
 
 #include "core/expect_error.hpp"
+#include "index/test_recall.hpp"
 #include "learn/pca.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
@@ -16,20 +16,13 @@ namespace {
 
 using test::expect_error;
 using test::Kind;
+using test::recall;
 using test::StridedRows;
 
 class IvfSq : public testing::Test {
  protected:
   IvfSq() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static double recall(const Neighbors& found, const Neighbors& truth) {
-    std::int64_t hits = 0;
-    for (std::int64_t i = 0; i < truth.queries; ++i) {
-      const std::set<RowId> wanted(truth.ids.begin() + i * truth.k, truth.ids.begin() + (i + 1) * truth.k);
-      for (std::int64_t j = 0; j < truth.k; ++j) hits += wanted.contains(found.ids[static_cast<std::size_t>(i * truth.k + j)]);
-    }
-    return static_cast<double>(hits) / static_cast<double>(truth.ids.size());
   }
 
   StridedRows base_;

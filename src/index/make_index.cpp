@@ -1,6 +1,5 @@
 // Indexes from a base: in memory, or straight to a file.
 #include <algorithm>
-#include <cmath>
 
 #include "core/require.hpp"
 #include "core/threads.hpp"

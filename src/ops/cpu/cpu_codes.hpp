@@ -59,7 +59,7 @@ class CpuCodes : public PreparedCodes {
   const ProductKernels* products_;
   const FloatKernels* floats_;
   float scale_;                     // of products in a distance: -2, or -1
-  double largest_norm_ = 0;         // of decoded rows, and of centroids twice
+  double largest_norm_ = 0;         // that a decoded row with its centroid twice, or the longest codewords together, are
   std::vector<float> transposed_;   // [m][part_dims][256] codewords
   std::vector<float> terms_;        // [blocks][32] in lane order
   std::vector<LocalRow> far_;       // rows whose decoding overflows, ascending
