@@ -1,5 +1,6 @@
 // gigaknn build: BASE [n, d] -> check values -> k-means -> rows list after list -> OUT.gknn
 #include <memory>
+#include <optional>
 
 #include <gigaknn/gigaknn.hpp>
 
@@ -8,6 +9,7 @@
 #include "inputs.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
+#include "recall_curve.hpp"
 #include "results.hpp"
 #include "session.hpp"
 
@@ -18,14 +20,38 @@ struct BuildOptions {
   CommonOptions common;
   std::filesystem::path base;
   std::filesystem::path ids;
-  std::string recipe = "IVF,Flat";
+  std::string recipe;
   int iterations = 10;
+  std::optional<double> recall;
+  bool memory_first = false;
+  CurveOptions curve;
   std::filesystem::path output;
 };
+
+// The recipe that reaches the recall, of those that were tried.
+std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const IndexParams& params, Session& session) {
+  ChoiceParams choosing;
+  choosing.recall = *options.recall;
+  choosing.k = options.curve.k;
+  choosing.memory_first = options.memory_first;
+  choosing.index = params;
+  const IndexChoice choice = session.timed("choose", session.record.seconds.prepare, [&] { return choose_index(rows, choosing, session.run()); });
+  nlohmann::ordered_json trials = nlohmann::ordered_json::array();
+  for (const Trial& trial : choice.trials) {
+    const std::string found = trial.point ? "recall " + text_of(*trial.point) : join_text("does not reach recall ", *options.recall, trial.fits ? "" : " within the budget");
+    session.say("  tried    " + trial.recipe + ", " + format_bytes(trial.bytes) + ": " + found);
+    trials.push_back({{"recipe", trial.recipe}, {"bytes", trial.bytes}, {"reached", trial.point.has_value()}});
+    if (trial.point) trials.back()["seconds"] = trial.point->seconds;
+  }
+  session.record.more["tried"] = trials;
+  return choice.recipe;
+}
 
 int run_build(const BuildOptions& options, const std::string& command_line) {
   require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.output.string());
   require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
+  check_recall(options.recall);
+  require(options.recall || (!options.memory_first && options.curve.queries.empty()), Fault::invalid_argument, "--memory-first and --queries belong to --recall");
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   Session session(options.common, command_line);
@@ -36,9 +62,7 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   session.hold(base.held_bytes + ids.size() * sizeof(RowId));
   const MatrixRef rows = base.matrix();
   describe_base(record, rows);
-  record.method = options.recipe;
   IndexParams params;
-  params.recipe = options.recipe;
   params.metric = metric_of(options.common.metric);
   params.iterations = options.iterations;
   params.seed = options.common.seed;
@@ -49,16 +73,26 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
           rows.rows, " rows of ", base.name);
   check_metric(base, params.metric);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
-  record.planned_bytes = session.held_bytes() + build_index_bytes_needed(rows, params, session.run());
+  params.expected_k = options.curve.k;
+  if (!options.recipe.empty()) {
+    params.recipe = options.recipe;
+  } else if (options.recall) {
+    params.recipe = chosen_recipe(options, rows, params, session);
+  }
+  record.method = params.recipe;
+  if (options.recall && options.curve.queries.empty()) params.held_out = std::min(most_held_out, std::max<std::int64_t>(1, rows.rows / 10));
+  record.planned_bytes = session.held_bytes() + std::max(build_index_bytes_needed(rows, params, session.run()),
+                                                            options.recall ? search_bytes_needed(rows, params, session.run()) : 0);
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the index needs ", format_bytes(record.planned_bytes));
   check_output(options.output, static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
-  session.say("index " + options.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
+  session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
               ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
   session.timed("build", record.seconds.compute, [&] { build_index(rows, options.output, params, session.run()); });
+  const int exit_code = options.recall ? measure_and_store(options.output, options.curve, options.recall, session) : 0;
   write_record(record, options.common.json);
   say_summary(session, options.output);
-  return 0;
+  return exit_code;
 }
 
 }  // namespace
@@ -71,14 +105,20 @@ void add_build_command(CLI::App& app, Request& request) {
       ->required();
   command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
   command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; IVF1024,PQ32: of product codes of 32 bytes; IVF1024,PQ32,RFlat: "
-                      "with full vectors behind them")
-      ->capture_default_str();
+                      "with full vectors behind them (default: IVF,Flat)");
+  command->add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is measured and kept in it. "
+                      "Exit code 4 where that is less");
+  command->add_option("-k", options->curve.k, "of --recall: neighbours of each query")->capture_default_str();
+  CLI::Option* qps_first = command->add_flag_callback("--qps-first", [] {}, "of --recall: the most queries a second (the default)");
+  command->add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it")->excludes(qps_first);
+  command->add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)");
   command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();
   add_metric_option(*command, options->common);
   add_device_option(*command, options->common);
   add_run_options(*command, options->common);
   add_examples(*command,
+               "  gigaknn build base.fbin --recall 0.95 -o base.gknn\n"
                "  gigaknn build base.fbin -o base.gknn\n"
                "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
                "  gigaknn build base.fbin --index IVF4096,PQ32,RFlat -o base.gknn\n"

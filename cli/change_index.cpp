@@ -56,8 +56,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(rows.held_bytes + ids.size() * sizeof(RowId));
   const auto old = open_index(options.index, {.map = true});
-  require(rows.matrix().cols == old->cols() && rows.matrix().dtype == old->dtype(), Fault::invalid_argument, rows.name, " is ", rows.matrix().cols, " x ",
-          name_of(rows.matrix().dtype), ", ", options.index.string(), " ", old->cols(), " x ", name_of(old->dtype()));
+  check_same_rows(*old, options.index, rows);
   check_values(rows, old->metric(), session);
   check_output(options.target(), static_cast<std::size_t>(old->rows() + rows.matrix().rows) *
                                      (static_cast<std::size_t>(old->cols()) * size_of(old->dtype()) + sizeof(RowId)));

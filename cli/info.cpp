@@ -9,6 +9,7 @@
 #include "inputs.hpp"
 #include "io/container.hpp"
 #include "io/results.hpp"
+#include "recall_curve.hpp"
 #include "results.hpp"
 #include "text.hpp"
 
@@ -43,6 +44,10 @@ void print_container(const std::filesystem::path& path) {
                             index->description());
     print_line("metric", std::string(name_of(index->metric())));
     print_line("next id", std::to_string(index->next_id()));
+    if (const auto curve = stored_curve(path)) {
+      print_line("curve", text_of(*curve));
+      for (const std::string& line : lines_of(*curve)) print_line("", line);
+    }
     return;
   }
   if (path.extension() != ".knng") return;

@@ -51,6 +51,12 @@ void check_same_rows(const Vectors& base, const Vectors& queries) {
           ", those of the base ", base.name, " are ", name_of(a.dtype));
 }
 
+void check_same_rows(const Index& index, const std::filesystem::path& path, const Vectors& rows) {
+  const MatrixRef matrix = rows.matrix();
+  require(matrix.cols == index.cols() && matrix.dtype == index.dtype(), Fault::invalid_argument, rows.name, " is ", matrix.cols, " x ", name_of(matrix.dtype),
+          ", ", path.string(), " ", index.cols(), " x ", name_of(index.dtype()));
+}
+
 void check_values(const Vectors& vectors, Metric metric, Session& session) {
   const ValueFaults faults = find_value_faults(vectors.matrix(), metric, session.run());
   if (const auto& place = faults.first_nonfinite) {

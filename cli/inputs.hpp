@@ -6,6 +6,7 @@
 #include <string>
 
 #include <gigaknn/dataset.hpp>
+#include <gigaknn/index.hpp>
 #include <gigaknn/metric.hpp>
 
 #include "session.hpp"
@@ -33,6 +34,9 @@ void check_metric(const Vectors& vectors, Metric metric);
 
 /// Throws Error: invalid_argument unless dimensions and element types agree.
 void check_same_rows(const Vectors& base, const Vectors& queries);
+
+/// As above, of rows and the index at `path`.
+void check_same_rows(const Index& index, const std::filesystem::path& path, const Vectors& rows);
 
 /// Refuses NaN, infinity and (chi2, hellinger) negative values, by row and column; or counts rows
 /// with NaN or infinity with --allow-nonfinite. Names zero rows under cosine. Throws Error:

@@ -69,6 +69,7 @@ void add_commands(CLI::App& app, Request& request) {
   add_task_command(app, request);
   add_build_command(app, request);
   add_change_index_commands(app, request);
+  add_tune_command(app, request);
   add_search_command(app, request);
   add_kmeans_command(app, request);
   add_dedup_command(app, request);

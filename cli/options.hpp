@@ -63,6 +63,7 @@ void add_examples(CLI::App& app, const std::string& examples);
 void add_graph_command(CLI::App& app, Request& request);
 void add_build_command(CLI::App& app, Request& request);
 void add_change_index_commands(CLI::App& app, Request& request);  // add, remove, merge
+void add_tune_command(CLI::App& app, Request& request);
 void add_search_command(CLI::App& app, Request& request);
 void add_kmeans_command(CLI::App& app, Request& request);
 void add_dedup_command(CLI::App& app, Request& request);

@@ -127,6 +127,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
   if (options.base.extension() == ".gknn") return run_index_search(options, command_line);
   require(options.only.empty(), Fault::invalid_argument, "--only belongs to an index, a .gknn file");
+  require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
   if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");
   RunRecord& record = session.record;
@@ -195,11 +196,15 @@ void add_search_command(CLI::App& app, Request& request) {
   command->add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)")->group(of_index);
   command->add_option("--refine", options->refine, "product codes: so many times k candidates are compared by full vectors, where there are some (default: 4)")
       ->group(of_index);
+  command->add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
+                      "or tuned; exit code 4 where that is beyond it")
+      ->group(of_index);
   command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
   command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
       ->group(of_index)
       ->capture_default_str();
   add_examples(*command,
+               "  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin\n"
                "  gigaknn search base.gknn --queries q.fbin -k 10 --nprobe 32 -o ids.ibin\n"
                "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
                "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"

@@ -23,6 +23,7 @@ struct SearchOptions {
   std::int64_t verify = 0;
   std::optional<std::int64_t> nprobe;  // of an index, as what follows
   std::optional<std::int64_t> refine;
+  std::optional<double> recall;
   std::filesystem::path only;
   std::int64_t sample = 200;
 };

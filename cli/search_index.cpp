@@ -10,6 +10,7 @@
 #include "io/results.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
+#include "recall_curve.hpp"
 #include "search.hpp"
 #include "session.hpp"
 
@@ -21,14 +22,21 @@ void check_arguments(const SearchOptions& options) {
   require(options.common.shards == 1, Fault::invalid_argument, "--shards belongs to exact search");
   require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", options.nprobe.value_or(1));
   require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", options.refine.value_or(0));
+  check_recall(options.recall);
+  require(!options.recall || (!options.nprobe && !options.refine && !options.radius), Fault::invalid_argument,
+          "--recall is instead of --nprobe and --refine, and of -k neighbours");
   require(options.sample >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample);
   require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
 }
 
-SearchParams params_of(const SearchOptions& options, const std::optional<IdSet>& only) {
+SearchParams params_of(const SearchOptions& options, const std::optional<OperatingPoint>& point, const std::optional<IdSet>& only) {
   SearchParams params;
   if (options.nprobe) params.nprobe = *options.nprobe;
   if (options.refine) params.refine = *options.refine;
+  if (point) {
+    params.nprobe = point->nprobe;
+    params.refine = point->refine;
+  }
   if (only) params.only = &*only;
   return params;
 }
@@ -82,8 +90,14 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   const std::int64_t q = queries.matrix().rows;
   std::optional<IdSet> only;
   if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
+  std::optional<OperatingPoint> point;
   {
     const auto index = open_index(options.base, {.map = true});
+    if (options.recall) {
+      point = point_for(options.base, *options.recall, *options.k, index->rows(), session);
+      if (!point) return exit_recall;
+      record.more["recall_asked"] = *options.recall;
+    }
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));
   }
@@ -92,13 +106,13 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   open.device = options.common.device;
   open.expected_k = options.k.value_or(10);
   open.expected_queries = q;
-  open.expected_refine = options.refine.value_or(SearchParams{}.refine);
+  const SearchParams params = params_of(options, point, only);
+  open.expected_refine = params.refine;
   open.map = true;
   record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the search needs ", format_bytes(record.planned_bytes));
   const auto index = session.timed("load", record.seconds.load, [&] { return open_index(options.base, open, session.run()); });
-  const SearchParams params = params_of(options, only);
   record.n = index->rows();
   record.d = index->cols();
   record.k = options.k.value_or(0);
@@ -109,11 +123,10 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.more["queries"] = q;
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
-  if (index->kind() == "ivf_pq") record.more["refine"] = index->keeps_rows() ? params.refine : 0;
+  if (index->refines()) record.more["refine"] = params.refine;
   require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
           record.metric);
-  require(queries.matrix().cols == index->cols() && queries.matrix().dtype == index->dtype(), Fault::invalid_argument, queries.name, " is ",
-          queries.matrix().cols, " x ", name_of(queries.matrix().dtype), ", ", options.base.string(), " ", index->cols(), " x ", record.dtype);
+  check_same_rows(*index, options.base, queries);
   check_values(queries, index->metric(), session);
   check_ids_fit(options.output, index->next_id());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));

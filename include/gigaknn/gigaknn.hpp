@@ -14,6 +14,7 @@
 #include <gigaknn/path.hpp>
 #include <gigaknn/plan.hpp>
 #include <gigaknn/progress.hpp>
+#include <gigaknn/tune.hpp>
 
 namespace gigaknn {
 

@@ -30,6 +30,7 @@ struct IvfFlatParams {
   std::int64_t lists = 0;               ///< inverted lists; 0: 4 sqrt(n)
   int iterations = 10;                  ///< of k-means
   std::uint64_t seed = 0;
+  std::int64_t held_out = 0;            ///< rows, drawn by seed, that centroids are not fitted to: Index::held_out
   std::span<const RowId> ids = {};      ///< [n] what rows are called, each >= 0 and once; empty: their numbers. Copied
   std::string device = "cpu";
   std::int64_t expected_k = 10;         ///< as above
@@ -45,6 +46,7 @@ struct IvfPqParams {
   int iterations = 10;                  ///< of k-means
   int codeword_iterations = 20;         ///< of that of the codewords
   std::uint64_t seed = 0;
+  std::int64_t held_out = 0;            ///< as above
   std::span<const RowId> ids = {};      ///< as above; then rows that are kept are copied
   std::string device = "cpu";
   std::int64_t expected_k = 10;
@@ -57,6 +59,7 @@ struct IvfSqParams {
   std::int64_t dims = 48;               ///< that are kept, a byte each: those of most variance
   int iterations = 10;                  ///< of k-means
   std::uint64_t seed = 0;
+  std::int64_t held_out = 0;            ///< as above
   std::string device = "cpu";
   std::int64_t expected_k = 10;
   std::int64_t expected_queries = 10000;
@@ -82,6 +85,7 @@ class Index {
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
   virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq" or "ivf_sq"
   virtual bool keeps_rows() const { return true; }  ///< full vectors, its own or the caller's; otherwise distances are to what codes stand for
+  virtual bool refines() const { return false; }    ///< candidates are compared by full vectors: SearchParams::refine
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
 
@@ -116,6 +120,8 @@ class Index {
   virtual void remove(std::span<const RowId> ids);
   /// Copies of the rows [m, d] that are called so. Throws as `remove`.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
+  /// Rows, by id, that centroids were not fitted to, of those that are still there: to the index they are strangers, as queries are.
+  virtual std::vector<RowId> held_out() const { return {}; }
   /// One more than the largest id that was ever given.
   virtual std::int64_t next_id() const;
   /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, same bytes. Throws Error: io.
@@ -153,16 +159,24 @@ struct IndexParams {
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means
   std::uint64_t seed = 0;
+  std::int64_t held_out = 0;        ///< as in IvfFlatParams
   std::span<const RowId> ids = {};  ///< as in IvfFlatParams
   std::string device = "cpu";
   bool allow_nonfinite = false;
+  std::int64_t expected_k = 10;           ///< of searches in memory, as in IvfFlatParams
+  std::int64_t expected_queries = 10000;
 };
+
+/// Any of the above in memory, by its recipe; full vectors behind codes are those of `base`, which must outlive it. Throws as they do.
+std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 /// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes never held together. Same arguments, same bytes.
 /// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that it allocates, where no list is longer than 4,096 rows: a list is written whole. Throws as it does, but for what only the values tell.
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
+/// The most that opening what it makes, mapped, and a search of it allocate, results not counted.
+std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 struct OpenParams {
   std::string device = "cpu";

@@ -42,4 +42,15 @@ std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::
   return rows;
 }
 
+std::vector<std::int64_t> sample_rows_but(std::int64_t n, std::span<const std::int64_t> left_out, std::int64_t sample, std::uint64_t seed) {
+  std::vector<std::int64_t> rows = sample_rows(n - static_cast<std::int64_t>(left_out.size()), sample, seed);
+  auto out = left_out.begin();
+  for (std::int64_t& row : rows) {
+    // Before the row that is the i-th of those left, as many are left out as stand before it.
+    while (out != left_out.end() && *out <= row + (out - left_out.begin())) ++out;
+    row += out - left_out.begin();
+  }
+  return rows;
+}
+
 }  // namespace gigaknn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace gigaknn {
@@ -10,5 +11,8 @@ namespace gigaknn {
 /// nothing but the arguments. Costs time and memory of the order of the sample, not of n, unless
 /// the sample is most of n.
 std::vector<std::int64_t> sample_rows(std::int64_t n, std::int64_t sample, std::uint64_t seed);
+
+/// As above, of the rows that are not `left_out`, which ascend.
+std::vector<std::int64_t> sample_rows_but(std::int64_t n, std::span<const std::int64_t> left_out, std::int64_t sample, std::uint64_t seed);
 
 }  // namespace gigaknn

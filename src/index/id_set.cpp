@@ -15,6 +15,12 @@ IdSet IdSet::of_ids(std::vector<RowId> ids) {
   return set;
 }
 
+IdSet IdSet::all_but(std::vector<RowId> ids) {
+  IdSet set = of_ids(std::move(ids));
+  set.all_but_ = true;
+  return set;
+}
+
 IdSet IdSet::of_bits(std::span<const std::uint8_t> bytes) {
   IdSet set;
   set.is_bits_ = true;
@@ -23,7 +29,7 @@ IdSet IdSet::of_bits(std::span<const std::uint8_t> bytes) {
 }
 
 bool IdSet::has(RowId id) const {
-  if (!is_bits_) return std::binary_search(ids_.begin(), ids_.end(), id);
+  if (!is_bits_) return std::binary_search(ids_.begin(), ids_.end(), id) != all_but_;
   return value_of(id) >= 0 && value_of(id) / 8 < std::ssize(bits_) && (bits_[static_cast<std::size_t>(value_of(id) / 8)] >> (value_of(id) % 8) & 1);
 }
 

@@ -24,22 +24,30 @@ std::uint64_t bits_from(std::span<const std::uint8_t> bytes, std::int64_t first)
   return found >> shift | next << (64 - shift);
 }
 
+void clear_beyond(std::vector<std::uint64_t>& words, std::int64_t count) {
+  if (count % 64 != 0) words.back() &= (std::uint64_t{1} << (count % 64)) - 1;
+}
+
 }  // namespace
 
 std::vector<std::uint64_t> id_words(const IdSet& only, const RowIds& ids) {
   std::vector<std::uint64_t> words(RowMask::words_for(ids.count()));
-  const auto set = [&](std::int64_t rank) { words[at(rank / 64)] |= std::uint64_t{1} << (rank % 64); };
+  const auto flip = [&](std::int64_t rank) { words[at(rank / 64)] ^= std::uint64_t{1} << (rank % 64); };
+  if (only.is_all_but()) {
+    std::fill(words.begin(), words.end(), ~std::uint64_t{0});
+    clear_beyond(words, ids.count());
+  }
   if (!only.is_bits()) {
     for (const RowId id : only.ids()) {
-      if (const auto rank = ids.rank_of(id)) set(*rank);
+      if (const auto rank = ids.rank_of(id)) flip(*rank);
     }
   } else if (ids.consecutive()) {
     const std::int64_t first = value_of(ids.of_rank(0));
     for (std::size_t word = 0; word < words.size(); ++word) words[word] = bits_from(only.bits(), first + static_cast<std::int64_t>(word) * 64);
-    if (ids.count() % 64 != 0) words.back() &= (std::uint64_t{1} << (ids.count() % 64)) - 1;
+    clear_beyond(words, ids.count());
   } else {
     for (std::int64_t rank = 0; rank < ids.count(); ++rank) {
-      if (only.has(ids.of_rank(static_cast<LocalRow>(rank)))) set(rank);
+      if (only.has(ids.of_rank(static_cast<LocalRow>(rank)))) flip(rank);
     }
   }
   return words;

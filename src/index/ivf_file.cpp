@@ -10,6 +10,7 @@
 #include "core/cancelled.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "index/curve_sections.hpp"
 #include "io/container_values.hpp"
 #include "io/encoding.hpp"
 
@@ -94,6 +95,24 @@ const Section& sized_section(const Container& file, std::string_view name, Eleme
   return section;
 }
 
+// What searches by a recall go by, where there is any of it.
+void add_measured(ContainerWriter& writer, const IvfFacts& facts) {
+  if (!facts.held_out.empty()) writer.add_section("held_out", Element::i64, facts.held_out.size(), 1, facts.held_out.data());
+  if (facts.curve) add_curve(writer, *facts.curve);
+}
+
+std::vector<RowId> held_out_in(const Container& file) {
+  if (!file.find_section("held_out")) return {};
+  const Section& section = file.section("held_out", Element::i64);
+  verify_section(file, section);
+  std::vector<RowId> ids;
+  for (const std::int64_t id : values_in<std::int64_t>(file, "held_out", Element::i64)) {
+    require_at(id > (ids.empty() ? -1 : value_of(ids.back())), file.file(), section.offset + ids.size() * sizeof id, "rows that were held out must ascend");
+    ids.push_back(RowId{id});
+  }
+  return ids;
+}
+
 }  // namespace
 
 std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
@@ -133,6 +152,7 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
     done += std::ssize(entries);
     if (run.progress) run.progress->report("write", done, rows);
   });
+  add_measured(writer, facts);
   writer.finish();
 }
 
@@ -158,6 +178,8 @@ Head read_head(const Container& file) {
   const Section& about_section = file.section("about", Element::u8);
   verify_section(file, about_section);
   Head head{decode(file.file(), about_section), {}, {}, {}};
+  head.about.facts.curve = curve_in(file);
+  head.about.facts.held_out = held_out_in(file);
   const Section& centroids = file.section("centroids", Element::f32);
   require_at(centroids.rows >= 1 && centroids.cols == at(head.about.facts.cols), file.file(), centroids.offset, "section 'centroids' is ",
              centroids.rows, " x ", centroids.cols, ", expected 1 or more x ", head.about.facts.cols);
@@ -211,6 +233,7 @@ void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::fil
       if (rank % 65536 == 0) check_cancelled(run);
     }
   }
+  add_measured(writer, facts);
   writer.finish();
 }
 

@@ -3,11 +3,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <gigaknn/metric.hpp>
+#include <gigaknn/tune.hpp>
 
 #include "index/list_rows.hpp"
 #include "io/container.hpp"
@@ -20,6 +23,8 @@ struct IvfFacts {
   std::int64_t cols = 0;
   std::int64_t next_id = 0;      ///< above all that were ever given
   bool allow_nonfinite = false;
+  std::vector<RowId> held_out = {};  ///< ascending: Index::held_out, of the index as it was made
+  std::optional<RecallCurve> curve = std::nullopt;  ///< of the index as it was once
 };
 
 struct StoredIvfFlat {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 
 #include "core/gather.hpp"
@@ -292,21 +293,32 @@ void IvfFlatIndex::remove(std::span<const RowId> ids) {
   become(without(*state(), ids));
 }
 
+std::optional<IvfFlatIndex::Place> IvfFlatIndex::place_of(const State& state, RowId id) {
+  for (const LiveRows& part : state.parts) {
+    const auto rank = part.lists->ids().rank_of(id);
+    if (rank && part.mask().has(*rank)) return Place{&part, *rank};
+  }
+  return std::nullopt;
+}
+
 Matrix IvfFlatIndex::reconstruct(std::span<const RowId> ids) const {
   const auto state = this->state();
   Matrix rows(std::ssize(ids), facts_.cols, facts_.dtype);
   const std::size_t row_bytes = at(facts_.cols) * size_of(facts_.dtype);
   for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
-    bool found = false;
-    for (const LiveRows& part : state->parts) {
-      const auto rank = part.lists->ids().rank_of(ids[at(i)]);
-      if (!rank || !part.mask().has(*rank)) continue;
-      found = true;
-      std::memcpy(rows.row<std::byte>(i), part.lists->rows().row_bytes(part.lists->ids().rows_of({&*rank, 1}).front()), row_bytes);
-    }
-    require(found, Fault::invalid_argument, "id ", value_of(ids[at(i)]), " is not in the index");
+    const auto place = place_of(*state, ids[at(i)]);
+    require(place.has_value(), Fault::invalid_argument, "id ", value_of(ids[at(i)]), " is not in the index");
+    const ListRows& lists = *place->part->lists;
+    std::memcpy(rows.row<std::byte>(i), lists.rows().row_bytes(lists.ids().rows_of({&place->rank, 1}).front()), row_bytes);
   }
   return rows;
+}
+
+std::vector<RowId> IvfFlatIndex::held_out() const {
+  const auto state = this->state();
+  std::vector<RowId> ids;
+  std::copy_if(facts_.held_out.begin(), facts_.held_out.end(), std::back_inserter(ids), [&](RowId id) { return place_of(*state, id).has_value(); });
+  return ids;
 }
 
 // ---- files
@@ -328,6 +340,7 @@ void IvfFlatIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool re
 void IvfFlatIndex::save_merged(std::span<const IvfFlatIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run) {
   const IvfFlatIndex& like = *indexes.front();
   IvfFacts facts = like.facts_;
+  facts.curve.reset();  // of one of them
   std::vector<LiveRows> parts;
   std::vector<RowId> ids;
   std::int64_t rows = 0;

@@ -41,6 +41,7 @@ class IvfFlatIndex : public Index {
   void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
   void remove(std::span<const RowId> ids) override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
+  std::vector<RowId> held_out() const override;
   std::string_view kind() const override { return ivf_flat_schema; }
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override {
     return search(queries, k, {.nprobe = lists(), .only = only}, run);
@@ -75,6 +76,11 @@ class IvfFlatIndex : public Index {
   void become(State next);
   State with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const;
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);
+  struct Place {
+    const LiveRows* part;
+    LocalRow rank;
+  };
+  static std::optional<Place> place_of(const State& state, RowId id);
   static State without(const State& state, std::span<const RowId> ids);
   void check(MatrixRef queries, const SearchParams& params, const RunOptions& run) const;
   Scope scope_of(const SearchParams& params, const RunOptions& run) const;

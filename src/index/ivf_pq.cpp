@@ -7,6 +7,7 @@
 #include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
 #include "index/scan_rows.hpp"
@@ -169,7 +170,10 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
   const Ops& ops = ops_of(params.device);
   const auto owned = std::make_shared<OwnedParts>();
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
-  owned->centroids = fit_kmeans(base, lists_fit(base.rows, params.lists, params.metric, params.iterations, params.seed, params.device), run).centroids;
+  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
+  fit.left_out = held_out;
+  owned->centroids = fit_kmeans(base, fit, run).centroids;
   const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
   ListDivision division = divide_rows(lists, owned->centroids.rows());
   owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
@@ -206,7 +210,9 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
     full = owned->rows;
   }
   const std::int64_t next_id = 1 + value_of(*std::max_element(owned->ids.begin(), owned->ids.end()));
-  const IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
+  IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
+  for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
+  std::sort(facts.held_out.begin(), facts.held_out.end());
   const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full};
   auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
   return index;

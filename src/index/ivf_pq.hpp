@@ -36,19 +36,20 @@ class IvfPqIndex : public Index {
   std::int64_t lists() const override { return centroids_.lists(); }
   std::string_view kind() const override { return ivf_pq_schema; }
   bool keeps_rows() const override { return refines(); }
+  bool refines() const override { return parts_.rows.data != nullptr; }
   std::int64_t next_id() const override { return facts_.next_id; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
+  std::vector<RowId> held_out() const override { return facts_.held_out; }
   void save(const std::filesystem::path& path, const RunOptions& run) const override;
 
   void prepare(const RunOptions& run) const;
   std::int64_t code_bytes() const { return parts_.codewords.rows / codewords_a_part; }
 
  private:
-  bool refines() const { return parts_.rows.data != nullptr; }
   ProductCodes codes() const;
   const PreparedCodes& prepared(const RunOptions& run) const;
   std::vector<std::uint64_t> words_of(const IdSet* only) const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/require.hpp"
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
@@ -14,8 +15,11 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params) {
-  return lists_fit(n, params.lists, params.metric, params.iterations, params.seed, params.device, params.allow_nonfinite);
+// `held_out`: what held_out_rows says.
+KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params, std::span<const std::int64_t> held_out = {}) {
+  KMeansParams fit = lists_fit(n - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device, params.allow_nonfinite);
+  fit.left_out = held_out;
+  return fit;
 }
 
 // Of rows that are divided and not yet written.
@@ -25,7 +29,7 @@ std::size_t divided_bytes(MatrixRef base, const IvfFlatParams& params) {
 }
 
 IvfFlatParams of_lists(const IvfPqParams& params) {
-  return {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .ids = params.ids, .device = params.device,
+  return {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
           .expected_k = params.expected_k, .expected_queries = params.expected_queries};
 }
 
@@ -33,7 +37,8 @@ IndexSetting setting_of(const IvfFlatParams& params) { return {params.device, pa
 
 // Of fitting lists and dividing the rows among them.
 std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  const KMeansParams fit = fit_params(base.rows, params);
+  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  const KMeansParams fit = fit_params(base.rows, params, held_out);
   // The order, and ids with what sorts them.
   const std::size_t of_rows = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
   const std::size_t dividing = at(fit.clusters * base.cols) * sizeof(float) + of_rows + at(fit.clusters + 1) * 16 +
@@ -44,8 +49,10 @@ std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const Ru
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
   require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
           name_of(params.metric));
-  require(params.lists >= 0 && params.lists <= base.rows, Fault::invalid_argument, "lists must be in [1, ", base.rows, "], or 0: as many as suit, got ",
-          params.lists);
+  require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out, " rows cannot be held out of ",
+          base.rows);
+  const std::int64_t most = base.rows - params.held_out;
+  require(params.lists >= 0 && params.lists <= most, Fault::invalid_argument, "lists must be in [1, ", most, "], or 0: as many as suit, got ", params.lists);
   require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
   require(params.ids.empty() || std::ssize(params.ids) == base.rows, Fault::invalid_argument, params.ids.size(), " ids are not those of ", base.rows,
@@ -61,9 +68,12 @@ std::unique_ptr<IvfFlatIndex> divided(MatrixRef base, const IvfFlatParams& param
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
-  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params), run).centroids;
+  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
   ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
-  const IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
+  IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
+  for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
+  std::sort(facts.held_out.begin(), facts.held_out.end());
   auto lists = std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called));
   return std::make_unique<IvfFlatIndex>(facts, std::move(centroids), std::move(lists), setting_of(params));
 }
@@ -88,6 +98,16 @@ std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunO
                       2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
 }
 
+// Of preparing and searching what was made.
+std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters, setting_of(params), threads_of(run));
+}
+
+std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes,
+                                  params.refine, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
+}
+
 // What a recipe asks for: one of both.
 struct Wanted {
   IvfFlatParams flat;
@@ -98,12 +118,14 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
   const IndexRecipe recipe = parse_recipe(params.recipe);
   require(recipe.lists <= base.rows, Fault::invalid_argument, "recipe '", params.recipe, "' has more lists than the base has rows: ", base.rows);
   Wanted wanted;
-  wanted.flat = {.metric = params.metric, .lists = recipe.lists, .iterations = params.iterations, .seed = params.seed, .ids = params.ids,
-                 .device = params.device, .allow_nonfinite = params.allow_nonfinite};
+  wanted.flat = {.metric = params.metric, .lists = recipe.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
+                 .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries,
+                 .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
   if (recipe.code_bytes == 0) return wanted;
   wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .refine = recipe.refine,
-                  .iterations = params.iterations, .seed = params.seed, .ids = params.ids, .device = params.device};
+                  .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
+                  .expected_queries = params.expected_queries};
   require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");
   require_codes(base, *wanted.codes);
   return wanted;
@@ -114,9 +136,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
   require_shape(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  const std::size_t searching = IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters,
-                                                           setting_of(params), threads_of(run));
-  require_budget(std::max(dividing_bytes(base, params, run), searching), base.rows, run);
+  require_budget(std::max(dividing_bytes(base, params, run), searching_bytes(base, params, run)), base.rows, run);
   auto index = divided(base, params, run);
   index->prepare(run);
   return index;
@@ -125,14 +145,17 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
-  const std::size_t searching = IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters,
-                                                         params.code_bytes, params.refine,
-                                                         {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine},
-                                                         threads_of(run));
-  require_budget(std::max(encoding_bytes(base, params, run), at(base.rows * params.code_bytes) + searching), base.rows, run);
+  const std::size_t codes = at(base.rows * params.code_bytes);
+  require_budget(std::max(encoding_bytes(base, params, run), codes + searching_bytes(base, params, run)), base.rows, run);
   auto index = build_ivf_pq(base, params, run);
   index->prepare(run);
   return index;
+}
+
+std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, const RunOptions& run) {
+  const Wanted what = wanted(base, params);
+  if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
+  return make_ivf_flat_index(base, what.flat, run);
 }
 
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
@@ -149,6 +172,11 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
   const Wanted what = wanted(base, params);
   if (what.codes) return encoding_bytes(base, *what.codes, run);
   return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, base.cols, base.dtype));
+}
+
+std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
+  const Wanted what = wanted(base, params);
+  return what.codes ? searching_bytes(base, *what.codes, run) : searching_bytes(base, what.flat, run);
 }
 
 }  // namespace gigaknn

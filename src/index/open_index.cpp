@@ -1,8 +1,13 @@
 // Indexes in files: opened by what their schema says, checked, changed.
 #include <gigaknn/index.hpp>
+#include <gigaknn/tune.hpp>
 
+#include <algorithm>
+
+#include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "index/curve_sections.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "io/container_values.hpp"
@@ -154,6 +159,29 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
   }
   require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
   IvfFlatIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));
+}
+
+std::optional<RecallCurve> stored_curve(const std::filesystem::path& path) {
+  const Container file = Container::open(map_file(path));
+  require_index(file);
+  return curve_in(file);
+}
+
+void store_curve(const std::filesystem::path& path, const RecallCurve& curve, const RunOptions& run) {
+  const Container file = verified(path, run);
+  require_index(file);
+  ContainerWriter writer(path, file.schema(), file.schema_version());
+  for (const Section& section : file.sections()) {
+    if (section.name == curve_facts_section || section.name == curve_points_section) continue;
+    writer.begin_section(section.name, section.element, section.rows, section.cols);
+    const auto bytes = file.bytes_of(section);
+    for (std::size_t done = 0; done < bytes.size(); done += container_block_bytes) {
+      check_cancelled(run);
+      writer.append(bytes.data() + done, std::min<std::size_t>(container_block_bytes, bytes.size() - done));
+    }
+  }
+  add_curve(writer, curve);
+  writer.finish();
 }
 
 }  // namespace gigaknn

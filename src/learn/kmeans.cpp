@@ -38,7 +38,8 @@ bool in_two_levels(const KMeansParams& params) {
   return params.clusters >= least_two_level_clusters;
 }
 
-std::int64_t training_rows(std::int64_t n, const KMeansParams& params) {
+std::int64_t training_rows(std::int64_t all, const KMeansParams& params) {
+  const std::int64_t n = all - std::ssize(params.left_out);
   if (params.most_rows_a_cluster == 0 || params.most_rows_a_cluster >= n / params.clusters + 1) return n;
   return std::min(n, params.most_rows_a_cluster * params.clusters);
 }
@@ -107,6 +108,10 @@ void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions
             " must be finite and >= 0, got ", params.weights[i]);
     sum += static_cast<double>(params.weights[i]);
   }
+  const auto out = params.left_out;
+  require(out.empty() || (params.weights.empty() && std::ssize(out) <= rows.rows - params.clusters && out.front() >= 0 && out.back() < rows.rows &&
+                          std::adjacent_find(out.begin(), out.end(), std::greater_equal<>()) == out.end()),
+          Fault::invalid_argument, "rows that are left out must ascend below ", rows.rows, ", leave ", params.clusters, " and have no weights");
   require(params.weights.empty() || sum > 0, Fault::invalid_argument, "all weights are 0");
   require_usable_values(rows, params.metric, params.allow_nonfinite, "the rows", run);
 }
@@ -275,7 +280,7 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
   std::span<const float> weights = params.weights;
   if (trained < rows.rows) {
     if (params.weights.empty()) {
-      training.rows = sample_rows(rows.rows, trained, params.seed);
+      training.rows = sample_rows_but(rows.rows, params.left_out, trained, params.seed);
     } else {
       training = draw_by_weight(params.weights, trained, params.clusters, params.seed);
     }

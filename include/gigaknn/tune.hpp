@@ -1,0 +1,86 @@
+// A recall instead of parameters: what an index finds, measured at many settings, and which index to build for a recall.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gigaknn/ids.hpp>
+#include <gigaknn/index.hpp>
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+#include <gigaknn/recall.hpp>
+
+namespace gigaknn {
+
+/// What searches with these parameters find, and what they take.
+struct OperatingPoint {
+  std::int64_t nprobe = 1;  ///< as in SearchParams
+  std::int64_t refine = 1;
+  Recall recall;            ///< of RecallCurve::k, with the interval for further queries like those that were asked
+  double seconds = 0;       ///< a query, of many that are asked together
+};
+
+/// Points of an index, each of more recall and more time than the one before; those that another beats in both are left out.
+struct RecallCurve {
+  std::int64_t k = 10;        ///< neighbours that were asked for
+  std::int64_t queries = 0;   ///< that it was measured with
+  bool held_out = false;      ///< they were rows of the index, left out of it while it was measured
+  std::int64_t rows = 0;      ///< of the index then
+  int threads = 0;
+  std::vector<OperatingPoint> points;
+
+  /// The quickest way to a recall: a point, or one between two of the same `refine`, whose nprobe, recall and time are between theirs. Recall grows
+  /// slower and slower with nprobe, so what is found is rather more than a straight line says. None beyond the last point.
+  std::optional<OperatingPoint> point_for(double recall) const;
+};
+
+struct CurveParams {
+  std::int64_t k = 10;
+  double until = 0.999;         ///< recall beyond which nobody looks
+  double seconds = 60;          ///< after so long it ends where it is
+};
+
+/// Searches with more lists and more candidates, whichever gives more recall for its time, until `until`. Nothing but `points` depends on how quick
+/// the machine is. Where `truth` [q, k or more] is not given, the index is searched exactly.
+/// Throws Error: as Index::search, unsupported (no truth, and an index without full vectors).
+RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params = {}, const RunOptions& run = {},
+                          const Neighbors* truth = nullptr);
+
+/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it meanwhile. Rows that
+/// centroids were fitted to would not do: each drew its centroid nearer. Throws Error: unsupported where there are none, or no full vectors.
+RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params = {}, const RunOptions& run = {});
+
+/// What the index at `path` keeps. Throws as open_index.
+std::optional<RecallCurve> stored_curve(const std::filesystem::path& path);
+/// Writes the index at `path` anew, with `curve` in place of what it kept. Throws Error: corrupt_file, io; then the file is as it was.
+void store_curve(const std::filesystem::path& path, const RecallCurve& curve, const RunOptions& run = {});
+
+struct ChoiceParams {
+  double recall = 0.95;
+  std::int64_t k = 10;
+  bool memory_first = false;          ///< the least memory that reaches the recall; otherwise the most queries a second within `run.memory_bytes`
+  std::int64_t sample = 100'000;      ///< rows that are tried, besides 1,000 that are the queries
+  IndexParams index;                  ///< but for its recipe and ids
+};
+
+/// An index that was tried.
+struct Trial {
+  std::string recipe;                          ///< of the sample
+  bool fits = true;                            ///< into the budget; otherwise it was not tried
+  std::optional<OperatingPoint> point;         ///< none: it does not reach the recall
+  std::size_t bytes = 0;                       ///< what making one of the whole base, or a search of it, allocates at most
+};
+struct IndexChoice {
+  std::string recipe;                          ///< of the base: what build_index takes
+  std::vector<Trial> trials;
+};
+
+/// Makes indexes of a sample of `base` [n, d] and takes the best. Depends on how quick the machine is. Throws Error: invalid_argument, invalid_data,
+/// out_of_memory (no index that reaches the recall fits `run.memory_bytes`).
+IndexChoice choose_index(MatrixRef base, const ChoiceParams& params = {}, const RunOptions& run = {});
+
+}  // namespace gigaknn

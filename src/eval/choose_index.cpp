@@ -1,0 +1,114 @@
+// Which index to build for a recall: each that suits the metric is made of a sample of the base, and asked for rows that are not in it.
+//
+//   base [n, d] --sample--> rows [s, d], queries [h, d] --exact search--> truth
+//     each recipe: make_index(rows) --measure_curve--> its quickest point of the recall; bytes of the whole base
+//     --most queries a second, or least bytes--> recipe
+#include <gigaknn/tune.hpp>
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "core/sample.hpp"
+
+namespace gigaknn {
+namespace {
+
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t most_queries = 50;
+#else
+constexpr std::int64_t most_queries = 1000;
+#endif
+constexpr double seconds_each = 20;        // of measuring
+constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
+
+std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, Metric metric) {
+  std::vector<std::string> recipes = {"IVF,Flat"};
+  if (n < least_rows) return recipes;
+  const bool by_length = metric == Metric::l2 || metric == Metric::euclidean;
+  for (const std::int64_t dims : {32, 48, 64, 96}) {
+    if (by_length && dims < d) recipes.push_back(join_text("PCA", dims, ",IVF,SQ8,RFlat"));
+  }
+  for (const std::int64_t bytes : {16, 32, 64}) {
+    if ((by_length || metric == Metric::inner_product) && bytes <= d / 2) recipes.push_back(join_text("IVF,PQ", bytes, ",RFlat"));
+  }
+  return recipes;
+}
+
+// Rows of a base, and others that stand in for queries.
+struct Sample {
+  Matrix rows;
+  Matrix queries;
+};
+
+Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const std::int64_t queries = std::max<std::int64_t>(1, std::min(most_queries, base.rows / 10));
+  const std::vector<std::int64_t> drawn = sample_rows(base.rows, params.sample + queries, params.index.seed);
+  // Which of the drawn are queries is drawn too: they ascend.
+  const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), queries, params.index.seed + 1);
+  std::vector<std::int64_t> rows, held_out;
+  for (std::int64_t i = 0; i < std::ssize(drawn); ++i) {
+    const bool is_query = std::binary_search(places.begin(), places.end(), i);
+    (is_query ? held_out : rows).push_back(drawn[static_cast<std::size_t>(i)]);
+  }
+  return {gather_rows(base, rows, run), gather_rows(base, held_out, run)};
+}
+
+// "PCA48,IVF,SQ8,RFlat" and 4 sqrt(n) lists, of a base that it is not measured on.
+Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  Trial trial;
+  trial.recipe = recipe;
+  IndexParams index = params.index;
+  index.recipe = recipe;
+  index.ids = {};
+  index.expected_k = params.k;
+  trial.bytes = search_bytes_needed(base, index, run);
+  trial.fits = run.memory_bytes == 0 || std::max(trial.bytes, build_index_bytes_needed(base, index, run)) <= run.memory_bytes;
+  if (!trial.fits) return trial;
+  index.expected_queries = sample.queries.rows();
+  const auto made = make_index(sample.rows, index, run);
+  CurveParams curve;
+  curve.k = params.k;
+  curve.until = params.recall;
+  curve.seconds = seconds_each;
+  trial.point = measure_curve(*made, sample.queries, curve, run, &truth).point_for(params.recall);
+  return trial;
+}
+
+}  // namespace
+
+IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ", params.recall);
+  require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
+  const Sample sample = sample_of(base, params, run);
+  require(params.k >= 1 && params.k <= sample.rows.rows(), Fault::invalid_argument, "k must be from 1 to the ", sample.rows.rows(), " rows that are tried, got ",
+          params.k);
+  FlatParams exact;
+  exact.metric = params.index.metric;
+  exact.device = params.index.device;
+  exact.allow_nonfinite = params.index.allow_nonfinite;
+  exact.expected_k = params.k;
+  exact.expected_queries = sample.queries.rows();
+  const Neighbors truth = make_flat_index(sample.rows, exact, run)->search(sample.queries, params.k, run);
+
+  IndexChoice choice;
+  const auto recipes = recipes_for(sample.rows.rows(), base.cols, params.index.metric);
+  for (const std::string& recipe : recipes) {
+    if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
+    const Progress::Quiet quiet(run.progress);
+    choice.trials.push_back(tried(recipe, sample, truth, base, params, run));
+  }
+  const auto cost = [&](const Trial& trial) {
+    const double bytes = params.memory_first ? static_cast<double>(trial.bytes) : 0;
+    return std::tuple(!trial.point, bytes, trial.point ? trial.point->seconds : 0);
+  };
+  const auto best = std::min_element(choice.trials.begin(), choice.trials.end(), [&](const Trial& a, const Trial& b) { return cost(a) < cost(b); });
+  require(best->point.has_value(), Fault::out_of_memory, "no index that was tried finds ", params.recall, " of the ", params.k,
+          " nearest within a budget of ", run.memory_bytes, " bytes; the smallest needs ",
+          std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; })->bytes);
+  choice.recipe = best->recipe;
+  return choice;
+}
+
+}  // namespace gigaknn

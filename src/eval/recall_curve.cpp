@@ -1,0 +1,164 @@
+// The curve of an index: recall against time, at more lists and more candidates step by step.
+//
+//   queries, truth --measured, with one more list or one more candidate--> OperatingPoint --the better of both, again--> all points
+//     --front_of--> those that no other beats
+#include <gigaknn/tune.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include <gigaknn/eval.hpp>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+
+namespace gigaknn {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Recall is measured on some of the queries that may come: its interval is not to close because all of these were asked.
+constexpr std::int64_t all_queries = std::int64_t{1} << 40;
+
+// Steps of a quarter, at least one.
+std::int64_t more_than(std::int64_t count) { return std::max(count + 1, count * 5 / 4); }
+
+// A search is timed at least so long, or so many times.
+constexpr double least_seconds = 0.04;
+constexpr int most_repeats = 3;
+
+class CurveMeasurement {
+ public:
+  CurveMeasurement(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params, const RunOptions& run)
+      : index_(index), queries_(queries), truth_(truth), only_(only), params_(params), run_(run) {}
+
+  OperatingPoint at(std::int64_t nprobe, std::int64_t refine) {
+    SearchParams search{.nprobe = nprobe, .refine = refine};
+    OperatingPoint point{nprobe, refine, {}, 0};
+    // Without a filter, whose own time nobody will pay.
+    double spent = 0, best = 0;
+    Neighbors found;
+    for (int i = 0; i < most_repeats && spent < least_seconds; ++i) {
+      const auto begin = Clock::now();
+      found = index_.search(queries_, params_.k, search, run_);
+      const double seconds = seconds_since(begin);
+      best = i == 0 ? seconds : std::min(best, seconds);
+      spent += seconds;
+    }
+    if (only_) {
+      search.only = only_;
+      found = index_.search(queries_, params_.k, search, run_);
+    }
+    point.recall = recall_at(found, truth_, params_.k, index_.metric(), all_queries);
+    point.seconds = best / static_cast<double>(queries_.rows);
+    return point;
+  }
+
+  std::vector<OperatingPoint> all() {
+    const auto begin = Clock::now();
+    const std::int64_t lists = std::max<std::int64_t>(1, index_.lists());
+    const std::int64_t most_refine = index_.refines() ? std::max<std::int64_t>(1, std::min<std::int64_t>(256, index_.rows() / params_.k)) : 1;
+    at(1, 1);  // what the first search prepares is not of its time
+    std::vector<OperatingPoint> points = {at(1, 1)};
+    OperatingPoint now = points.back();
+    while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds) {
+      if (run_.progress) run_.progress->report("measure", static_cast<std::int64_t>(1000 * now.recall.value), static_cast<std::int64_t>(1000 * params_.until));
+      check_cancelled(run_);
+      const std::int64_t nprobe = std::min(more_than(now.nprobe), lists), refine = std::min(more_than(now.refine), most_refine);
+      if (nprobe == now.nprobe && refine == now.refine) break;
+      std::vector<OperatingPoint> next;
+      if (nprobe > now.nprobe) next.push_back(at(nprobe, now.refine));
+      if (refine > now.refine) next.push_back(at(now.nprobe, refine));
+      points.insert(points.end(), next.begin(), next.end());
+      const auto worth = [&](const OperatingPoint& point) {
+        return (point.recall.value - now.recall.value) / std::max(point.seconds - now.seconds, 0.01 * now.seconds);
+      };
+      const auto better = std::max_element(next.begin(), next.end(), [&](const auto& a, const auto& b) { return worth(a) < worth(b); });
+      if (next.size() == 2 && better->recall.value <= now.recall.value) {
+        now = at(nprobe, refine);  // neither helps alone
+        points.push_back(now);
+      } else {
+        now = *better;
+      }
+    }
+    return points;
+  }
+
+ private:
+  const Index& index_;
+  const MatrixRef queries_;
+  const Neighbors& truth_;
+  const IdSet* only_;
+  const CurveParams& params_;
+  const RunOptions& run_;
+};
+
+// By recall, without those that another beats in both.
+std::vector<OperatingPoint> front_of(std::vector<OperatingPoint> points) {
+  std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
+    return a.recall.value != b.recall.value ? a.recall.value > b.recall.value : a.seconds < b.seconds;
+  });
+  std::vector<OperatingPoint> front;
+  for (const OperatingPoint& point : points) {
+    if (front.empty() || (point.recall.value < front.back().recall.value && point.seconds < front.back().seconds)) front.push_back(point);
+  }
+  std::reverse(front.begin(), front.end());
+  return front;
+}
+
+RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params, const RunOptions& run) {
+  CurveMeasurement measurement(index, queries, truth, only, params, run);
+  return {params.k, queries.rows, only != nullptr, index.rows(), threads_of(run), front_of(measurement.all())};
+}
+
+void require_params(const CurveParams& params, std::int64_t rows) {
+  require(params.k >= 1 && params.k <= rows, Fault::invalid_argument, "a curve of recall is of k from 1 to the ", rows, " rows, got ", params.k);
+  require(params.until >= 0 && params.until <= 1, Fault::invalid_argument, "recall is from 0 to 1, got ", params.until);
+}
+
+double between(double a, double b, double share) { return a + (b - a) * share; }
+
+}  // namespace
+
+std::optional<OperatingPoint> RecallCurve::point_for(double recall) const {
+  const auto point = std::find_if(points.begin(), points.end(), [&](const OperatingPoint& p) { return p.recall.value >= recall; });
+  if (point == points.end()) return std::nullopt;
+  // The nearest point before it that only looks into fewer lists.
+  const auto before = std::find_if(std::reverse_iterator(point), points.rend(),
+                                   [&](const OperatingPoint& p) { return p.refine == point->refine && p.nprobe < point->nprobe; });
+  if (before == points.rend()) return *point;
+  const double wanted = (recall - before->recall.value) / (point->recall.value - before->recall.value);
+  const auto steps = static_cast<double>(point->nprobe - before->nprobe);
+  OperatingPoint found = *point;
+  found.nprobe = before->nprobe + static_cast<std::int64_t>(std::ceil(wanted * steps));
+  const double share = static_cast<double>(found.nprobe - before->nprobe) / steps;
+  found.recall.value = between(before->recall.value, point->recall.value, share);
+  found.recall.low = between(before->recall.low, point->recall.low, share);
+  found.recall.high = between(before->recall.high, point->recall.high, share);
+  found.seconds = between(before->seconds, point->seconds, share);
+  return found;
+}
+
+RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params, const RunOptions& run, const Neighbors* truth) {
+  require_params(params, index.rows());
+  require(queries.rows >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
+  require(truth || index.keeps_rows(), Fault::unsupported, "an index without full vectors does not know the true neighbours: they must be given");
+  if (truth) return measured(index, queries, *truth, nullptr, params, run);
+  return measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
+}
+
+RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params, const RunOptions& run) {
+  require(index.keeps_rows(), Fault::unsupported, "an index without full vectors has no rows to measure with");
+  const std::vector<RowId> ids = index.held_out();
+  require(!ids.empty(), Fault::unsupported, "the index has no rows that were held out when it was made, to measure with");
+  require_params(params, index.rows() - std::ssize(ids));
+  const Matrix queries = index.reconstruct(ids);
+  const IdSet others = IdSet::all_but(ids);
+  return measured(index, queries, index.search_all(queries, params.k, &others, run), &others, params, run);
+}
+
+}  // namespace gigaknn
