@@ -52,6 +52,8 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
   check_recall(options.recall);
   require(options.recall || (!options.memory_first && options.curve.queries.empty()), Fault::invalid_argument, "--memory-first and --queries belong to --recall");
+  require(!options.recall || options.recipe.find("PQ") == std::string::npos || options.recipe.ends_with(",RFlat"), Fault::invalid_argument,
+          "--recall needs full vectors behind codes to measure with: ", options.recipe, ",RFlat; or gigaknn tune, with --truth");
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   Session session(options.common, command_line);

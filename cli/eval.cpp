@@ -121,9 +121,7 @@ int run_eval(const EvalOptions& options, const std::string& command_line) {
   options.base.empty() ? evaluate_result(options, session) : evaluate_graph(options, session);
   write_record(session.record, options.common.json);
   if (session.record.recall->value >= options.floor) return 0;
-  std::fprintf(stderr, "gigaknn: recall %.6f is below the %.6g asked for\n",
-               session.record.recall->value, options.floor);
-  return exit_recall;
+  return session.missed(join_text("recall ", session.record.recall->value, " is below the ", options.floor, " asked for"));
 }
 
 }  // namespace

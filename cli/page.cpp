@@ -192,8 +192,7 @@ int report_graph(const KnnGraph& graph, double recall, Session& session) {
   session.say(join_text("  recall   ", measured.value, ", by ", format_count(measured.sampled), " rows; 95 % interval ", measured.low, " to ",
                         measured.high));
   if (measured.value >= recall) return 0;
-  session.note(join_text("the recall is ", measured.value, ", below the ", recall, " that was asked"));
-  return exit_recall;
+  return session.missed(join_text("the recall is ", measured.value, ", below the ", recall, " that was asked"));
 }
 
 void say_summary(Session& session, const std::filesystem::path& output) {

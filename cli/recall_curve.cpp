@@ -71,8 +71,7 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
     return 0;
   }
   record.recall = curve.points.back().recall;
-  session.note(join_text("recall ", *recall, " is not reached; the best is ", text_of(curve.points.back())));
-  return exit_recall;
+  return session.missed(join_text("recall ", *recall, " is not reached; the best is ", text_of(curve.points.back())));
 }
 
 std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows, Session& session) {
@@ -83,7 +82,7 @@ std::optional<OperatingPoint> point_for(const std::filesystem::path& path, doubl
   if (k < curve->k) session.note(join_text("the recall asked for is that of ", curve->k, " neighbours, that of ", k, " is another, mostly more"));
   if (rows != curve->rows) session.note(join_text("the curve was measured among ", format_count(curve->rows), " rows, there are ", format_count(rows), " now"));
   const auto point = curve->point_for(recall);
-  if (!point) session.note(join_text("recall ", recall, " is beyond the curve of ", path.string(), "; the best is ", text_of(curve->points.back())));
+  if (!point) session.missed(join_text("recall ", recall, " is beyond the curve of ", path.string(), "; the best is ", text_of(curve->points.back())));
   return point;
 }
 

@@ -34,11 +34,11 @@ struct CurveOptions {
   std::int64_t k = 10;
 };
 
-/// Measures the curve of the index at `path` and writes it there; says it, and puts it into the record. With `recall`: returns `exit_recall`, with a note,
+/// Measures the curve of the index at `path` and writes it there; says it, and puts it into the record. With `recall`: returns `exit_recall`, and says so,
 /// where it is not reached.
 int measure_and_store(const std::filesystem::path& path, const CurveOptions& options, std::optional<double> recall, Session& session);
 
-/// The parameters of a recall, of the curve at `path`. None, with a note that names the best, where it is not reached. Throws Error: invalid_argument where
+/// The parameters of a recall, of the curve at `path`. None, and a line that names the best, where it is not reached. Throws Error: invalid_argument where
 /// there is no curve, or one of fewer neighbours than k.
 std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows, Session& session);
 

@@ -25,4 +25,10 @@ void Session::say(const std::string& line) {
   std::fprintf(stderr, "%s\n", one_line(line).c_str());
 }
 
+int Session::missed(const std::string& line) {
+  watch.end();
+  std::fprintf(stderr, "gigaknn: %s\n", one_line(line).c_str());
+  return exit_recall;
+}
+
 }  // namespace gigaknn::cli

@@ -40,6 +40,8 @@ class Session {
 
   /// Prints a line for people on stderr; nothing with --quiet.
   void say(const std::string& line);
+  /// Prints, also with --quiet, that a recall was missed, and returns `exit_recall`.
+  int missed(const std::string& line);
   /// Prints what the user should know although nothing failed.
   void note(const std::string& line) { say("gigaknn: note: " + line); }
 

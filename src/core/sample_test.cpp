@@ -50,5 +50,22 @@ TEST(SampleRows, of_a_billion_rows_cost_what_the_sample_costs) {
   EXPECT_GT(rows.back(), 990'000'000'000);
 }
 
+TEST(SampleRows, are_drawn_from_those_that_are_not_left_out) {
+  const std::int64_t n = 50;
+  for (const std::vector<std::int64_t>& left_out : {std::vector<std::int64_t>{}, {0}, {49}, {0, 1, 2}, {7, 9, 10, 48, 49}, {3, 30}}) {
+    const std::int64_t others = n - static_cast<std::int64_t>(left_out.size());
+    std::vector<std::int64_t> all;
+    for (std::int64_t row = 0; row < n; ++row) {
+      if (!std::binary_search(left_out.begin(), left_out.end(), row)) all.push_back(row);
+    }
+    EXPECT_EQ(sample_rows_but(n, left_out, n, 1), all);
+    // The i-th of the others where the i-th of as many rows is drawn.
+    const std::vector<std::int64_t> drawn = sample_rows_but(n, left_out, 9, 5);
+    std::vector<std::int64_t> want;
+    for (const std::int64_t i : sample_rows(others, 9, 5)) want.push_back(all[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(drawn, want);
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

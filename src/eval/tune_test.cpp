@@ -1,1 +1,298 @@
+// Curves of recall, and indexes chosen by them.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gigaknn/eval.hpp>
+#include <gigaknn/tune.hpp>
+
+#include "core/random.hpp"
+#include "io/container.hpp"
+#include "io/test_files.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t d = 16;
+
+// Normally distributed: what overlaps most, and so the most that a centroid can be drawn to a row.
+Matrix make_normal(std::int64_t n, std::uint64_t seed) {
+  Matrix rows(n, d, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) {
+      double sum = -6;
+      for (std::uint64_t part = 0; part < 12; ++part) sum += random_unit(seed + part, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j));
+      rows.row<float>(i)[j] = static_cast<float>(sum);
+    }
+  }
+  return rows;
+}
+
+OperatingPoint make_point(std::int64_t nprobe, std::int64_t refine, double recall, double seconds) {
+  return {nprobe, refine, {10, recall, recall - 0.01, recall + 0.01, 100}, seconds};
+}
+
+RecallCurve make_curve() {
+  RecallCurve curve;
+  curve.points = {make_point(1, 1, 0.25, 1), make_point(11, 1, 0.75, 2), make_point(11, 3, 0.8125, 3), make_point(15, 3, 0.9375, 5)};
+  return curve;
+}
+
+class Tune : public FileTest {
+ protected:
+  Tune() : base_(make_normal(3000, 1)), queries_(make_normal(400, 99)) {}
+
+  std::filesystem::path build(const std::string& recipe, std::int64_t held_out, const std::string& name = "x.gknn") const {
+    IndexParams params;
+    params.recipe = recipe;
+    params.held_out = held_out;
+    build_index(base_, file(name), params);
+    return file(name);
+  }
+
+  Matrix base_;
+  Matrix queries_;
+};
+
+double recall_with(const Index& index, const Matrix& queries, const OperatingPoint& point, const IdSet* only = nullptr) {
+  const Neighbors truth = index.search_all(queries, 10, only);
+  return recall_at(index.search(queries, 10, {.nprobe = point.nprobe, .refine = point.refine, .only = only}), truth, 10, index.metric()).value;
+}
+
+TEST(RecallCurve, gives_the_least_that_reaches_a_recall) {
+  const RecallCurve curve = make_curve();
+  EXPECT_EQ(curve.point_for(0.1)->nprobe, 1);
+  EXPECT_EQ(curve.point_for(0.25)->nprobe, 1);
+  EXPECT_EQ(curve.point_for(0.75)->nprobe, 11);
+  EXPECT_EQ(curve.point_for(0.75)->refine, 1);
+  EXPECT_EQ(curve.point_for(0.9375)->seconds, 5);
+  EXPECT_FALSE(curve.point_for(0.938));
+  EXPECT_FALSE(RecallCurve().point_for(0.1));
+}
+
+TEST(RecallCurve, goes_straight_between_points_that_differ_in_lists_alone) {
+  const RecallCurve curve = make_curve();
+  const auto half = curve.point_for(0.5);  // halfway from 1 to 11
+  EXPECT_EQ(half->nprobe, 6);
+  EXPECT_NEAR(half->recall.value, 0.5, 1e-12);
+  EXPECT_NEAR(half->recall.low, 0.49, 1e-12);
+  EXPECT_NEAR(half->seconds, 1.5, 1e-12);
+  const auto above = curve.point_for(0.501);  // a whole list more, and what that finds
+  EXPECT_EQ(above->nprobe, 7);
+  EXPECT_NEAR(above->recall.value, 0.55, 1e-12);
+  EXPECT_EQ(curve.point_for(0.8)->refine, 3);  // (11, 3): no point before it has its refine
+  EXPECT_EQ(curve.point_for(0.8)->nprobe, 11);
+  EXPECT_EQ(curve.point_for(0.84375)->nprobe, 12);
+}
+
+TEST_F(Tune, each_point_is_what_a_search_finds) {
+  for (const std::string recipe : {"IVF60,Flat", "IVF60,PQ4,RFlat"}) {
+    const auto index = open_index(build(recipe, 0));
+    CurveParams params;
+    params.until = 1;
+    const RecallCurve curve = measure_curve(*index, queries_, params);
+    EXPECT_EQ(curve.k, 10);
+    EXPECT_EQ(curve.queries, 400);
+    EXPECT_EQ(curve.rows, 3000);
+    EXPECT_FALSE(curve.held_out);
+    ASSERT_GE(curve.points.size(), 2u) << recipe;
+    for (std::size_t i = 0; i < curve.points.size(); ++i) {
+      const OperatingPoint& point = curve.points[i];
+      EXPECT_DOUBLE_EQ(point.recall.value, recall_with(*index, queries_, point)) << recipe << ' ' << point.nprobe << ' ' << point.refine;
+      EXPECT_LE(point.recall.low, point.recall.value);
+      EXPECT_LT(point.recall.low, point.recall.high);
+      EXPECT_GT(point.seconds, 0);
+      if (i == 0) continue;
+      EXPECT_GT(point.recall.value, curve.points[i - 1].recall.value);
+      EXPECT_GT(point.seconds, curve.points[i - 1].seconds);
+    }
+    EXPECT_EQ(curve.points.back().recall.value, 1) << recipe;
+  }
+}
+
+TEST_F(Tune, a_truth_that_is_given_serves_codes_without_vectors) {
+  const auto index = open_index(build("IVF20,PQ8", 0));
+  const Neighbors truth = make_flat_index(base_)->search(queries_, 10);
+  CurveParams params;
+  params.until = 0.3;
+  const RecallCurve curve = measure_curve(*index, queries_, params, {}, &truth);
+  EXPECT_GE(curve.points.back().recall.value, 0.3);
+  EXPECT_EQ(curve.points.back().refine, 1);
+  expect_error(Fault::unsupported, [&] { measure_curve(*index, queries_, params); }, "must be given");
+  expect_error(Fault::unsupported, [&] { measure_curve_by_own_rows(*index, params); }, "full vectors");
+}
+
+TEST_F(Tune, rows_that_were_held_out_stand_for_queries) {
+  for (const std::string recipe : {"IVF,Flat", "IVF,PQ8,RFlat"}) {
+    const auto index = open_index(build(recipe, 400));
+    const RecallCurve curve = measure_curve_by_own_rows(*index);
+    EXPECT_TRUE(curve.held_out);
+    EXPECT_EQ(curve.queries, 400);
+    for (const OperatingPoint& point : curve.points) {
+      EXPECT_NEAR(point.recall.value, recall_with(*index, queries_, point), 0.04) << recipe << ' ' << point.nprobe << ' ' << point.refine;
+    }
+  }
+}
+
+TEST_F(Tune, held_out_rows_are_left_out_while_they_are_queries_and_there_afterwards) {
+  const auto index = open_index(build("IVF20,Flat", 100));
+  CurveParams params;
+  params.until = 1;
+  EXPECT_EQ(measure_curve_by_own_rows(*index, params).points.back().recall.value, 1);  // none is its own neighbour
+  const std::vector<RowId> ids = index->held_out();
+  ASSERT_EQ(ids.size(), 100u);
+  const Neighbors found = index->search(index->reconstruct(ids), 1, {.nprobe = 20});
+  EXPECT_EQ(found.ids, ids);
+}
+
+TEST_F(Tune, what_is_wrong_is_refused) {
+  const auto index = open_index(build("IVF20,Flat", 0));
+  expect_error(Fault::unsupported, [&] { measure_curve_by_own_rows(*index); }, "held out");
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.k = 0}); }, "k from 1");
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.k = 3001}); }, "k from 1");
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.until = 1.5}); }, "0 to 1");
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, Matrix(0, d, DType::f32)); }, "a query");
+  expect_error(Fault::invalid_argument, [&] { build("IVF20,Flat", 3000); }, "held out");
+  expect_error(Fault::invalid_argument, [&] { build("IVF2000,Flat", 1500); }, "lists");
+}
+
+TEST_F(Tune, a_curve_is_kept_in_the_file) {
+  for (const std::string recipe : {"IVF20,Flat", "IVF20,PQ4,RFlat"}) {
+    const auto path = build(recipe, 50);
+    const std::string plain = bytes_of(path);
+    EXPECT_FALSE(stored_curve(path));
+    RecallCurve curve = make_curve();
+    curve.queries = 100;
+    curve.held_out = true;
+    curve.rows = 3000;
+    curve.threads = 2;
+    store_curve(path, curve);
+    check_index(path);
+    const auto stored = stored_curve(path);
+    ASSERT_TRUE(stored);
+    EXPECT_EQ(std::tuple(stored->k, stored->queries, stored->held_out, stored->rows, stored->threads), std::tuple(10, 100, true, 3000, 2));
+    ASSERT_EQ(stored->points.size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const OperatingPoint &got = stored->points[i], &want = curve.points[i];
+      EXPECT_EQ(std::tuple(got.nprobe, got.refine, got.recall.value, got.recall.low, got.recall.high, got.seconds),
+                std::tuple(want.nprobe, want.refine, want.recall.value, want.recall.low, want.recall.high, want.seconds));
+    }
+    const std::string with_curve = bytes_of(path);
+    store_curve(path, curve);  // in place of itself
+    EXPECT_EQ(bytes_of(path), with_curve);
+    open_index(path)->save(file("copy.gknn"));
+    EXPECT_EQ(bytes_of(file("copy.gknn")), with_curve);
+    EXPECT_EQ(open_index(path)->search(queries_, 5).ids, open_index(file("copy.gknn"))->search(queries_, 5).ids);
+    EXPECT_GT(with_curve.size(), plain.size());
+  }
+}
+
+TEST_F(Tune, a_curve_outlives_changes_and_no_merge) {
+  const auto path = build("IVF20,Flat", 50);
+  store_curve(path, make_curve());
+  const std::vector<RowId> held_out = open_index(path)->held_out();
+  add_to_index(path, queries_, {}, false, path);
+  EXPECT_TRUE(stored_curve(path));
+  remove_from_index(path, std::span(held_out).first(10), path);
+  EXPECT_TRUE(stored_curve(path));
+  const std::vector<RowId> left(held_out.begin() + 10, held_out.end());
+  EXPECT_EQ(open_index(path)->held_out(), left);
+  EXPECT_EQ(measure_curve_by_own_rows(*open_index(path)).queries, 40);
+  const std::vector<std::filesystem::path> one = {path};
+  merge_indexes(one, file("merged.gknn"));
+  EXPECT_FALSE(stored_curve(file("merged.gknn")));
+}
+
+TEST_F(Tune, a_damaged_curve_is_refused) {
+  const auto path = build("IVF5,Flat", 5);
+  RecallCurve curve = make_curve();
+  store_curve(path, curve);
+  const std::string good = bytes_of(path);
+  const Container container = Container::open(path);
+  for (const char* name : {"curve", "curve_of", "held_out"}) {
+    const Section* section = container.find_section(name);
+    ASSERT_NE(section, nullptr);
+    for (std::uint64_t i = 0; i < section->bytes; ++i) {
+      std::string bad = good;
+      bad[section->offset + i] = static_cast<char>(bad[section->offset + i] ^ 0x10);
+      file("bad.gknn", bad);
+      expect_error(Fault::corrupt_file, [&] { open_index(file("bad.gknn")); }, "bad.gknn");
+      expect_error(Fault::corrupt_file, [&] { store_curve(file("bad.gknn"), curve); }, "bad.gknn");
+      EXPECT_EQ(bytes_of(file("bad.gknn")), bad);
+    }
+  }
+  // Right checksums do not make a curve of these.
+  const auto refused = [&](const std::function<void(RecallCurve&)>& spoil) {
+    RecallCurve bad = make_curve();
+    spoil(bad);
+    build("IVF5,Flat", 5, "bad.gknn");
+    store_curve(file("bad.gknn"), bad);
+    expect_error(Fault::corrupt_file, [&] { stored_curve(file("bad.gknn")); }, "curve of recall");
+    expect_error(Fault::corrupt_file, [&] { open_index(file("bad.gknn")); }, "curve of recall");
+  };
+  refused([](RecallCurve& bad) { bad.points[1].nprobe = 0; });
+  refused([](RecallCurve& bad) { bad.points[1].refine = -1; });
+  refused([](RecallCurve& bad) { bad.points[1].recall.value = NAN; });
+  refused([](RecallCurve& bad) { bad.points[1].recall.high = 1.5; });
+  refused([](RecallCurve& bad) { bad.points[1].seconds = INFINITY; });
+  refused([](RecallCurve& bad) { std::swap(bad.points[1], bad.points[2]); });
+  refused([](RecallCurve& bad) { bad.k = 0; });
+  expect_error(Fault::unsupported, [&] {
+    ContainerWriter(file("other.gknn"), "other", 1).finish();
+    store_curve(file("other.gknn"), curve);
+  }, "no index");
+}
+
+TEST_F(Tune, the_choice_reaches_the_recall) {
+  for (const bool memory_first : {false, true}) {
+    ChoiceParams params;
+    params.recall = 0.8;
+    params.memory_first = memory_first;
+    const IndexChoice choice = choose_index(base_, params);
+    ASSERT_FALSE(choice.trials.empty());
+    const auto chosen = std::find_if(choice.trials.begin(), choice.trials.end(), [&](const Trial& trial) { return trial.recipe == choice.recipe; });
+    ASSERT_NE(chosen, choice.trials.end());
+    ASSERT_TRUE(chosen->point);
+    EXPECT_GE(chosen->point->recall.value, 0.8);
+    for (const Trial& trial : choice.trials) {
+      EXPECT_TRUE(trial.fits);
+      if (!trial.point) continue;
+      if (memory_first) {
+        EXPECT_GE(trial.bytes, chosen->bytes);
+      } else {
+        EXPECT_GE(trial.point->seconds, chosen->point->seconds);
+      }
+    }
+    const auto index = open_index(build(choice.recipe, 300));
+    const auto point = measure_curve_by_own_rows(*index).point_for(0.8);
+    ASSERT_TRUE(point);
+    EXPECT_GT(recall_with(*index, queries_, *point), 0.77);
+  }
+}
+
+TEST_F(Tune, the_choice_fits_the_budget_or_says_what_would) {
+  IndexParams flat;
+  flat.recipe = "IVF,Flat";
+  const std::size_t enough = std::max(search_bytes_needed(base_, flat), build_index_bytes_needed(base_, flat));
+  RunOptions run;
+  run.memory_bytes = enough / 64;
+  expect_error(Fault::out_of_memory, [&] { choose_index(base_, {}, run); }, "needs");
+  expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.recall = 0}); }, "above 0");
+  expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.k = 3000}); }, "k must be");
+  expect_error(Fault::invalid_argument, [&] { choose_index(base_.ref().slice(0, 1)); }, "rows");
+}
+
+TEST_F(Tune, every_metric_has_an_index) {
+  for (const Metric metric : {Metric::euclidean, Metric::inner_product, Metric::cosine, Metric::l1}) {
+    ChoiceParams params;
+    params.recall = 0.5;
+    params.index.metric = metric;
+    const IndexChoice choice = choose_index(base_.ref().slice(0, 900), params);
+    EXPECT_FALSE(choice.recipe.empty()) << name_of(metric);
+  }
+}
+
+}  // namespace
+}  // namespace gigaknn

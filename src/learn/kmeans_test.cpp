@@ -465,5 +465,31 @@ TEST(KMeans, stops_when_cancelled) {
   EXPECT_EQ(rounds, 2);
 }
 
+TEST(KMeans, rows_that_are_left_out_take_no_part) {
+  Matrix rows = make_groups(500, 3, 4);
+  const std::vector<std::int64_t> left_out = {0, 17, 18, 250, 499};
+  Matrix others(495, 3, DType::f32);
+  std::int64_t to = 0;
+  for (std::int64_t i = 0; i < 500; ++i) {
+    if (!std::binary_search(left_out.begin(), left_out.end(), i)) std::memcpy(others.row<float>(to++), rows.row<float>(i), 12);
+  }
+  for (const std::int64_t most : {std::int64_t{0}, std::int64_t{20}}) {
+    KMeansParams params;
+    params.clusters = 9;
+    params.most_rows_a_cluster = most;
+    KMeans want = fit_kmeans(others, params);
+    params.left_out = left_out;
+    KMeans got = fit_kmeans(rows, params);
+    EXPECT_EQ(got.trained_rows, want.trained_rows);
+    EXPECT_EQ(std::memcmp(got.centroids.data(), want.centroids.data(), 9 * static_cast<std::size_t>(got.centroids.ref().stride_bytes)), 0);
+  }
+  for (const std::vector<std::int64_t>& bad : {std::vector<std::int64_t>{3, 3}, {5, 4}, {-1}, {500}}) {
+    KMeansParams params;
+    params.clusters = 9;
+    params.left_out = bad;
+    test::expect_error(Fault::invalid_argument, {"left out"}, [&] { fit_kmeans(rows, params); });
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn
