@@ -109,7 +109,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.more["queries"] = q;
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
-  if (index->kind() == "ivf_pq") record.more["refine"] = index->keeps_rows() ? params.refine : 0;
+  if (index->kind() != "ivf_flat") record.more["refine"] = index->keeps_rows() ? params.refine : 0;
   require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
           record.metric);
   require(queries.matrix().cols == index->cols() && queries.matrix().dtype == index->dtype(), Fault::invalid_argument, queries.name, " is ",
