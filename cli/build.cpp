@@ -71,7 +71,7 @@ void add_build_command(CLI::App& app, Request& request) {
       ->required();
   command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
   command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; IVF1024,PQ32: of product codes of 32 bytes; IVF1024,PQ32,RFlat: "
-                      "with full vectors behind them")
+                      "with full vectors behind them; PCA48,IVF1024,SQ8,RFlat: of 48 dimensions, a byte each, with full vectors behind them; IVF1024,SQ8,RFlat: of all dimensions")
       ->capture_default_str();
   command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();

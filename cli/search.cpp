@@ -193,7 +193,7 @@ void add_search_command(CLI::App& app, Request& request) {
                       "rows are images, HEIGHTxWIDTH: shown in the report");
   const std::string of_index = "Where BASE is an index";
   command->add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)")->group(of_index);
-  command->add_option("--refine", options->refine, "product codes: so many times k candidates are compared by full vectors, where there are some (default: 4)")
+  command->add_option("--refine", options->refine, "codes: so many times k candidates are compared by full vectors, where there are some (default: 4)")
       ->group(of_index);
   command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
   command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
