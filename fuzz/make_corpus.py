@@ -113,6 +113,12 @@ def indexes():
     coded = [(b"about", 1, 1, 56, about(3, 6)), lists[0], words, *lists[1:], codes]
     keep("index_fuzz", "codes", container(b"ivf_pq", coded))
     keep("index_fuzz", "codes_and_rows", container(b"ivf_pq", [*coded, rows]))
+    reduced = [(b"centroids", 4, 2, 1, struct.pack("<2f", -3, 40)), *lists[1:], (b"mean", 4, 1, 2, struct.pack("<2f", 4, 4.5)), (b"step", 9, 1, 1, struct.pack("<d", 0.125))]
+    directions = (b"directions", 4, 1, 2, struct.pack("<2f", 0.6, 0.8))
+    quantized = [(b"about", 1, 1, 56, about(3, 6)), *reduced, directions, (b"codes", 2, 3, 1, struct.pack("<3b", -34, -30, 48)), rows]
+    keep("index_fuzz", "quantized", container(b"ivf_sq", quantized))
+    plain = [(b"about", 1, 1, 56, about(3, 6)), *lists, *reduced[3:], (b"codes", 2, 3, 2, struct.pack("<6b", -24, -20, -16, -20, 32, 36)), rows]
+    keep("index_fuzz", "quantized_as_they_stand", container(b"ivf_sq", plain))
 
 
 vectors()

@@ -56,10 +56,12 @@ struct IvfPqParams {
 struct IvfSqParams {
   Metric metric = Metric::l2;           ///< l2 or euclidean
   std::int64_t lists = 0;               ///< as above
-  std::int64_t dims = 48;               ///< that are kept, a byte each: those of most variance
+  bool reduce = true;                   ///< false: all dimensions are kept, as they stand
+  std::int64_t dims = 48;               ///< that are kept otherwise, a byte each: those of most variance (PCA)
   int iterations = 10;                  ///< of k-means
   std::uint64_t seed = 0;
   std::int64_t held_out = 0;            ///< as above
+  std::span<const RowId> ids = {};      ///< as above; then rows are copied
   std::string device = "cpu";
   std::int64_t expected_k = 10;
   std::int64_t expected_queries = 10000;
@@ -148,13 +150,14 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
 /// An inverted file (IVF) of rows of fewer dimensions (PCA), 8 bits each, with full vectors behind: what is found are the nearest, by full vectors, of the
-/// `refine` times as many that are nearest by bytes. Borrows `base` [n, d], which must outlive it; takes rows that are finite alone.
+/// `refine` times as many that are nearest by bytes. Borrows `base` [n, d], which must outlive it, unless rows have `ids`; takes rows that are finite alone.
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
   /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
-  /// "IVF1024,PQ16,RFlat": with full vectors behind them.
+  /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
+  /// behind them; "IVF1024,SQ8,RFlat": of all dimensions.
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means
@@ -182,7 +185,7 @@ struct OpenParams {
   std::string device = "cpu";
   std::int64_t expected_k = 10;           ///< what the preparation is tuned for; any k works
   std::int64_t expected_queries = 10000;
-  std::int64_t expected_refine = 4;       ///< of product codes: SearchParams::refine
+  std::int64_t expected_refine = 4;       ///< of codes and quantized rows: SearchParams::refine
   /// true: rows stay in the file until they are looked at, which must not shrink meanwhile: the operating system would end the process
   /// (SIGBUS; the library handles no signals). false: the file is read.
   bool map = false;

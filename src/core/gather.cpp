@@ -26,4 +26,10 @@ Matrix gather_rows(MatrixRef base, std::span<const std::int64_t> rows, const Run
 Matrix gather_rows(MatrixRef base, std::span<const LocalRow> rows, const RunOptions& run) { return gather(base, rows, run); }
 Matrix gather_rows(MatrixRef base, std::span<const RowId> rows, const RunOptions& run) { return gather(base, rows, run); }
 
+Matrix copy_rows(MatrixRef base) {
+  Matrix copy(base.rows, base.cols, base.dtype);
+  for (std::int64_t i = 0; i < base.rows; ++i) std::memcpy(copy.row<std::byte>(i), base.row_bytes(i), static_cast<std::size_t>(copy.ref().stride_bytes));
+  return copy;
+}
+
 }  // namespace gigaknn

@@ -16,5 +16,7 @@ namespace gigaknn {
 Matrix gather_rows(MatrixRef base, std::span<const std::int64_t> rows, const RunOptions& run = {.threads = 1});
 Matrix gather_rows(MatrixRef base, std::span<const LocalRow> rows, const RunOptions& run = {.threads = 1});
 Matrix gather_rows(MatrixRef base, std::span<const RowId> rows, const RunOptions& run = {.threads = 1});
+/// Of all.
+Matrix copy_rows(MatrixRef base);
 
 }  // namespace gigaknn

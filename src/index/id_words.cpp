@@ -1,8 +1,8 @@
 #include "index/id_words.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <span>
 
 #include "core/require.hpp"
 #include "ops/cell_rows.hpp"
@@ -51,6 +51,20 @@ std::vector<std::uint64_t> id_words(const IdSet& only, const RowIds& ids) {
     }
   }
   return words;
+}
+
+std::int64_t count_of(std::span<const std::uint64_t> words) {
+  std::int64_t count = 0;
+  for (const std::uint64_t word : words) count += std::popcount(word);
+  return count;
+}
+
+std::vector<LocalRow> ranks_in(std::span<const std::uint64_t> words) {
+  std::vector<LocalRow> ranks;
+  for (std::size_t word = 0; word < words.size(); ++word) {
+    for (std::uint64_t bits = words[word]; bits != 0; bits &= bits - 1) ranks.push_back(static_cast<LocalRow>(word * 64 + at(std::countr_zero(bits))));
+  }
+  return ranks;
 }
 
 void require_bits_for(const IdSet& only, std::int64_t next_id) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gigaknn/id_set.hpp>
@@ -15,5 +16,9 @@ void require_bits_for(const IdSet& only, std::int64_t next_id);
 
 /// By rank, which of `ids` are in the set: the words of a RowMask.
 std::vector<std::uint64_t> id_words(const IdSet& only, const RowIds& ids);
+
+std::int64_t count_of(std::span<const std::uint64_t> words);
+/// Of the bits that are set.
+std::vector<LocalRow> ranks_in(std::span<const std::uint64_t> words);
 
 }  // namespace gigaknn

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <tuple>
 
 #include <gigaknn/index.hpp>
 
@@ -252,6 +253,17 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bytes, 12);
   EXPECT_FALSE(parse_recipe("IVF64,PQ12").refine);
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
+  EXPECT_FALSE(parse_recipe("IVF,PQ12,RFlat").scalar);
+  for (const auto& [text, lists, dims] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48), {"PCA1,IVF,SQ8,RFlat", 0, 1}, {"IVF7,SQ8,RFlat", 7, 0}}) {
+    const IndexRecipe recipe = parse_recipe(text);
+    EXPECT_TRUE(recipe.scalar && recipe.code_bytes == 0);
+    EXPECT_EQ(recipe.lists, lists);
+    EXPECT_EQ(recipe.reduced_dims, dims);
+  }
+  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "PCA8,IVF4,PQ4,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+                           "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
+  }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "index/curve_sections.hpp"
 #include "io/container_values.hpp"
 #include "io/encoding.hpp"
+#include "io/validate.hpp"
 
 namespace gigaknn {
 namespace {
@@ -113,7 +113,23 @@ std::vector<RowId> held_out_in(const Container& file) {
   return ids;
 }
 
+// A section of rows in some order; empty: as they stand.
+void add_rows(ContainerWriter& writer, std::string_view name, MatrixRef rows, std::span<const LocalRow> order, const RunOptions& run) {
+  writer.begin_section(name, element_of(rows.dtype), at(rows.rows), at(rows.cols));
+  const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    writer.append(rows.row_bytes(order.empty() ? i : std::int64_t{order[at(i)]}), row_bytes);
+    if (i % 65536 == 0) check_cancelled(run);
+  }
+}
+
 }  // namespace
+
+void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOptions& run) {
+  require(queries.cols == facts.cols && queries.dtype == facts.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
+          name_of(queries.dtype), ", the base ", facts.cols, " x ", name_of(facts.dtype));
+  require_usable_values(queries, facts.metric, facts.allow_nonfinite, "the queries", run);
+}
 
 std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
   constexpr std::int64_t least_rows = 4096;
@@ -158,9 +174,8 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
 
 namespace {
 
-// What both schemas begin with, checked.
+// What all schemas begin with, checked.
 struct Head {
-  About about;
   MatrixRef centroids;
   std::span<const std::int64_t> begins;
   std::span<const RowId> ids;
@@ -174,43 +189,60 @@ void require_finite(const Container& file, const Section& section, const char* w
              bad == values.end() ? 0 : *bad);
 }
 
-Head read_head(const Container& file) {
-  const Section& about_section = file.section("about", Element::u8);
-  verify_section(file, about_section);
-  Head head{decode(file.file(), about_section), {}, {}, {}};
-  head.about.facts.curve = curve_in(file);
-  head.about.facts.held_out = held_out_in(file);
+About read_about(const Container& file) {
+  const Section& section = file.section("about", Element::u8);
+  verify_section(file, section);
+  About about = decode(file.file(), section);
+  about.facts.held_out = held_out_in(file);
+  about.facts.curve = curve_in(file);
+  return about;
+}
+
+// Of codes, which stand for finite rows, of which there are some.
+About read_about_codes(const Container& file) {
+  const About about = read_about(file);
+  const std::uint64_t offset = file.section("about", Element::u8).offset;
+  require_at(about.rows >= 1, file.file(), offset, "0 rows, expected 1 to 4294967294");
+  require_at(!about.facts.allow_nonfinite, file.file(), offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
+  return about;
+}
+
+// `width`: dimensions of centroids.
+Head read_head(const Container& file, const About& about, std::int64_t width) {
+  Head head;
   const Section& centroids = file.section("centroids", Element::f32);
-  require_at(centroids.rows >= 1 && centroids.cols == at(head.about.facts.cols), file.file(), centroids.offset, "section 'centroids' is ",
-             centroids.rows, " x ", centroids.cols, ", expected 1 or more x ", head.about.facts.cols);
+  require_at(centroids.rows >= 1 && centroids.cols == at(width), file.file(), centroids.offset, "section 'centroids' is ",
+             centroids.rows, " x ", centroids.cols, ", expected 1 or more x ", width);
   require_finite(file, centroids, "a centroid");
   head.centroids = matrix_in(file, "centroids");
 
   const Section& begins = sized_section(file, "begins", Element::i64, centroids.rows + 1, 1);
   verify_section(file, begins);
   head.begins = values_in<std::int64_t>(file, "begins", Element::i64);
-  require_at(head.begins.front() == 0 && head.begins.back() == static_cast<std::int64_t>(head.about.rows) &&
+  require_at(head.begins.front() == 0 && head.begins.back() == static_cast<std::int64_t>(about.rows) &&
                  std::is_sorted(head.begins.begin(), head.begins.end()),
-             file.file(), begins.offset, "lists must ascend from 0 to the ", head.about.rows, " rows");
-  sized_section(file, "ids", Element::i64, head.about.rows, 1);
+             file.file(), begins.offset, "lists must ascend from 0 to the ", about.rows, " rows");
+  sized_section(file, "ids", Element::i64, about.rows, 1);
   const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
   head.ids = {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
   return head;
+}
+
+// `rows` [n, width] that stand list after list and remain in the file.
+std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows) {
+  return std::make_shared<ListRows>(rows, std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
+                                    RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
 }
 
 }  // namespace
 
 StoredIvfFlat read_ivf_flat(const Container& file) {
   require_schema(file, ivf_flat_schema, schema_version);
-  const Head head = read_head(file);
-  StoredIvfFlat stored{head.about.facts, {}, nullptr};
-  std::vector<std::int64_t> all(at(head.centroids.rows));
-  std::iota(all.begin(), all.end(), 0);
-  stored.centroids = gather_rows(head.centroids, all);
-  sized_section(file, "rows", element_of(stored.facts.dtype), head.about.rows, at(stored.facts.cols));
-  if (head.about.rows == 0) return stored;
-  stored.lists = std::make_shared<ListRows>(matrix_in(file, "rows"), std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
-                                            RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
+  const About about = read_about(file);
+  const Head head = read_head(file, about, about.facts.cols);
+  StoredIvfFlat stored{about.facts, copy_rows(head.centroids), nullptr};
+  sized_section(file, "rows", element_of(stored.facts.dtype), about.rows, at(stored.facts.cols));
+  if (about.rows > 0) stored.lists = lists_in(file, head, matrix_in(file, "rows"));
   return stored;
 }
 
@@ -225,40 +257,92 @@ void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::fil
   writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
   writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
   check_cancelled(run);
-  if (parts.rows.data) {
-    writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
-    const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
-    for (std::int64_t rank = 0; rank < rows; ++rank) {
-      writer.append(parts.rows.row_bytes(rank), row_bytes);
-      if (rank % 65536 == 0) check_cancelled(run);
-    }
-  }
+  if (parts.rows.data) add_rows(writer, "rows", parts.rows, {}, run);
   add_measured(writer, facts);
   writer.finish();
 }
 
 std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
   require_schema(file, ivf_pq_schema, schema_version);
-  const Head head = read_head(file);
-  const std::uint64_t about = file.section("about", Element::u8).offset;
-  require_at(head.about.rows >= 1, file.file(), about, "0 rows, expected 1 to 4294967294");
-  require_at(!head.about.facts.allow_nonfinite, file.file(), about + 48, "whether NaN is allowed is 1, expected 0 of product codes");
+  const About about = read_about_codes(file);
+  const Head head = read_head(file, about, about.facts.cols);
   const Section& codewords = file.section("codewords", Element::f32);
   const std::uint64_t m = codewords.rows / codewords_a_part;
-  require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(head.about.facts.cols) &&
-                 (m - 1) * codewords.cols < at(head.about.facts.cols),
+  require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(about.facts.cols) &&
+                 (m - 1) * codewords.cols < at(about.facts.cols),
              file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not 256 of each part of ",
-             head.about.facts.cols, " columns");
+             about.facts.cols, " columns");
   require_finite(file, codewords, "a codeword");
   std::uint64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
   sized_section(file, "codes", Element::u8, blocks, m * code_block_rows);
   IvfPqParts parts{head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}};
   if (file.find_section("rows")) {
-    sized_section(file, "rows", element_of(head.about.facts.dtype), head.about.rows, at(head.about.facts.cols));
+    sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
     parts.rows = matrix_in(file, "rows");
   }
-  return {head.about.facts, parts};
+  return {about.facts, parts};
+}
+
+void write_ivf_sq(const StoredIvfSq& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, ivf_sq_schema, schema_version);
+  const ListRows& lists = *stored.lists;
+  const std::int64_t rows = lists.rows().rows;
+  const std::string about = encode(stored.facts, rows);
+  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  add_matrix(writer, "centroids", stored.centroids);
+  writer.add_section("begins", Element::i64, lists.begins().size(), 1, lists.begins().data());
+  writer.begin_section("ids", Element::i64, at(rows), 1);
+  for (std::int64_t place = 0; place < rows; ++place) {
+    const RowId id = lists.ids().of_row(lists.row_at(place));
+    writer.append(&id, sizeof id);
+  }
+  writer.add_section("mean", Element::f32, 1, stored.pca.mean.size(), stored.pca.mean.data());
+  if (stored.pca.directions.rows() > 0) add_matrix(writer, "directions", stored.pca.directions);
+  writer.add_section("step", Element::f64, 1, 1, &stored.pca.step);
+  add_rows(writer, "codes", lists.rows(), lists.order(), run);
+  add_rows(writer, "rows", stored.rows, order, run);
+  add_measured(writer, stored.facts);
+  writer.finish();
+}
+
+namespace {
+
+PcaBytes read_pca(const Container& file, std::int64_t cols) {
+  PcaBytes pca;
+  require_finite(file, sized_section(file, "mean", Element::f32, 1, at(cols)), "the mean");
+  const auto mean = values_in<float>(file, "mean", Element::f32);
+  pca.mean.assign(mean.begin(), mean.end());
+  if (file.find_section("directions")) {
+    const Section& directions = file.section("directions", Element::f32);
+    require_at(directions.rows >= 1 && directions.rows <= at(cols) && directions.cols == at(cols), file.file(), directions.offset,
+               "section 'directions' is ", directions.rows, " x ", directions.cols, ", expected 1 to ", cols, " x ", cols);
+    require_finite(file, directions, "a direction");
+    pca.directions = copy_rows(matrix_in(file, "directions"));
+  }
+  const Section& step = sized_section(file, "step", Element::f64, 1, 1);
+  verify_section(file, step);
+  pca.step = values_in<double>(file, "step", Element::f64).front();
+  require_at(std::isfinite(pca.step) && pca.step > 0, file.file(), step.offset, "the step is ", pca.step, ", expected more than 0");
+  return pca;
+}
+
+}  // namespace
+
+StoredIvfSq read_ivf_sq(const Container& file) {
+  require_schema(file, ivf_sq_schema, schema_version);
+  const About about = read_about_codes(file);
+  const IvfFacts& facts = about.facts;
+  require_at(facts.metric == Metric::l2 || facts.metric == Metric::euclidean, file.file(), file.section("about", Element::u8).offset + 24, "metric ",
+             name_of(facts.metric), ", expected l2 or euclidean of quantized rows");
+  StoredIvfSq stored{facts, {}, read_pca(file, facts.cols), nullptr, {}};
+  const Head head = read_head(file, about, stored.pca.dims());
+  stored.centroids = copy_rows(head.centroids);
+  sized_section(file, "codes", Element::i8, about.rows, at(stored.pca.dims()));
+  stored.lists = lists_in(file, head, matrix_in(file, "codes"));
+  sized_section(file, "rows", element_of(facts.dtype), about.rows, at(facts.cols));
+  stored.rows = matrix_in(file, "rows");
+  return stored;
 }
 
 }  // namespace gigaknn

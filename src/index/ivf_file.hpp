@@ -1,4 +1,4 @@
-// .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat" or "ivf_pq"; docs/formats.md draws them.
+// .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat", "ivf_pq" or "ivf_sq"; docs/formats.md draws them.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,7 @@
 
 #include "index/list_rows.hpp"
 #include "io/container.hpp"
+#include "learn/pca.hpp"
 
 namespace gigaknn {
 
@@ -26,6 +27,9 @@ struct IvfFacts {
   std::vector<RowId> held_out = {};  ///< ascending: Index::held_out, of the index as it was made
   std::optional<RecallCurve> curve = std::nullopt;  ///< of the index as it was once
 };
+
+/// Throws Error: invalid_argument (another shape or type), invalid_data (NaN or infinity, unless allowed).
+void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOptions& run);
 
 struct StoredIvfFlat {
   IvfFacts facts;
@@ -55,6 +59,20 @@ inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
 void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run);
 std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file);
+
+/// An inverted file of quantized rows with full vectors behind them.
+struct StoredIvfSq {
+  IvfFacts facts;
+  Matrix centroids;                       ///< [lists, dims] f32, of the bytes
+  PcaBytes pca;
+  std::shared_ptr<const ListRows> lists;  ///< of bytes, i8 [n, dims]
+  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids; a view of what the container or the caller keeps alive
+};
+inline constexpr std::string_view ivf_sq_schema = "ivf_sq";
+
+/// `order` [n]: which of `stored.rows` has each rank; empty: they stand by rank.
+void write_ivf_sq(const StoredIvfSq& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run);
+StoredIvfSq read_ivf_sq(const Container& file);
 
 /// Rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them only whether lists could be meant.
 /// Throws Error: corrupt_file, unsupported.

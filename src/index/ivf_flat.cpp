@@ -1,11 +1,9 @@
 #include "index/ivf_flat.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -26,12 +24,6 @@ constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-std::int64_t count_of(std::span<const std::uint64_t> words) {
-  std::int64_t count = 0;
-  for (const std::uint64_t word : words) count += std::popcount(word);
-  return count;
-}
-
 // The rows that masks leave, in one list.
 LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
   const MatrixRef like = parts.front().lists->rows();
@@ -39,10 +31,7 @@ LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector
   owned->rows = Matrix(count, like.cols, like.dtype);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const RowIds& ids = parts[p].lists->ids();
-    std::vector<LocalRow> ranks;
-    for (std::size_t word = 0; word < words[p].size(); ++word) {
-      for (std::uint64_t bits = words[p][word]; bits != 0; bits &= bits - 1) ranks.push_back(static_cast<LocalRow>(word * 64 + at(std::countr_zero(bits))));
-    }
+    const std::vector<LocalRow> ranks = ranks_in(words[p]);
     const Matrix some = gather_rows(parts[p].lists->rows(), ids.rows_of(ranks), run);
     if (some.rows() > 0) std::memcpy(owned->rows.row<std::byte>(std::ssize(owned->ids)), some.ref().data, at(some.rows() * some.ref().stride_bytes));
     for (const LocalRow rank : ranks) owned->ids.push_back(ids.of_rank(rank));
@@ -97,9 +86,7 @@ std::string IvfFlatIndex::description() const {
 
 void IvfFlatIndex::check(MatrixRef queries, const SearchParams& params, const RunOptions& run) const {
   require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
-  require(queries.cols == facts_.cols && queries.dtype == facts_.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
-          name_of(queries.dtype), ", the base ", facts_.cols, " x ", name_of(facts_.dtype));
-  require_usable_values(queries, facts_.metric, facts_.allow_nonfinite, "the queries", run);
+  require_queries_for(facts_, queries, run);
 }
 
 IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const RunOptions& run) const {
@@ -113,8 +100,7 @@ IvfFlatIndex::Scope IvfFlatIndex::scope_of(const SearchParams& params, const Run
     for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
     allowed += count_of(scope.words.back());
   }
-  // With all lists a mask is exact as well, and copies nothing; but few rows are sooner copied than many looked at.
-  if ((scope.width == centroids_.lists() && allowed > state.rows / 64) || static_cast<double>(allowed) * static_cast<double>(centroids_.lists()) > static_cast<double>(state.rows) * static_cast<double>(scope.width)) return scope;
+  if (!centroids_.gathering_pays(allowed, state.rows, scope.width)) return scope;
   State narrow{.parts = {}, .rows = allowed, .next_id = state.next_id};
   if (allowed > 0) narrow.parts.push_back(gathered(state.parts, scope.words, allowed, run));
   return {.state = std::make_shared<const State>(std::move(narrow)), .words = {}, .narrow = true, .width = 1};
@@ -129,10 +115,7 @@ void IvfFlatIndex::for_batches(const Scope& scope, MatrixRef queries, const RunO
       take(centroids_.probe(queries, begin, end, scope.width, run));
       continue;
     }
-    ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at(end - begin), RowId{0}), 1};
-    std::iota(batch.rows.begin(), batch.rows.end(), begin);
-    batch.queries = gather_rows(queries, batch.rows, run);
-    take(std::move(batch));
+    take(ProbingBatch::of_one_list(queries, begin, end, run));
   }
 }
 
@@ -145,9 +128,7 @@ void IvfFlatIndex::search_batch(const Scope& scope, const ProbingBatch& batch, s
     Neighbors& to = parts.size() > 1 ? of_part : found;
     const PreparedCells& cells = parts[p].lists->prepared(ops_, facts_.metric, setting_.hints(), run);
     ops_.nearest_in_cells(cells, batch.queries, batch.probes.data(), batch.width, k, NeighborsOut(to), run, nullptr, scope.mask(p));
-    for (RowId& id : to.ids) {
-      if (id != no_row) id = parts[p].lists->ids().of_rank(static_cast<LocalRow>(value_of(id)));
-    }
+    parts[p].lists->ids().name(to.ids);
     if (parts.size() > 1) merge_lists(NeighborsOut(found), of_part, 0, facts_.metric, run);
   }
 }
@@ -160,11 +141,7 @@ Neighbors IvfFlatIndex::search(MatrixRef queries, std::int64_t k, const SearchPa
   for_batches(scope, queries, run, [&](const ProbingBatch& batch) {
     Neighbors found(batch.queries.rows(), k);
     search_batch(scope, batch, k, found, run);
-    for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
-      const std::int64_t to = batch.rows[at(i)] * k;
-      std::copy_n(found.ids.begin() + i * k, k, result.ids.begin() + to);
-      std::copy_n(found.distances.begin() + i * k, k, result.distances.begin() + to);
-    }
+    batch.put(found, 0, result);
   });
   return result;
 }

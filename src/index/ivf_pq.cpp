@@ -11,7 +11,6 @@
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
 #include "index/scan_rows.hpp"
-#include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
@@ -24,28 +23,17 @@ IndexSetting without_refining(IndexSetting setting) {
   return setting;
 }
 
-// Queries at a time whose candidates fit.
-std::int64_t batch_of(std::int64_t candidates) {
-  return std::clamp<std::int64_t>(ListCentroids::batch_probes / candidates, 1, ListCentroids::batch_rows);
-}
-
-Matrix copy_of(MatrixRef rows) {
-  std::vector<std::int64_t> all(at(rows.rows));
-  std::iota(all.begin(), all.end(), 0);
-  return gather_rows(rows, all);
-}
-
 }  // namespace
 
 IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting)
     : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(refines() ? std::move(setting) : without_refining(std::move(setting))), ops_(ops_of(setting_.device)),
-      centroids_(copy_of(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
+      centroids_(copy_rows(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
 
 std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
                                      const IndexSetting& setting, int threads) {
   PrepareHints hints = (refines ? setting : without_refining(setting)).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, n));
-  const std::int64_t batch = std::min(hints.batch, batch_of(hints.k));
+  const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
   const std::size_t scanning = refines ? scan_bytes_needed(ops_of(setting.device), n, d, dtype, metric, hints, threads) : 0;
   return scanning + at(n) * of_rows + at(lists + 1) * 16 + at(batch * hints.k) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
@@ -80,21 +68,16 @@ std::vector<std::uint64_t> IvfPqIndex::words_of(const IdSet* only) const {
   return id_words(*only, ids_);
 }
 
-void IvfPqIndex::check(MatrixRef queries, const RunOptions& run) const {
-  require(queries.cols == facts_.cols && queries.dtype == facts_.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
-          name_of(queries.dtype), ", the base ", facts_.cols, " x ", name_of(facts_.dtype));
-  require_usable_values(queries, facts_.metric, facts_.allow_nonfinite, "the queries", run);
-}
 
 Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
   require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
   require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
-  check(queries, run);
+  require_queries_for(facts_, queries, run);
   const bool refine = refines() && params.refine > 0;
-  const std::int64_t candidates = refine ? (params.refine > rows() / k ? std::max(k, rows()) : k * params.refine) : k;
+  const std::int64_t candidates = refine ? candidates_of(k, params.refine, rows()) : k;
   const std::vector<std::uint64_t> words = words_of(params.only);
-  const std::int64_t width = centroids_.width_of(params.nprobe), most = std::min(centroids_.batch_of_width(width), batch_of(candidates));
+  const std::int64_t width = centroids_.width_of(params.nprobe), most = ListCentroids::batch_of_width(std::max(width, candidates));
   const PreparedCodes& codes = prepared(run);
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
@@ -110,14 +93,8 @@ Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchPara
       ops_.nearest_among(full, parts_.rows, facts_.metric, found.ids.data(), candidates, k, NeighborsOut(nearest), run);
       found = std::move(nearest);
     }
-    for (std::int64_t i = 0; i < found.queries; ++i) {
-      const std::int64_t to = (begin + batch.rows[at(i)]) * k;
-      for (std::int64_t j = 0; j < k; ++j) {
-        const RowId rank = found.ids[at(i * k + j)];
-        result.ids[at(to + j)] = rank == no_row ? no_row : ids_.of_rank(static_cast<LocalRow>(value_of(rank)));
-        result.distances[at(to + j)] = found.distances[at(i * k + j)];
-      }
-    }
+    ids_.name(found.ids);
+    batch.put(found, begin, result);
   }
   return result;
 }
@@ -129,24 +106,16 @@ RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&,
 Neighbors IvfPqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
   require(refines(), Fault::unsupported, "an index without full vectors cannot be searched exactly");
   require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-  check(queries, run);
+  require_queries_for(facts_, queries, run);
   const std::vector<std::uint64_t> words = words_of(only);
   Neighbors found = scan_rows(ops_, parts_.rows, facts_.metric, queries, k, words, run);
-  for (RowId& id : found.ids) {
-    if (id != no_row) id = ids_.of_rank(static_cast<LocalRow>(value_of(id)));
-  }
+  ids_.name(found.ids);
   return found;
 }
 
 Matrix IvfPqIndex::reconstruct(std::span<const RowId> ids) const {
   require(refines(), Fault::unsupported, "an index without full vectors cannot give them back");
-  std::vector<std::int64_t> ranks;
-  for (const RowId id : ids) {
-    const auto rank = ids_.rank_of(id);
-    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not in the index");
-    ranks.push_back(*rank);
-  }
-  return gather_rows(parts_.rows, ranks);
+  return gather_rows(parts_.rows, ids_.ranks_of(ids));
 }
 
 void IvfPqIndex::save(const std::filesystem::path& path, const RunOptions& run) const { write_ivf_pq(facts_, parts_, path, run); }

@@ -53,7 +53,6 @@ class IvfPqIndex : public Index {
   ProductCodes codes() const;
   const PreparedCodes& prepared(const RunOptions& run) const;
   std::vector<std::uint64_t> words_of(const IdSet* only) const;
-  void check(MatrixRef queries, const RunOptions& run) const;
 
   const IvfFacts facts_;
   const IvfPqParts parts_;

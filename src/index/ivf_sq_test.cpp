@@ -1,12 +1,20 @@
 // The inverted file of reduced, quantized rows as a caller sees it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <numeric>
+#include <optional>
 
 #include <gigaknn/index.hpp>
 
 #include "core/expect_error.hpp"
+#include "core/gather.hpp"
 #include "index/test_recall.hpp"
+#include "io/container.hpp"
+#include "io/test_files.hpp"
 #include "learn/pca.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
@@ -19,10 +27,51 @@ using test::Kind;
 using test::recall;
 using test::StridedRows;
 
-class IvfSq : public testing::Test {
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Ids in no order and with gaps.
+std::vector<RowId> scattered_ids(std::int64_t n) {
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{(i * 7919) % n * 1000000007 + 3});
+  return ids;
+}
+
+class IvfSq : public FileTest {
  protected:
   IvfSq() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
+  }
+  static void expect_same(const Neighbors& got, const Neighbors& want) {
+    EXPECT_EQ(got.ids, want.ids);
+    EXPECT_EQ(got.distances, want.distances);
+  }
+  // What a search of all lists must find: both steps row by row. `dims` of 0: all.
+  static Neighbors by_the_book(MatrixRef base, std::span<const RowId> ids, MatrixRef queries, std::int64_t dims, std::int64_t k, std::int64_t refine,
+                               Metric metric, const IdSet* only = nullptr) {
+    const PcaBytes pca = fit_pca_bytes(ops_of("cpu"), base, dims, 0, {});
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = 0; i < base.rows; ++i) {
+      if (!only || only->has(ids[at(i)])) rows.push_back(i);
+    }
+    std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return ids[at(a)] < ids[at(b)]; });
+    const Matrix full = gather_rows(base, rows);
+    const std::int64_t candidates = std::max(k, std::min(k * refine, base.rows));
+    const Neighbors near = reference::nearest_rows(pca.encode(ops_of("cpu"), queries, {}), pca.encode(ops_of("cpu"), full, {}), Metric::l2, candidates);
+    Neighbors want(queries.rows, k);
+    for (std::int64_t i = 0; i < queries.rows; ++i) {
+      std::vector<std::int64_t> among;
+      for (std::int64_t j = 0; j < candidates; ++j) {
+        if (near.ids[at(i * candidates + j)] != no_row) among.push_back(value_of(near.ids[at(i * candidates + j)]));
+      }
+      std::sort(among.begin(), among.end());
+      const Neighbors found = reference::nearest_rows(queries.slice(i, i + 1), gather_rows(full, among), metric, k);
+      for (std::int64_t j = 0; j < k; ++j) {
+        const RowId row = found.ids[at(j)];
+        want.ids[at(i * k + j)] = row == no_row ? no_row : ids[at(rows[at(among[at(value_of(row))])])];
+        want.distances[at(i * k + j)] = found.distances[at(j)];
+      }
+    }
+    return want;
   }
 
   StridedRows base_;
@@ -107,18 +156,252 @@ TEST_F(IvfSq, rows_that_vary_in_few_directions_or_none_are_found) {
   }
 }
 
+TEST_F(IvfSq, finds_the_nearest_by_full_vectors_of_the_nearest_by_bytes) {
+  for (const Kind kind : {Kind::decaying, Kind::duplicates, Kind::small_integers}) {
+    for (const DType dtype : {DType::f32, DType::u8}) {
+      StridedRows base(150, 9, dtype, 1), queries(6, 9, dtype, 0);
+      test::VectorMaker(kind, 150, 9, dtype, Metric::l2, 3).fill(base, queries);
+      const std::vector<RowId> ids = scattered_ids(150);
+      std::vector<RowId> some(ids.begin() + 20, ids.begin() + 100), few(ids.begin() + 40, ids.begin() + 44);
+      some.push_back(RowId{5});  // and one that is not there
+      for (const std::int64_t dims : {0, 3}) {
+        const auto index = make_ivf_sq_index(base, {.metric = Metric::euclidean, .lists = 7, .reduce = dims > 0, .dims = dims, .ids = ids});
+        EXPECT_EQ(index->next_id(), 149 * 1000000007ll + 4);
+        for (const auto& allowed : {std::optional<IdSet>(), std::optional(IdSet::of_ids(some)), std::optional(IdSet::of_ids(few)), std::optional(IdSet::of_ids({RowId{5}}))}) {
+          const IdSet* only = allowed ? &*allowed : nullptr;
+          for (const std::int64_t k : {6, 151}) {
+            for (const std::int64_t refine : {1, 3}) {
+              expect_same(index->search(queries, k, {.nprobe = 7, .refine = refine, .only = only}), by_the_book(base, ids, queries, dims, k, refine, Metric::euclidean, only));
+            }
+          }
+          expect_same(index->search_all(queries, 5, only), by_the_book(base, ids, queries, dims, 5, 150, Metric::euclidean, only));
+        }
+        // So few are all looked at, whatever the lists.
+        const IdSet only = IdSet::of_ids(few);
+        expect_same(index->search(queries, 3, {.nprobe = 1, .only = &only}), by_the_book(base, ids, queries, dims, 3, 4, Metric::euclidean, &only));
+      }
+    }
+  }
+}
+
+TEST_F(IvfSq, bitmaps_are_filters_too) {
+  std::vector<std::uint8_t> bits(150);
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < 1200; i += 5) {
+    bits[at(i / 8)] = static_cast<std::uint8_t>(bits[at(i / 8)] | 1 << (i % 8));
+    ids.push_back(RowId{i});
+  }
+  const auto index = make_ivf_sq_index(base_, {.lists = 10, .dims = 6});
+  const IdSet as_bits = IdSet::of_bits(bits), as_ids = IdSet::of_ids(ids);
+  for (const std::int64_t nprobe : {1, 5, 10}) {
+    const Neighbors found = index->search(queries_, 8, {.nprobe = nprobe, .only = &as_bits});
+    expect_same(found, index->search(queries_, 8, {.nprobe = nprobe, .only = &as_ids}));
+    for (const RowId id : found.ids) EXPECT_TRUE(id == no_row || value_of(id) % 5 == 0);
+  }
+  const IdSet shorter = IdSet::of_bits(std::span(bits).first(149));
+  expect_error(Fault::invalid_argument, {"a filter of 149 bytes", "which has 150"}, [&] { index->search(queries_, 3, {.only = &shorter}); });
+}
+
+TEST_F(IvfSq, files_are_what_was_saved_and_what_was_built) {
+  const MatrixRef few = base_.ref().slice(0, 300);
+  const std::vector<RowId> scattered = scattered_ids(300);
+  for (const std::int64_t dims : {0, 7}) {
+    for (const std::span<const RowId> ids : {std::span<const RowId>(), std::span<const RowId>(scattered)}) {
+      const auto index = make_ivf_sq_index(few, {.lists = 12, .reduce = dims > 0, .dims = dims, .iterations = 2, .ids = ids});
+      index->save(file("saved.gknn"));
+      const IndexParams params{.recipe = dims > 0 ? "PCA7,IVF12,SQ8,RFlat" : "IVF12,SQ8,RFlat", .iterations = 2, .ids = ids};
+      build_index(few, file("built.gknn"), params, {.threads = 2});
+      EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn")));
+      check_index(file("saved.gknn"));
+      const std::int64_t row_bytes = (dims > 0 ? 7 : 20) + 20 * 4 + 8;
+      EXPECT_LT(std::filesystem::file_size(file("saved.gknn")), at(300 * row_bytes + 4000));  // each is there once
+      for (const char* device : {"cpu", "emulated"}) {
+        for (const bool map : {false, true}) {
+          const auto opened = open_index(file("saved.gknn"), {.device = device, .map = map});
+          EXPECT_EQ(opened->kind(), "ivf_sq");
+          EXPECT_EQ(opened->lists(), 12);
+          EXPECT_TRUE(opened->keeps_rows());
+          EXPECT_EQ(opened->next_id(), index->next_id());
+          expect_same(opened->search(queries_, 9, {.nprobe = 4}), index->search(queries_, 9, {.nprobe = 4}));
+          expect_same(opened->search_all(queries_, 9), index->search_all(queries_, 9));
+          opened->save(file("again.gknn"));
+          EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn")));
+          const RowId wanted[] = {ids.empty() ? RowId{77} : ids[77], ids.empty() ? RowId{3} : ids[3]};
+          const Matrix rows = opened->reconstruct(wanted);
+          EXPECT_EQ(std::memcmp(rows.row<float>(0), base_.ref().row_bytes(77), 80), 0);
+          EXPECT_EQ(std::memcmp(rows.row<float>(1), base_.ref().row_bytes(3), 80), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(IvfSq, rows_that_are_few_or_thin_have_files) {
+  for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 5}, {2, 3}, {40, 1}}) {
+    StridedRows base(n, d, DType::f32, 0), queries(3, d, DType::f32, 0);
+    test::VectorMaker(Kind::gaussian, n, d, DType::f32, Metric::l2, 3).fill(base, queries);
+    for (const char* recipe : {"PCA1,IVF1,SQ8,RFlat", "IVF1,SQ8,RFlat", "IVF,SQ8,RFlat"}) {
+      build_index(base, file("x.gknn"), {.recipe = recipe});
+      check_index(file("x.gknn"));
+      expect_same(open_index(file("x.gknn"))->search(queries, 4, {.nprobe = 100, .refine = 40}), reference::nearest_rows(queries, base, Metric::l2, 4));
+    }
+  }
+}
+
+TEST_F(IvfSq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
+  StridedRows narrow(30, 3, DType::u8, 0), queries(3, 3, DType::u8, 0);
+  test::VectorMaker(Kind::gaussian, 30, 3, DType::u8, Metric::l2, 3).fill(narrow, queries);
+  const std::vector<RowId> ids = scattered_ids(30);
+  make_ivf_sq_index(narrow, {.lists = 3, .dims = 2, .ids = ids})->save(file("whole.gknn"));
+  const std::string whole = bytes_of(file("whole.gknn"));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    expect_error(Fault::corrupt_file, {"cut.gknn: byte "}, [&] { open_index(file("cut.gknn", std::string_view(whole).substr(0, size))); });
+  }
+  std::int64_t opened = 0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string bytes = whole;
+    bytes[i] = static_cast<char>(bytes[i] ^ (i % 2 == 0 ? 1 : 128));
+    const auto path = file("flipped.gknn", bytes);
+    EXPECT_THROW(check_index(path), Error) << i;
+    try {
+      const auto index = open_index(path, {.map = i % 3 == 0});
+      ++opened;
+      index->search(queries, 5, {.nprobe = 3}, {.threads = 1});
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported) << error.what();
+    }
+  }
+  EXPECT_GT(opened, 0);  // those of ids, codes and rows
+}
+
+// Files whose checksums are right and whose contents are not.
+TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
+  make_ivf_sq_index(base_, {.lists = 3, .dims = 4})->save(file("whole.gknn"));
+  const Container whole = Container::open(file("whole.gknn"));
+  const auto changed = [&](std::string_view name, const std::function<void(Section&, std::string&)>& change) {
+    ContainerWriter writer(file("changed.gknn"), whole.schema(), 1);
+    for (Section section : whole.sections()) {
+      std::string bytes(reinterpret_cast<const char*>(whole.bytes_of(section).data()), section.bytes);
+      if (section.name == name) change(section, bytes);
+      if (section.name.empty()) continue;
+      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
+    }
+    writer.finish();
+    return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
+  };
+  const auto resized = [](std::uint64_t rows, std::uint64_t cols) {
+    return [=](Section& section, std::string& bytes) {
+      section.rows = rows;
+      section.cols = cols;
+      bytes.resize(rows * cols * size_of(section.element));
+    };
+  };
+  const auto put = [](std::size_t offset, const auto& value) {
+    return [=](Section&, std::string& bytes) { std::memcpy(bytes.data() + offset, &value, sizeof value); };
+  };
+  const auto gone = [](Section& section, std::string&) { section.name.clear(); };
+  expect_error(Fault::corrupt_file, {"0 rows, expected 1 to"}, changed("about", put(0, std::uint64_t{0})));
+  expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
+  expect_error(Fault::corrupt_file, {"metric cosine, expected l2 or euclidean"}, changed("about", put(24, std::array<char, 16>{"cosine"})));
+  expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 20, expected 1 x 19"}, changed("about", put(8, std::uint64_t{19})));
+  expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 19"}, changed("mean", resized(1, 19)));
+  expect_error(Fault::corrupt_file, {"the mean has the value nan"}, changed("mean", put(8, NAN)));
+  expect_error(Fault::corrupt_file, {"section 'directions' is 4 x 19, expected 1 to 20 x 20"}, changed("directions", resized(4, 19)));
+  expect_error(Fault::corrupt_file, {"section 'directions' is 21 x 20"}, changed("directions", resized(21, 20)));
+  expect_error(Fault::corrupt_file, {"section 'directions' is 0 x 20"}, changed("directions", resized(0, 20)));
+  expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 5"}, changed("directions", resized(5, 20)));
+  expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 20"}, changed("directions", gone));
+  expect_error(Fault::corrupt_file, {"a direction has the value inf"}, changed("directions", put(16, INFINITY)));
+  for (const double step : {0.0, -1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    expect_error(Fault::corrupt_file, {"the step is ", "expected more than 0"}, changed("step", put(0, step)));
+  }
+  expect_error(Fault::corrupt_file, {"section 'step' is 2 x 1"}, changed("step", resized(2, 1)));
+  expect_error(Fault::corrupt_file, {"section 'codes' is 1200 x 5, expected 1200 x 4"}, changed("codes", resized(1200, 5)));
+  expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", [](Section& section, std::string&) { section.element = Element::u8; }));
+  expect_error(Fault::corrupt_file, {"section 'rows' is 1199 x 20"}, changed("rows", resized(1199, 20)));
+  expect_error(Fault::corrupt_file, {"id -1 is negative"}, changed("ids", put(0, std::int64_t{-1})));
+  for (const char* name : {"mean", "step", "codes", "rows", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, gone));
+  changed("rows", put(4, NAN))();  // a row that is found by nothing
+  expect_error(Fault::corrupt_file, {"1 rows have NaN or infinity"}, [&] { check_index(file("changed.gknn")); });
+  changed("ids", put(0, std::int64_t{1200}))();
+  expect_error(Fault::corrupt_file, {"id 1200 is not below the next id, 1200"}, [&] { check_index(file("changed.gknn")); });
+  // Other bytes, and steps and directions at the ends of their range, are other candidates.
+  changed("codes", [](Section&, std::string& bytes) { std::fill(bytes.begin(), bytes.end(), '\x80'); })();
+  for (const double step : {5e-324, 1e308}) changed("step", put(0, step))();
+  changed("directions", put(0, 3e38f))();
+  check_index(file("changed.gknn"));
+  check_index(file("whole.gknn"));
+}
+
+TEST_F(IvfSq, budgets_are_kept) {
+  const std::vector<RowId> ids = scattered_ids(1200);
+  for (const std::span<const RowId> called : {std::span<const RowId>(), std::span<const RowId>(ids)}) {
+    const IndexParams params{.recipe = "PCA6,IVF10,SQ8,RFlat", .ids = called};
+    build_index(base_, file("free.gknn"), params);
+    const std::size_t building = build_index_bytes_needed(base_, params);
+    build_index(base_, file("budget.gknn"), params, {.memory_bytes = building});
+    EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn")));
+    expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)}, [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
+    EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
+  }
+  const OpenParams open{.expected_k = 50, .expected_queries = 50};
+  const std::size_t needed = open_index_bytes_needed(file("free.gknn"), open);
+  EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}), std::filesystem::file_size(file("free.gknn")));
+  const auto opened = open_index(file("free.gknn"), open, {.memory_bytes = needed});
+  expect_same(opened->search(queries_, 50, {.nprobe = 10}, {.memory_bytes = needed}), open_index(file("free.gknn"))->search(queries_, 50, {.nprobe = 10}));
+  expect_error(Fault::out_of_memory, {"free.gknn needs"}, [&] { open_index(file("free.gknn"), open, {.memory_bytes = needed - 1}); });
+  open_index_bytes_needed(file("free.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
+}
+
+TEST_F(IvfSq, does_not_change) {
+  build_index(base_, file("x.gknn"), {.recipe = "PCA6,IVF10,SQ8,RFlat"});
+  const auto index = open_index(file("x.gknn"));
+  const RowId first{0}, none{1200};
+  expect_error(Fault::unsupported, {"cannot take more rows"}, [&] { index->add(base_); });
+  expect_error(Fault::unsupported, {"cannot replace rows"}, [&] { index->update(base_.ref().slice(0, 1), {&first, 1}); });
+  expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { index->remove({&first, 1}); });
+  expect_error(Fault::invalid_argument, {"id 1200 is not in the index"}, [&] { index->reconstruct({&none, 1}); });
+  expect_error(Fault::unsupported, {"holds 'ivf_sq', expected 'ivf_flat'"}, [&] { add_to_index(file("x.gknn"), base_, {}, false, file("y.gknn")); });
+  expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { remove_from_index(file("x.gknn"), {&first, 1}, file("y.gknn")); });
+  const std::filesystem::path both[] = {file("x.gknn"), file("x.gknn")};
+  expect_error(Fault::unsupported, {"holds 'ivf_sq', expected 'ivf_flat'"}, [&] { merge_indexes(both, file("y.gknn")); });
+  EXPECT_FALSE(std::filesystem::exists(file("y.gknn")));
+}
+
 TEST_F(IvfSq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 21"}, [&] { make_ivf_sq_index(base_, {.dims = 21}); });
   expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 0"}, [&] { make_ivf_sq_index(base_, {.dims = 0}); });
   expect_error(Fault::unsupported, {"l2 or euclidean, not cosine"}, [&] { make_ivf_sq_index(base_, {.metric = Metric::cosine, .dims = 4}); });
   expect_error(Fault::invalid_argument, {"lists must be in [1, 1200]"}, [&] { make_ivf_sq_index(base_, {.lists = 1201, .dims = 4}); });
   expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { make_ivf_sq_index(base_, {.dims = 4}, {.memory_bytes = 1000}); });
+  std::vector<RowId> ids = scattered_ids(1200);
+  expect_error(Fault::invalid_argument, {"1199 ids are not those of 1200 rows"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = std::span(ids).first(1199)}); });
+  ids[7] = ids[5];
+  expect_error(Fault::invalid_data, {"is there twice"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = ids}); });
+  ids[7] = RowId{std::int64_t{1} << 62};
+  expect_error(Fault::invalid_data, {"id 4611686018427387904 is above"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = ids}); });
+  const auto build = [&](const IndexParams& params) { return [this, params] { build_index(base_, file("none.gknn"), params); }; };
+  expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 21"}, build({.recipe = "PCA21,IVF4,SQ8,RFlat"}));
+  expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "IVF1201,SQ8,RFlat"}));
+  expect_error(Fault::unsupported, {"l2 or euclidean, not inner_product"}, build({.recipe = "IVF4,SQ8,RFlat", .metric = Metric::inner_product}));
+  expect_error(Fault::unsupported, {"finite rows alone"}, build({.recipe = "IVF4,SQ8,RFlat", .allow_nonfinite = true}));
+  expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { build_index(base_, file("none.gknn"), {.recipe = "IVF4,SQ8,RFlat"}, {.memory_bytes = 1000}); });
+  EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
   const auto index = make_ivf_sq_index(base_, {.lists = 4, .dims = 4});
+  expect_error(Fault::invalid_argument, {"nprobe must be >= 1, got 0"}, [&] { index->search(queries_, 1, {.nprobe = 0}); });
+  expect_error(Fault::invalid_argument, {"queries are 20 x f32, the base 20 x u8"}, [&] {
+    StridedRows bytes(40, 20, DType::u8, 0), unused(1, 20, DType::u8, 0);
+    test::VectorMaker(Kind::gaussian, 40, 20, DType::u8, Metric::l2, 3).fill(bytes, unused);
+    make_ivf_sq_index(bytes, {.lists = 4, .dims = 4})->search(queries_, 1);
+  });
   expect_error(Fault::invalid_argument, {"refine must be >= 1", "got 0"}, [&] { index->search(queries_, 3, {.refine = 0}); });
   expect_error(Fault::invalid_argument, {"k must be >= 1"}, [&] { index->search(queries_, 0); });
   expect_error(Fault::unsupported, {"within a radius"}, [&] { index->search_radius(queries_, 3); });
   base_.set(5, 5, NAN);
   expect_error(Fault::invalid_data, {"the base", "row 5"}, [&] { make_ivf_sq_index(base_, {.dims = 4}); });
+  expect_error(Fault::invalid_data, {"the base", "row 5"}, build({.recipe = "IVF4,SQ8,RFlat"}));
+  queries_.set(2, 1, INFINITY);
+  expect_error(Fault::invalid_data, {"the queries", "row 2"}, [&] { index->search(queries_, 3); });
 }
 
 }  // namespace

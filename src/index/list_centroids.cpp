@@ -26,6 +26,8 @@ PrepareHints IndexSetting::hints() const {
   return {.k = k > most / refine ? most : k * refine, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
 }
 
+std::int64_t candidates_of(std::int64_t k, std::int64_t refine, std::int64_t n) { return refine > n / k ? std::max(k, n) : k * refine; }
+
 KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
                        bool allow_nonfinite) {
   KMeansParams fit;
@@ -47,6 +49,21 @@ ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
   return batch;
 }
 
+ProbingBatch ProbingBatch::of_one_list(MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) {
+  ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at(end - begin), RowId{0}), 1};
+  std::iota(batch.rows.begin(), batch.rows.end(), begin);
+  batch.queries = gather_rows(queries, batch.rows, run);
+  return batch;
+}
+
+void ProbingBatch::put(const Neighbors& found, std::int64_t first, Neighbors& to) const {
+  for (std::int64_t i = 0; i < found.queries; ++i) {
+    const std::int64_t place = (first + rows[at(i)]) * found.k;
+    std::copy_n(found.ids.begin() + i * found.k, found.k, to.ids.begin() + place);
+    std::copy_n(found.distances.begin() + i * found.k, found.k, to.distances.begin() + place);
+  }
+}
+
 ListCentroids::ListCentroids(Matrix centroids, Metric metric, std::string device, std::int64_t expected_queries)
     : centroids_(std::move(centroids)), metric_(chosen_by(metric)), device_(std::move(device)), expected_queries_(expected_queries) {}
 
@@ -55,6 +72,11 @@ std::size_t ListCentroids::bytes_needed(std::int64_t lists, std::int64_t d, DTyp
   const PrepareHints hints = hints_of(expected_queries);
   const std::size_t batch = at(hints.batch) * at(d) * (size_of(dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
   return at(lists * d) * sizeof(float) + ops_of(device).bytes_needed(lists, d, DType::f32, chosen_by(metric), hints, threads) + batch;
+}
+
+bool ListCentroids::gathering_pays(std::int64_t allowed, std::int64_t n, std::int64_t width) const {
+  if (width == lists() && allowed > n / 64) return false;
+  return static_cast<double>(allowed) * static_cast<double>(lists()) <= static_cast<double>(n) * static_cast<double>(width);
 }
 
 std::vector<RowId> lists_of_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {

@@ -1,6 +1,7 @@
 // The coarse quantizer of an inverted file: which list a row stands in, and which lists queries look into.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,9 @@ struct IndexSetting {
   PrepareHints hints() const;
 };
 
+/// So many of n rows are compared by full vectors, of which the k nearest are found.
+std::int64_t candidates_of(std::int64_t k, std::int64_t refine, std::int64_t n);
+
 /// How k-means finds the lists of n rows of an index of `metric`; `lists` of 0: 4 sqrt(n).
 KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
                        bool allow_nonfinite = false);
@@ -37,6 +41,10 @@ struct ProbingBatch {
   std::int64_t width = 0;
 
   ProbingBatch some(const std::vector<std::int64_t>& which) const;
+  /// Queries [begin, end), each of which looks into list 0 alone.
+  static ProbingBatch of_one_list(MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run);
+  /// What its queries found, to where they stand in the lists of all, of which its rows are counted from `first` on.
+  void put(const Neighbors& found, std::int64_t first, Neighbors& to) const;
 };
 
 /// Rows list after list, in each as they stand.
@@ -80,7 +88,10 @@ class ListCentroids {
 
   std::int64_t width_of(std::int64_t nprobe) const { return std::min(nprobe, lists()); }
   /// As many queries as a batch may have.
-  std::int64_t batch_of_width(std::int64_t width) const { return std::clamp<std::int64_t>(batch_probes / width, 1, batch_rows); }
+  static std::int64_t batch_of_width(std::int64_t width) { return std::clamp<std::int64_t>(batch_probes / width, 1, batch_rows); }
+  /// Whether `allowed` of n rows are sooner copied to a list of their own than looked for in `width` lists. With all lists a mask is exact as well, and
+  /// copies nothing; but few rows are sooner copied than many looked at.
+  bool gathering_pays(std::int64_t allowed, std::int64_t n, std::int64_t width) const;
   ProbingBatch probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const;
 
  private:

@@ -27,6 +27,7 @@ class ListRows {
   MatrixRef rows() const { return rows_; }
   std::span<const std::int64_t> begins() const { return begins_; }
   const RowIds& ids() const { return ids_; }
+  std::span<const LocalRow> order() const { return order_; }  ///< empty: the rows stand list after list
   LocalRow row_at(std::int64_t place) const { return order_.empty() ? static_cast<LocalRow>(place) : order_[static_cast<std::size_t>(place)]; }
 
   /// For searches by cells; the first call prepares it. Rows are named by the ranks of their ids.

@@ -1,11 +1,13 @@
 // Indexes from a base: in memory, or straight to a file.
 #include <algorithm>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
+#include "index/ivf_sq.hpp"
 #include "index/recipe.hpp"
 #include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
@@ -64,18 +66,28 @@ void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run
           " bytes is too small: an inverted file of ", rows, " rows needs ", needed);
 }
 
-std::unique_ptr<IvfFlatIndex> divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+// Rows stand as in the base, those of each list by id.
+StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
   const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
   Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
   ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
+  const auto ranks = called.ranks();
+  for (std::size_t list = 0; !ranks.empty() && list + 1 < division.begins.size(); ++list) {
+    std::sort(division.order.begin() + division.begins[list], division.order.begin() + division.begins[list + 1],
+              [&](LocalRow a, LocalRow b) { return ranks[a] < ranks[b]; });
+  }
   IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
   for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  auto lists = std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called));
-  return std::make_unique<IvfFlatIndex>(facts, std::move(centroids), std::move(lists), setting_of(params));
+  return {facts, std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called))};
+}
+
+std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  StoredIvfFlat stored = divided(base, params, run);
+  return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists), setting_of(params));
 }
 
 void require_codes(MatrixRef base, const IvfPqParams& params) {
@@ -108,10 +120,75 @@ std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const Run
                                   params.refine, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
-// What a recipe asks for: one of both.
+// ---- quantized rows
+
+// How their bytes are divided.
+IvfFlatParams of_lists(const IvfSqParams& params) {
+  return {.metric = Metric::l2, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
+          .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries};
+}
+
+std::int64_t kept_dims(MatrixRef base, const IvfSqParams& params) { return params.reduce ? params.dims : base.cols; }
+
+void require_quantizable(MatrixRef base, const IvfSqParams& params) {
+  require_shape(base, of_lists(params));
+  require(params.metric == Metric::l2 || params.metric == Metric::euclidean, Fault::unsupported, "quantized rows are searched by l2 or euclidean, not ",
+          name_of(params.metric));
+  require(!params.reduce || (params.dims >= 1 && params.dims <= base.cols), Fault::invalid_argument, "a reduction keeps 1 to ", base.cols,
+          " dimensions, got ", params.dims);
+}
+
+IndexSetting setting_of(const IvfSqParams& params) { return {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}; }
+
+std::size_t searching_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  return IvfSqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, kept_dims(base, params),
+                                  setting_of(params), threads_of(run));
+}
+
+// Of rows that are quantized and not yet divided.
+std::size_t quantized_bytes(MatrixRef base, const IvfSqParams& params) {
+  const std::int64_t dims = kept_dims(base, params);
+  return at(base.rows * dims) + at((params.reduce ? dims + 1 : 1) * base.cols) * sizeof(float);
+}
+
+// Of quantizing and dividing them, and of what orders full vectors by id.
+std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  const MatrixRef bytes(nullptr, base.rows, kept_dims(base, params), DType::i8);
+  return std::max(pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
+                  quantized_bytes(base, params) + dividing_bytes(bytes, of_lists(params), run) + params.ids.size() * sizeof(LocalRow));
+}
+
+struct OwnedQuantized {
+  Matrix bytes;
+  Matrix rows;  // by rank, where ids are not the rows' numbers
+};
+
+// Full vectors remain those of the base, as they stand there.
+StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, OwnedQuantized& owned, const RunOptions& run) {
+  if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
+  const Ops& ops = ops_of(params.device);
+  PcaBytes pca = fit_pca_bytes(ops, base, params.reduce ? params.dims : 0, params.seed, run);
+  owned.bytes = pca.encode(ops, base, run);
+  RunOptions rest = run;
+  if (run.memory_bytes > 0) rest.memory_bytes -= quantized_bytes(base, params);
+  StoredIvfFlat lists = divided(owned.bytes, of_lists(params), rest);
+  const IvfFacts facts{params.metric, base.dtype, base.cols, lists.facts.next_id, false, lists.facts.held_out};
+  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), base};
+}
+
+// Which row has each rank; empty: they stand so.
+std::vector<LocalRow> rows_by_rank(const RowIds& ids) {
+  const auto ranks = ids.ranks();
+  std::vector<LocalRow> rows(ranks.size());
+  for (std::size_t row = 0; row < ranks.size(); ++row) rows[ranks[row]] = static_cast<LocalRow>(row);
+  return rows;
+}
+
+// What a recipe asks for: one of them.
 struct Wanted {
   IvfFlatParams flat;
   std::optional<IvfPqParams> codes;
+  std::optional<IvfSqParams> scalar;
 };
 
 Wanted wanted(MatrixRef base, const IndexParams& params) {
@@ -122,6 +199,14 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
                  .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries,
                  .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
+  if (recipe.scalar) {
+    wanted.scalar = {.metric = params.metric, .lists = recipe.lists, .reduce = recipe.reduced_dims > 0, .dims = recipe.reduced_dims,
+                     .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
+                     .expected_k = params.expected_k, .expected_queries = params.expected_queries};
+    require(!params.allow_nonfinite, Fault::unsupported, "quantized rows stand for finite rows alone");
+    require_quantizable(base, *wanted.scalar);
+    return wanted;
+  }
   if (recipe.code_bytes == 0) return wanted;
   wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .refine = recipe.refine,
                   .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
@@ -137,7 +222,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
   require_shape(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(std::max(dividing_bytes(base, params, run), searching_bytes(base, params, run)), base.rows, run);
-  auto index = divided(base, params, run);
+  auto index = divided_index(base, params, run);
   index->prepare(run);
   return index;
 }
@@ -152,8 +237,27 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
   return index;
 }
 
+std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  require_quantizable(base, params);
+  require_usable_values(base, params.metric, false, "the base", run);
+  const std::size_t copied = at(std::ssize(params.ids) * base.cols) * size_of(base.dtype);
+  const std::size_t searching = at(base.rows * kept_dims(base, params)) + searching_bytes(base, params, run);
+  require_budget(copied + std::max(quantizing_bytes(base, params, run), searching), base.rows, run);
+  const auto owned = std::make_shared<OwnedQuantized>();
+  StoredIvfSq stored = quantized(base, params, *owned, run);
+  if (!params.ids.empty()) {
+    const std::vector<LocalRow> order = rows_by_rank(stored.lists->ids());
+    owned->rows = gather_rows(base, order, run);
+    stored.rows = owned->rows;
+  }
+  auto index = std::make_unique<IvfSqIndex>(std::move(stored), owned, setting_of(params));
+  index->prepare(run);
+  return index;
+}
+
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
+  if (what.scalar) return make_ivf_sq_index(base, *what.scalar, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
   return make_ivf_flat_index(base, what.flat, run);
 }
@@ -163,20 +267,28 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
   if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, run);
+  if (what.scalar) {
+    OwnedQuantized owned;
+    const StoredIvfSq stored = quantized(base, *what.scalar, owned, run);
+    return write_ivf_sq(stored, rows_by_rank(stored.lists->ids()), path, run);
+  }
   RunOptions writing = run;
   if (run.memory_bytes > 0) writing.memory_bytes -= divided_bytes(base, what.flat);
-  divided(base, what.flat, run)->save(path, writing);
+  divided_index(base, what.flat, run)->save(path, writing);
 }
 
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) return encoding_bytes(base, *what.codes, run);
+  if (what.scalar) return quantizing_bytes(base, *what.scalar, run);
   return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, base.cols, base.dtype));
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
-  return what.codes ? searching_bytes(base, *what.codes, run) : searching_bytes(base, what.flat, run);
+  if (what.codes) return searching_bytes(base, *what.codes, run);
+  if (what.scalar) return searching_bytes(base, *what.scalar, run);
+  return searching_bytes(base, what.flat, run);
 }
 
 }  // namespace gigaknn

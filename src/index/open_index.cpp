@@ -10,6 +10,7 @@
 #include "index/curve_sections.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
+#include "index/ivf_sq.hpp"
 #include "io/container_values.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
@@ -17,7 +18,7 @@
 namespace gigaknn {
 namespace {
 
-// Of product codes; others refine nothing.
+// Of codes and quantized rows; others refine nothing.
 IndexSetting setting_of(const OpenParams& params) {
   return {params.device, params.expected_k, params.expected_queries, params.expected_refine};
 }
@@ -37,15 +38,20 @@ std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& p
                                       setting_of(params));
 }
 
+std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& params) {
+  return std::make_unique<IvfSqIndex>(read_ivf_sq(file), file.file().owner, setting_of(params));
+}
+
 void require_index(const Container& file) {
-  require(file.schema() == ivf_flat_schema || file.schema() == ivf_pq_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(),
-          "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema);
+  require(file.schema() == ivf_flat_schema || file.schema() == ivf_pq_schema || file.schema() == ivf_sq_schema, Fault::unsupported, file.file().name,
+          ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema);
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.
 std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
   require_index(file);
   if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
+  if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
   return opened_flat(file, params);
 }
 
@@ -85,6 +91,11 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
     return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(),
                                            index->keeps_rows(), setting_of(params), threads);
   }
+  if (file.schema() == ivf_sq_schema) {
+    const auto index = opened_sq(file, params);
+    return held + IvfSqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->dims(),
+                                           setting_of(params), threads);
+  }
   const auto index = opened_flat(file, params);
   return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
                                            flat_setting_of(params), threads);
@@ -98,6 +109,12 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
     const auto [facts, parts] = read_ivf_pq(file);
     require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
     if (parts.rows.data) require_finite_rows(file, parts.rows, facts.metric, run);
+    return;
+  }
+  if (file.schema() == ivf_sq_schema) {
+    const StoredIvfSq stored = read_ivf_sq(file);
+    require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
+    require_finite_rows(file, stored.rows, stored.facts.metric, run);
     return;
   }
   const StoredIvfFlat stored = read_ivf_flat(file);

@@ -12,7 +12,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without; IVF alone: lists as suit";
+constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -44,15 +44,22 @@ bool is_known(std::string_view word) {
 }  // namespace
 
 IndexRecipe parse_recipe(const std::string& text) {
-  const std::vector<std::string> words = words_of(text);
+  std::vector<std::string> words = words_of(text);
   IndexRecipe recipe;
+  if (const auto dims = number_behind(words.front(), "PCA"); dims && words.size() > 1) {
+    recipe.reduced_dims = *dims;
+    words.erase(words.begin());
+  }
   const auto lists = number_behind(words.front(), "IVF");
   const bool inverted = words.front() == "IVF" || lists.has_value();
   if (inverted) recipe.lists = lists.value_or(0);
-  if (inverted && words.size() == 2 && words[1] == "Flat") return recipe;
+  recipe.scalar = inverted && words.size() == 3 && words[1] == "SQ8" && words[2] == "RFlat";
+  if (recipe.scalar) return recipe;
+  const bool plain = inverted && recipe.reduced_dims == 0;
+  if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
   const auto bytes = words.size() > 1 ? number_behind(words[1], "PQ") : std::nullopt;
   recipe.refine = words.size() == 3 && words[2] == "RFlat";
-  if (inverted && bytes && (words.size() == 2 || recipe.refine)) {
+  if (plain && bytes && (words.size() == 2 || recipe.refine)) {
     recipe.code_bytes = *bytes;
     return recipe;
   }

@@ -58,6 +58,22 @@ std::optional<LocalRow> RowIds::rank_of(RowId id) const {
   return found != known.sorted.end() && *found == id ? std::optional(static_cast<LocalRow>(found - known.sorted.begin())) : std::nullopt;
 }
 
+std::vector<std::int64_t> RowIds::ranks_of(std::span<const RowId> ids) const {
+  std::vector<std::int64_t> ranks;
+  for (const RowId id : ids) {
+    const auto rank = rank_of(id);
+    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not in the index");
+    ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+void RowIds::name(std::span<RowId> ranks) const {
+  for (RowId& rank : ranks) {
+    if (rank != no_row) rank = of_rank(static_cast<LocalRow>(value_of(rank)));
+  }
+}
+
 std::span<const LocalRow> RowIds::ranks() const { return order().ranks; }
 
 std::vector<std::int64_t> RowIds::rows_of(std::span<const LocalRow> wanted) const {

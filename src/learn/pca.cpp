@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t sample_limit = 1 << 14;
 constexpr std::int64_t more_directions = 8;  // that are followed, so that the last ones that are kept come out as well
 constexpr int rounds = 40;
-constexpr double kept_share = 0.999, kept_share_of_first = 0.99;  // of the sample's numbers that are not cut
+constexpr double kept_share = 0.999, kept_share_of_widest = 0.99;  // of the sample's numbers that are not cut
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 30;
 #else
@@ -63,7 +63,7 @@ Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions&
 }
 
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
-std::vector<double> leading_directions(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, const RunOptions& run) {
+std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, const RunOptions& run) {
   const std::int64_t count = std::min(d, dims + more_directions);
   std::vector<double> vectors(at(count * d)), next(vectors);
   for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
@@ -88,39 +88,9 @@ std::vector<double> leading_directions(const std::vector<double>& covariance, st
   return vectors;
 }
 
-}  // namespace
-
-Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
-  Matrix bytes(rows.rows, dims(), DType::i8);
-  std::vector<float> products(at(std::min(rows_at_once, rows.rows) * dims()));
-  for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
-    const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + rows_at_once));
-    ops.products(centred(part, mean, run), directions, products.data(), run);
-    parallel_for(run, part.rows, 1024, [&](std::int64_t first, std::int64_t last, int) {
-      for (std::int64_t i = first; i < last; ++i) {
-        auto* const to = bytes.row<std::int8_t>(begin + i);
-        for (std::int64_t j = 0; j < dims(); ++j) {
-          const double value = std::nearbyint(static_cast<double>(products[at(i * dims() + j)]) / step);
-          to[j] = static_cast<std::int8_t>(std::isnan(value) ? 0 : std::clamp(value, -127.0, 127.0));  // what overflows both ways
-        }
-      }
-    });
-    if (run.progress) run.progress->report("encode", begin + part.rows, rows.rows);
-  }
-  return bytes;
-}
-
-PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run) {
-  require(dims >= 1 && dims <= rows.cols, Fault::invalid_argument, "a reduction keeps 1 to ", rows.cols, " dimensions, got ", dims);
-  const std::vector<std::int64_t> which = sample_rows(rows.rows, sample_limit, seed);
-  const Matrix drawn = gather_rows(rows, which);
-  const std::int64_t n = drawn.rows(), d = rows.cols;
-  std::vector<double> sums(at(d));
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) sums[at(j)] += static_cast<double>(element_of(drawn, i, j)) / static_cast<double>(n);
-  }
-  PcaBytes pca{Matrix(dims, d, DType::f32), std::vector<float>(sums.begin(), sums.end()), 1};
-  const Matrix sample = centred(drawn, pca.mean, run);
+// Of a sample less its mean.
+Matrix leading_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run) {
+  const std::int64_t n = sample.rows, d = sample.cols;
   std::vector<double> covariance(at(d * d));
   parallel_for(run, d, 8, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = 0; i < n; ++i) {
@@ -133,31 +103,96 @@ PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::u
     }
   });
   check_cancelled(run);
-  const std::vector<double> found = leading_directions(covariance, d, dims, run);
+  const std::vector<double> found = leading_eigenvectors(covariance, d, dims, run);
+  Matrix directions(dims, d, DType::f32);
   for (std::int64_t i = 0; i < dims; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) pca.directions.row<float>(i)[j] = static_cast<float>(found[at(i * d + j)]);
+    for (std::int64_t j = 0; j < d; ++j) directions.row<float>(i)[j] = static_cast<float>(found[at(i * d + j)]);
   }
-  std::vector<float> products(at(n * dims)), first;
-  ops.products(sample, pca.directions, products.data(), run);
-  for (float& product : products) product = std::isnan(product) ? 0 : std::min(std::abs(product), std::numeric_limits<float>::max());
-  for (std::int64_t i = 0; i < n; ++i) first.push_back(products[at(i * dims)]);
-  const auto quantile = [](std::vector<float>& values, double share) {
-    const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-    std::nth_element(values.begin(), place, values.end());
-    return *place;
-  };
-  // Where directions are many, a thousandth of all numbers may be most of those along the first.
-  float most = std::max(quantile(products, kept_share), quantile(first, kept_share_of_first));
-  if (most == 0) most = *std::max_element(products.begin(), products.end());
-  if (most > 0) pca.step = static_cast<double>(most) / 127;
+  return directions;
+}
+
+// Rows less the mean along the directions; without any as they stand.
+Matrix coordinates(const Ops& ops, Matrix centred, const Matrix& directions, const RunOptions& run) {
+  if (directions.rows() == 0) return centred;
+  Matrix along(centred.rows(), directions.rows(), DType::f32);
+  ops.products(centred, directions, along.row<float>(0), run);
+  return along;
+}
+
+float quantile(std::vector<float>& values, double share) {
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
+}
+
+// That few of a sample's numbers are cut, by the coordinate that varies most.
+double step_for(const Matrix& sample) {
+  const std::int64_t n = sample.rows(), dims = sample.cols();
+  std::vector<float> values;
+  values.reserve(at(n * dims));
+  std::vector<double> squares(at(dims));
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < dims; ++j) {
+      const float value = sample.row<float>(i)[j];
+      values.push_back(std::isnan(value) ? 0 : std::min(std::abs(value), std::numeric_limits<float>::max()));
+      squares[at(j)] += static_cast<double>(values.back()) * static_cast<double>(values.back());
+    }
+  }
+  std::vector<float> of_widest;
+  for (auto i = std::max_element(squares.begin(), squares.end()) - squares.begin(); i < std::ssize(values); i += dims) of_widest.push_back(values[at(i)]);
+  // Where coordinates are many, a thousandth of all numbers may be most of those of the widest.
+  float most = std::max(quantile(values, kept_share), quantile(of_widest, kept_share_of_widest));
+  if (most == 0) most = *std::max_element(values.begin(), values.end());
+  return most > 0 ? static_cast<double>(most) / 127 : 1;
+}
+
+}  // namespace
+
+Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
+  Matrix bytes(rows.rows, dims(), DType::i8);
+  for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
+    const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + rows_at_once));
+    const Matrix along = coordinates(ops, centred(part, mean, run), directions, run);
+    parallel_for(run, part.rows, 1024, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t i = first; i < last; ++i) {
+        auto* const to = bytes.row<std::int8_t>(begin + i);
+        for (std::int64_t j = 0; j < dims(); ++j) {
+          const double value = std::nearbyint(static_cast<double>(along.row<float>(i)[j]) / step);
+          to[j] = static_cast<std::int8_t>(std::isnan(value) ? 0 : std::clamp(value, -127.0, 127.0));  // what overflows both ways
+        }
+      }
+    });
+    if (run.progress) run.progress->report("encode", begin + part.rows, rows.rows);
+  }
+  return bytes;
+}
+
+std::size_t PcaBytes::encoding_bytes(std::int64_t n, std::int64_t d, std::int64_t dims) {
+  return at(std::min(n, rows_at_once) * (d + dims)) * sizeof(float);
+}
+
+PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run) {
+  require(dims >= 0 && dims <= rows.cols, Fault::invalid_argument, "a reduction keeps 1 to ", rows.cols, " dimensions, got ", dims);
+  const std::vector<std::int64_t> which = sample_rows(rows.rows, sample_limit, seed);
+  const Matrix drawn = gather_rows(rows, which);
+  const std::int64_t n = drawn.rows(), d = rows.cols;
+  std::vector<double> sums(at(d));
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) sums[at(j)] += static_cast<double>(element_of(drawn, i, j)) / static_cast<double>(n);
+  }
+  PcaBytes pca{{}, std::vector<float>(sums.begin(), sums.end()), 1};
+  Matrix sample = centred(drawn, pca.mean, run);
+  if (dims > 0) pca.directions = leading_directions(sample, dims, run);
+  pca.step = step_for(coordinates(ops, std::move(sample), pca.directions, run));
   return pca;
 }
 
 std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
   const std::int64_t sample = std::min(n, sample_limit);
-  const std::int64_t fitting = sample * (2 * d + dims + 1) * 4 + d * d * 8 + 3 * (dims + more_directions) * d * 8;
-  const std::int64_t encoding = std::min(n, rows_at_once) * (d + dims) * 4;
-  return at(std::max(fitting, encoding) + n * dims + dims * (d * 4 + 8)) + (1u << 16);
+  const std::int64_t width = dims > 0 ? dims : d;
+  const std::int64_t finding = dims > 0 ? d * d * 8 + 3 * (dims + more_directions) * d * 8 : 0;
+  const std::int64_t fitting = sample * (2 * d + 3 * width + 1) * 4 + finding;
+  return std::max(at(fitting), PcaBytes::encoding_bytes(n, d, width)) + at(n * width + dims * (d * 4 + 8)) + (1u << 16);
 }
 
 }  // namespace gigaknn

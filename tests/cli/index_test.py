@@ -144,6 +144,40 @@ class Index(CliTest):
         self.assert_refused("add", "x.gknn", "q.u8bin", code=2, says="holds 'ivf_pq', expected 'ivf_flat'", outputs=["z.gknn"])
         self.assert_refused("remove", "x.gknn", "--ids", "ids.npy", code=2, says="cannot lose rows", outputs=["z.gknn"])
 
+    def test_quantized_rows_of_few_dimensions_or_all(self):
+        ids = random.Random(5).sample(range(10**12), 400)
+        self.write_ids("names.npy", ids)
+        row_of = dict(zip(ids, self.rows))
+        for recipe, dims in (("PCA3,IVF8,SQ8,RFlat", "the 3 dimensions of most variance"), ("IVF8,SQ8,RFlat", "all 5 dimensions"), ("PCA5,IVF,SQ8,RFlat", "all 5 dimensions")):
+            for threads in (1, 3):
+                self.run_cli("build", "base.u8bin", "--index", recipe, "--ids", "names.npy", "--threads", threads, "--memory", "40MB", "-o", "x%d.gknn" % threads)
+            self.assertEqual(self.read("x1.gknn"), self.read("x3.gknn"))
+            self.run_cli("check", "x1.gknn")
+            info = self.run_cli("info", "x1.gknn").stdout
+            self.assertIn("400 x 5 u8, %s, 8 bits each, in %d inverted lists, full vectors behind them" % (dims, 8 if "IVF8" in recipe else 80), info)
+            self.assertIn("next id      %d" % (max(ids) + 1), info)
+            self.expect_exact(self.search("x1.gknn", nprobe=400, refine=60), row_of)  # all rows are compared again
+            self.search("x1.gknn", nprobe=8, refine=3, sample=25)
+            record = self.record()
+            self.assertEqual((record["method"], record["exact"], record["refine"], record["recall"]["sampled"]), ("ivf_sq", False, 3, 25))
+            self.assertGreater(record["recall"]["value"], 0.7 if "IVF8" in recipe else 0.3)
+        some = ids[5:300:4]
+        self.write_ids("only.npy", some + [17])
+        self.expect_exact(self.search("x1.gknn", nprobe=400, refine=60, only="only.npy"), {i: row_of[i] for i in some})
+        refuse = lambda says, *arguments: self.assert_refused(*arguments, code=2, says=says, outputs=("out.gknn", "out.npy", "out.range"))
+        build = lambda recipe, *more: ("build", "base.u8bin", "-o", "out.gknn", "--index", recipe, *more)
+        refuse("a reduction keeps 1 to 5 dimensions, got 6", *build("PCA6,IVF8,SQ8,RFlat"))
+        refuse(["'PCA3,IVF8,SQ8' is not built", "allowed: ", "PCA<dims>,IVF<lists>,SQ8,RFlat"], *build("PCA3,IVF8,SQ8"))
+        refuse("'PCA3,IVF8,SQ6,RFlat' is not built", *build("PCA3,IVF8,SQ6,RFlat"))
+        refuse("more lists than the base has rows: 400", *build("IVF401,SQ8,RFlat"))
+        refuse("l2 or euclidean, not cosine", *build("IVF8,SQ8,RFlat", "--metric", "cosine"))
+        refuse("--memory 1000 is too small: the index needs", *build("IVF8,SQ8,RFlat", "--memory", 1000))
+        refuse("--refine must be at least 1 for x1.gknn", "search", "x1.gknn", "--queries", "q.u8bin", "-k", 3, "--refine", 0, "-o", "out.npy")
+        refuse("within a radius", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
+        refuse("holds 'ivf_sq', expected 'ivf_flat'", "add", "x1.gknn", "q.u8bin")
+        refuse("cannot lose rows", "remove", "x1.gknn", "--ids", "only.npy")
+        refuse("holds 'ivf_sq', expected 'ivf_flat'", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()
         whole = self.read("x.gknn")
