@@ -20,15 +20,18 @@ struct GoldenFile {
   Metric metric;
 };
 constexpr GoldenFile golden[] = {
-    {"ivf_flat_1", "IVF4,Flat", Metric::cosine},   {"ivf_pq_1", "IVF4,PQ2", Metric::inner_product}, {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},
-    {"ivf_sq_1", "PCA2,IVF4,SQ8,RFlat", Metric::l2}, {"ivf_sq_plain_1", "IVF4,SQ8,RFlat", Metric::euclidean},
+    {"ivf_flat_1", "IVF4,Flat", Metric::cosine},
+    {"ivf_pq_1", "IVF4,PQ2", Metric::inner_product},
+    {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},
+    {"ivf_sq_1", "PCA2,IVF4,SQ8,RFlat", Metric::l2},
+    {"ivf_sq_plain_1", "IVF4,SQ8,RFlat", Metric::euclidean},
 };
 
 class GoldenIndex : public FileTest {
  protected:
   GoldenIndex() : base_(260, 4, DType::f32) {
     for (std::int64_t i = 0; i < 260; ++i) {
-      for (std::int64_t j = 0; j < 4; ++j) base_.row<float>(i)[j] = static_cast<float>((i * (i + 7 * j) + 13 * j * j) % 97 - 48) / static_cast<float>(4 + 4 * j);
+      for (std::int64_t j = 0; j < 4; ++j) base_.row<float>(i)[j] = static_cast<float>((i * (i + 7 * j) + 13 * j * j) % 97 - 48) / (4 + 4 * static_cast<float>(j));
       ids_.push_back(RowId{(i * 7) % 260 * 11 + 100});
     }
   }

@@ -248,6 +248,20 @@ TEST_F(IvfSq, rows_that_are_few_or_thin_have_files) {
   }
 }
 
+TEST_F(IvfSq, what_lies_farther_apart_than_float32_holds_has_a_file_too) {
+  StridedRows base(60, 3, DType::f32, 0), queries(4, 3, DType::f32, 0);
+  test::VectorMaker(Kind::gaussian, 60, 3, DType::f32, Metric::l2, 3).fill(base, queries);
+  for (std::int64_t i = 0; i < 60; ++i) base.set(i, i % 3, i % 4 == 0 ? 3.4e38 : -3.4e38);
+  for (const char* recipe : {"PCA2,IVF3,SQ8,RFlat", "IVF3,SQ8,RFlat"}) {
+    build_index(base, file("x.gknn"), {.recipe = recipe});
+    check_index(file("x.gknn"));
+    const auto index = open_index(file("x.gknn"));
+    for (const MatrixRef some : {queries.ref(), base.ref()}) {
+      EXPECT_EQ(index->search(some, 4, {.nprobe = 3, .refine = 15}).distances, index->search_all(some, 4).distances);
+    }
+  }
+}
+
 TEST_F(IvfSq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(30, 3, DType::u8, 0), queries(3, 3, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 30, 3, DType::u8, Metric::l2, 3).fill(narrow, queries);

@@ -51,12 +51,14 @@ void orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64
   }
 }
 
-// Rows less the mean, in float32: products of what is left have the digits that a common offset would take.
+// Rows less the mean, in float32: products of what is left have the digits that a common offset would take. What lies farther from the
+// mean than float32 holds is cut, so that directions are finite.
 Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions& run) {
+  constexpr float most = std::numeric_limits<float>::max();
   Matrix floats = as_floats(rows, run);
   parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
-      for (std::int64_t j = 0; j < rows.cols; ++j) floats.row<float>(i)[j] -= mean[at(j)];
+      for (std::int64_t j = 0; j < rows.cols; ++j) floats.row<float>(i)[j] = std::clamp(floats.row<float>(i)[j] - mean[at(j)], -most, most);
     }
   });
   return floats;

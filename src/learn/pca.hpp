@@ -2,8 +2,8 @@
 //
 //   row [d] --less the mean, products with directions--> [dims] --/ step, rounded, cut to -127..127--> i8 [dims]
 //
-// Without directions a row keeps its d dimensions as they stand. One step for all directions, so that l2 among the bytes is, but for step^2, nearly l2 among the rows. Fitting is float64 in one order, and
-// products are canonical: the same bytes on every device.
+// Without directions a row keeps its d dimensions as they stand. One step for all, so that l2 among the bytes is, but for step^2, nearly
+// l2 among the rows. Fitting is float64 in one order, and products are canonical: the same bytes on every device.
 #pragma once
 
 #include <cstdint>
