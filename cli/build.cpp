@@ -38,7 +38,9 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
   const IndexChoice choice = session.timed("choose", session.record.seconds.prepare, [&] { return choose_index(rows, choosing, session.run()); });
   nlohmann::ordered_json trials = nlohmann::ordered_json::array();
   for (const Trial& trial : choice.trials) {
-    const std::string found = trial.point ? "recall " + text_of(*trial.point) : join_text("does not reach recall ", *options.recall, trial.fits ? "" : " within the budget");
+    const std::string found = trial.point ? "recall " + text_of(*trial.point) : !trial.fits ? std::string("does not fit the budget")
+                              : trial.slow ? std::string("is slower")
+                                           : join_text("does not reach recall ", *options.recall);
     session.say("  tried    " + trial.recipe + ", " + format_bytes(trial.bytes) + ": " + found);
     trials.push_back({{"recipe", trial.recipe}, {"bytes", trial.bytes}, {"reached", trial.point.has_value()}});
     if (trial.point) trials.back()["seconds"] = trial.point->seconds;

@@ -42,6 +42,7 @@ struct CurveParams {
   std::int64_t k = 10;
   double until = 0.999;         ///< recall beyond which nobody looks
   double seconds = 60;          ///< after so long it ends where it is
+  double slowest = 0;           ///< and where a query takes longer than so many seconds; 0: it does not
 };
 
 /// Searches with more lists and more candidates, whichever gives more recall for its time, until `until`. Nothing but `points` depends on how quick
@@ -63,7 +64,7 @@ struct ChoiceParams {
   double recall = 0.95;
   std::int64_t k = 10;
   bool memory_first = false;          ///< the least memory that reaches the recall; otherwise the most queries a second within `run.memory_bytes`
-  std::int64_t sample = 100'000;      ///< rows that are tried, besides 1,000 that are the queries
+  std::int64_t sample = 50'000;       ///< rows that are tried, besides 1,000 that are the queries
   IndexParams index = {};             ///< but for its recipe and ids
 };
 
@@ -71,6 +72,7 @@ struct ChoiceParams {
 struct Trial {
   std::string recipe;                          ///< of the sample
   bool fits = true;                            ///< into the budget; otherwise it was not tried
+  bool slow = false;                           ///< given up: on the way to the recall it took more than twice as long as another that reached it
   std::optional<OperatingPoint> point;         ///< none: it does not reach the recall
   std::size_t bytes = 0;                       ///< what making one of the whole base, or a search of it, allocates at most
 };

@@ -11,6 +11,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
+#include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
 namespace {
@@ -21,6 +22,7 @@ constexpr std::int64_t most_queries = 50;
 constexpr std::int64_t most_queries = 1000;
 #endif
 constexpr double seconds_each = 20;        // of measuring
+constexpr double hopeless = 2;             // times as slow as the quickest so far
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 
 std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, Metric metric) {
@@ -31,7 +33,8 @@ std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, Metric metr
     if (by_length && dims < d) recipes.push_back(join_text("PCA", dims, ",IVF,SQ8,RFlat"));
   }
   for (const std::int64_t bytes : {16, 32, 64}) {
-    if ((by_length || metric == Metric::inner_product) && bytes <= d / 2) recipes.push_back(join_text("IVF,PQ", bytes, ",RFlat"));
+    const std::int64_t part = part_dims_of(d, bytes), parts = (d + part - 1) / part;  // none of which is empty
+    if ((by_length || metric == Metric::inner_product) && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
   }
   return recipes;
 }
@@ -56,7 +59,8 @@ Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& r
 }
 
 // "PCA48,IVF,SQ8,RFlat" and 4 sqrt(n) lists, of a base that it is not measured on.
-Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, double slowest, const ChoiceParams& params,
+            const RunOptions& run) {
   Trial trial;
   trial.recipe = recipe;
   IndexParams index = params.index;
@@ -72,7 +76,10 @@ Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& tr
   curve.k = params.k;
   curve.until = params.recall;
   curve.seconds = seconds_each;
-  trial.point = measure_curve(*made, sample.queries, curve, run, &truth).point_for(params.recall);
+  curve.slowest = slowest;
+  const RecallCurve measured = measure_curve(*made, sample.queries, curve, run, &truth);
+  trial.point = measured.point_for(params.recall);
+  trial.slow = !trial.point && slowest > 0 && measured.points.back().seconds > slowest;
   return trial;
 }
 
@@ -93,11 +100,14 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   const Neighbors truth = make_flat_index(sample.rows, exact, run)->search(sample.queries, params.k, run);
 
   IndexChoice choice;
+  double quickest = 0;
   const auto recipes = recipes_for(sample.rows.rows(), base.cols, params.index.metric);
   for (const std::string& recipe : recipes) {
     if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
     const Progress::Quiet quiet(run.progress);
-    choice.trials.push_back(tried(recipe, sample, truth, base, params, run));
+    choice.trials.push_back(tried(recipe, sample, truth, base, params.memory_first ? 0 : hopeless * quickest, params, run));
+    const auto& point = choice.trials.back().point;
+    if (point && (quickest == 0 || point->seconds < quickest)) quickest = point->seconds;
   }
   const auto cost = [&](const Trial& trial) {
     const double bytes = params.memory_first ? static_cast<double>(trial.bytes) : 0;

@@ -65,7 +65,7 @@ class CurveMeasurement {
     at(1, 1);  // what the first search prepares is not of its time
     std::vector<OperatingPoint> points = {at(1, 1)};
     OperatingPoint now = points.back();
-    while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds) {
+    while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds && (params_.slowest == 0 || now.seconds <= params_.slowest)) {
       if (run_.progress) run_.progress->report("measure", static_cast<std::int64_t>(1000 * now.recall.value), static_cast<std::int64_t>(1000 * params_.until));
       check_cancelled(run_);
       const std::int64_t nprobe = std::min(more_than(now.nprobe), lists), refine = std::min(more_than(now.refine), most_refine);

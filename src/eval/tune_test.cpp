@@ -258,6 +258,7 @@ TEST_F(Tune, the_choice_reaches_the_recall) {
     EXPECT_GE(chosen->point->recall.value, 0.8);
     for (const Trial& trial : choice.trials) {
       EXPECT_TRUE(trial.fits);
+      EXPECT_FALSE(trial.slow && (trial.point || memory_first));
       if (!trial.point) continue;
       if (memory_first) {
         EXPECT_GE(trial.bytes, chosen->bytes);
