@@ -2,7 +2,8 @@
 find_package(Threads REQUIRED)
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Another clone finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
 endif()
 
 add_library(gigaknn_settings INTERFACE)
@@ -117,7 +118,7 @@ function(gigaknn_emulated_test name)
   endif()
   set(seeds 0 1 2 3)  # ascending, descending, random twice
   if(GIGAKNN_SANITIZE MATCHES "address")
-    set(seeds 0 3)  # what is out of bounds is so in every order: one for reports, one for chance
+    set(seeds 3)  # what is out of bounds is so in every order
   endif()
   foreach(seed ${seeds})
     add_test(NAME ${name}.seed_${seed} COMMAND ${name} --gtest_brief=1)

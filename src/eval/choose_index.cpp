@@ -25,16 +25,19 @@ constexpr double seconds_each = 20;        // of measuring
 constexpr double hopeless = 2;             // times as slow as the quickest so far
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 
-std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, Metric metric) {
+// Product codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small.
+std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, const ChoiceParams& params, bool budget) {
   std::vector<std::string> recipes = {"IVF,Flat"};
   if (n < least_rows) return recipes;
+  const Metric metric = params.index.metric;
   const bool by_length = metric == Metric::l2 || metric == Metric::euclidean;
   for (const std::int64_t dims : {32, 48, 64, 96}) {
     if (by_length && dims < d) recipes.push_back(join_text("PCA", dims, ",IVF,SQ8,RFlat"));
   }
-  for (const std::int64_t bytes : {16, 32, 64}) {
+  const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || budget));
+  for (const std::int64_t bytes : {16, 32}) {
     const std::int64_t part = part_dims_of(d, bytes), parts = (d + part - 1) / part;  // none of which is empty
-    if ((by_length || metric == Metric::inner_product) && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
+    if (small && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
   }
   return recipes;
 }
@@ -101,7 +104,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
 
   IndexChoice choice;
   double quickest = 0;
-  const auto recipes = recipes_for(sample.rows.rows(), base.cols, params.index.metric);
+  const auto recipes = recipes_for(sample.rows.rows(), base.cols, params, run.memory_bytes > 0);
   for (const std::string& recipe : recipes) {
     if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
     const Progress::Quiet quiet(run.progress);

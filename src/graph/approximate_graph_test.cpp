@@ -157,7 +157,7 @@ TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
 }
 
 TEST_P(ApproximateGraph, is_built_within_the_budget_of_a_device) {
-  const Base base(Kind::clustered, 400, 16);
+  const Base base(Kind::clustered, 120, 16);
   GraphParams params = asked(4, 0.7);
   params.device = "emulated";
   RunOptions run;
