@@ -39,6 +39,10 @@ struct GraphOptions {
   std::string only;
   ChangeOptions change;
   TaskOptions tasks;
+  std::string recipe;                  // of an index that it is searched in
+  std::optional<std::int64_t> nprobe;  // of that
+  std::optional<std::int64_t> refine;
+  std::int64_t sample = 1000;
 };
 
 bool by_labels(const GraphOptions& options) { return !options.labels.empty() || !options.only.empty(); }
@@ -70,8 +74,14 @@ void check_arguments(const GraphOptions& options) {
   require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
           "--recall must be above 0 and at most 1, got ", options.recall);
   const std::string& method = options.common.method;
-  require((method != "ivf" && method != "nn-descent") || options.recall < 1, Fault::invalid_argument, "--method ", method,
+  require((method != "ivf" && method != "nn-descent") || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument, "--method ", method,
           " is approximate: it needs --recall below 1");
+  const bool by_index = !options.recipe.empty();
+  require(by_index || (!options.nprobe && !options.refine), Fault::invalid_argument, "--nprobe and --refine belong to --index");
+  require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() && (method == "auto" || method == "ivf")),
+          Fault::invalid_argument, "--index is for graphs of method ivf, without --labels, --workers and --shard-rows");
+  require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument, "--nprobe must be at least 1, and --refine 0");
+  require(!by_index || options.verify == 0, Fault::invalid_argument, "--verify is for exact graphs; the recall of an approximate one is measured anyway");
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
           Fault::invalid_argument,
           "--verify is for exact graphs; the recall of an approximate one is measured anyway");
@@ -81,7 +91,7 @@ void check_arguments(const GraphOptions& options) {
 }
 
 bool is_exact(const GraphOptions& options) {
-  return options.common.method == "exact" || options.recall == 1;
+  return options.recipe.empty() && (options.common.method == "exact" || options.recall == 1);
 }
 
 std::string kind_of(const GraphOptions& options) { return options.only == "same" ? "the same label" : "other labels"; }
@@ -99,8 +109,19 @@ GraphParams graph_params(const GraphOptions& options) {
   return params;
 }
 
+IndexParams index_params(const GraphOptions& options) {
+  IndexParams params;
+  params.recipe = options.recipe;
+  params.metric = metric_of(options.common.metric);
+  params.seed = options.common.seed;
+  params.device = options.common.device;
+  params.allow_nonfinite = options.common.allow_nonfinite;
+  return params;
+}
+
 // Whether the graph is built in tasks, from files: asked for, or else the memory would not do. What is not mapped is in memory anyway.
 bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
+  if (!options.recipe.empty()) return false;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
   const bool can = !is_exact(options) && options.common.method != "nn-descent" && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument, "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be mapped");
@@ -120,14 +141,14 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.self = true;
   plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
   plan.files = {{options.output, plan.result_bytes + 4096}};
-  plan.approximate_bytes = approximate_graph_bytes(
-      ops_of(options.common.device, options.common.shards), base.matrix(), graph_params(options),
-      options.common.thread_count());
+  plan.approximate_bytes = options.recipe.empty() ? approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(),
+                                                                            graph_params(options), options.common.thread_count())
+                                                  : search_graph_bytes_needed(base.matrix(), options.k, index_params(options));
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
                ", metric " + record.metric;
   if (!options.only.empty()) plan.title += ", neighbours of " + kind_of(options) + " alone";
-  if (!is_exact(options)) plan.title += join_text(", recall of at least ", options.recall);
+  if (!is_exact(options)) plan.title += options.recall < 1 ? join_text(", recall of at least ", options.recall) : ", by its index " + options.recipe;
   return plan;
 }
 
@@ -141,7 +162,21 @@ void verify_graph(const KnnGraph& graph, const GraphOptions& options, MatrixRef 
   report_verification(session);
 }
 
+void build_by_index(const GraphOptions& options, MatrixRef base, Session& session, KnnGraph& graph) {
+  RunRecord& record = session.record;
+  SearchParams search;
+  if (options.nprobe) search.nprobe = *options.nprobe;
+  if (options.refine) search.refine = *options.refine;
+  graph = session.timed("build", record.seconds.compute, [&] { return search_graph(base, options.k, index_params(options), search, session.run()); });
+  graph.recall = session.timed("search a sample", record.seconds.evaluate,
+                               [&] { return sampled_recall(graph, base, options.sample, options.common.seed, session.run()); });
+  record.more["index"] = options.recipe;
+  record.more["nprobe"] = search.nprobe;
+  record.more["refine"] = search.refine;
+}
+
 void build(const GraphOptions& options, const Vectors& base, Session& session, KnnGraph& graph) {
+  if (!options.recipe.empty()) return build_by_index(options, base.matrix(), session, graph);
   RunRecord& record = session.record;
   const GraphParams params = graph_params(options);
   graph = session.timed("build", record.seconds.compute,
@@ -233,7 +268,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   if (options.labels.empty()) {
     build(options, base, session, graph);
     verify_graph(graph, options, base.matrix(), session);
-    code = report_graph(graph, options.recall, session);
+    code = report_graph(graph, options.recipe.empty() || options.recall < 1 ? options.recall : 0, session);
   } else {
     build_grouped(options, base, labels, session, graph);
   }
@@ -290,6 +325,11 @@ void add_graph_command(CLI::App& app, Request& request) {
       ->group(others);
   command->add_option("--only", options->only, "with --labels: neighbours are of the same label alone, or of other labels: same or other")
       ->group(others);
+  const std::string by_index = "By a search of its own index";
+  command->add_option("--index", options->recipe, "IVF4096,PQ32 or another that gigaknn build makes; it is not kept")->group(by_index);
+  command->add_option("--nprobe", options->nprobe, "inverted lists that a row looks into (default: 16)")->group(by_index);
+  command->add_option("--refine", options->refine, "of codes with full vectors: so many times k candidates are compared by these (default: 4)")->group(by_index);
+  command->add_option("--sample", options->sample, "rows that measure the recall")->group(by_index)->capture_default_str();
   add_task_options(*command, options->tasks);
   add_change_options(*command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
@@ -300,6 +340,7 @@ void add_graph_command(CLI::App& app, Request& request) {
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"
       "  gigaknn graph base.fbin -k 10 --recall 0.98 -o base.knng\n"
       "  gigaknn graph base.u8bin -k 10 --recall 0.95 --memory 2GiB -o base.knng\n"
+      "  gigaknn graph base.u8bin -k 10 --index IVF4096,PQ32,RFlat --nprobe 32 -o base.knng\n"
       "  gigaknn graph base.u8bin -k 32 --metric cosine --memory 8GiB --verify 100 -o base.knng\n"
       "  gigaknn graph train-images-idx3-ubyte.gz -k 15 -o fashion.knng --report fashion.html\n"
       "  gigaknn graph base.fbin --radius 0.25 -o pairs.range\n"

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <gigaknn/graph.hpp>
 #include <gigaknn/id_set.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/matrix.hpp>
@@ -212,5 +213,12 @@ void remove_from_index(const std::filesystem::path& from, std::span<const RowId>
 /// Writes the rows of several indexes to one, which have the same lists: made from one by adding, updating and removing. Throws Error:
 /// invalid_argument (other lists, metric or dtype; an id that is in two), as open_index.
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run = {});
+
+/// The k-NN graph of `base` [n, d], self excluded, by a search of an index of it that is made for this and not kept (Johnson, Douze, Jégou 2017, section 6.5).
+/// Distances are those of rows, whatever the index compares; it is not marked exact, and its recall is not measured (sampled_recall).
+/// Throws Error: invalid_argument (k; `params.ids` or `search.only` given), as make_index and Index::search.
+KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params, const SearchParams& search = {}, const RunOptions& run = {});
+/// The most that it allocates, the graph with it.
+std::size_t search_graph_bytes_needed(MatrixRef base, std::int64_t k, const IndexParams& params, const RunOptions& run = {});
 
 }  // namespace gigaknn
