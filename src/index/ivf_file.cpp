@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -94,6 +95,23 @@ const Section& sized_section(const Container& file, std::string_view name, Eleme
   return section;
 }
 
+void write_about(ContainerWriter& writer, const IvfFacts& facts, std::int64_t rows) {
+  const std::string about = encode(facts, rows);
+  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+}
+
+void write_rows(ContainerWriter& writer, const IvfFacts& facts, std::int64_t rows, const RowReader& read_row, const RunOptions& run) {
+  writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
+  std::vector<std::byte> row(at(facts.cols) * size_of(facts.dtype));
+  for (std::int64_t place = 0; place < rows; ++place) {
+    read_row(place, row.data());
+    writer.append(row.data(), row.size());
+    if (place % 65536 != 0) continue;
+    check_cancelled(run);
+    if (run.progress) run.progress->report("write", place, rows);
+  }
+}
+
 }  // namespace
 
 std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
@@ -108,8 +126,7 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   std::optional<MergedLists> lists;
   if (!parts.empty()) lists.emplace(parts);
   const std::int64_t rows = lists ? lists->rows() : 0;
-  const std::string about = encode(facts, rows);
-  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  write_about(writer, facts, rows);
   add_matrix(writer, "centroids", centroids);
   writer.add_section("begins", Element::i64, at(centroids.rows + 1), 1, lists ? lists->begins().data() : no_rows.data());
   const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
@@ -133,6 +150,17 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
     done += std::ssize(entries);
     if (run.progress) run.progress->report("write", done, rows);
   });
+  writer.finish();
+}
+
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
+                    const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+  write_about(writer, facts, std::ssize(ids));
+  add_matrix(writer, "centroids", centroids);
+  writer.add_section("begins", Element::i64, begins.size(), 1, begins.data());
+  writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
+  write_rows(writer, facts, std::ssize(ids), read_row, run);
   writer.finish();
 }
 
@@ -193,24 +221,22 @@ StoredIvfFlat read_ivf_flat(const Container& file) {
 }
 
 void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run) {
+  RowReader read_row;
+  if (parts.rows.data) read_row = [&](std::int64_t rank, std::byte* out) { std::memcpy(out, parts.rows.row_bytes(rank), at(facts.cols) * size_of(facts.dtype)); };
+  write_ivf_pq(facts, parts, read_row, path, run);
+}
+
+void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, ivf_pq_schema, schema_version);
   const std::int64_t rows = std::ssize(parts.ids), m = parts.codewords.rows / codewords_a_part;
-  const std::string about = encode(facts, rows);
-  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  write_about(writer, facts, rows);
   add_matrix(writer, "centroids", parts.centroids);
   add_matrix(writer, "codewords", parts.codewords);
   writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
   writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
   writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
   check_cancelled(run);
-  if (parts.rows.data) {
-    writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
-    const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
-    for (std::int64_t rank = 0; rank < rows; ++rank) {
-      writer.append(parts.rows.row_bytes(rank), row_bytes);
-      if (rank % 65536 == 0) check_cancelled(run);
-    }
-  }
+  if (read_row) write_rows(writer, facts, rows, read_row, run);
   writer.finish();
 }
 
