@@ -158,6 +158,7 @@ def faiss():
     keep("faiss_fuzz", "ivf_codes", coded)
     keep("faiss_fuzz", "refined", refined)
     keep("faiss_fuzz", "refined_mapped", faiss_header(b"IxMp", 2, 3) + refined + faiss_array("q", 30, 10, 20))
+    keep("faiss_fuzz", "refined_by_other", faiss_header(b"IxMp", 2, 3) + faiss_header(b"IxRF", 2, 3) + coded + faiss_header(b"IHNf", 2, 3))
     linear = b"LTra\0" + faiss_array("f", 1, 0, 0, 1) + faiss_array("f") + struct.pack("<iiB", 2, 2, 1)
     keep("faiss_fuzz", "transformed", faiss_header(b"IxPT", 2, 2) + struct.pack("<i", 1) + linear + faiss_flat([[1, 2], [3, 4]]))
     keep("faiss_fuzz", "other", faiss_header(b"IHNf", 2, 2))

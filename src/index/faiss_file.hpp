@@ -118,6 +118,7 @@ struct FaissIndex {
   std::int64_t cols = 0;
   std::int64_t rows = 0;
   std::int32_t metric = 0;
+  bool whole = true;         ///< false: there is a FaissOther in it, and what stands behind that is missing
   std::variant<FaissOther, FaissFlat, FaissScalarRows, FaissIvf, FaissIdMap, FaissRefine, FaissPreTransform> what;
 };
 

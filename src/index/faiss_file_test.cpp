@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -299,6 +299,10 @@ TEST_F(FaissFile, kinds_that_are_not_converted_are_named_to_the_depth_that_is_re
     });
   };
   expect_error(Fault::unsupported, [&] { import_as(nested(2)); }, "IndexIDMap(IndexIDMap(IndexFlat)) is not converted");
+  // An index that could be converted, of which what stands behind something unknown is missing.
+  build("IVF2,PQ1,RFlat", 256, 1, DType::f32, true);
+  const std::size_t refine = bytes_of(file("x.faiss")).rfind("IxF2");
+  expect_error(Fault::unsupported, changed(refine, std::array<char, 4>{'I', 'H', 'N', 'f'}), "IndexIDMap(IndexRefine(IndexIVFPQ, IndexHNSWFlat)) is not converted");
   expect_error(Fault::corrupt_file, [&] { import_as(nested(8)); }, "byte 296: more than 8 indexes in one another");
   const auto chain = [&](std::int64_t rows, std::int32_t cols, std::size_t values) {
     return written("chain.faiss", [&](FaissWriter& writer) {

@@ -43,7 +43,7 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   const bool vectors = std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what);
   if (vectors && !refine) refuse(file, tree_of(root), " holds vectors alone: convert it to a file of vectors, such as .fbin or .npy");
   const auto* const ivf = std::get_if<FaissIvf>(&index->what);
-  if (!ivf || ivf->lists.empty() || (refine && !refine->refine)) {
+  if (!ivf || !root.whole) {
     refuse(file, tree_of(root), " is not converted, allowed: IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexRefine of IndexIVFPQ, IndexIDMap of these");
   }
   if (refine && !std::holds_alternative<FaissProduct>(ivf->codes)) refuse(file, tree_of(root), " is not converted: full vectors stand behind IndexIVFPQ alone");

@@ -153,6 +153,7 @@ FaissIndex Reader::read(int level) {
     bytes(4, "bytes of a row");
     index.rows = value<std::int64_t>("rows");
     stop(index, std::string(binary));
+    index.whole = false;
     return index;
   }
   const std::string_view known = kind_of(read_kinds, four);
@@ -161,6 +162,7 @@ FaissIndex Reader::read(int level) {
   read_header(index);
   if (known.empty()) stopped_ = true;
   if (!stopped_) read_contents(index, four, level);
+  index.whole = !stopped_;
   return index;
 }
 
