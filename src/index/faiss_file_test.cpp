@@ -50,6 +50,12 @@ class FaissFile : public FileTest {
     build_index(rows, file("x.gknn"), {.recipe = recipe, .metric = metric, .iterations = 2, .ids = ids});
     export_faiss(file("x.gknn"), file("x.faiss"));
   }
+  // In memory of exactly their size, so that the address sanitizer sees every read beyond them.
+  static FileBytes file_of(const std::string& bytes) {
+    const auto copy = std::make_shared<std::vector<std::byte>>(bytes.size());
+    std::transform(bytes.begin(), bytes.end(), copy->begin(), [](char c) { return static_cast<std::byte>(c); });
+    return {"memory.faiss", *copy, copy};
+  }
   void import_as(const std::filesystem::path& path) { import_faiss(path, converted_); }
 
   // The bytes of x.faiss with others at `offset`, imported.
@@ -125,33 +131,32 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
     bool with_ids;
   };
   for (const Case& c : {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
-                        Case{"IVF2,PQ1", 256, 1, DType::f32, false}, Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true},
-                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::u8, false}}) {
+                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}}) {
     build(c.recipe, c.n, c.d, c.dtype, c.with_ids);
     const std::string whole = bytes_of(file("x.faiss"));
     const StridedRows query = rows_of(1, c.d, c.dtype);
-    for (std::size_t size = 1; size < whole.size(); ++size) {
-      expect_error(Fault::corrupt_file, [&] { import_as(quick("cut.faiss", std::string_view(whole).substr(0, size))); }, "cut.faiss: byte ");
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      expect_error(Fault::corrupt_file, [&] { read_faiss(file_of(whole.substr(0, size))); }, "memory.faiss: byte ");
     }
     std::int64_t sound = 0;
     const auto flip = [&](std::size_t i, unsigned bit) {
       std::string bytes = whole;
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << bit));
       try {
-        const auto path = quick("flipped.faiss", bytes);
-        describe_faiss(path);
-        import_as(path);
+        read_faiss(file_of(bytes));
+        import_as(quick("flipped.faiss", bytes));
       } catch (const Error& error) {
         EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported || error.fault() == Fault::invalid_data) << error.what();
         return;
       }
+      ++sound;
+      if (i % 8 != 0) return;  // what follows takes time, and most bytes are values of rows
       check_index(converted_);
       const auto index = open_index(converted_);
       EXPECT_EQ(index->rows(), c.n);
-      if (index->dtype() == c.dtype && i % 8 == 0) index->search(query, 3, {.nprobe = 4}, {.threads = 1});
-      ++sound;
+      if (index->dtype() == c.dtype) index->search(query, 3, {.nprobe = 4}, {.threads = 1});
     };
-    for (std::size_t i = 0; i < whole.size(); ++i) flip(i, i % 8);
+    for (std::size_t i = 0; i < whole.size(); ++i) flip(i, (i + i / 8) % 8);
     for (std::size_t i = 0; i < 400; ++i) flip(i, 7);
     EXPECT_GT(sound, 0);  // changed rows, codes and ids
   }

@@ -2,6 +2,7 @@
 (tools/test_python); without them: skipped, exit code 77, or where GIGAKNN_NEED_FAISS is set 1."""
 import os
 import sys
+import tempfile
 import unittest
 
 try:
@@ -13,6 +14,8 @@ except ImportError as error:
 
 from support import CliTest
 
+if os.path.isdir("/dev/shm"):
+    tempfile.tempdir = "/dev/shm"  # hundreds of files that need not wait for a disk
 N, D, LISTS, QUERIES, K = 1200, 16, 12, 40, 10
 METRICS = {"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}
 SUFFIXES = {"f4": ".fbin", "f2": ".hbin", "u1": ".u8bin", "i1": ".i8bin"}
