@@ -228,14 +228,22 @@ TEST_F(FaissFile, scalar_codes_are_the_rows_they_stand_for) {
     std::vector<float> row;
   };
   const std::vector<float> each = {0, -8, 100, 1, 255, 510, 63, 15}, all = {10, 255};
-  const float half = 0.5F;
+  // Codes 0, 1, the last and 2 among so many steps.
+  const auto decoded = [&](const std::vector<float>& trained, float steps) {
+    const bool uniform = trained.size() == 2;
+    std::vector<float> row;
+    for (const float code : {0.0F, 1.0F, steps, 2.0F}) {
+      const std::size_t j = row.size();
+      row.push_back(trained[uniform ? 0 : j] + trained[uniform ? 1 : 4 + j] * ((code + 0.5F) / steps));
+    }
+    return row;
+  };
   const Case cases[] = {
-      {FaissScalarType::bits8, each, {'\0', '\1', '\xFF', '\2'}, {255 * (half / 255), -8 + 510 * (1.5F / 255), 100 + 63 * (255.5F / 255), 1 + 15 * (2.5F / 255)}},
-      {FaissScalarType::bits8_uniform, all, {'\0', '\1', '\xFF', '\2'}, {10 + 255 * (half / 255), 10 + 255 * (1.5F / 255), 10 + 255 * (255.5F / 255), 10 + 255 * (2.5F / 255)}},
-      {FaissScalarType::bits4, each, {'\x10', '\x2F'}, {255 * (half / 15), -8 + 510 * (1.5F / 15), 100 + 63 * (15.5F / 15), 1 + 15 * (2.5F / 15)}},
-      {FaissScalarType::bits4_uniform, all, {'\x10', '\x2F'}, {10 + 255 * (half / 15), 10 + 255 * (1.5F / 15), 10 + 255 * (15.5F / 15), 10 + 255 * (2.5F / 15)}},
-      // 0, 1, 63, 2: six bits each, the lowest first.
-      {FaissScalarType::bits6, each, {'\x40', '\xF0', '\x0B'}, {255 * (half / 63), -8 + 510 * (1.5F / 63), 100 + 63 * (63.5F / 63), 1 + 15 * (2.5F / 63)}},
+      {FaissScalarType::bits8, each, {'\0', '\1', '\xFF', '\2'}, decoded(each, 255)},
+      {FaissScalarType::bits8_uniform, all, {'\0', '\1', '\xFF', '\2'}, decoded(all, 255)},
+      {FaissScalarType::bits4, each, {'\x10', '\x2F'}, decoded(each, 15)},
+      {FaissScalarType::bits4_uniform, all, {'\x10', '\x2F'}, decoded(all, 15)},
+      {FaissScalarType::bits6, each, {'\x40', '\xF0', '\x0B'}, decoded(each, 63)},  // six bits each, the lowest first
       {FaissScalarType::bf16, {}, {'\x80', '\x3F', '\0', '\xC0', '\0', '\0', '\x20', '\x41'}, {1, -2, 0, 10}},
   };
   for (const Case& c : cases) {
@@ -273,7 +281,8 @@ TEST_F(FaissFile, holds_vectors_and_what_they_are_called) {
   EXPECT_EQ(done.from, DType::f32);
   const VectorRows back = read_vectors(file("back.i8bin"));
   for (std::int64_t i = 0; i < 30; ++i) EXPECT_EQ(0, std::memcmp(back.matrix.row_bytes(i), rows.ref().row_bytes(10 + i), 5));
-  expect_error(Fault::invalid_argument, [&] { convert_faiss_vectors(file("flat.faiss"), file("z.fbin"), {.row_begin = 0, .row_end = 51, .dtype = {}}); }, "rows 0:51 of", "0 <= a < b <= 50");
+  expect_error(Fault::invalid_argument, [&] { convert_faiss_vectors(file("flat.faiss"), file("z.fbin"), {.row_begin = 0, .row_end = 51, .dtype = {}}); },
+               "rows 0:51 of", "0 <= a < b <= 50");
   expect_error(Fault::invalid_argument, [&] { write_faiss_flat(rows, Metric::l2, std::span(ids).first(3), file("z.faiss")); }, "3 ids are not those of 50 rows");
   expect_error(Fault::invalid_data, [&] { write_faiss_flat(rows, Metric::l2, std::vector<RowId>(50), file("z.faiss")); }, "id 0 is there twice");
   expect_error(Fault::unsupported, [&] { write_faiss_flat(rows, Metric::l1, {}, file("z.faiss")); }, "no such index by l1");
@@ -358,7 +367,8 @@ TEST_F(FaissFile, what_faiss_cannot_hold_is_named) {
 
 TEST_F(FaissFile, budgets_are_kept_to) {
   build("IVF4,Flat", 3000, 3, DType::f32, true);
-  expect_error(Fault::out_of_memory, [&] { import_faiss(file("x.faiss"), converted_, {.memory_bytes = 1000}); }, "a budget of 1000 bytes is too small", "x.faiss needs");
+  expect_error(Fault::out_of_memory, [&] { import_faiss(file("x.faiss"), converted_, {.memory_bytes = 1000}); },
+               "a budget of 1000 bytes is too small", "x.faiss needs");
   import_faiss(file("x.faiss"), converted_, {.memory_bytes = std::size_t{2} << 20});
   check_index(converted_);
   Progress progress;

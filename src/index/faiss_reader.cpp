@@ -404,8 +404,9 @@ FaissTransform Reader::transform() {
   require_at(found.cols_in >= 1 && found.cols_in <= most_cols && found.cols_out >= 1 && found.cols_out <= most_cols, file_, place_ - 8, found.kind, " of ",
              found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_cols);
   flag("whether a transform is trained");
-  require_at(matrix == 0 || (matrix == WideSize(found.cols_in) * static_cast<std::uint64_t>(found.cols_out) && (bias == 0 || bias == static_cast<std::size_t>(found.cols_out))),
-             file_, from, "a matrix of ", matrix, " values and a bias of ", bias, ", expected ", found.cols_out, " x ", found.cols_in);
+  const auto rows = static_cast<std::size_t>(found.cols_out), values = rows * static_cast<std::size_t>(found.cols_in);
+  require_at(matrix == 0 || (matrix == values && (bias == 0 || bias == rows)), file_, from, "a matrix of ", matrix, " values and a bias of ", bias,
+             ", expected ", found.cols_out, " x ", found.cols_in);
   return found;
 }
 
