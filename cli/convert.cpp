@@ -1,5 +1,5 @@
 // gigaknn convert: IN -> OUT: vectors block by block; of a graph its ids, or with --distances its
-// distances
+// distances; indexes to files of Faiss and back
 #include <cstring>
 #include <memory>
 
@@ -8,6 +8,7 @@
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
 #include "hdf5.hpp"
+#include "index/faiss_vectors.hpp"
 #include "inputs.hpp"
 #include "io/convert.hpp"
 #include "io/format.hpp"
@@ -28,6 +29,8 @@ struct ConvertOptions {
   std::string rows;
   std::string dtype;
   std::string dataset = "train";
+  std::string metric;
+  std::filesystem::path ids;
   bool distances = false;
   bool allow_rounding = false;
 };
@@ -98,8 +101,69 @@ Converted convert_hdf5(const ConvertOptions& options, const ConvertParams& param
   return {part.rows, part.cols, part.dtype, target};
 }
 
+/// What an index holds; all of it is converted.
+Converted index_of(const std::filesystem::path& path) {
+  const auto index = open_index(path, {.map = true});
+  return {index->rows(), index->cols(), index->dtype(), index->dtype()};
+}
+
+void require_whole(const ConvertOptions& options) {
+  require(options.rows.empty() && options.dtype.empty() && options.metric.empty() && options.ids.empty() && !options.distances, Fault::invalid_argument,
+          "an index is converted whole: --rows, --dtype, --metric, --ids and --distances are of vectors");
+}
+
+Converted convert_index(const ConvertOptions& options, Session& session) {
+  require_whole(options);
+  if (options.output.extension() == ".faiss") {
+    export_faiss(options.input, options.output, session.run());
+    return index_of(options.input);
+  }
+  const std::string note = import_faiss(options.input, options.output, session.run());
+  if (!note.empty()) session.note(note);
+  return index_of(options.output);
+}
+
+/// Into an IndexFlat.
+Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
+  require(options.dtype.empty() && !options.distances, Fault::invalid_argument, "an IndexFlat holds f32 vectors: --dtype and --distances are of other outputs");
+  const Vectors vectors = open_vectors(options.input, options.dataset);
+  const std::int64_t end = params.row_end.value_or(vectors.matrix().rows);
+  require(params.row_begin < end && end <= vectors.matrix().rows, Fault::invalid_argument, "--rows ", options.rows,
+          " reaches outside the file; allowed: 0 to ", vectors.matrix().rows);
+  const MatrixRef part = vectors.matrix().slice(params.row_begin, end);
+  std::vector<RowId> ids;
+  if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
+  write_faiss_flat(part, options.metric.empty() ? Metric::l2 : metric_of(options.metric), ids, options.output, session.run());
+  return {part.rows, part.cols, part.dtype, DType::f32};
+}
+
+/// The vectors of an IndexFlat or IndexScalarQuantizer, and with --ids what an IndexIDMap calls them.
+Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
+  require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
+  Neighbors ids;
+  ids.ids = faiss_ids(options.input);
+  ids.k = 1;
+  ids.queries = std::ssize(ids.ids);
+  require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(), ": has no IndexIDMap: there are no ids to write to ",
+          options.ids.string());
+  const Converted done = convert_faiss_vectors(options.input, options.output, params, session.run());
+  if (!options.ids.empty()) {
+    write_results({options.ids, {}}, slice_lists(ids, params, options.rows));
+  } else if (ids.queries > 0) {
+    session.note("the ids of the IndexIDMap are left out; --ids FILE writes them");
+  }
+  return done;
+}
+
 Converted convert_any(const ConvertOptions& options, Session& session) {
   const ConvertParams params = params_of(options);
+  const bool from_faiss = is_faiss(options.input);
+  if (from_faiss ? options.output.extension() == ".gknn" : options.input.extension() == ".gknn" && options.output.extension() == ".faiss") {
+    return convert_index(options, session);
+  }
+  if (from_faiss) return convert_from_faiss(options, params, session);
+  if (options.output.extension() == ".faiss") return convert_to_faiss(options, params, session);
+  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument, "--metric and --ids are of .faiss files");
   const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) ||
                      (is_hdf5(options.input) && options.dataset == "neighbors") ||
                      options.distances;
@@ -128,14 +192,14 @@ int run_convert(const ConvertOptions& options, const std::string& command_line) 
 void add_convert_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<ConvertOptions>();
   CLI::App* command =
-      app.add_subcommand("convert", "convert vectors, ids or a graph to another format");
+      app.add_subcommand("convert", "convert vectors, ids, a graph or an index to another format");
   command
-      ->add_option("IN", options->input, "vectors, ids, a .knng graph, HDF5, or a folder of shards")
+      ->add_option("IN", options->input, "vectors, ids, a .knng graph, a .gknn or .faiss index, HDF5, or a folder of shards")
       ->required();
   command
       ->add_option("OUT", options->output,
                    "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .u8bin .i8bin "
-                   ".ibin .npy, of ids .h5")
+                   ".ibin .npy, of ids .h5, of an index .faiss or .gknn, of vectors .faiss (IndexFlat)")
       ->required();
   command->add_option("--rows", options->rows, "only rows a:b, half open");
   command->add_option("--dtype", options->dtype, "type of a .npy output (default: the input's)");
@@ -143,6 +207,8 @@ void add_convert_command(CLI::App& app, Request& request) {
       ->add_option("--dataset", options->dataset,
                    "which data set of a HDF5 input: train, test, neighbors or distances")
       ->capture_default_str();
+  command->add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
+  command->add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss: where that is written");
   command->add_flag("--distances", options->distances,
                     "of a graph or result the distances, not the ids");
   command->add_flag("--allow-rounding", options->allow_rounding,
@@ -154,7 +220,10 @@ void add_convert_command(CLI::App& app, Request& request) {
                "  gigaknn convert base.fvecs base.fbin --rows 0:100000\n"
                "  gigaknn convert base.npy base.hbin --allow-rounding\n"
                "  gigaknn convert base.knng ids.npy\n"
-               "  gigaknn convert base.knng distances.fbin --distances");
+               "  gigaknn convert base.knng distances.fbin --distances\n"
+               "  gigaknn convert index.gknn index.faiss\n"
+               "  gigaknn convert faiss_written.faiss index.gknn\n"
+               "  gigaknn convert base.fbin flat.faiss --metric inner_product");
   command->callback([options, &request] {
     request.run = [options, &request] { return run_convert(*options, request.command_line); };
   });

@@ -88,6 +88,17 @@ void print_vectors(const std::filesystem::path& path) {
              std::to_string(data.image_height()) + "x" + std::to_string(data.image_width()));
 }
 
+void print_faiss(const std::filesystem::path& path) {
+  const FaissFacts facts = describe_faiss(path);
+  print_line("format", "Faiss");
+  print_size(path);
+  print_line("index", facts.kind);
+  print_line("rows", format_count(facts.rows));
+  print_line("columns", std::to_string(facts.cols));
+  if (facts.lists > 0) print_line("lists", format_count(facts.lists));
+  if (!facts.metric.empty()) print_line("metric", facts.metric);
+}
+
 void print_hdf5(const std::filesystem::path& path) {
   print_line("format", "HDF5");
   print_size(path);
@@ -103,6 +114,8 @@ int run_info(const std::filesystem::path& path) {
     print_hdf5(path);
   } else if (path.extension() == ".knng" || path.extension() == ".gknn") {
     print_container(path);
+  } else if (is_faiss(path)) {
+    print_faiss(path);
   } else if (is_truth(path)) {
     print_truth(path);
   } else {
@@ -118,7 +131,7 @@ void add_info_command(CLI::App& app, Request& request) {
   CLI::App* command = app.add_subcommand("info", "say what a file holds");
   command
       ->add_option("FILE", *path,
-                   "vectors, ids, a graph, an index, ground truth, HDF5, or a folder of shards")
+                   "vectors, ids, a graph, an index, also of Faiss, ground truth, HDF5, or a folder of shards")
       ->required();
   add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng\n  gigaknn info base.gknn");
   command->callback([path, &request] { request.run = [path] { return run_info(*path); }; });

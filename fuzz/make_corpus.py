@@ -121,7 +121,57 @@ def indexes():
     keep("index_fuzz", "quantized_as_they_stand", container(b"ivf_sq", plain))
 
 
+def faiss_header(letters, cols, rows, metric=1):
+    return letters + struct.pack("<iqqqBi", cols, rows, 1 << 20, 1 << 20, 1, metric)
+
+
+def faiss_array(code, *values):
+    return struct.pack("<Q%d%s" % (len(values), code), len(values), *values)
+
+
+def faiss_flat(rows, metric=1):
+    cols = len(rows[0])
+    return faiss_header(b"IxF2" if metric else b"IxFI", cols, len(rows), metric) + faiss_array("f", *(x for row in rows for x in row))
+
+
+def faiss_lists(code_bytes, lists, sparse=False):
+    sizes = [x for i, ids in enumerate(lists) if ids for x in (i, len(ids))] if sparse else [len(ids) for ids in lists]
+    whole = b"ilar" + struct.pack("<QQ", len(lists), code_bytes) + (b"sprs" if sparse else b"full") + faiss_array("Q", *sizes)
+    return whole + b"".join(bytes(i % 60 for i in range(code_bytes * len(ids))) + struct.pack("<%dq" % len(ids), *ids) for ids in lists)
+
+
+def faiss_scalar(kind, cols, code_bytes, trained=()):
+    return struct.pack("<iifQQ", kind, 0, 0, cols, code_bytes) + faiss_array("f", *trained)
+
+
+def faiss_ivf(letters, rows, more, lists, metric=1):
+    return faiss_header(letters, 2, rows, metric) + struct.pack("<QQ", 2, 1) + faiss_flat([[0, 1], [1, 0]], metric) + b"\0" + faiss_array("q") + more + lists
+
+
+def faiss():
+    lists = [[0, 2], [1]]
+    keep("faiss_fuzz", "flat", faiss_flat([[1, 2], [3, 4]]))
+    keep("faiss_fuzz", "scalar", faiss_header(b"IxSQ", 2, 2) + faiss_scalar(0, 2, 2, (0, 1, 2, 3)) + faiss_array("B", 1, 2, 3, 4))
+    keep("faiss_fuzz", "mapped", faiss_header(b"IxMp", 2, 2) + faiss_flat([[1, 2], [3, 4]]) + faiss_array("q", 9, 7))
+    keep("faiss_fuzz", "ivf_flat", faiss_ivf(b"IwFl", 3, b"", faiss_lists(8, lists)))
+    keep("faiss_fuzz", "ivf_sparse", faiss_ivf(b"IwFl", 1, b"", faiss_lists(8, [[], [5]], True), 0))
+    for kind, code_bytes, trained in ((0, 2, 4), (1, 1, 4), (2, 2, 2), (3, 1, 2), (4, 4, 0), (5, 2, 0), (6, 2, 4), (7, 4, 0), (8, 2, 0)):
+        more = faiss_scalar(kind, 2, code_bytes, (1,) * trained) + struct.pack("<QB", code_bytes, kind % 2)
+        keep("faiss_fuzz", "ivf_scalar_%d" % kind, faiss_ivf(b"IwSq", 3, more, faiss_lists(code_bytes, lists)))
+    product = struct.pack("<BQQQQ", 1, 1, 2, 1, 8) + faiss_array("f", *(i % 7 - 3 for i in range(512)))
+    coded = faiss_ivf(b"IwPQ", 3, product, faiss_lists(1, lists))
+    refined = faiss_header(b"IxRF", 2, 3) + coded + faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4)
+    keep("faiss_fuzz", "ivf_codes", coded)
+    keep("faiss_fuzz", "refined", refined)
+    keep("faiss_fuzz", "refined_mapped", faiss_header(b"IxMp", 2, 3) + refined + faiss_array("q", 30, 10, 20))
+    keep("faiss_fuzz", "refined_by_other", faiss_header(b"IxMp", 2, 3) + faiss_header(b"IxRF", 2, 3) + coded + faiss_header(b"IHNf", 2, 3))
+    linear = b"LTra\0" + faiss_array("f", 1, 0, 0, 1) + faiss_array("f") + struct.pack("<iiB", 2, 2, 1)
+    keep("faiss_fuzz", "transformed", faiss_header(b"IxPT", 2, 2) + struct.pack("<i", 1) + linear + faiss_flat([[1, 2], [3, 4]]))
+    keep("faiss_fuzz", "other", faiss_header(b"IHNf", 2, 2))
+
+
 vectors()
 results()
 graphs()
 indexes()
+faiss()

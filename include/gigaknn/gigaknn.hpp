@@ -5,6 +5,7 @@
 #include <gigaknn/device.hpp>
 #include <gigaknn/error.hpp>
 #include <gigaknn/eval.hpp>
+#include <gigaknn/faiss.hpp>
 #include <gigaknn/graph.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/index.hpp>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -113,13 +114,27 @@ std::vector<RowId> held_out_in(const Container& file) {
   return ids;
 }
 
-// A section of rows in some order; empty: as they stand.
-void add_rows(ContainerWriter& writer, std::string_view name, MatrixRef rows, std::span<const LocalRow> order, const RunOptions& run) {
-  writer.begin_section(name, element_of(rows.dtype), at(rows.rows), at(rows.cols));
-  const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
-  for (std::int64_t i = 0; i < rows.rows; ++i) {
-    writer.append(rows.row_bytes(order.empty() ? i : std::int64_t{order[at(i)]}), row_bytes);
-    if (i % 65536 == 0) check_cancelled(run);
+void write_about(ContainerWriter& writer, const IvfFacts& facts, std::int64_t rows) {
+  const std::string about = encode(facts, rows);
+  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+}
+
+// In some order; empty: as they stand.
+RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order = {}) {
+  return [=](std::int64_t place, std::byte* out) {
+    std::memcpy(out, rows.row_bytes(order.empty() ? place : std::int64_t{order[at(place)]}), at(rows.cols) * size_of(rows.dtype));
+  };
+}
+
+void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols, const RowReader& read_row, const RunOptions& run) {
+  writer.begin_section(name, element_of(dtype), at(rows), at(cols));
+  std::vector<std::byte> row(at(cols) * size_of(dtype));
+  for (std::int64_t place = 0; place < rows; ++place) {
+    read_row(place, row.data());
+    writer.append(row.data(), row.size());
+    if (place % 65536 != 0) continue;
+    check_cancelled(run);
+    if (run.progress) run.progress->report("write", place, rows);
   }
 }
 
@@ -143,8 +158,7 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   std::optional<MergedLists> lists;
   if (!parts.empty()) lists.emplace(parts);
   const std::int64_t rows = lists ? lists->rows() : 0;
-  const std::string about = encode(facts, rows);
-  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  write_about(writer, facts, rows);
   add_matrix(writer, "centroids", centroids);
   writer.add_section("begins", Element::i64, at(centroids.rows + 1), 1, lists ? lists->begins().data() : no_rows.data());
   const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
@@ -169,6 +183,17 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
     if (run.progress) run.progress->report("write", done, rows);
   });
   add_measured(writer, facts);
+  writer.finish();
+}
+
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
+                    const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+  write_about(writer, facts, std::ssize(ids));
+  add_matrix(writer, "centroids", centroids);
+  writer.add_section("begins", Element::i64, begins.size(), 1, begins.data());
+  writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
+  write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_row, run);
   writer.finish();
 }
 
@@ -247,17 +272,20 @@ StoredIvfFlat read_ivf_flat(const Container& file) {
 }
 
 void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run) {
+  write_ivf_pq(facts, parts, parts.rows.data ? reader_of(parts.rows) : RowReader(), path, run);
+}
+
+void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, ivf_pq_schema, schema_version);
   const std::int64_t rows = std::ssize(parts.ids), m = parts.codewords.rows / codewords_a_part;
-  const std::string about = encode(facts, rows);
-  writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  write_about(writer, facts, rows);
   add_matrix(writer, "centroids", parts.centroids);
   add_matrix(writer, "codewords", parts.codewords);
   writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
   writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
   writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
   check_cancelled(run);
-  if (parts.rows.data) add_rows(writer, "rows", parts.rows, {}, run);
+  if (read_row) write_rows(writer, "rows", facts.dtype, rows, facts.cols, read_row, run);
   add_measured(writer, facts);
   writer.finish();
 }
@@ -300,8 +328,8 @@ void write_ivf_sq(const StoredIvfSq& stored, std::span<const LocalRow> order, co
   writer.add_section("mean", Element::f32, 1, stored.pca.mean.size(), stored.pca.mean.data());
   if (stored.pca.directions.rows() > 0) add_matrix(writer, "directions", stored.pca.directions);
   writer.add_section("step", Element::f64, 1, 1, &stored.pca.step);
-  add_rows(writer, "codes", lists.rows(), lists.order(), run);
-  add_rows(writer, "rows", stored.rows, order, run);
+  write_rows(writer, "codes", DType::i8, rows, lists.rows().cols, reader_of(lists.rows(), lists.order()), run);
+  write_rows(writer, "rows", stored.facts.dtype, rows, stored.facts.cols, reader_of(stored.rows, order), run);
   add_measured(writer, stored.facts);
   writer.finish();
 }

@@ -1,7 +1,9 @@
 // .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat", "ivf_pq" or "ivf_sq"; docs/formats.md draws them.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +45,16 @@ inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run);
 
+/// Writes the row at a place to `out`; asked for one place after the other.
+using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
+
+/// As above, of rows that stand nowhere together.
+///
+///   begins  [lists + 1]
+///   ids     [n]  list after list, ascending in each
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
+                    const std::filesystem::path& path, const RunOptions& run);
+
 /// What it must be left: lists that are longer than 4,096 rows are held whatever the budget.
 std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
 
@@ -58,6 +70,8 @@ struct IvfPqParts {
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
 void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run);
+/// With full vectors by `read_row`, in the order of their ids, in place of `parts.rows`; null: none.
+void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
 std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file);
 
 /// An inverted file of quantized rows with full vectors behind them.

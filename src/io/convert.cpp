@@ -48,6 +48,8 @@ class Copier {
     if (shape.from != shape.to) block_ = Matrix(rows_at_once_, shape.cols, shape.to);
   }
 
+  std::int64_t rows_at_once() const { return rows_at_once_; }
+
   void append(MatrixRef rows, const std::string& name, std::int64_t first_row) {
     for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once_) {
       check_cancelled(run_);
@@ -74,20 +76,22 @@ class Copier {
   Matrix block_;
 };
 
+// What is written of a source, whose rows are asked for within it.
+Converted shape_of(const MatrixShape& source, const std::string& name, const std::filesystem::path& out, const ConvertParams& params) {
+  const std::int64_t begin = params.row_begin, end = params.row_end.value_or(source.rows);
+  require(begin >= 0 && begin < end && end <= source.rows, Fault::invalid_argument, "rows ", begin,
+          ":", end, " of ", name, ", expected a:b with 0 <= a < b <= ", source.rows);
+  return {end - begin, source.cols, source.dtype, dtype_of_output(out, params, source.dtype)};
+}
+
 }  // namespace
 
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
                           const ConvertParams& params, const RunOptions& run) {
   const std::vector<std::filesystem::path> shards = shards_of(in);
   const Survey source = survey(shards, run);
-  const std::int64_t begin = params.row_begin;
-  const std::int64_t end = params.row_end.value_or(source.rows);
-  require(begin >= 0 && begin < end && end <= source.rows, Fault::invalid_argument, "rows ", begin,
-          ":", end, " of ", printable(in.string()),
-          ", expected a:b with 0 <= a < b <= ", source.rows);
-
-  const Converted shape{end - begin, source.first.cols, source.first.dtype,
-                        dtype_of_output(out, params, source.first.dtype)};
+  const Converted shape = shape_of({source.rows, source.first.cols, source.first.dtype}, printable(in.string()), out, params);
+  const std::int64_t begin = params.row_begin, end = begin + shape.rows;
   MatrixWriter writer(out, {shape.rows, shape.cols, shape.to});
   Copier copier(writer, shape, params.allow_rounding, run);
   std::int64_t first = 0;  // row of the whole set at which the shard begins
@@ -99,6 +103,19 @@ Converted convert_vectors(const std::filesystem::path& in, const std::filesystem
     const std::int64_t to = std::clamp<std::int64_t>(end - first, from, rows.rows);
     copier.append(rows.slice(from, to), printable(shard.string()), from);
     first += rows.rows;
+  }
+  writer.finish();
+  return shape;
+}
+
+Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows, const std::string& name,
+                         const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run) {
+  const Converted shape = shape_of(source, name, out, params);
+  MatrixWriter writer(out, {shape.rows, shape.cols, shape.to});
+  Copier copier(writer, shape, params.allow_rounding, run);
+  const std::int64_t end = params.row_begin + shape.rows;
+  for (std::int64_t begin = params.row_begin; begin < end; begin += copier.rows_at_once()) {
+    copier.append(read_rows(begin, std::min(end, begin + copier.rows_at_once())), name, begin);
   }
   writer.finish();
   return shape;

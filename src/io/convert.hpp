@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/progress.hpp>
+
+#include "io/encoding.hpp"
 
 namespace gigaknn {
 
@@ -31,6 +34,10 @@ struct Converted {
 /// the output's type cannot hold, with row, column and range), cancelled.
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
                           const ConvertParams& params = {}, const RunOptions& run = {});
+
+/// As `convert_vectors`, of `source` that `read_rows` reads: rows [begin, end), ascending. `name` is for messages.
+Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows, const std::string& name,
+                         const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run);
 
 /// Converts `source` into `target` of the same shape. `name` and `first_row` are for the message.
 /// Throws Error: invalid_data.

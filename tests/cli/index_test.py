@@ -71,6 +71,21 @@ class Index(CliTest):
         self.search(nprobe=3, sample=0)
         self.assertIsNone(self.record()["recall"])
 
+    def test_a_graph_by_its_own_index(self):
+        self.run_cli("graph", "base.u8bin", "-k", 4, "-o", "exact.knng")
+        self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,Flat", "--nprobe", 20, "-o", "g.knng", "--json", "r.json")
+        record = self.record()
+        self.assertEqual((record["recall"]["value"], record["index"], record["nprobe"]), (1, "IVF20,Flat", 20))
+        self.run_cli("check", "g.knng")
+        for part in ("exact", "g"):
+            self.run_cli("convert", part + ".knng", part + ".npy")
+        self.assertEqual(self.read("g.npy"), self.read("exact.npy"))
+        self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999, "-o", "g.knng", code=4)
+        for arguments, says in ((("--nprobe", 3), "--index"), (("--index", "IVF20,Flat", "--method", "exact"), "--index"),
+                                (("--index", "IVF20,Flat", "--workers", 2), "--index"), (("--index", "IVF500,Flat"), "more lists"),
+                                (("--index", "IVF20,Flat", "--nprobe", 0), "--nprobe"), (("--index", "IVF20,Flat", "--verify", 3), "--verify")):
+            self.assert_refused("graph", "base.u8bin", "-k", 4, "-o", "other.knng", *arguments, code=2, says=says)
+
     def test_ids_filters_and_changes(self):
         generator = random.Random(5)
         ids = generator.sample(range(10**12), 400)

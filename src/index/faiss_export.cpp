@@ -1,0 +1,179 @@
+// .gknn as indexes of Faiss: lists as they stand, codes in rows again.
+#include <algorithm>
+
+#include <gigaknn/faiss.hpp>
+#include <gigaknn/index.hpp>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "index/faiss_rows.hpp"
+#include "index/faiss_writer.hpp"
+#include "index/ivf_file.hpp"
+#include "index/list_centroids.hpp"
+#include "index/row_ids.hpp"
+#include "io/mapped_file.hpp"
+#include "io/validate.hpp"
+#include "ops/product_codes.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+class Exporter {
+ public:
+  Exporter(const Container& container, const IvfFacts& facts, MatrixRef centroids, const std::filesystem::path& to, const RunOptions& run)
+      : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), writer_(to) {
+    if (ListCentroids::chosen_by(facts.metric) == Metric::l2) return;
+    const auto list = not_of_length_one(centroids);
+    require(!list, Fault::unsupported, name_, ": the centroid of list ", list.value_or(0), " is not of length 1: Faiss would look into other lists");
+  }
+
+  void flat(const StoredIvfFlat& stored);
+  void codes(const IvfPqParts& parts, std::shared_ptr<const void> owner);
+
+ private:
+  void require_finite(MatrixRef rows) {
+    const ValueFaults faults = find_value_faults(rows, facts_.metric, run_);
+    require(faults.nonfinite_rows == 0, Fault::unsupported, name_, ": ", faults.nonfinite_rows, " rows have NaN or infinity, by which Faiss finds nothing");
+  }
+  void begin_inverted_file(std::string_view letters, std::int64_t rows);
+  // `rows_at(begin, end)` writes the codes of rows, which are of one list; `id_of`: of a row.
+  template <class CodesOf, class IdOf>
+  void lists(std::span<const std::int64_t> begins, std::int64_t code_bytes, const CodesOf& codes_of, const IdOf& id_of);
+  // Rows as they are; of i8 as Faiss has their signs.
+  void own_rows(MatrixRef rows);
+  void full_vectors(MatrixRef rows);
+
+  const std::string name_;
+  const IvfFacts facts_;
+  const MatrixRef centroids_;
+  const std::int32_t metric_;
+  const RunOptions& run_;
+  FaissWriter writer_;
+};
+
+void Exporter::begin_inverted_file(std::string_view letters, std::int64_t rows) {
+  writer_.begin(letters, facts_.cols, rows, metric_);
+  writer_.value(centroids_.rows);
+  writer_.value(std::min(centroids_.rows, SearchParams{}.nprobe));
+  writer_.begin_flat(facts_.cols, centroids_.rows, metric_);
+  writer_.bytes(centroids_.data, at(centroids_.rows * facts_.cols) * sizeof(float));
+  writer_.value(std::uint8_t{0});  // no direct map
+  writer_.value(std::uint64_t{0});
+}
+
+template <class CodesOf, class IdOf>
+void Exporter::lists(std::span<const std::int64_t> begins, std::int64_t code_bytes, const CodesOf& codes_of, const IdOf& id_of) {
+  const std::int64_t count = std::ssize(begins) - 1;
+  writer_.bytes("ilar", 4);
+  writer_.value(count);
+  writer_.value(code_bytes);
+  writer_.bytes("full", 4);
+  writer_.value(count);
+  for (std::int64_t list = 0; list < count; ++list) writer_.value(begins[at(list + 1)] - begins[at(list)]);
+  for (std::int64_t list = 0; list < count; ++list) {
+    check_cancelled(run_);
+    codes_of(begins[at(list)], begins[at(list + 1)]);
+    for (std::int64_t row = begins[at(list)]; row < begins[at(list + 1)]; ++row) writer_.value(id_of(row));
+    if (run_.progress) run_.progress->report("write", begins[at(list + 1)], begins.back());
+  }
+}
+
+void Exporter::own_rows(MatrixRef rows) {
+  const std::size_t row_bytes = at(rows.cols) * size_of(rows.dtype);
+  std::vector<std::byte> row(row_bytes);
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    std::copy_n(rows.row_bytes(i), row_bytes, row.begin());
+    if (rows.dtype == DType::i8) flip_signs(row);
+    writer_.bytes(row.data(), row_bytes);
+    if (i % 65536 == 0) check_cancelled(run_);
+  }
+}
+
+void Exporter::flat(const StoredIvfFlat& stored) {
+  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.cols, facts_.dtype);
+  if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
+  const auto code_bytes = static_cast<std::int64_t>(at(facts_.cols) * size_of(facts_.dtype));
+  begin_inverted_file(facts_.dtype == DType::f32 ? "IwFl" : "IwSq", rows.rows);
+  if (facts_.dtype != DType::f32) {
+    writer_.scalar_quantizer(scalar_type_of(facts_.dtype), facts_.cols, code_bytes);
+    writer_.value(code_bytes);
+    writer_.value(std::uint8_t{0});  // not by residual
+  }
+  const std::vector<std::int64_t> none(at(centroids_.rows + 1));
+  lists(stored.lists ? stored.lists->begins() : none, code_bytes, [&](std::int64_t begin, std::int64_t end) { own_rows(rows.slice(begin, end)); },
+        [&](std::int64_t row) { return stored.lists->ids().of_row(row); });
+  writer_.finish();
+}
+
+void Exporter::full_vectors(MatrixRef rows) {
+  if (facts_.dtype == DType::f32) {
+    writer_.begin_flat(facts_.cols, rows.rows, metric_);
+  } else {
+    const auto code_bytes = static_cast<std::int64_t>(at(facts_.cols) * size_of(facts_.dtype));
+    writer_.begin("IxSQ", facts_.cols, rows.rows, metric_);
+    writer_.scalar_quantizer(scalar_type_of(facts_.dtype), facts_.cols, code_bytes);
+    writer_.value(rows.rows * code_bytes);
+  }
+  own_rows(rows);
+}
+
+void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
+  const std::int64_t m = parts.codewords.rows / codewords_a_part, rows = std::ssize(parts.ids);
+  require(m * parts.codewords.cols == facts_.cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", facts_.cols,
+          " dimensions evenly, as Faiss needs it");
+  const bool refines = parts.rows.data != nullptr;
+  const RowIds ids(parts.ids, std::move(owner), name_);
+  // Full vectors are found by their number: lists hold the ranks of ids.
+  const auto ranks = ids.ranks();
+  const bool numbered = ids.consecutive() && value_of(ids.of_rank(0)) == 0;
+  if (refines && !numbered) writer_.begin("IxMp", facts_.cols, rows, metric_);
+  if (refines) writer_.begin("IxRF", facts_.cols, rows, metric_);
+  begin_inverted_file("IwPQ", rows);
+  writer_.value(std::uint8_t{1});  // by residual
+  writer_.value(m);
+  writer_.value(facts_.cols);
+  writer_.value(m);
+  writer_.value(std::int64_t{8});
+  writer_.value(codewords_a_part * facts_.cols);
+  writer_.bytes(parts.codewords.data, at(codewords_a_part * facts_.cols) * sizeof(float));
+  std::int64_t first_block = 0;
+  std::vector<std::uint8_t> code(at(m));
+  const auto codes_of = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = 0; row < end - begin; ++row) {
+      for (std::int64_t part = 0; part < m; ++part) {
+        code[at(part)] = parts.codes[at(ProductCodes::place(first_block + row / code_block_rows, m, part, row % code_block_rows))];
+      }
+      writer_.bytes(code.data(), code.size());
+    }
+    first_block += ProductCodes::blocks_of(end - begin);
+  };
+  lists(parts.begins, m, codes_of, [&](std::int64_t row) { return refines ? RowId{ranks[at(row)]} : parts.ids[at(row)]; });
+  if (refines) {
+    full_vectors(parts.rows);
+    writer_.value(static_cast<float>(SearchParams{}.refine));
+  }
+  if (refines && !numbered) {
+    writer_.value(rows);
+    for (std::int64_t rank = 0; rank < rows; ++rank) writer_.value(ids.of_rank(static_cast<LocalRow>(rank)));
+  }
+  writer_.finish();
+}
+
+}  // namespace
+
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
+  const Container file = Container::open(map_file(from));
+  file.verify(run);
+  if (file.schema() == ivf_pq_schema) {
+    const auto [facts, parts] = read_ivf_pq(file);
+    return Exporter(file, facts, parts.centroids, to, run).codes(parts, file.file().owner);
+  }
+  require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
+          ivf_pq_schema);
+  const StoredIvfFlat stored = read_ivf_flat(file);
+  Exporter(file, stored.facts, stored.centroids, to, run).flat(stored);
+}
+
+}  // namespace gigaknn

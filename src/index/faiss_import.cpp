@@ -1,0 +1,250 @@
+// Indexes of Faiss as .gknn: lists stay lists, each sorted by id; codes move into blocks; rows are copied one by one.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <gigaknn/faiss.hpp>
+
+#include "core/cancelled.hpp"
+#include "core/require.hpp"
+#include "index/faiss_file.hpp"
+#include "index/faiss_rows.hpp"
+#include "index/ivf_file.hpp"
+#include "index/list_centroids.hpp"
+#include "index/row_ids.hpp"
+#include "io/mapped_file.hpp"
+#include "ops/product_codes.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// What of a file is converted.
+struct Source {
+  const FileBytes& file;
+  const FaissIndex& index;  // the inverted file
+  const FaissIvf& ivf;
+  const FaissIndex* full;  // vectors that re-rank; null: none
+  const FaissIdMap* map;   // null: ids are those in the lists
+};
+
+template <class... Parts>
+[[noreturn]] void refuse(const FileBytes& file, const Parts&... parts) {
+  fail(Fault::unsupported, file.name, ": ", parts...);
+}
+
+Source source_in(const FileBytes& file, const FaissIndex& root) {
+  const FaissIndex* index = &root;
+  const auto* const map = std::get_if<FaissIdMap>(&index->what);
+  if (map) index = map->index.get();
+  const auto* const refine = std::get_if<FaissRefine>(&index->what);
+  if (refine) index = refine->base.get();
+  const bool vectors = std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what);
+  if (vectors && !refine) refuse(file, tree_of(root), " holds vectors alone: convert it to a file of vectors, such as .fbin or .npy");
+  const auto* const ivf = std::get_if<FaissIvf>(&index->what);
+  if (!ivf || !root.whole) {
+    refuse(file, tree_of(root), " is not converted, allowed: IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexRefine of IndexIVFPQ, IndexIDMap of these");
+  }
+  if (refine && !std::holds_alternative<FaissProduct>(ivf->codes)) refuse(file, tree_of(root), " is not converted: full vectors stand behind IndexIVFPQ alone");
+  return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map};
+}
+
+Metric metric_of(const Source& source) {
+  if (source.index.metric == faiss_l2) return Metric::l2;
+  if (source.index.metric == faiss_inner_product) return Metric::inner_product;
+  refuse(source.file, source.index.kind, " by ", faiss_metric_name(source.index.metric), " is not converted, allowed: L2 INNER_PRODUCT");
+}
+
+void require_finite(const FileBytes& file, const FaissIndex& index, const Matrix& values, const char* what) {
+  const float* const begin = values.row<float>(0);
+  const float* const end = begin + values.rows() * values.cols();
+  const float* const bad = std::find_if(begin, end, [](float value) { return !std::isfinite(value); });
+  require_at(bad == end, file, index.offset, what, " of ", index.kind, " has the value ", bad == end ? 0 : *bad);
+}
+
+Matrix matrix_of(FileValues<float> values, std::int64_t rows, std::int64_t cols) {
+  Matrix copy(rows, cols, DType::f32);
+  if (values.size() > 0) std::memcpy(copy.data(), values.at(0), values.size() * sizeof(float));
+  return copy;
+}
+
+// Of lists that Faiss and this library choose alike.
+Matrix centroids_of(const Source& source, Metric metric) {
+  const FaissIndex& quantizer = *source.ivf.quantizer;
+  const auto* const flat = std::get_if<FaissFlat>(&quantizer.what);
+  if (!flat) refuse(source.file, source.index.kind, " over ", tree_of(quantizer), " is not converted: centroids are to be an IndexFlat");
+  if (quantizer.metric != faiss_l2 && quantizer.metric != faiss_inner_product) {
+    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric), " is not converted, allowed: L2 INNER_PRODUCT");
+  }
+  Matrix centroids = matrix_of(flat->values, quantizer.rows, quantizer.cols);
+  require_finite(source.file, quantizer, centroids, "a centroid");
+  if (ListCentroids::chosen_by(metric) == Metric::l2 && quantizer.metric == faiss_l2) return centroids;
+  if (const auto list = not_of_length_one(centroids)) {
+    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric), " is not converted: the centroid of list ", *list,
+           " is not of length 1, and other lists would be looked into");
+  }
+  return centroids;
+}
+
+// Rows list after list, in each by id.
+struct SortedLists {
+  std::vector<std::int64_t> begins;  // [lists + 1]
+  std::vector<RowId> ids;            // [n]
+  std::vector<LocalRow> rows;        // [n] in its list
+};
+
+// The ids in lists number what they are looked up in: each number once.
+void require_numbers(const Source& source) {
+  std::vector<bool> seen(at(source.index.rows));
+  for (const FaissList& list : source.ivf.lists) {
+    for (std::size_t row = 0; row < list.ids.size(); ++row) {
+      const std::int64_t number = list.ids[row];
+      const auto offset = static_cast<std::uint64_t>(list.ids.at(row) - source.file.bytes.data());
+      require_at(number >= 0 && number < source.index.rows && !seen[at(number)], source.file, offset, "row ", number, ", expected 0 to ", source.index.rows - 1,
+                 ", each once");
+      seen[at(number)] = true;
+    }
+  }
+}
+
+SortedLists sorted_lists(const Source& source) {
+  if (source.map || source.full) require_numbers(source);
+  SortedLists sorted;
+  sorted.begins.push_back(0);
+  sorted.ids.reserve(at(source.index.rows));
+  sorted.rows.reserve(at(source.index.rows));
+  std::vector<std::pair<RowId, LocalRow>> rows;
+  for (const FaissList& list : source.ivf.lists) {
+    rows.clear();
+    for (std::size_t row = 0; row < list.ids.size(); ++row) {
+      rows.emplace_back(RowId{source.map ? source.map->ids[at(list.ids[row])] : list.ids[row]}, static_cast<LocalRow>(row));
+    }
+    std::sort(rows.begin(), rows.end());
+    for (const auto& [id, row] : rows) {
+      sorted.ids.push_back(id);
+      sorted.rows.push_back(row);
+    }
+    sorted.begins.push_back(std::ssize(sorted.ids));
+  }
+  if (!sorted.ids.empty()) RowIds(sorted.ids, nullptr, source.file.name).require_sound();
+  return sorted;
+}
+
+IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype) {
+  const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
+  return {metric, dtype, source.index.cols, next_id, false};
+}
+
+void require_trained(const FileBytes& file, const FaissIndex& index, const FaissScalar& quantizer) {
+  require_at(std::all_of(quantizer.trained.begin(), quantizer.trained.end(), [](float value) { return std::isfinite(value); }), file, index.offset,
+             "scalar codes of ", index.kind, " stand for no finite rows");
+}
+
+std::string note_of(const std::string& kind, const FaissScalar& quantizer, bool by_residual) {
+  return join_text(kind, " of ", name_of(quantizer.type), by_residual ? " by residual" : "", ": its codes became the f32 rows that they stand for");
+}
+
+std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                        const RunOptions& run) {
+  const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
+  if (quantizer) require_trained(source.file, source.index, *quantizer);
+  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
+  std::int64_t list = 0;
+  const auto read_row = [&](std::int64_t place, std::byte* out) {
+    while (sorted.begins[at(list + 1)] <= place) ++list;
+    const std::byte* const code = source.ivf.lists[at(list)].codes.data() + sorted.rows[at(place)] * rows.code_bytes();
+    const bool finite = rows.read(code, source.ivf.by_residual ? centroids.row<float>(list) : nullptr, out);
+    require(finite, Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": the row of id ", value_of(sorted.ids[at(place)]),
+            " has NaN or infinity");
+  };
+  write_ivf_flat(facts_of(source, metric, sorted, rows.dtype()), centroids, sorted.begins, sorted.ids, read_row, to, run);
+  return rows.decodes() ? note_of(source.index.kind, *quantizer, source.ivf.by_residual) : std::string();
+}
+
+std::vector<std::uint8_t> block_codes(const Source& source, std::int64_t m, const SortedLists& sorted) {
+  std::int64_t blocks = 0;
+  for (const FaissList& list : source.ivf.lists) blocks += ProductCodes::blocks_of(std::ssize(list.codes) / m);
+  std::vector<std::uint8_t> codes(at(blocks * m * code_block_rows));
+  std::int64_t begin = 0;  // block of the list
+  for (std::size_t list = 0; list < source.ivf.lists.size(); ++list) {
+    const std::int64_t first = sorted.begins[list], count = sorted.begins[list + 1] - first;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const std::byte* const code = source.ivf.lists[list].codes.data() + std::int64_t{sorted.rows[at(first + row)]} * m;
+      for (std::int64_t part = 0; part < m; ++part) {
+        codes[at(ProductCodes::place(begin + row / code_block_rows, m, part, row % code_block_rows))] = std::to_integer<std::uint8_t>(code[part]);
+      }
+    }
+    begin += ProductCodes::blocks_of(count);
+  }
+  return codes;
+}
+
+// The number of each full vector, in the order of their ids; empty where that is their own.
+std::vector<std::int64_t> numbers_by_id(const Source& source) {
+  if (!source.map) return {};
+  std::vector<std::int64_t> numbers(at(source.index.rows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::sort(numbers.begin(), numbers.end(), [&](std::int64_t a, std::int64_t b) { return source.map->ids[at(a)] < source.map->ids[at(b)]; });
+  return numbers;
+}
+
+std::string import_codes(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                         const RunOptions& run) {
+  const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
+  const std::string& kind = source.index.kind;
+  if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
+  if (product.bits != 8) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 8");
+  if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
+  if (source.index.rows == 0) refuse(source.file, kind, " without rows is not converted");
+  const Matrix codewords = matrix_of(product.codewords, product.m * codewords_a_part, source.index.cols / product.m);
+  require_finite(source.file, source.index, codewords, "a codeword");
+  const std::vector<std::uint8_t> codes = block_codes(source, product.m, sorted);
+  const IvfPqParts parts{centroids, codewords, sorted.begins, sorted.ids, codes, {}};
+  if (!source.full) {
+    write_ivf_pq(facts_of(source, metric, sorted, DType::f32), parts, to, run);
+    return {};
+  }
+  const auto* const flat = std::get_if<FaissFlat>(&source.full->what);
+  const auto* const scalar = std::get_if<FaissScalarRows>(&source.full->what);
+  if (!flat && !scalar) refuse(source.file, "full vectors in ", tree_of(*source.full), " are not converted, allowed: IndexFlat, IndexScalarQuantizer");
+  if (scalar) require_trained(source.file, *source.full, scalar->quantizer);
+  FaissRows rows(source.index.cols, scalar ? &scalar->quantizer : nullptr, false);
+  const std::byte* const first = scalar ? scalar->codes.data() : flat->values.at(0);
+  const std::vector<std::int64_t> numbers = numbers_by_id(source);
+  const auto read_row = [&](std::int64_t rank, std::byte* out) {
+    const std::byte* const code = first + at(numbers.empty() ? rank : numbers[at(rank)]) * rows.code_bytes();
+    require(rows.read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": a row has NaN or infinity");
+  };
+  write_ivf_pq(facts_of(source, metric, sorted, rows.dtype()), parts, read_row, to, run);
+  return rows.decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string();
+}
+
+// Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
+std::size_t bytes_needed(const Source& source) {
+  std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
+  if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
+    bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
+  }
+  return bytes + container_block_bytes;
+}
+
+}  // namespace
+
+std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
+  const FileBytes file = map_file(from);
+  const FaissIndex root = read_faiss(file);
+  const Source source = source_in(file, root);
+  require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an inverted file has at most 4294967294 rows, got ",
+          source.index.rows);
+  require(run.memory_bytes == 0 || bytes_needed(source) <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: the conversion of ", file.name, " needs ", bytes_needed(source));
+  const Metric metric = metric_of(source);
+  const Matrix centroids = centroids_of(source, metric);
+  const SortedLists sorted = sorted_lists(source);
+  check_cancelled(run);
+  const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
+  return codes ? import_codes(source, metric, centroids, sorted, to, run) : import_flat(source, metric, centroids, sorted, to, run);
+}
+
+}  // namespace gigaknn

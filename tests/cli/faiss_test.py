@@ -1,0 +1,273 @@
+"""Index files and the real Faiss: what we write it loads and searches alike, and the other way round. Run by an interpreter that has faiss and numpy
+(tools/test_python); without them: skipped, exit code 77, or where GIGAKNN_NEED_FAISS is set 1."""
+import os
+import sys
+import tempfile
+import unittest
+
+try:
+    import faiss
+    import numpy as np
+except ImportError as error:
+    print("skipped: %s; tools/test_python installs it" % error)
+    sys.exit(1 if "GIGAKNN_NEED_FAISS" in os.environ else 77)
+
+from support import CliTest
+
+if os.path.isdir("/dev/shm"):
+    tempfile.tempdir = "/dev/shm"  # hundreds of files that need not wait for a disk
+N, D, LISTS, QUERIES, K = 1200, 16, 12, 40, 10
+METRICS = {"l2": faiss.METRIC_L2, "inner_product": faiss.METRIC_INNER_PRODUCT}
+SUFFIXES = {"f4": ".fbin", "f2": ".hbin", "u1": ".u8bin", "i1": ".i8bin"}
+
+
+def write_bin(path, rows):
+    with open(path, "wb") as file:
+        np.array(rows.shape, "<u4").tofile(file)
+        np.ascontiguousarray(rows).tofile(file)
+
+
+def read_bin(path, dtype):
+    with open(path, "rb") as file:
+        shape = np.fromfile(file, "<u4", 2)
+        return np.fromfile(file, dtype).reshape(shape)
+
+
+def make_rows(n, dtype, seed):
+    generator = np.random.default_rng(seed)
+    groups = np.random.default_rng(1).normal(size=(30, D)) * 30
+    rows = groups[generator.integers(30, size=n)] + generator.normal(size=(n, D)) * 12
+    if dtype == "u1":
+        return np.clip(np.round(rows) + 128, 0, 255).astype("u1")
+    return np.clip(np.round(rows), -128, 127).astype("i1") if dtype == "i1" else rows.astype(dtype)
+
+
+class Faiss(CliTest):
+    def make(self, dtype="f4"):
+        self.base, self.queries = make_rows(N, dtype, 2), make_rows(QUERIES, dtype, 3)
+        self.ids = np.random.default_rng(4).permutation(10**12 + np.arange(N) * 7).astype("i8")
+        self.suffix = SUFFIXES[dtype]
+        write_bin(self.path("base" + self.suffix), self.base)
+        write_bin(self.path("q" + self.suffix), self.queries)
+        np.save(self.path("ids.npy"), self.ids.reshape(-1, 1))
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def search(self, name, nprobe=LISTS, refine=None):
+        more = ["--refine", refine] if refine else []
+        self.run_cli("search", name, "--queries", "q" + self.suffix, "-k", K, "--nprobe", nprobe, "-o", "found.npy", "--distances", "found.fbin", *more)
+        return np.load(self.path("found.npy")), read_bin(self.path("found.fbin"), "<f4")
+
+    def search_faiss(self, index, nprobe=LISTS, refine=None):
+        inner = index
+        if isinstance(inner, faiss.IndexIDMap):
+            inner = faiss.downcast_index(inner.index)
+        if isinstance(inner, faiss.IndexRefine):
+            inner.k_factor = refine or 4
+            inner = faiss.downcast_index(inner.base_index)
+        inner.nprobe = nprobe
+        distances, ids = index.search(self.queries.astype("f4"), K)
+        return ids, distances
+
+    def assert_alike(self, ours, theirs, tolerance=2e-4):
+        """The same ids wherever no distance nearby is as good, and the same distances: float32 sums in different orders."""
+        scale = np.abs(ours[1]).max() * tolerance
+        self.assertLess(np.abs(ours[1] - theirs[1]).max(), scale)
+        for i, j in zip(*np.nonzero(ours[0] != theirs[0])):
+            beside = theirs[1][i]
+            self.assertTrue(j == K - 1 or np.sum(np.abs(beside - beside[j]) < scale) > 1, (i, j, ours[0][i], theirs[0][i]))
+
+    def to_faiss_and_back(self, metric, recipe, *options, same_bytes=True):
+        self.run_cli("build", "base" + self.suffix, "--index", recipe, "-o", "x.gknn", "--metric", metric, *options)
+        self.run_cli("convert", "x.gknn", "x.faiss")
+        self.run_cli("convert", "x.faiss", "back.gknn")
+        self.run_cli("check", "back.gknn")
+        self.assertEqual(self.read("back.gknn") == self.read("x.gknn"), same_bytes)
+        return faiss.read_index(self.path("x.faiss"))
+
+    def test_our_flat_lists_are_searched_by_faiss(self):
+        for dtype in SUFFIXES:
+            self.make(dtype)
+            for metric in METRICS:
+                for options in ([], ["--ids", "ids.npy"]):
+                    with self.subTest(dtype=dtype, metric=metric, options=options):
+                        index = self.to_faiss_and_back(metric, "IVF%d,Flat" % LISTS, *options)
+                        self.assertIsInstance(index, faiss.IndexIVFFlat if dtype == "f4" else faiss.IndexIVFScalarQuantizer)
+                        for nprobe in (1, 3, LISTS):
+                            self.assert_alike(self.search("x.gknn", nprobe), self.search_faiss(index, nprobe))
+
+    def test_our_product_codes_are_searched_by_faiss(self):
+        for dtype in SUFFIXES:
+            self.make(dtype)
+            for metric in METRICS:
+                for options in ([], ["--ids", "ids.npy"]):
+                    with self.subTest(dtype=dtype, metric=metric, options=options):
+                        index = self.to_faiss_and_back(metric, "IVF%d,PQ4" % LISTS, *options, same_bytes=dtype == "f4")
+                        self.assertIsInstance(index, faiss.IndexIVFPQ)
+                        for nprobe in (2, LISTS):
+                            self.assert_alike(self.search("x.gknn", nprobe), self.search_faiss(index, nprobe))
+                        index = self.to_faiss_and_back(metric, "IVF%d,PQ4,RFlat" % LISTS, *options)
+                        self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
+                        self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
+
+    def write_theirs(self, index, ids):
+        index.train(self.base.astype("f4"))
+        if ids:
+            index.add_with_ids(self.base.astype("f4"), self.ids)
+        else:
+            index.add(self.base.astype("f4"))
+        faiss.write_index(index, self.path("theirs.faiss"))
+
+    def from_faiss_and_back(self, *says):
+        run = self.run_cli("convert", "theirs.faiss", "x.gknn")
+        for part in says:
+            self.assertIn(part, run.stderr)
+        self.run_cli("check", "x.gknn")
+        self.run_cli("convert", "x.gknn", "again.faiss")
+        return faiss.read_index(self.path("again.faiss"))
+
+    def compare_theirs(self, index, ids=False, nprobes=(1, 3, LISTS), refine=None, says=(), tolerance=2e-4):
+        self.write_theirs(index, ids)
+        again = self.from_faiss_and_back(*says)
+        for nprobe in nprobes:
+            theirs = self.search_faiss(index, nprobe, refine)
+            self.assert_alike(self.search("x.gknn", nprobe, refine), theirs, tolerance)
+            self.assert_alike(self.search_faiss(again, nprobe, refine), theirs, tolerance)
+
+    def test_flat_lists_of_faiss_are_searched_here(self):
+        self.make()
+        for metric in METRICS.values():
+            for ids in (False, True):
+                self.compare_theirs(faiss.index_factory(D, "IVF%d,Flat" % LISTS, metric), ids)
+                self.compare_theirs(faiss.IndexIDMap(faiss.index_factory(D, "IVF%d,Flat" % LISTS, metric)), ids=True)
+
+    def test_product_codes_of_faiss_are_searched_here(self):
+        self.make()
+        for metric in METRICS.values():
+            for ids in (False, True):
+                self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np" % LISTS, metric), ids)
+            self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric), nprobes=[LISTS], refine=120)
+            for kind in (faiss.IndexIDMap, faiss.IndexIDMap2):
+                self.compare_theirs(kind(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric)), True, nprobes=[LISTS], refine=120)
+
+    def test_scalar_codes_of_faiss_are_searched_as_the_rows_they_stand_for(self):
+        self.make()
+        types = faiss.ScalarQuantizer
+        for metric in METRICS.values():
+            for scalar in (types.QT_8bit, types.QT_4bit, types.QT_6bit, types.QT_8bit_uniform, types.QT_4bit_uniform, types.QT_fp16, types.QT_bf16):
+                for by_residual in (False, True):
+                    with self.subTest(metric=metric, scalar=scalar, by_residual=by_residual):
+                        flat = faiss.IndexFlat(D, metric)
+                        index = faiss.IndexIVFScalarQuantizer(flat, D, LISTS, scalar, metric, by_residual)
+                        self.write_theirs(index, True)
+                        own = scalar == types.QT_fp16 and not by_residual
+                        self.run_cli("convert", "theirs.faiss", "x.gknn", *([] if own else ["--quiet"]))
+                        write_bin(self.path("q.hbin"), self.queries.astype("f2"))
+                        self.suffix = ".hbin" if own else ".fbin"
+                        if own:
+                            self.queries = self.queries.astype("f2")
+                        self.assert_alike(self.search("x.gknn"), self.search_faiss(index))
+                        self.queries = make_rows(QUERIES, "f4", 3)
+        self.suffix = ".fbin"
+        index = faiss.index_factory(D, "IVF%d,SQ8" % LISTS)
+        self.compare_theirs(index, says=["note: IndexIVFScalarQuantizer of QT_8bit by residual: its codes became the f32 rows"])
+
+    def test_bytes_of_faiss_stay_bytes(self):
+        for dtype, scalar in (("u1", faiss.ScalarQuantizer.QT_8bit_direct), ("i1", faiss.ScalarQuantizer.QT_8bit_direct_signed)):
+            self.make(dtype)
+            for metric in METRICS.values():
+                flat = faiss.IndexFlat(D, metric)
+                self.compare_theirs(faiss.IndexIVFScalarQuantizer(flat, D, LISTS, scalar, metric, False), True)
+                self.assertIn("16 %s" % {"u1": "u8", "i1": "i8"}[dtype], self.run_cli("info", "x.gknn").stdout)
+
+    def test_vectors_both_ways(self):
+        self.make()
+        for metric, number in METRICS.items():
+            self.run_cli("convert", "base.fbin", "flat.faiss", "--metric", metric, "--ids", "ids.npy", "--rows", "0:1200")
+            index = faiss.read_index(self.path("flat.faiss"))
+            self.assertEqual((index.metric_type, index.ntotal), (number, N))
+            exact = faiss.IndexFlat(D, number)
+            exact.add(self.base)
+            distances, rows = exact.search(self.queries, K)
+            self.assert_alike((self.ids[rows], distances), index.search(self.queries, K)[::-1])
+            self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy")
+            self.assertEqual(self.read("back.fbin"), self.read("base.fbin"))
+            self.assertEqual(list(np.load(self.path("back.npy")).ravel()), list(self.ids))
+        self.run_cli("convert", "base.fbin", "flat.faiss")
+        self.assertIsInstance(faiss.read_index(self.path("flat.faiss")), faiss.IndexFlatL2)
+        self.assertIn("has no IndexIDMap", self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy", code=2).stderr)
+        scalar = faiss.index_factory(D, "SQ8")
+        self.write_theirs(scalar, False)
+        self.run_cli("convert", "theirs.faiss", "part.npy", "--rows", "7:20")
+        self.assertLess(np.abs(np.load(self.path("part.npy")) - scalar.reconstruct_n(7, 13)).max(), 1e-4)
+
+    def assert_not_converted(self, says, source="theirs.faiss", target="no.gknn", code=2):
+        self.assert_refused("convert", source, target, code=code, says=says, outputs=[target])
+
+    def test_what_is_not_converted_is_named(self):
+        self.make()
+        refused = {
+            "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not",
+            "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x4np": "IndexIVFPQ of 4 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
+            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,IVF4,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexIVFFlat)",
+            "OPQ4,IVF4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
+            "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
+            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
+            "IMI2x2,Flat": "over MultiIndexQuantizer is not", "Flat": "IndexFlat holds vectors alone",
+        }
+        for recipe, says in refused.items():
+            with self.subTest(recipe=recipe):
+                self.write_theirs(faiss.index_factory(D, recipe), recipe.startswith("IDMap"))
+                self.assert_not_converted(says)
+                self.assertIn("rows         1,200", self.run_cli("info", "theirs.faiss").stdout)
+        faiss.write_index(faiss.index_factory(D, "IVF4,Flat"), self.path("theirs.faiss"))
+        self.assert_not_converted("IndexIVFFlat that is not trained")
+        faiss.write_index_binary(faiss.IndexBinaryFlat(16), self.path("theirs.faiss"))
+        self.assert_not_converted("IndexBinaryFlat is not")
+        self.write_theirs(faiss.index_factory(D, "IVF4,Flat", faiss.METRIC_L1), False)
+        self.assert_not_converted("IndexIVFFlat by L1 is not")
+        flat = faiss.IndexFlatIP(D)
+        self.write_theirs(faiss.IndexIVFFlat(flat, D, 4, faiss.METRIC_L2), False)
+        self.assert_not_converted("lists are chosen by INNER_PRODUCT is not converted: the centroid of list 0")
+        flat = faiss.IndexFlatL2(D)
+        index = faiss.IndexIVFPQ(flat, D, 4, 4, 8)
+        index.by_residual = False
+        self.write_theirs(index, False)
+        self.assert_not_converted("codes are not of residuals")
+        index = faiss.index_factory(D, "IVF4,Flat")
+        index.train(self.base)
+        index.add_with_ids(self.base, np.zeros(N, "i8"))
+        faiss.write_index(index, self.path("theirs.faiss"))
+        self.assert_not_converted("id 0 is there twice", code=3)
+
+        self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "--metric", "cosine", "-o", "x.gknn")
+        self.assert_not_converted("no such index by cosine", "x.gknn", "no.faiss")
+        self.run_cli("build", "base.fbin", "--index", "IVF4,PQ6", "-o", "x.gknn")
+        self.assert_not_converted("6 parts do not divide 16 dimensions", "x.gknn", "no.faiss")
+        self.assertIn("an index is converted whole", self.run_cli("convert", "x.gknn", "no.faiss", "--rows", "0:5", code=2).stderr)
+
+    def test_few_lists_of_many_and_direct_maps(self):
+        self.make()
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 200)
+        index.quantizer.add(self.base[:200])
+        index.is_trained = True
+        index.add(self.base[:20])
+        faiss.write_index(index, self.path("theirs.faiss"))  # sizes are written as a sparse list
+        self.assertIn(b"sprs", self.read("theirs.faiss"))
+        again = self.from_faiss_and_back()
+        self.assert_alike(self.search("x.gknn", 200), self.search_faiss(index, 200))
+        self.assert_alike(self.search_faiss(again, 200), self.search_faiss(index, 200))
+        for kind in (faiss.DirectMap.Array, faiss.DirectMap.Hashtable):
+            index = faiss.index_factory(D, "IVF%d,Flat" % LISTS)
+            index.set_direct_map_type(kind)
+            self.compare_theirs(index)
+        index = faiss.index_factory(D, "IVF%d,Flat" % LISTS)
+        index.train(self.base)
+        faiss.write_index(index, self.path("theirs.faiss"))
+        self.assertEqual(self.from_faiss_and_back().ntotal, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
