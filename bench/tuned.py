@@ -132,7 +132,7 @@ def markdown(results):
     reached, of = share(results["trials"])
     lines += [f"Reached within a point: {reached} of {of} searches, {reached / of:.1%} (target: 95 %); "
               + ", ".join("{} of {} at {}".format(*share(results["trials"], recall), recall) for recall in RECALLS) + ".\n",
-              "Recall@10 of 1,000 queries that no index has seen, and queries a second of the whole command's search.\n",
+              "Recall@10 of 1,000 queries that no index has seen; in brackets queries a second of a command that first prepares its lists.\n",
               "| set | seed | index chosen | build and measure s | asked 0.90 | asked 0.95 | asked 0.99 |", "|---|---|---|---|---|---|---|"]
     for t in results["trials"]:
         lines.append(f"| {t['set']} | {t['seed']} | {t['recipe']} | {t['seconds']:.1f} | " + " | ".join(text(s) for s in t["searches"]) + " |")

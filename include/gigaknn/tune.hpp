@@ -64,7 +64,7 @@ struct ChoiceParams {
   double recall = 0.95;
   std::int64_t k = 10;
   bool memory_first = false;          ///< the least memory that reaches the recall; otherwise the most queries a second within `run.memory_bytes`
-  std::int64_t sample = 50'000;       ///< rows that are tried, besides 1,000 that are the queries
+  std::int64_t sample = 100'000;      ///< rows that are tried, besides 1,000 that are the queries
   IndexParams index = {};             ///< but for its recipe and ids
 };
 
