@@ -41,8 +41,8 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
     const std::string found = trial.point ? "recall " + text_of(*trial.point) : !trial.fits ? std::string("does not fit the budget")
                               : trial.slow ? std::string("is slower")
                                            : join_text("does not reach recall ", *options.recall);
-    session.say("  tried    " + trial.recipe + ", " + format_bytes(trial.bytes) + ": " + found);
-    trials.push_back({{"recipe", trial.recipe}, {"bytes", trial.bytes}, {"reached", trial.point.has_value()}});
+    session.say("  tried    " + trial.recipe + ", " + format_bytes(trial.search_bytes) + ": " + found);
+    trials.push_back({{"recipe", trial.recipe}, {"search_bytes", trial.search_bytes}, {"build_bytes", trial.build_bytes}, {"reached", trial.point.has_value()}});
     if (trial.point) trials.back()["seconds"] = trial.point->seconds;
   }
   session.record.more["tried"] = trials;
@@ -78,6 +78,11 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   check_metric(base, params.metric);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   params.expected_k = options.curve.k;
+  if (options.recall) {
+    require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument, "-k must be from 1 to nine tenths of the ", rows.rows,
+            " rows, the rest being held out, got ", options.curve.k);
+    if (!options.curve.queries.empty()) check_same_rows(base, open_vectors(options.curve.queries, "test"));
+  }
   if (!options.recipe.empty()) {
     params.recipe = options.recipe;
   } else if (options.recall) {
@@ -89,7 +94,8 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
                                                             options.recall ? search_bytes_needed(rows, params, session.run()) : 0);
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the index needs ", format_bytes(record.planned_bytes));
-  check_output(options.output, static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
+  const std::size_t copies = options.recall ? 2 : 1;  // the curve is put into a copy
+  check_output(options.output, copies * static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
   session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
               ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
   session.timed("build", record.seconds.compute, [&] { build_index(rows, options.output, params, session.run()); });

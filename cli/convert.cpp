@@ -1,5 +1,6 @@
 // gigaknn convert: IN -> OUT: vectors block by block; of a graph its ids, or with --distances its
 // distances; indexes to files of Faiss and back
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -132,7 +133,12 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
           " reaches outside the file; allowed: 0 to ", vectors.matrix().rows);
   const MatrixRef part = vectors.matrix().slice(params.row_begin, end);
   std::vector<RowId> ids;
-  if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
+  if (!options.ids.empty()) {
+    ids = read_results(options.ids, {}).ids;
+    require(std::ssize(ids) == vectors.matrix().rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(), " ids, expected one for each of the ",
+            vectors.matrix().rows, " rows of ", vectors.name);
+    ids = {ids.begin() + params.row_begin, ids.begin() + end};
+  }
   write_faiss_flat(part, options.metric.empty() ? Metric::l2 : metric_of(options.metric), ids, options.output, session.run());
   return {part.rows, part.cols, part.dtype, DType::f32};
 }
@@ -146,6 +152,11 @@ Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams&
   ids.queries = std::ssize(ids.ids);
   require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(), ": has no IndexIDMap: there are no ids to write to ",
           options.ids.string());
+  if (!options.ids.empty()) {
+    check_result_names({options.ids, {}}, false);
+    check_ids_fit({options.ids, {}}, value_of(*std::max_element(ids.ids.begin(), ids.ids.end())) + 1);
+    check_output(options.ids, 0);
+  }
   const Converted done = convert_faiss_vectors(options.input, options.output, params, session.run());
   if (!options.ids.empty()) {
     write_results({options.ids, {}}, slice_lists(ids, params, options.rows));

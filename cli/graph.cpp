@@ -52,6 +52,7 @@ void check_exact_kind(const GraphOptions& options) {
   const std::string& method = options.common.method;
   require(options.recall == 1 && (method == "auto" || method == "exact"), Fault::invalid_argument,
           "--radius, --to and --labels are exact: no --recall below 1, --method auto or exact");
+  require(options.recipe.empty(), Fault::invalid_argument, "--index is for k-NN graphs, without --radius, --to and --labels");
   require(options.tasks.workers == 1 && options.tasks.shard_rows == 0, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs without --radius, --to and --labels");
 }
@@ -81,6 +82,7 @@ void check_arguments(const GraphOptions& options) {
   require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() && (method == "auto" || method == "ivf")),
           Fault::invalid_argument, "--index is for graphs of method ivf, without --labels, --workers and --shard-rows");
   require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument, "--nprobe must be at least 1, and --refine 0");
+  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample);
   require(!by_index || options.verify == 0, Fault::invalid_argument, "--verify is for exact graphs; the recall of an approximate one is measured anyway");
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
           Fault::invalid_argument,
@@ -141,9 +143,11 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.self = true;
   plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
   plan.files = {{options.output, plan.result_bytes + 4096}};
+  RunOptions threads;
+  threads.threads = options.common.thread_count();
   plan.approximate_bytes = options.recipe.empty() ? approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(),
                                                                             graph_params(options), options.common.thread_count())
-                                                  : search_graph_bytes_needed(base.matrix(), options.k, index_params(options));
+                                                  : search_graph_bytes_needed(base.matrix(), options.k, index_params(options), threads);
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
                ", metric " + record.metric;
@@ -333,7 +337,7 @@ void add_graph_command(CLI::App& app, Request& request) {
   add_task_options(*command, options->tasks);
   add_change_options(*command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
-    command->get_option(change)->excludes("--metric", "--verify", "--report", "--image");
+    command->get_option(change)->excludes("--index", "--metric", "--verify", "--report", "--image");
   }
   add_examples(
       *command,

@@ -1,5 +1,6 @@
 #include "recall_curve.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gigaknn/gigaknn.hpp>
@@ -43,6 +44,8 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   RunRecord& record = session.record;
   CurveParams params;
   params.k = options.k;
+  params.until = std::max(params.until, recall.value_or(0));
+  params.seed = session.options.seed;
   std::optional<Vectors> queries;
   if (!options.queries.empty()) queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
   OpenParams open;

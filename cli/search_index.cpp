@@ -97,6 +97,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       point = point_for(options.base, *options.recall, *options.k, index->rows(), session);
       if (!point) return exit_recall;
       record.more["recall_asked"] = *options.recall;
+      if (only) session.note("the recall asked for is that of searches without --only");
     }
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));

@@ -32,6 +32,7 @@ struct RecallCurve {
   std::int64_t rows = 0;      ///< of the index then
   int threads = 0;
   std::vector<OperatingPoint> points;
+  double slowest = 0;           ///< seconds a query of the slowest that was measured; not kept in files
 
   /// The quickest way to a recall: a point, or one between two of the same `refine`, whose nprobe, recall and time are between theirs. Recall grows
   /// slower and slower with nprobe, so what is found is rather more than a straight line says. None beyond the last point.
@@ -41,7 +42,9 @@ struct RecallCurve {
 struct CurveParams {
   std::int64_t k = 10;
   double until = 0.999;         ///< recall beyond which nobody looks
-  double seconds = 60;          ///< after so long it ends where it is
+  double seconds = 60;          ///< after so long, the exact search aside, it ends where it is
+  std::int64_t sample = 5000;   ///< of more queries so many are drawn
+  std::uint64_t seed = 0;       ///< by this
   double slowest = 0;           ///< and where a query takes longer than so many seconds; 0: it does not
 };
 
@@ -63,7 +66,7 @@ void store_curve(const std::filesystem::path& path, const RecallCurve& curve, co
 struct ChoiceParams {
   double recall = 0.95;
   std::int64_t k = 10;
-  bool memory_first = false;          ///< the least memory that reaches the recall; otherwise the most queries a second within `run.memory_bytes`
+  bool memory_first = false;          ///< the least memory of searches that reach the recall; otherwise the most queries a second within `run.memory_bytes`
   std::int64_t sample = 100'000;      ///< rows that are tried, besides 1,000 that are the queries
   IndexParams index = {};             ///< but for its recipe and ids
 };
@@ -74,7 +77,9 @@ struct Trial {
   bool fits = true;                            ///< into the budget; otherwise it was not tried
   bool slow = false;                           ///< given up: on the way to the recall it took more than twice as long as another that reached it
   std::optional<OperatingPoint> point;         ///< none: it does not reach the recall
-  std::size_t bytes = 0;                       ///< what making one of the whole base, or a search of it, allocates at most
+  std::size_t search_bytes = 0;                ///< what searches of one of the whole base allocate at most
+  std::size_t build_bytes = 0;                 ///< what building it does
+  std::size_t bytes() const { return build_bytes > search_bytes ? build_bytes : search_bytes; }
 };
 struct IndexChoice {
   std::string recipe;                          ///< of the base: what build_index takes

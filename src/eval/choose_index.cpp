@@ -6,6 +6,7 @@
 #include <gigaknn/tune.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <tuple>
 
 #include "core/gather.hpp"
@@ -50,7 +51,11 @@ struct Sample {
 
 Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
   const std::int64_t queries = std::max<std::int64_t>(1, std::min(most_queries, base.rows / 10));
-  const std::vector<std::int64_t> drawn = sample_rows(base.rows, params.sample + queries, params.index.seed);
+  std::int64_t rows_wanted = std::min(params.sample, base.rows);
+  // At most a quarter of a budget, but enough to tell anything.
+  const std::int64_t least = std::min(rows_wanted, std::max(least_rows, params.k));
+  if (run.memory_bytes > 0) rows_wanted = std::clamp<std::int64_t>(static_cast<std::int64_t>(run.memory_bytes / 4) / base.stride_bytes, least, rows_wanted);
+  const std::vector<std::int64_t> drawn = sample_rows(base.rows, rows_wanted + queries, params.index.seed);
   // Which of the drawn are queries is drawn too: they ascend.
   const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), queries, params.index.seed + 1);
   std::vector<std::int64_t> rows, held_out;
@@ -63,26 +68,35 @@ Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& r
 
 // "PCA48,IVF,SQ8,RFlat" and 4 sqrt(n) lists, of a base that it is not measured on.
 Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, double slowest, const ChoiceParams& params,
-            const RunOptions& run) {
+            const RunOptions& run, const RunOptions& beside_sample) {
   Trial trial;
   trial.recipe = recipe;
   IndexParams index = params.index;
   index.recipe = recipe;
   index.ids = {};
   index.expected_k = params.k;
-  trial.bytes = search_bytes_needed(base, index, run);
-  trial.fits = run.memory_bytes == 0 || std::max(trial.bytes, build_index_bytes_needed(base, index, run)) <= run.memory_bytes;
+  index.held_out = 0;
+  trial.search_bytes = search_bytes_needed(base, index, run);
+  trial.build_bytes = build_index_bytes_needed(base, index, run);
+  trial.fits = run.memory_bytes == 0 || trial.bytes() <= run.memory_bytes;
   if (!trial.fits) return trial;
   index.expected_queries = sample.queries.rows();
-  const auto made = make_index(sample.rows, index, run);
+  std::unique_ptr<Index> made;
+  try {
+    made = make_index(sample.rows, index, beside_sample);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::out_of_memory) throw;
+    trial.fits = false;
+    return trial;
+  }
   CurveParams curve;
   curve.k = params.k;
   curve.until = params.recall;
   curve.seconds = seconds_each;
   curve.slowest = slowest;
-  const RecallCurve measured = measure_curve(*made, sample.queries, curve, run, &truth);
+  const RecallCurve measured = measure_curve(*made, sample.queries, curve, beside_sample, &truth);
   trial.point = measured.point_for(params.recall);
-  trial.slow = !trial.point && slowest > 0 && measured.points.back().seconds > slowest;
+  trial.slow = !trial.point && slowest > 0 && measured.slowest > slowest;
   return trial;
 }
 
@@ -90,6 +104,7 @@ Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& tr
 
 IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ", params.recall);
+  require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
   const Sample sample = sample_of(base, params, run);
   require(params.k >= 1 && params.k <= sample.rows.rows(), Fault::invalid_argument, "k must be from 1 to the ", sample.rows.rows(), " rows that are tried, got ",
@@ -100,7 +115,12 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   exact.allow_nonfinite = params.index.allow_nonfinite;
   exact.expected_k = params.k;
   exact.expected_queries = sample.queries.rows();
-  const Neighbors truth = make_flat_index(sample.rows, exact, run)->search(sample.queries, params.k, run);
+  RunOptions beside_sample = run;
+  if (run.memory_bytes > 0) {
+    const auto held = static_cast<std::size_t>((sample.rows.rows() + sample.queries.rows()) * base.stride_bytes);
+    beside_sample.memory_bytes = run.memory_bytes > held ? run.memory_bytes - held : 1;
+  }
+  const Neighbors truth = make_flat_index(sample.rows, exact, beside_sample)->search(sample.queries, params.k, beside_sample);
 
   IndexChoice choice;
   double quickest = 0;
@@ -108,18 +128,20 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   for (const std::string& recipe : recipes) {
     if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
     const Progress::Quiet quiet(run.progress);
-    choice.trials.push_back(tried(recipe, sample, truth, base, params.memory_first ? 0 : hopeless * quickest, params, run));
+    choice.trials.push_back(tried(recipe, sample, truth, base, params.memory_first ? 0 : hopeless * quickest, params, run, beside_sample));
     const auto& point = choice.trials.back().point;
     if (point && (quickest == 0 || point->seconds < quickest)) quickest = point->seconds;
   }
   const auto cost = [&](const Trial& trial) {
-    const double bytes = params.memory_first ? static_cast<double>(trial.bytes) : 0;
+    const double bytes = params.memory_first ? static_cast<double>(trial.search_bytes) : 0;
     return std::tuple(!trial.point, bytes, trial.point ? trial.point->seconds : 0);
   };
   const auto best = std::min_element(choice.trials.begin(), choice.trials.end(), [&](const Trial& a, const Trial& b) { return cost(a) < cost(b); });
-  require(best->point.has_value(), Fault::out_of_memory, "no index that was tried finds ", params.recall, " of the ", params.k,
-          " nearest within a budget of ", run.memory_bytes, " bytes; the smallest needs ",
-          std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; })->bytes);
+  if (!best->point) {
+    const auto smallest = std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes() < b.bytes(); });
+    require(smallest->fits, Fault::out_of_memory, "no index that was tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", smallest->bytes());
+    fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest in ", seconds_each, " s of searching");
+  }
   choice.recipe = best->recipe;
   return choice;
 }

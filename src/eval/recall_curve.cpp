@@ -12,7 +12,9 @@
 #include <gigaknn/eval.hpp>
 
 #include "core/cancelled.hpp"
+#include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
@@ -30,6 +32,7 @@ std::int64_t more_than(std::int64_t count) { return std::max(count + 1, count * 
 // A search is timed at least so long, or so many times.
 constexpr double least_seconds = 0.04;
 constexpr int most_repeats = 3;
+constexpr double least_seconds_a_query = 1e-9;  // that a clock may not show
 
 class CurveMeasurement {
  public:
@@ -54,7 +57,7 @@ class CurveMeasurement {
       found = index_.search(queries_, params_.k, search, run_);
     }
     point.recall = recall_at(found, truth_, params_.k, index_.metric(), all_queries);
-    point.seconds = best / static_cast<double>(queries_.rows);
+    point.seconds = std::max(best / static_cast<double>(queries_.rows), least_seconds_a_query);
     return point;
   }
 
@@ -62,12 +65,13 @@ class CurveMeasurement {
     const auto begin = Clock::now();
     const std::int64_t lists = std::max<std::int64_t>(1, index_.lists());
     const std::int64_t most_refine = index_.refines() ? std::max<std::int64_t>(1, std::min<std::int64_t>(256, index_.rows() / params_.k)) : 1;
-    at(1, 1);  // what the first search prepares is not of its time
+    index_.search(queries_, params_.k, {.nprobe = 1, .refine = 1}, run_);  // what the first search prepares is not of its time
     std::vector<OperatingPoint> points = {at(1, 1)};
     OperatingPoint now = points.back();
     while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds && (params_.slowest == 0 || now.seconds <= params_.slowest)) {
       if (run_.progress) run_.progress->report("measure", static_cast<std::int64_t>(1000 * now.recall.value), static_cast<std::int64_t>(1000 * params_.until));
       check_cancelled(run_);
+      const Progress::Quiet quiet(run_.progress);
       const std::int64_t nprobe = std::min(more_than(now.nprobe), lists), refine = std::min(more_than(now.refine), most_refine);
       if (nprobe == now.nprobe && refine == now.refine) break;
       std::vector<OperatingPoint> next;
@@ -112,12 +116,15 @@ std::vector<OperatingPoint> front_of(std::vector<OperatingPoint> points) {
 
 RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params, const RunOptions& run) {
   CurveMeasurement measurement(index, queries, truth, only, params, run);
-  return {params.k, queries.rows, only != nullptr, index.rows(), threads_of(run), front_of(measurement.all())};
+  const std::vector<OperatingPoint> points = measurement.all();
+  const auto slowest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  return {params.k, queries.rows, only != nullptr, index.rows(), threads_of(run), front_of(points), slowest->seconds};
 }
 
 void require_params(const CurveParams& params, std::int64_t rows) {
   require(params.k >= 1 && params.k <= rows, Fault::invalid_argument, "a curve of recall is of k from 1 to the ", rows, " rows, got ", params.k);
   require(params.until >= 0 && params.until <= 1, Fault::invalid_argument, "recall is from 0 to 1, got ", params.until);
+  require(params.sample >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
 }
 
 double between(double a, double b, double share) { return a + (b - a) * share; }
@@ -147,8 +154,22 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
   require_params(params, index.rows());
   require(queries.rows >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
   require(truth || index.keeps_rows(), Fault::unsupported, "an index without full vectors does not know the true neighbours: they must be given");
-  if (truth) return measured(index, queries, *truth, nullptr, params, run);
-  return measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
+  require(!truth || truth->queries == queries.rows, Fault::invalid_argument, "the truth is of ", truth ? truth->queries : 0, " queries, there are ", queries.rows);
+  if (queries.rows <= params.sample) {
+    return truth ? measured(index, queries, *truth, nullptr, params, run)
+                 : measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
+  }
+  const std::vector<std::int64_t> rows = sample_rows(queries.rows, params.sample, params.seed);
+  const Matrix some = gather_rows(queries, rows);
+  if (!truth) return measured(index, some, index.search_all(some, params.k, nullptr, run), nullptr, params, run);
+  Neighbors true_of_some(std::ssize(rows), truth->k);
+  if (truth->distances.empty()) true_of_some.distances.clear();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i) * truth->k;
+    std::copy_n(truth->ids.begin() + rows[i] * truth->k, truth->k, true_of_some.ids.begin() + to);
+    if (!truth->distances.empty()) std::copy_n(truth->distances.begin() + rows[i] * truth->k, truth->k, true_of_some.distances.begin() + to);
+  }
+  return measured(index, some, true_of_some, nullptr, params, run);
 }
 
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params, const RunOptions& run) {

@@ -64,7 +64,7 @@ std::optional<RecallCurve> curve_in(const Container& file) {
     const auto at = values.subspan(i * columns, columns);
     const double seconds = at[seconds_column];
     require_at(is_count(at[nprobe_column]) && is_count(at[refine_column]) && is_share(at[low_column]) && at[recall_column] >= at[low_column] &&
-                   at[high_column] >= at[recall_column] && is_share(at[high_column]) && seconds >= 0 && std::isfinite(seconds),
+                   at[high_column] >= at[recall_column] && is_share(at[high_column]) && seconds >= 1e-12 && seconds <= 1e12,
                file.file(), section.offset + i * columns * sizeof(double), "point ", i, " of the curve of recall is none");
     OperatingPoint point;
     point.nprobe = static_cast<std::int64_t>(at[nprobe_column]);

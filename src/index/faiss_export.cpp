@@ -170,6 +170,8 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
     const auto [facts, parts] = read_ivf_pq(file);
     return Exporter(file, facts, parts.centroids, to, run).codes(parts, file.file().owner);
   }
+  require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
+          ivf_pq_schema);
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);

@@ -30,6 +30,8 @@
 
 namespace gigaknn {
 
+inline constexpr std::int64_t most_faiss_cols = std::int64_t{1} << 20;  ///< Faiss's own bound
+
 /// Values in a file, aligned to nothing.
 template <class T>
 class FileValues {

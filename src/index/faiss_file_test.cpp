@@ -356,6 +356,9 @@ TEST_F(FaissFile, what_faiss_cannot_hold_is_named) {
   with_nan.row<float>(7)[1] = std::numeric_limits<float>::quiet_NaN();
   build_index(with_nan, file("y.gknn"), {.recipe = "IVF2,Flat", .iterations = 1, .allow_nonfinite = true});
   expect_error(Fault::unsupported, exported, "1 rows have NaN or infinity");
+  build_index(rows, file("y.gknn"), {.recipe = "PCA4,IVF4,SQ8,RFlat", .iterations = 1});
+  expect_error(Fault::unsupported, exported, "y.gknn: Faiss has no such index as ivf_sq");
+  expect_error(Fault::unsupported, [&] { write_faiss_flat(Matrix(3, 2, DType::i64), Metric::l2, {}, file("z.faiss")); }, "not i64");
   ContainerWriter(file("y.gknn"), "knng", 1).finish();
   expect_error(Fault::unsupported, exported, "holds 'knng', no index");
   build("IVF4,Flat", 20, 3, DType::f32, false);

@@ -108,6 +108,12 @@ void require_numbers(const Source& source) {
   }
 }
 
+std::size_t longest_list(const Source& source) {
+  std::size_t longest = 0;
+  for (const FaissList& list : source.ivf.lists) longest = std::max(longest, list.ids.size());
+  return longest;
+}
+
 SortedLists sorted_lists(const Source& source) {
   if (source.map || source.full) require_numbers(source);
   SortedLists sorted;
@@ -115,6 +121,7 @@ SortedLists sorted_lists(const Source& source) {
   sorted.ids.reserve(at(source.index.rows));
   sorted.rows.reserve(at(source.index.rows));
   std::vector<std::pair<RowId, LocalRow>> rows;
+  rows.reserve(longest_list(source));
   for (const FaissList& list : source.ivf.lists) {
     rows.clear();
     for (std::size_t row = 0; row < list.ids.size(); ++row) {
@@ -127,6 +134,7 @@ SortedLists sorted_lists(const Source& source) {
     }
     sorted.begins.push_back(std::ssize(sorted.ids));
   }
+  rows = {};
   if (!sorted.ids.empty()) RowIds(sorted.ids, nullptr, source.file.name).require_sound();
   return sorted;
 }
@@ -226,7 +234,7 @@ std::size_t bytes_needed(const Source& source) {
   if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
   }
-  return bytes + container_block_bytes;
+  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + sizeof(std::int64_t)) + container_block_bytes;
 }
 
 }  // namespace

@@ -8,8 +8,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t most_cols = std::int64_t{1} << 20;  // Faiss's own bound
-constexpr std::int64_t most_rows = std::int64_t{1} << 48;  // times most_cols and 8 it still fits 128 bits, and every sum of sizes 64
+constexpr std::int64_t most_rows = std::int64_t{1} << 48;  // times most_faiss_cols and 8 it still fits 128 bits, and every sum of sizes 64
 constexpr int most_levels = 8;
 
 struct Letters {
@@ -28,16 +27,27 @@ constexpr Letters other_kinds[] = {
     {"IHNf", "IndexHNSWFlat"}, {"IHNs", "IndexHNSWSQ"}, {"IHNp", "IndexHNSWPQ"}, {"IHN2", "IndexHNSW2Level"}, {"IHc2", "IndexHNSWCagra"},
     {"IHfP", "IndexHNSWFlatPanorama"}, {"INSf", "IndexNSGFlat"}, {"INSp", "IndexNSGPQ"}, {"INSs", "IndexNSGSQ"}, {"INNf", "IndexNNDescentFlat"},
     {"IxHe", "IndexLSH"}, {"IxPq", "IndexPQ"}, {"IPfs", "IndexPQFastScan"}, {"IxRq", "IndexResidualQuantizer"}, {"IxLS", "IndexLocalSearchQuantizer"},
-    {"IxPR", "IndexProductResidualQuantizer"}, {"Ixrq", "IndexRaBitQ"}, {"Irfn", "IndexRaBitQFastScan"}, {"IxEe", "IndexEDEN"}, {"IxLa", "IndexLattice"},
+    {"IxPR", "IndexProductResidualQuantizer"}, {"Ixrq", "IndexRaBitQ"}, {"Irfn", "IndexRaBitQFastScan"}, {"IxEe", "IndexEDEN"},
     {"Ix2L", "Index2Layer"}, {"IxFP", "IndexFlatL2Panorama"}, {"Imiq", "MultiIndexQuantizer"}, {"IvFl", "IndexIVFFlat of an early Faiss"},
     {"IvFL", "IndexIVFFlat of an early Faiss"}, {"IvPQ", "IndexIVFPQ of an early Faiss"}, {"IwPf", "IndexIVFPQFastScan"}, {"IwQR", "IndexIVFPQR"},
     {"IwFd", "IndexIVFFlatDedup"}, {"IwP2", "IndexIVFFlatPanorama"}, {"IwSh", "IndexIVFSpectralHash"}, {"IwRQ", "IndexIVFResidualQuantizer"},
     {"IwLS", "IndexIVFLocalSearchQuantizer"}, {"IwPR", "IndexIVFProductResidualQuantizer"}, {"IwPL", "IndexIVFProductLocalSearchQuantizer"},
+    {"Ixrr", "IndexRaBitQ of several bits"}, {"Iwrr", "IndexIVFRaBitQ of several bits"}, {"IxPL", "IndexProductLocalSearchQuantizer"},
+    {"ILfs", "IndexLocalSearchQuantizerFastScan"}, {"IRfs", "IndexResidualQuantizerFastScan"}, {"IPLf", "IndexProductLocalSearchQuantizerFastScan"},
+    {"IPRf", "IndexProductResidualQuantizerFastScan"}, {"IVLf", "IndexIVFLocalSearchQuantizerFastScan"}, {"IVRf", "IndexIVFResidualQuantizerFastScan"},
+    {"NPLf", "IndexIVFProductLocalSearchQuantizerFastScan"}, {"NPRf", "IndexIVFProductResidualQuantizerFastScan"}, {"ImRQ", "ResidualCoarseQuantizer"},
+    {"IwSQ", "IndexIVFScalarQuantizer of an early Faiss"}, {"IvSQ", "IndexIVFScalarQuantizer of an early Faiss"},
     {"Iwrq", "IndexIVFRaBitQ"}, {"Iwrn", "IndexIVFRaBitQFastScan"}, {"IwEe", "IndexIVFEDEN"}, {"IwIQ", "IndexIVFIndependentQuantizer"},
+};
+// Those whose header is another still.
+constexpr Letters headless_kinds[] = {
+    {"IxLa", "IndexLattice"}, {"IRMf", "IndexRowwiseMinMaxFP16"}, {"IRMh", "IndexRowwiseMinMax"}, {"ISVD", "IndexSVS"}, {"ISVL", "IndexSVS"}, {"ILVQ", "IndexSVS"},
+    {"ISVF", "IndexSVS"}, {"null", "no index"},
 };
 // Of bits; their header is another.
 constexpr Letters binary_kinds[] = {
     {"IBxF", "IndexBinaryFlat"}, {"IBwF", "IndexBinaryIVF"}, {"IBHf", "IndexBinaryHNSW"}, {"IBHh", "IndexBinaryHash"},
+    {"IBFf", "IndexBinaryFromFloat"}, {"IBMp", "IndexBinaryIDMap"}, {"IBM2", "IndexBinaryIDMap2"}, {"IBHm", "IndexBinaryMultiHash"},
 };
 
 std::string_view kind_of(std::span<const Letters> kinds, std::string_view letters) {
@@ -156,6 +166,12 @@ FaissIndex Reader::read(int level) {
     index.whole = false;
     return index;
   }
+  if (const auto headless = kind_of(headless_kinds, four); !headless.empty()) {
+    index.metric = no_faiss_metric;
+    stop(index, std::string(headless));
+    index.whole = false;
+    return index;
+  }
   const std::string_view known = kind_of(read_kinds, four);
   index.kind = known.empty() ? kind_of(other_kinds, four) : known;
   require_at(!index.kind.empty(), file_, index.offset, "'", printable(four), "' begins no index of Faiss");
@@ -169,7 +185,7 @@ FaissIndex Reader::read(int level) {
 void Reader::read_header(FaissIndex& index) {
   const std::uint64_t from = place_;
   index.cols = value<std::int32_t>("dimensions");
-  require_at(index.cols >= 1 && index.cols <= most_cols, file_, from, index.cols, " dimensions, expected 1 to ", most_cols);
+  require_at(index.cols >= 1 && index.cols <= most_faiss_cols, file_, from, index.cols, " dimensions, expected 1 to ", most_faiss_cols);
   index.rows = value<std::int64_t>("rows");
   require_at(index.rows >= 0 && index.rows <= most_rows, file_, from + 4, index.rows, " rows, expected 0 to ", most_rows);
   bytes(16, "what a header leaves free");
@@ -268,8 +284,9 @@ void Reader::read_inverted_file(FaissIndex& index, std::string_view four, int le
   value<std::uint64_t>("nprobe");
   FaissIvf ivf{part_of(index, index.cols, level), {}, false, {}};
   std::uint64_t code_bytes = static_cast<std::uint64_t>(index.cols) * sizeof(float);
+  if (ivf.quantizer->kind != "IndexFlat") stopped_ = true;
   if (!stopped_) {
-    // So many centroids are in the file: what is allocated for lists is bounded by it.
+    // So many centroids, of floats, are in the file: what is allocated for lists is bounded by it.
     require_at(lists >= 1 && lists == static_cast<std::uint64_t>(ivf.quantizer->rows), file_, from, lists, " lists, but ", ivf.quantizer->rows, " centroids");
     const auto map_type = value<std::uint8_t>("the type of the direct map");
     require_at(map_type <= 2, file_, place_ - 1, "a direct map of type ", int{map_type}, ", expected 0, 1 or 2");
@@ -339,6 +356,7 @@ void Reader::read_lists(FaissIndex& index, FaissIvf& ivf, std::uint64_t code_byt
   WideSize rows = 0;
   for (const std::uint64_t size : sizes) rows += size;
   require_at(rows == static_cast<std::uint64_t>(index.rows), file_, from, "lists of ", decimal(rows), " rows, expected ", index.rows);
+  ivf.lists.reserve(sizes.size());
   for (const std::uint64_t size : sizes) {
     const auto codes = bytes(WideSize{size} * code_bytes, "the codes of a list");
     ivf.lists.push_back({codes, FileValues<std::int64_t>(bytes(WideSize{size} * sizeof(std::int64_t), "the ids of a list"))});
@@ -401,8 +419,8 @@ FaissTransform Reader::transform() {
   }
   found.cols_in = value<std::int32_t>("dimensions that a transform takes");
   found.cols_out = value<std::int32_t>("dimensions that a transform makes");
-  require_at(found.cols_in >= 1 && found.cols_in <= most_cols && found.cols_out >= 1 && found.cols_out <= most_cols, file_, place_ - 8, found.kind, " of ",
-             found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_cols);
+  require_at(found.cols_in >= 1 && found.cols_in <= most_faiss_cols && found.cols_out >= 1 && found.cols_out <= most_faiss_cols, file_, place_ - 8, found.kind, " of ",
+             found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_faiss_cols);
   flag("whether a transform is trained");
   const auto rows = static_cast<std::size_t>(found.cols_out), values = rows * static_cast<std::size_t>(found.cols_in);
   require_at(matrix == 0 || (matrix == values && (bias == 0 || bias == rows)), file_, from, "a matrix of ", matrix, " values and a bias of ", bias,
@@ -417,7 +435,8 @@ FaissIndex read_faiss(const FileBytes& file) { return Reader(file).whole(); }
 bool begins_faiss(const FileBytes& file) {
   if (file.size() < 4) return false;
   const std::string_view four(reinterpret_cast<const char*>(file.bytes.data()), 4);
-  return !kind_of(read_kinds, four).empty() || !kind_of(other_kinds, four).empty() || !kind_of(binary_kinds, four).empty();
+  return !kind_of(read_kinds, four).empty() || !kind_of(other_kinds, four).empty() || !kind_of(binary_kinds, four).empty() ||
+         !kind_of(headless_kinds, four).empty();
 }
 
 }  // namespace gigaknn

@@ -51,6 +51,7 @@ std::vector<RowId> faiss_ids(const std::filesystem::path& path) {
   std::vector<RowId> ids;
   const auto* const map = std::get_if<FaissIdMap>(&root.what);
   for (std::size_t row = 0; map && row < map->ids.size(); ++row) ids.push_back(RowId{map->ids[row]});
+  if (!ids.empty()) RowIds(ids, nullptr, file.name).require_sound();
   return ids;
 }
 
@@ -70,6 +71,7 @@ FaissFacts describe_faiss(const std::filesystem::path& path) {
 
 void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
+  require(rows.dtype != DType::i32 && rows.dtype != DType::i64, Fault::unsupported, "an IndexFlat holds vectors of numbers, not ", name_of(rows.dtype));
   if (!ids.empty()) RowIds(ids, nullptr).require_sound();
   const std::int32_t number = faiss_metric_of(metric, printable(to.string()));
   FaissWriter writer(to);

@@ -18,6 +18,7 @@ class FaissWriter {
 
   /// Letters and header, as every index begins.
   void begin(std::string_view letters, std::int64_t cols, std::int64_t rows, std::int32_t metric) {
+    require(cols <= most_faiss_cols, Fault::unsupported, "an index of Faiss has at most ", most_faiss_cols, " dimensions, got ", cols);
     bytes(letters.data(), letters.size());
     value(static_cast<std::int32_t>(cols));
     value(rows);

@@ -102,13 +102,14 @@ void add_measured(ContainerWriter& writer, const IvfFacts& facts) {
   if (facts.curve) add_curve(writer, *facts.curve);
 }
 
-std::vector<RowId> held_out_in(const Container& file) {
+std::vector<RowId> held_out_in(const Container& file, std::int64_t next_id) {
   if (!file.find_section("held_out")) return {};
   const Section& section = file.section("held_out", Element::i64);
   verify_section(file, section);
   std::vector<RowId> ids;
   for (const std::int64_t id : values_in<std::int64_t>(file, "held_out", Element::i64)) {
-    require_at(id > (ids.empty() ? -1 : value_of(ids.back())), file.file(), section.offset + ids.size() * sizeof id, "rows that were held out must ascend");
+    require_at(id > (ids.empty() ? -1 : value_of(ids.back())) && id < next_id, file.file(), section.offset + ids.size() * sizeof id,
+               "rows that were held out must ascend below the next id, ", next_id);
     ids.push_back(RowId{id});
   }
   return ids;
@@ -194,6 +195,7 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   writer.add_section("begins", Element::i64, begins.size(), 1, begins.data());
   writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
   write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_row, run);
+  add_measured(writer, facts);
   writer.finish();
 }
 
@@ -218,7 +220,7 @@ About read_about(const Container& file) {
   const Section& section = file.section("about", Element::u8);
   verify_section(file, section);
   About about = decode(file.file(), section);
-  about.facts.held_out = held_out_in(file);
+  about.facts.held_out = held_out_in(file, about.facts.next_id);
   about.facts.curve = curve_in(file);
   return about;
 }

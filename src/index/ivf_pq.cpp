@@ -7,7 +7,6 @@
 #include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
-#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
 #include "index/scan_rows.hpp"
@@ -139,7 +138,7 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
   const Ops& ops = ops_of(params.device);
   const auto owned = std::make_shared<OwnedParts>();
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
-  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
   fit.left_out = held_out;
   owned->centroids = fit_kmeans(base, fit, run).centroids;

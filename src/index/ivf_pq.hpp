@@ -43,7 +43,7 @@ class IvfPqIndex : public Index {
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
-  std::vector<RowId> held_out() const override { return facts_.held_out; }
+  std::vector<RowId> held_out() const override { return ids_.those_of(facts_.held_out); }
   void save(const std::filesystem::path& path, const RunOptions& run) const override;
 
   void prepare(const RunOptions& run) const;

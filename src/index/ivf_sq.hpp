@@ -33,7 +33,7 @@ class IvfSqIndex : public Index {
   std::int64_t lists() const override { return centroids_.lists(); }
   std::string_view kind() const override { return ivf_sq_schema; }
   bool refines() const override { return true; }
-  std::vector<RowId> held_out() const override { return stored_.facts.held_out; }
+  std::vector<RowId> held_out() const override { return ids().those_of(stored_.facts.held_out); }
   std::int64_t next_id() const override { return stored_.facts.next_id; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;

@@ -6,6 +6,8 @@
 
 #include "core/elements.hpp"
 #include "core/gather.hpp"
+#include "core/random.hpp"
+#include "core/sample.hpp"
 
 namespace gigaknn {
 namespace {
@@ -38,6 +40,11 @@ KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int it
   fit.device = device;
   fit.allow_nonfinite = allow_nonfinite;
   return fit;
+}
+
+std::vector<std::int64_t> held_out_rows(std::int64_t n, std::int64_t count, std::uint64_t seed) {
+  constexpr std::uint64_t held_out_stream = 0x4E1D;
+  return sample_rows(n, count, mix_bits(seed + held_out_stream));
 }
 
 ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
@@ -75,7 +82,7 @@ std::size_t ListCentroids::bytes_needed(std::int64_t lists, std::int64_t d, DTyp
 }
 
 bool ListCentroids::gathering_pays(std::int64_t allowed, std::int64_t n, std::int64_t width) const {
-  if (width == lists() && allowed > n / 64) return false;
+  if (allowed > n / 2 || (width == lists() && allowed > n / 64)) return false;
   return static_cast<double>(allowed) * static_cast<double>(lists()) <= static_cast<double>(n) * static_cast<double>(width);
 }
 

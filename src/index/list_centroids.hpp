@@ -33,6 +33,9 @@ std::int64_t candidates_of(std::int64_t k, std::int64_t refine, std::int64_t n);
 KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
                        bool allow_nonfinite = false);
 
+/// The rows of n that are held out, ascending. Drawn by a stream of their own: samples that are fitted to hold no more of them, or of those beside them, than chance.
+std::vector<std::int64_t> held_out_rows(std::int64_t n, std::int64_t count, std::uint64_t seed);
+
 /// Queries in the order of their nearest list, so that those that look into the same lists stand side by side.
 struct ProbingBatch {
   std::vector<std::int64_t> rows;  ///< of the query matrix

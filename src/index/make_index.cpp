@@ -3,7 +3,6 @@
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
-#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
@@ -39,7 +38,7 @@ IndexSetting setting_of(const IvfFlatParams& params) { return {params.device, pa
 
 // Of fitting lists and dividing the rows among them.
 std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   const KMeansParams fit = fit_params(base.rows, params, held_out);
   // The order, and ids with what sorts them.
   const std::size_t of_rows = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
@@ -71,7 +70,7 @@ StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOpti
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
-  const std::vector<std::int64_t> held_out = sample_rows(base.rows, params.held_out, params.seed);
+  const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
   ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
   const auto ranks = called.ranks();

@@ -1,6 +1,7 @@
 #include "index/row_ids.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "core/require.hpp"
@@ -66,6 +67,12 @@ std::vector<std::int64_t> RowIds::ranks_of(std::span<const RowId> ids) const {
     ranks.push_back(*rank);
   }
   return ranks;
+}
+
+std::vector<RowId> RowIds::those_of(std::span<const RowId> ids) const {
+  std::vector<RowId> here;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(here), [&](RowId id) { return rank_of(id).has_value(); });
+  return here;
 }
 
 void RowIds::name(std::span<RowId> ranks) const {

@@ -35,6 +35,8 @@ class RowIds {
   std::vector<std::int64_t> ranks_of(std::span<const RowId> ids) const;
   /// Ranks become the ids that have them; `no_row` remains.
   void name(std::span<RowId> ranks) const;
+  /// Those of `ids` that are here.
+  std::vector<RowId> those_of(std::span<const RowId> ids) const;
   /// The rank of each row; empty: its number.
   std::span<const LocalRow> ranks() const;
   /// The row of each of some ranks.

@@ -83,7 +83,8 @@ class Index(CliTest):
         self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999, "-o", "g.knng", code=4)
         for arguments, says in ((("--nprobe", 3), "--index"), (("--index", "IVF20,Flat", "--method", "exact"), "--index"),
                                 (("--index", "IVF20,Flat", "--workers", 2), "--index"), (("--index", "IVF500,Flat"), "more lists"),
-                                (("--index", "IVF20,Flat", "--nprobe", 0), "--nprobe"), (("--index", "IVF20,Flat", "--verify", 3), "--verify")):
+                                (("--index", "IVF20,Flat", "--nprobe", 0), "--nprobe"), (("--index", "IVF20,Flat", "--sample", 0), "--sample"),
+                                (("--index", "IVF20,Flat", "--to", "q.u8bin"), "--index"), (("--index", "IVF20,Flat", "--verify", 3), "--verify")):
             self.assert_refused("graph", "base.u8bin", "-k", 4, "-o", "other.knng", *arguments, code=2, says=says)
 
     def test_ids_filters_and_changes(self):

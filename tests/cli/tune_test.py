@@ -52,7 +52,7 @@ class Tune(CliTest):
         record = self.record()
         tried = record["tried"]
         self.assertIn(record["method"], [trial["recipe"] for trial in tried])
-        self.assertTrue(all(trial["bytes"] > 0 for trial in tried))
+        self.assertTrue(all(trial["search_bytes"] > 0 and trial["build_bytes"] > 0 for trial in tried))
         self.assertGreaterEqual(record["recall"]["value"], 0.95)
         curve = record["curve"]
         self.assertTrue(curve["held_out"])
@@ -89,15 +89,21 @@ class Tune(CliTest):
         self.assert_refused("build", "base.u8bin", "--index", "IVF10,PQ8", "--recall", 0.3, "-o", "y.gknn", code=2, says="full vectors")
 
     def test_beyond_the_curve_it_names_the_best_and_writes_nothing(self):
-        self.build("--recall", 0.9)
-        best = self.record()["curve"]["points"][-1]["recall"]
-        self.assertLess(best, 1)
-        done = self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "-k", 10, "-o", "ids.npy", "--recall", 1, code=4)
-        self.assertIn("the best is %.3f" % best, done.stderr.replace("%.6g" % best, "%.3f" % best))
-        self.assertFalse(os.path.exists(self.path("ids.npy")))
-        done = self.run_cli("build", "base.u8bin", "--index", "IVF10,PQ1,RFlat", "--recall", 1, "-o", "y.gknn", code=4)
+        self.build(index="IVF10,PQ1")  # codes of one byte, alone: they never find all
+        self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "-k", 10, "-o", "truth.npy")
+        done = self.run_cli("tune", "x.gknn", "--queries", "q.u8bin", "--truth", "truth.npy", "--recall", 0.99, "--json", "r.json", code=4)
         self.assertIn("is not reached", done.stderr)
-        self.run_cli("check", "y.gknn")
+        best = self.record()["curve"]["points"][-1]["recall"]
+        self.assertLess(best, 0.99)
+        for quiet in ([], ["--quiet"]):
+            done = self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "-k", 10, "-o", "ids.npy", "--recall", 0.99, *quiet, code=4)
+            self.assertIn("the best is %.6g [" % best, done.stderr)
+            self.assertFalse(os.path.exists(self.path("ids.npy")))
+
+    def test_all_of_them_are_found_where_that_is_asked(self):
+        self.build("--recall", 1)
+        self.assertEqual(self.record()["recall"]["value"], 1)
+        self.assertEqual(self.recall(self.search("--recall", 1)), 1)
 
     def test_what_is_wrong_is_refused(self):
         self.build()
@@ -111,9 +117,12 @@ class Tune(CliTest):
         self.assert_refused(*search[:4], "-k", 11, "-o", "ids.npy", "--recall", 0.9, code=2, says="gigaknn tune x.gknn -k 11")
         self.assert_refused("search", "base.u8bin", *search[2:], "--recall", 0.9, code=2, says="--recall")
         self.assert_refused("build", "base.u8bin", "-o", "y.gknn", "--memory-first", code=2, says="--recall")
+        self.assert_refused("build", "base.u8bin", "-o", "y.gknn", "--index", "IVF9,Flat", "--recall", 0.9, "-k", 0, code=2, says="-k")
+        self.assert_refused("build", "base.u8bin", "-o", "y.gknn", "--index", "IVF9,Flat", "--recall", 0.9, "-k", 1400, code=2, says="-k")
         self.assert_refused("build", "base.u8bin", "-o", "y.gknn", "--recall", 0.9, "--memory", "100KiB", code=2, says="budget")
         write_bin(self.path("other.u8bin"), [[1, 2, 3]], "u8")
         self.assert_refused("tune", "x.gknn", "--queries", "other.u8bin", code=2, says="other.u8bin")
+        self.assert_refused("build", "base.u8bin", "-o", "y.gknn", "--recall", 0.9, "--queries", "other.u8bin", code=2, says="other.u8bin")
         self.assertFalse(os.path.exists(self.path("y.gknn")))
         done = self.run_cli(*search[:4], "-k", 3, "-o", "ids.npy", "--recall", 0.9)
         self.assertIn("that of 10 neighbours", done.stderr)
@@ -125,19 +134,15 @@ class Tune(CliTest):
         done = self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "-k", 10, "-o", "ids.npy", "--recall", 0.9)
         self.assertIn("among 1,500 rows, there are 1,530 now", done.stderr)
 
-    def test_least_memory_comes_first_where_it_is_asked_to(self):
-        self.build("--recall", 0.8, "--memory-first", index=None)
-        record = self.record()
-        reached = [trial for trial in record["tried"] if trial["reached"]]
-        chosen = next(trial for trial in reached if trial["recipe"] == record["method"])
-        self.assertEqual(chosen["bytes"], min(trial["bytes"] for trial in reached))
-
     def test_the_same_index_but_for_times(self):
-        """The rows and lists of a recipe depend on no clock: with the curve taken out, the same bytes."""
+        """Rows and lists depend on no clock: once the curve is another's, the same bytes but for its section and checksums."""
         self.build("--recall", 0.9)
-        first = self.search("--nprobe", 3)
+        first = self.run_cli("info", "x.gknn").stdout
+        sections = [line.split(" at ") for line in first.splitlines() if line.startswith("section")]
+        end = next(int(at) for name, at in sections if "curve_of" in name)
+        before = self.read("x.gknn")[64:end]
         self.build("--recall", 0.9)
-        self.assertEqual(self.search("--nprobe", 3), first)
+        self.assertEqual(self.read("x.gknn")[64:end], before)
 
     def test_killed_while_it_measures_the_index_is_whole(self):
         self.build()
