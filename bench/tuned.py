@@ -43,11 +43,12 @@ class Program:
         self.path, self.folder = path, folder
 
     def __call__(self, *arguments):
-        """Its record; None where it exits with 4."""
+        """Its record; None where it exits with 4 and did nothing."""
         record = self.folder / "record.json"
+        record.unlink(missing_ok=True)
         done = subprocess.run([self.path, *map(str, arguments), "--json", record, "--quiet"], capture_output=True, text=True)
         if done.returncode == 4:
-            return None
+            return json.loads(record.read_text()) if record.exists() else None
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(map(str, arguments))}: {done.stderr}")
         return json.loads(record.read_text())
