@@ -125,6 +125,14 @@ void make_unit(Matrix& rows) {
   }
 }
 
+// Centroids that began at a row with NaN or infinity, and found none to begin anew at.
+void clear_nonfinite(Matrix& centroids) {
+  for (std::int64_t i = 0; i < centroids.rows(); ++i) {
+    float* const row = centroids.row<float>(i);
+    if (!std::all_of(row, row + centroids.cols(), [](float x) { return std::isfinite(x); })) std::fill_n(row, centroids.cols(), 0.0F);
+  }
+}
+
 using OnRound = std::function<void(int, const KMeansRound&)>;
 
 // All rows compared with all centroids.
@@ -145,6 +153,7 @@ KMeans fit_one_level(const Ops& ops, MatrixRef rows, std::span<const float> weig
     if (!goes_on && i >= balancing_rounds) break;
   }
   result.centroids = lloyd.take_centroids();
+  if (params.allow_nonfinite) clear_nonfinite(result.centroids);
   return result;
 }
 

@@ -491,5 +491,15 @@ TEST(KMeans, rows_that_are_left_out_take_no_part) {
   }
 }
 
+TEST(KMeans, centroids_are_finite_where_rows_may_not_be) {
+  for (const std::uint64_t seed : {0, 1, 2, 3, 4, 5}) {
+    Matrix rows(10, 3, DType::f32);
+    std::fill_n(rows.row<float>(0), 30, 1.0F);  // all alike: nothing is far from its centroid, to begin anew at
+    rows.row<float>(4)[1] = std::numeric_limits<float>::quiet_NaN();
+    KMeans found = fit_kmeans(rows, {.clusters = 5, .seed = seed, .allow_nonfinite = true});
+    EXPECT_TRUE(std::all_of(found.centroids.row<float>(0), found.centroids.row<float>(0) + 15, [](float x) { return std::isfinite(x); })) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

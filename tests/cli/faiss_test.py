@@ -51,10 +51,6 @@ class Faiss(CliTest):
         write_bin(self.path("q" + self.suffix), self.queries)
         np.save(self.path("ids.npy"), self.ids.reshape(-1, 1))
 
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
     def search(self, name, nprobe=LISTS, refine=None):
         more = ["--refine", refine] if refine else []
         self.run_cli("search", name, "--queries", "q" + self.suffix, "-k", K, "--nprobe", nprobe, "-o", "found.npy", "--distances", "found.fbin", *more)

@@ -1,7 +1,5 @@
 """Graphs of other kinds: of a radius, to another set, by labels."""
-import json
 import math
-import os
 import random
 import struct
 import unittest
@@ -39,8 +37,7 @@ class OtherGraphs(CliTest):
         return rows, write_bin(self.path(name + ".fbin"), rows)
 
     def record(self, name="g.json"):
-        with open(self.path(name), encoding="utf-8") as file:
-            return json.load(file)
+        return super().record(name)
 
 
 class Radius(OtherGraphs):

@@ -1,5 +1,4 @@
 """Indexes: build, search, add, remove and merge against plain Python; what is refused, what a kill, a full disk or a cut file leaves."""
-import json
 import os
 import random
 import resource
@@ -18,13 +17,6 @@ class Index(CliTest):
         self.queries = make_rows(25, 5, "u8", 4)
         self.base = write_bin(self.path("base.u8bin"), self.rows, "u8")
         write_bin(self.path("q.u8bin"), self.queries, "u8")
-
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
-    def record(self):
-        return json.loads(self.read("r.json"))
 
     def write_ids(self, name, ids):
         return write_npy(self.path(name), [[i] for i in ids], "<i8", "q")

@@ -48,10 +48,6 @@ class Kill(CliTest):
         named = [name for name in os.listdir(self.folder) if ".tmp." in name]
         self.assertLessEqual(len(named), 3, "killed jobs leave files: %s" % named)
 
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
     def test_graph(self):
         self.kill_at_every_moment(["graph", "base.u8bin", "-k", "30", "-o", "g.knng"], ["g.knng"], old=True)
 

@@ -1,5 +1,4 @@
 """k-means: centroids and labels against plain Python, and what is refused."""
-import json
 import math
 import random
 import struct
@@ -13,10 +12,6 @@ def squared(x, y):
 
 
 class KMeans(CliTest):
-    def record(self):
-        with open(self.path("r.json"), encoding="utf-8") as file:
-            return json.load(file)
-
     def make(self, dtype="u8", n=300):
         rows = make_rows(n, 4, dtype, 3)
         suffix = {"u8": ".u8bin", "f32": ".fbin", "i8": ".i8bin", "f16": ".hbin"}[dtype]

@@ -2,6 +2,7 @@
 
 The reference is plain Python on lists: slow, short, and with no line in common with the engine.
 """
+import json
 import math
 import os
 import random
@@ -137,6 +138,13 @@ class CliTest(unittest.TestCase):
 
     def path(self, name):
         return os.path.join(self.folder, name)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def record(self, name="r.json"):
+        return json.loads(self.read(name))
 
     def run_cli(self, *arguments, code=0, **options):
         run = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300,

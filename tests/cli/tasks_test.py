@@ -40,10 +40,6 @@ class Tasks(CliTest):
         with open(self.path(name), "wb") as file:
             file.write(contents)
 
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
     def record(self, name="out.json"):
         return json.loads(self.read(name))
 

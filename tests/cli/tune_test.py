@@ -1,5 +1,4 @@
 """A recall instead of parameters: build --recall, tune, search --recall; what is refused, and what a kill leaves."""
-import json
 import os
 import random
 import signal
@@ -24,13 +23,6 @@ class Tune(CliTest):
         self.queries = make_clouds(60, 2)
         write_bin(self.path("base.u8bin"), self.rows, "u8")
         write_bin(self.path("q.u8bin"), self.queries, "u8")
-
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
-    def record(self):
-        return json.loads(self.read("r.json"))
 
     def recall(self, ids, k=10):
         hits = 0
