@@ -6,7 +6,7 @@
 A trial takes 1,000 rows out of a set, which are then queries that no index has seen, builds with --recall 0.95 from the rest (which chooses the index, and
 holds out rows of its own to measure with), and searches with --recall 0.90, 0.95 and 0.99. Reached: recall@10 of these queries, by an exact search, is no more than a
 point below what was asked. "from elsewhere" asks the same of the set's own queries, which come from other photos, words or clothes than its rows, by a curve of held-out rows and by one
-of `gigaknn tune --queries` with half of them. "fitted" tells why rows are held out: recall at one nprobe of rows that centroids were fitted to (themselves left out), beside that of those
+of `gigaknn tune --queries` with half of them. "fitted": recall at one nprobe of rows that centroids were fitted to (themselves left out), beside that of those
 held out and of strangers. Results go to bench/results/<machine>/tuned.{json,md}.
 """
 
@@ -142,7 +142,7 @@ def markdown(results):
         lines.append(f"| {row['set']} | held-out rows | " + " | ".join(text(s) for s in row["by_rows"]) + " |")
         lines.append(f"| {row['set']} | tune --queries, other half | " + " | ".join(text(s) for s in row["by_queries"]) + " |")
     f = results["fitted"]
-    lines += ["\n## Why rows are held out\n", f"sift, IVF,Flat, nprobe {f['nprobe']}, recall@10: strangers {f['strangers']:.3f}, rows held out {f['held_out']:.3f}, rows that "
+    lines += ["\n## Rows held out, rows fitted to\n", f"sift, IVF,Flat, nprobe {f['nprobe']}, recall@10: strangers {f['strangers']:.3f}, rows held out {f['held_out']:.3f}, rows that "
               f"centroids were fitted to {f['fitted']:.3f}."]
     return "\n".join(lines) + "\n"
 

@@ -54,8 +54,8 @@ struct CurveParams {
 RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params = {}, const RunOptions& run = {},
                           const Neighbors* truth = nullptr);
 
-/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it meanwhile. Rows that
-/// centroids were fitted to would not do: each drew its centroid nearer. Throws Error: unsupported where there are none, or no full vectors.
+/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it meanwhile.
+/// Throws Error: unsupported where there are none, or no full vectors.
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params = {}, const RunOptions& run = {});
 
 /// What the index at `path` keeps. Throws as open_index.
