@@ -6,6 +6,7 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "index/recipe.hpp"
 #include "inputs.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
@@ -53,9 +54,11 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.output.string());
   require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
   check_recall(options.recall);
-  require(options.recall || (!options.memory_first && options.curve.queries.empty()), Fault::invalid_argument, "--memory-first and --queries belong to --recall");
-  require(!options.recall || options.recipe.find("PQ") == std::string::npos || options.recipe.ends_with(",RFlat"), Fault::invalid_argument,
-          "--recall needs full vectors behind codes to measure with: ", options.recipe, ",RFlat; or gigaknn tune, with --truth");
+  if (options.recall && !options.recipe.empty()) {
+    const IndexRecipe recipe = parse_recipe(options.recipe);
+    require(recipe.code_bytes == 0 || recipe.refine, Fault::invalid_argument, "--recall needs full vectors behind codes to measure with: ", options.recipe,
+            ",RFlat; or gigaknn tune, with --truth");
+  }
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   Session session(options.common, command_line);
@@ -116,12 +119,12 @@ void add_build_command(CLI::App& app, Request& request) {
   command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
   command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; IVF1024,PQ32: of product codes of 32 bytes; IVF1024,PQ32,RFlat: "
                       "with full vectors behind them; PCA48,IVF1024,SQ8,RFlat: of 48 dimensions, a byte each, with full vectors behind them; IVF1024,SQ8,RFlat: of all dimensions (default: IVF,Flat)");
-  command->add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is measured and kept in it. "
-                      "Exit code 4 where that is less");
-  command->add_option("-k", options->curve.k, "of --recall: neighbours of each query")->capture_default_str();
-  CLI::Option* qps_first = command->add_flag_callback("--qps-first", [] {}, "of --recall: the most queries a second (the default)");
-  command->add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it")->excludes(qps_first);
-  command->add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)");
+  CLI::Option* recall = command->add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "
+                                            "measured and kept in it. Exit code 4 where that is less");
+  command->add_option("-k", options->curve.k, "of --recall: neighbours of each query")->capture_default_str()->needs(recall);
+  CLI::Option* qps_first = command->add_flag_callback("--qps-first", [] {}, "of --recall: the most queries a second (the default)")->needs(recall);
+  command->add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it")->excludes(qps_first)->needs(recall);
+  command->add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)")->needs(recall);
   command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();
   add_metric_option(*command, options->common);

@@ -126,7 +126,7 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
 int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
   if (options.base.extension() == ".gknn") return run_index_search(options, command_line);
-  require(options.only.empty(), Fault::invalid_argument, "--only belongs to an index, a .gknn file");
+  require(options.only.empty() && options.except.empty(), Fault::invalid_argument, "--only and --except belong to an index, a .gknn file");
   require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
   if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");
@@ -199,7 +199,8 @@ void add_search_command(CLI::App& app, Request& request) {
   command->add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
                       "or tuned; exit code 4 where that is beyond it")
       ->group(of_index);
-  command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
+  CLI::Option* only = command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
+  command->add_option("--except", options->except, "ids that may not be found")->group(of_index)->excludes(only);
   command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
       ->group(of_index)
       ->capture_default_str();

@@ -25,6 +25,7 @@ struct SearchOptions {
   std::optional<std::int64_t> refine;
   std::optional<double> recall;
   std::filesystem::path only;
+  std::filesystem::path except;
   std::int64_t sample = 200;
 };
 

@@ -90,6 +90,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   const std::int64_t q = queries.matrix().rows;
   std::optional<IdSet> only;
   if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
+  if (!options.except.empty()) only = IdSet::all_but(read_results(options.except, {}).ids);
   std::optional<OperatingPoint> point;
   {
     const auto index = open_index(options.base, {.map = true});
@@ -97,7 +98,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       point = point_for(options.base, *options.recall, *options.k, index->rows(), session);
       if (!point) return exit_recall;
       record.more["recall_asked"] = *options.recall;
-      if (only) session.note("the recall asked for is that of searches without --only");
+      if (only) session.note("the recall asked for is that of searches without --only or --except");
     }
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));

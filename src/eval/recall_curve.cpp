@@ -64,7 +64,7 @@ class CurveMeasurement {
   std::vector<OperatingPoint> all() {
     const auto begin = Clock::now();
     const std::int64_t lists = std::max<std::int64_t>(1, index_.lists());
-    const std::int64_t most_refine = index_.refines() ? std::max<std::int64_t>(1, std::min<std::int64_t>(256, index_.rows() / params_.k)) : 1;
+    const std::int64_t most_refine = most_refine_of();
     index_.search(queries_, params_.k, {.nprobe = 1, .refine = 1}, run_);  // what the first search prepares is not of its time
     std::vector<OperatingPoint> points = {at(1, 1)};
     OperatingPoint now = points.back();
@@ -93,6 +93,15 @@ class CurveMeasurement {
   }
 
  private:
+  // As candidates there are rows, and lists of them, twice, take an eighth of a budget.
+  std::int64_t most_refine_of() const {
+    if (!index_.refines()) return 1;
+    std::int64_t most = std::min<std::int64_t>(256, index_.rows() / params_.k);
+    const std::int64_t list_bytes = queries_.rows * params_.k * static_cast<std::int64_t>(2 * (sizeof(RowId) + sizeof(float)));
+    if (run_.memory_bytes > 0) most = std::min(most, static_cast<std::int64_t>(run_.memory_bytes / 8) / list_bytes);
+    return std::max<std::int64_t>(1, most);
+  }
+
   const Index& index_;
   const MatrixRef queries_;
   const Neighbors& truth_;

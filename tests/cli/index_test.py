@@ -90,6 +90,7 @@ class Index(CliTest):
         for only in (some, some[:4]):
             self.write_ids("only.npy", only + [17])  # and one that is not there
             self.expect_exact(self.search(nprobe=20, only="only.npy"), {i: row_of[i] for i in only})
+            self.expect_exact(self.search(nprobe=20, **{"except": "only.npy"}), {i: row for i, row in row_of.items() if i not in only})
         self.assertLess(len(only) * 20, 400)
         self.expect_exact(self.search(nprobe=1, only="only.npy"), {i: row_of[i] for i in only})  # so few are all looked at
 
@@ -215,7 +216,7 @@ class Index(CliTest):
         refuse(2, "ids must be >= 0, got -1", *search("-k", 3, "--only", "negative.npy"))
         refuse(2, "--memory 2000 is too small: the search needs", *search("-k", 3, "--memory", 2000))
         refuse(2, "narrow.u8bin is 4 x u8, x.gknn 5 x u8", "search", "x.gknn", "--queries", "narrow.u8bin", "-k", 3, "-o", "out.npy")
-        refuse(2, "--only belongs to an index", "search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy", "--only", "two.npy")
+        refuse(2, "--only and --except belong to an index", "search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy", "--only", "two.npy")
         refuse(3, "cut.gknn: byte ", "search", "cut.gknn", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy")
         refuse(2, "floats.fbin is 5 x f32, x.gknn 5 x u8", "add", "x.gknn", "floats.fbin")
         refuse(2, "narrow.u8bin is 4 x u8", "add", "x.gknn", "narrow.u8bin")
