@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""k-NN graphs by a search of their own index, as in Figure 5 of Johnson, Douze, Jégou 2017, beside those of `gigaknn graph --recall`.
+
+    bench/setup_peers && bench/.venv/bin/python bench/index_graphs.py [--set sift | --set clusters-10000000x96] [--data /data]
+
+`gigaknn graph --index IVF<lists>,PQ<bytes>` with codes of 16, 32 and 64 bytes alone, and with full vectors behind those of 32, at 1 to 256 probes: the seconds of the whole command, which trains and
+adds too, against recall@10 of 10,000 sampled rows. Beside them `--method nn-descent` and the quickest method, at the recalls in RECALLS; peaks are what the system counts of the process. One run each.
+Results go to bench/results/<machine>/index_graphs.{json,md}, the figure to docs/figures/index_graphs.svg.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+import time
+
+import numpy as np
+
+import peers
+import vectors
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROBES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RECALLS = (0.7, 0.8, 0.9, 0.95, 0.98)
+SAMPLE = 10000
+
+
+class Graphs:
+    def __init__(self, program, base, folder):
+        self.program, self.base, self.folder = program, base, folder
+
+    def build(self, *options):
+        output, record = self.folder / "g.knng", self.folder / "g.json"
+        record.unlink(missing_ok=True)
+        start = time.monotonic()
+        done = subprocess.run([self.program, "graph", self.base, "-k", "10", "-o", output, "--json", record, "--quiet", *map(str, options)], capture_output=True, text=True)
+        seconds = time.monotonic() - start
+        if done.returncode not in (0, 4):
+            raise SystemExit(f"{' '.join(map(str, options))}: {done.stderr}")
+        told = json.loads(record.read_text())
+        # Measuring the recall is no part of building.
+        result = dict(seconds=seconds - told["seconds"]["evaluate"], recall=told["recall"]["value"], peak=told["memory"]["peak_bytes"])
+        print(json.dumps(dict(options=list(map(str, options)), **result)), flush=True)
+        return result
+
+
+def draw(results, path):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    for name, runs in results["curves"].items():
+        axes.plot([run["seconds"] for run in runs], [run["recall"] for run in runs], marker="o", markersize=3, label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds, training and adding included")
+    axes.set_ylabel("recall@10")
+    axes.set_title(f"{results['set']}: {results['rows']:,} x {results['dims']}")
+    axes.grid(True, alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def markdown(results):
+    lines = ["# k-NN graphs by a search of their own index\n\nMade by `bench/index_graphs.py`; do not edit.\n", f"- machine: {results['machine']}", f"- date: {results['date']}",
+             f"- {results['version']}\n", f"{results['set']}: {results['rows']:,} x {results['dims']}, k = 10; recall of {SAMPLE:,} rows.\n", "| graph | probes, or recall asked | s | recall@10 | peak MiB |",
+             "|---|---|---|---|---|"]
+    for name, runs in results["curves"].items():
+        lines += [f"| {name} | {run['at']} | {run['seconds']:.2f} | {run['recall']:.4f} | {run['peak'] >> 20} |" for run in runs]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", default="sift")
+    parser.add_argument("--data", default="/data")
+    parser.add_argument("--program", default=HERE.parent / "build" / "release" / "gigaknn")
+    parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
+    options = parser.parse_args()
+    base = vectors.load(options.set, options.data).base
+    lists = round(4 * len(base) ** 0.5)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        path = folder / "base.u8bin"
+        with open(path, "wb") as file:
+            np.array(base.shape, np.uint32).tofile(file)
+            np.ascontiguousarray(base).tofile(file)
+        graphs = Graphs(options.program, path, folder)
+        recipes = [f"IVF{lists},PQ{size}" for size in (16, 32, 64)] + [f"IVF{lists},PQ32,RFlat"]
+        curves = {recipe: [dict(at=probes, **graphs.build("--index", recipe, "--nprobe", probes, "--sample", SAMPLE)) for probes in PROBES] for recipe in recipes}
+        curves["--method nn-descent"] = [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall)) for recall in RECALLS]
+        curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall)) for recall in RECALLS]
+    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
+    results = dict(machine=peers.machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], curves=curves)
+    target = options.output / results["machine"]
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "index_graphs.json").write_text(json.dumps(results, indent=1) + "\n")
+    (target / "index_graphs.md").write_text(markdown(results))
+    draw(results, HERE.parent / "docs" / "figures" / "index_graphs.svg")
+    print(markdown(results))
+
+
+if __name__ == "__main__":
+    main()
