@@ -29,7 +29,7 @@ constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 // Product codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small.
 std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, const ChoiceParams& params, bool budget) {
   std::vector<std::string> recipes = {"IVF,Flat"};
-  if (n < least_rows) return recipes;
+  if (n < least_rows || params.index.allow_nonfinite) return recipes;  // codes stand for finite rows alone
   const Metric metric = params.index.metric;
   const bool by_length = metric == Metric::l2 || metric == Metric::euclidean;
   for (const std::int64_t dims : {32, 48, 64, 96}) {
@@ -66,7 +66,7 @@ Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& r
   return {gather_rows(base, rows, run), gather_rows(base, held_out, run)};
 }
 
-// "PCA48,IVF,SQ8,RFlat" and 4 sqrt(n) lists, of a base that it is not measured on.
+// Made of the sample; its bytes are those of the whole base.
 Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, double slowest, const ChoiceParams& params,
             const RunOptions& run, const RunOptions& beside_sample) {
   Trial trial;

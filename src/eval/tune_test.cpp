@@ -42,7 +42,7 @@ RecallCurve make_curve() {
 
 class Tune : public FileTest {
  protected:
-  Tune() : base_(make_normal(3000, 1)), queries_(make_normal(400, 99)) {}
+  Tune() : base_(make_normal(2000, 1)), queries_(make_normal(250, 99)) {}
 
   std::filesystem::path build(const std::string& recipe, std::int64_t held_out, const std::string& name = "x.gknn") const {
     IndexParams params;
@@ -94,8 +94,8 @@ TEST_F(Tune, each_point_is_what_a_search_finds) {
     params.until = 1;
     const RecallCurve curve = measure_curve(*index, queries_, params);
     EXPECT_EQ(curve.k, 10);
-    EXPECT_EQ(curve.queries, 400);
-    EXPECT_EQ(curve.rows, 3000);
+    EXPECT_EQ(curve.queries, 250);
+    EXPECT_EQ(curve.rows, 2000);
     EXPECT_FALSE(curve.held_out);
     ASSERT_GE(curve.points.size(), 2u) << recipe;
     for (std::size_t i = 0; i < curve.points.size(); ++i) {
@@ -126,8 +126,8 @@ TEST_F(Tune, of_many_queries_some_are_drawn_with_their_truth) {
   EXPECT_EQ(drawn.points.back().recall.value, 1);
   EXPECT_EQ(with_truth.points.back().recall.value, 1);
   EXPECT_EQ(drawn.points.front().recall.value, with_truth.points.front().recall.value);
-  const Neighbors other(399, 10);
-  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, params, {}, &other); }, "399");
+  const Neighbors other(249, 10);
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, params, {}, &other); }, "249");
 }
 
 TEST_F(Tune, a_truth_that_is_given_serves_codes_without_vectors) {
@@ -144,14 +144,33 @@ TEST_F(Tune, a_truth_that_is_given_serves_codes_without_vectors) {
 
 TEST_F(Tune, rows_that_were_held_out_stand_for_queries) {
   for (const std::string recipe : {"IVF,Flat", "IVF,PQ8,RFlat"}) {
-    const auto index = open_index(build(recipe, 400));
-    const RecallCurve curve = measure_curve_by_own_rows(*index);
+    const auto index = open_index(build(recipe, 200));
+    const RecallCurve curve = measure_curve_by_own_rows(*index, {.until = 0.9});
     EXPECT_TRUE(curve.held_out);
-    EXPECT_EQ(curve.queries, 400);
+    EXPECT_EQ(curve.queries, 200);
     for (const OperatingPoint& point : curve.points) {
-      EXPECT_NEAR(point.recall.value, recall_with(*index, queries_, point), 0.04) << recipe << ' ' << point.nprobe << ' ' << point.refine;
+      EXPECT_NEAR(point.recall.value, recall_with(*index, queries_, point), 0.06) << recipe << ' ' << point.nprobe << ' ' << point.refine;
     }
   }
+}
+
+TEST_F(Tune, lists_do_not_depend_on_rows_that_are_held_out) {
+  const auto centroids_of = [](const std::filesystem::path& path) {
+    const Container file = Container::open(path);
+    const auto bytes = file.bytes_of(file.section("centroids", Element::f32));
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  const auto path = build("IVF40,Flat", 100);
+  const std::string before = centroids_of(path);
+  const std::vector<RowId> held_out = open_index(path)->held_out();
+  ASSERT_EQ(held_out.size(), 100u);
+  for (const RowId row : held_out) std::fill_n(base_.row<float>(value_of(row)), d, 100.0F);
+  EXPECT_EQ(centroids_of(build("IVF40,Flat", 100)), before);
+  EXPECT_EQ(centroids_of(build("IVF40,PQ4", 100)), before);
+  std::int64_t other = 0;
+  while (std::binary_search(held_out.begin(), held_out.end(), RowId{other})) ++other;
+  base_.row<float>(other)[0] = 50;
+  EXPECT_NE(centroids_of(build("IVF40,Flat", 100)), before);
 }
 
 TEST_F(Tune, held_out_rows_are_left_out_while_they_are_queries_and_there_afterwards) {
@@ -169,11 +188,11 @@ TEST_F(Tune, what_is_wrong_is_refused) {
   const auto index = open_index(build("IVF20,Flat", 0));
   expect_error(Fault::unsupported, [&] { measure_curve_by_own_rows(*index); }, "held out");
   expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.k = 0}); }, "k from 1");
-  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.k = 3001}); }, "k from 1");
+  expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.k = 2001}); }, "k from 1");
   expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, {.until = 1.5}); }, "0 to 1");
   expect_error(Fault::invalid_argument, [&] { measure_curve(*index, Matrix(0, d, DType::f32)); }, "a query");
-  expect_error(Fault::invalid_argument, [&] { build("IVF20,Flat", 3000); }, "held out");
-  expect_error(Fault::invalid_argument, [&] { build("IVF2000,Flat", 1500); }, "lists");
+  expect_error(Fault::invalid_argument, [&] { build("IVF20,Flat", 2000); }, "held out");
+  expect_error(Fault::invalid_argument, [&] { build("IVF1200,Flat", 1000); }, "lists");
 }
 
 TEST_F(Tune, a_curve_is_kept_in_the_file) {
@@ -266,7 +285,7 @@ TEST_F(Tune, a_damaged_curve_is_refused) {
 // Rows of 64 dimensions that vary in 16 alone, which PCA finds; enough of them that codes are tried.
 class Choose : public testing::Test {
  protected:
-  Choose() : base_(make_wide(3200, 1)), queries_(make_wide(300, 99)) {}
+  Choose() : base_(make_wide(2400, 1)), queries_(make_wide(100, 99)) {}
 
   static Matrix make_wide(std::int64_t n, std::uint64_t seed) {
     const Matrix narrow = make_normal(n, seed);
@@ -287,13 +306,13 @@ class Choose : public testing::Test {
 TEST_F(Choose, the_quickest_or_the_smallest_of_those_that_reach_the_recall) {
   for (const bool memory_first : {false, true}) {
     ChoiceParams params;
-    params.recall = 0.8;
+    params.recall = 0.6;
     params.memory_first = memory_first;
     const IndexChoice choice = choose_index(base_, params);
     EXPECT_EQ(choice.trials.size(), memory_first ? 5u : 3u);  // full vectors, PCA to 32 and 48, product codes of 16 and 32
     const Trial& chosen = trial_of(choice, choice.recipe);
     ASSERT_TRUE(chosen.point);
-    EXPECT_GE(chosen.point->recall.value, 0.8);
+    EXPECT_GE(chosen.point->recall.value, 0.6);
     std::size_t reached = 0;
     for (const Trial& trial : choice.trials) {
       EXPECT_TRUE(trial.fits);
@@ -310,11 +329,11 @@ TEST_F(Choose, the_quickest_or_the_smallest_of_those_that_reach_the_recall) {
     EXPECT_GE(reached, memory_first ? 4u : 1u);
     IndexParams built;
     built.recipe = choice.recipe;
-    built.held_out = 300;
+    built.held_out = 200;
     const auto index = make_index(base_, built);
-    const auto point = measure_curve_by_own_rows(*index).point_for(0.8);
+    const auto point = measure_curve_by_own_rows(*index).point_for(0.6);
     ASSERT_TRUE(point);
-    EXPECT_GT(recall_with(*index, queries_, *point), 0.75);
+    EXPECT_GT(recall_with(*index, queries_, *point), 0.52);
   }
 }
 
@@ -326,16 +345,24 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
   };
   RunOptions run;
   run.memory_bytes = 1000;
-  expect_error(Fault::out_of_memory, [&] { choose_index(base_, {.recall = 0.8}, run); }, "needs");
+  expect_error(Fault::out_of_memory, [&] { choose_index(base_, {.recall = 0.6}, run); }, "needs");
   expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.recall = 0}); }, "above 0");
-  expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.k = 3200}); }, "k must be");
+  expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.k = 2400}); }, "k must be");
   expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.sample = 0}); }, "a row");
   expect_error(Fault::invalid_argument, [&] { choose_index(base_.ref().slice(0, 1)); }, "rows");
   run.memory_bytes = 2 * std::max(needed("IVF,Flat"), needed("IVF,PQ16,RFlat"));
-  const IndexChoice choice = choose_index(base_, {.recall = 0.8}, run);
+  const IndexChoice choice = choose_index(base_, {.recall = 0.6}, run);
   EXPECT_EQ(choice.trials.size(), 5u);
   EXPECT_TRUE(trial_of(choice, "IVF,Flat").fits);
   EXPECT_LE(trial_of(choice, choice.recipe).bytes(), run.memory_bytes);
+}
+
+TEST_F(Choose, rows_that_may_not_be_finite_have_an_index) {
+  base_.row<float>(70)[3] = NAN;
+  ChoiceParams params;
+  params.recall = 0.5;
+  params.index.allow_nonfinite = true;
+  EXPECT_EQ(choose_index(base_, params).recipe, "IVF,Flat");
 }
 
 TEST_F(Tune, every_metric_has_an_index) {
