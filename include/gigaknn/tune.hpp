@@ -87,7 +87,7 @@ struct IndexChoice {
 };
 
 /// Makes indexes of a sample of `base` [n, d] and takes the best. Depends on how quick the machine is. Throws Error: invalid_argument, invalid_data,
-/// out_of_memory (no index that reaches the recall fits `run.memory_bytes`).
+/// out_of_memory (no index fits `run.memory_bytes`), unsupported (none that was tried reaches the recall in the time it is given).
 IndexChoice choose_index(MatrixRef base, const ChoiceParams& params = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn
