@@ -60,7 +60,7 @@ struct CpuCodes::Candidate {
 struct CpuCodes::Block {
   std::vector<std::int64_t> query;      // [count] rows of the query matrix; those that are far from everything are not among them
   std::vector<CodedQuery> coded;        // [count]
-  std::vector<std::uint8_t> tables;     // [count][m][256]
+  std::unique_ptr<std::uint8_t[]> tables;  // [count][m][256]
   std::vector<std::vector<Candidate>> candidates;  // [count]
   std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
   std::vector<std::uint32_t> masks;
@@ -137,7 +137,7 @@ std::string CpuCodes::description() const { return std::to_string(codes_.m) + "-
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), count = std::ssize(block.query);
-  block.tables.resize(at(count * m * words));
+  block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.coded.resize(at(count));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   std::vector<float> parts(at(tile_queries * part_dims)), dots(at(m * tile_queries * words)), largest(at(m));
@@ -178,7 +178,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       const float factor = usable && widest > 0 ? 255 / widest : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
       for (std::int64_t part = 0; part < m; ++part) {
-        std::uint8_t* const table = block.tables.data() + ((first + i) * m + part) * words;
+        std::uint8_t* const table = block.tables.get() + ((first + i) * m + part) * words;
         if (query.step > 0) {
           products_->quantize(dots_of(part), largest[at(part)], factor, table);
         } else {
@@ -223,6 +223,7 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
     std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
   }
   candidates.push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
+  if (!names_.empty()) __builtin_prefetch(&names_[at(begins_[at(cell)] + row)]);
   lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
 }
 
@@ -268,7 +269,7 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.m, 0, 0),
                          .blocks = blocks,
                          .m = codes_.m,
-                         .table = block.tables.data() + i * codes_.m * words,
+                         .table = block.tables.get() + i * codes_.m * words,
                          .terms = terms_.data() + first * block_rows,
                          .step = query.step};
   if (lists.bound(i) != no_neighbor) {
@@ -285,21 +286,47 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   block.estimates.resize(at(blocks * block_rows));
   products_->estimates(tile, block.estimates.data());
   block.estimates.resize(at(count));
-  const std::int64_t wanted = std::min(lists.k(), count);
-  float cut = std::numeric_limits<float>::infinity();
-  if (wanted < count) {
-    block.sorted = block.estimates;
-    for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? cut : estimate;
-    std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
-    cut = block.sorted[at(wanted - 1)];
-  }
-  for (std::int64_t row = 0; row < count; ++row) {
-    if (!(block.estimates[at(row)] > cut)) screen(cell, row, i, block, lists);
-  }
+  const float cut = cut_of(block, std::min(lists.k(), count));
+  for_each_up_to(block, cut, [&](std::int64_t row) { screen(cell, row, i, block, lists); });
   lists.settle(i);
   const float limit = limit_of(query, lists.bound(i));
-  for (std::int64_t row = 0; row < count; ++row) {
-    if (block.estimates[at(row)] > cut && !(block.estimates[at(row)] > limit)) screen(cell, row, i, block, lists);
+  if (!(limit <= cut)) {
+    for_each_up_to(block, limit, [&](std::int64_t row) {
+      if (block.estimates[at(row)] > cut) screen(cell, row, i, block, lists);
+    });
+  }
+}
+
+// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each of 64 strands.
+float CpuCodes::cut_of(Block& block, std::int64_t wanted) {
+  constexpr std::int64_t strands = 64;
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::int64_t count = std::ssize(block.estimates);
+  if (wanted == count) return infinity;
+  if (wanted <= strands / 2 && count >= 2 * strands) {
+    block.sorted.assign(strands, infinity);
+    std::int64_t row = 0;
+    // A comparison with NaN is false: it is never the least.
+    for (; row + strands <= count; row += strands) {
+      for (std::int64_t s = 0; s < strands; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+    }
+    for (std::int64_t s = 0; row + s < count; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+  } else {
+    block.sorted = block.estimates;
+    for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? infinity : estimate;
+  }
+  std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
+  return block.sorted[at(wanted - 1)];
+}
+
+// The rows of a list whose estimates are not above `most`.
+template <class Visit>
+void CpuCodes::for_each_up_to(Block& block, float most, const Visit& visit) const {
+  const std::int64_t count = std::ssize(block.estimates), blocks = ProductCodes::blocks_of(count);
+  block.masks.resize(at(blocks));
+  products_->up_to(block.estimates.data(), count, most, block.masks.data());
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::uint32_t mask = block.masks[at(b)]; mask != 0; mask &= mask - 1) visit(b * block_rows + std::countr_zero(mask));
   }
 }
 

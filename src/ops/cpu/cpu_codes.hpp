@@ -46,6 +46,9 @@ class CpuCodes : public PreparedCodes {
   LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
+  static float cut_of(Block& block, std::int64_t wanted);
+  template <class Visit>
+  void for_each_up_to(Block& block, float most, const Visit& visit) const;
   void screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
   void finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const;
   double distance_limit(const CodedQuery& query, PackedNeighbor bound) const;

@@ -33,6 +33,13 @@ void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
   }
 }
 
+void up_to(const float* values, std::int64_t count, float limit, std::uint32_t* masks) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i % rows == 0) masks[i / rows] = 0;
+    masks[i / rows] |= std::uint32_t{!(values[i] > limit)} << (i % rows);
+  }
+}
+
 void range(const float* values, float* largest, float* least) {
   *largest = *std::max_element(values, values + codewords_a_part);
   *least = *std::min_element(values, values + codewords_a_part);
@@ -63,7 +70,7 @@ int nearest(const float* offsets, const float* dots, float margin, bool* only) {
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", survivors, estimates, range, quantize, product, nearest};
+  static constexpr ProductKernels kernels{"plain", survivors, estimates, up_to, range, quantize, product, nearest};
   return kernels;
 }
 

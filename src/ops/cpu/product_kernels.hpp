@@ -28,6 +28,8 @@ struct ProductKernels {
   void (*survivors)(const ProductTile& tile, float limit, std::uint32_t* masks);
   /// out [blocks][32] by row.
   void (*estimates)(const ProductTile& tile, float* out);
+  /// masks [blocks of count]: bit r where value r of 32 is not above `limit`; 0 behind the last.
+  void (*up_to)(const float* values, std::int64_t count, float limit, std::uint32_t* masks);
   /// The largest of 256 values, and the least.
   void (*range)(const float* values, float* largest, float* least);
   /// out[i] = min(255, floor((largest - values[i]) * factor)), of 256.

@@ -95,6 +95,17 @@ void estimates(const ProductTile& tile, float* out) {
   });
 }
 
+void up_to(const float* values, std::int64_t count, float limit, std::uint32_t* masks) {
+  const __m512 most = _mm512_set1_ps(limit);
+  for (std::int64_t i = 0; i < count; i += rows) {
+    const std::int64_t left = count - i;
+    const std::uint32_t here = left >= rows ? ~std::uint32_t{0} : (std::uint32_t{1} << left) - 1;
+    const auto low = static_cast<__mmask16>(here), high = static_cast<__mmask16>(here >> 16);
+    masks[i / rows] = _mm512_mask_cmp_ps_mask(low, _mm512_maskz_loadu_ps(low, values + i), most, _CMP_NGT_UQ) |
+                      std::uint32_t{_mm512_mask_cmp_ps_mask(high, _mm512_maskz_loadu_ps(high, values + i + 16), most, _CMP_NGT_UQ)} << 16;
+  }
+}
+
 void range(const float* values, float* largest, float* least) {
   __m512 most = _mm512_loadu_ps(values), fewest = most;
   for (int i = 16; i < words; i += 16) {
@@ -174,7 +185,7 @@ int nearest(const float* offsets, const float* dots, float margin, bool* only) {
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, range, quantize, product, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, up_to, range, quantize, product, nearest};
   return kernels;
 }
 
