@@ -22,11 +22,11 @@ constexpr std::int64_t rows_at_once = 1 << 14;  // that are made floats of
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-MatrixRef part_of(MatrixRef rows, std::int64_t part, std::int64_t part_dims) {
-  MatrixRef slice = rows;
-  slice.data = rows.row<float>(0) + part * part_dims;
-  slice.cols = part_dims;
-  return slice;
+// Side by side: rows of one codeword are then read from a cache.
+void copy_part(const Matrix& rows, std::int64_t part, Matrix& to, const RunOptions& run) {
+  parallel_for(run, rows.rows(), 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) std::copy_n(rows.row<float>(i) + part * to.cols(), to.cols(), to.row<float>(i));
+  });
 }
 
 void set_word(Matrix& codewords, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
@@ -67,6 +67,7 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
   // A round that only hands codes back to where they were is the last.
   std::vector<std::uint8_t> codes(at(n * m)), before;
   std::vector<RowId> of_part(at(n));
+  Matrix of_rows(n, part_dims, DType::f32);
   std::vector<double> sums(at(words * part_dims));
   std::vector<std::int64_t> counts(at(words));
   for (int round = 0; round < params.iterations; ++round) {
@@ -75,7 +76,8 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
     before = codes;
     for (std::int64_t part = 0; part < m; ++part) {
       for (std::int64_t i = 0; i < n; ++i) of_part[at(i)] = RowId{codes[at(i * m + part)]};
-      ops.sum_by_label(part_of(residuals, part, part_dims), nullptr, of_part.data(), words, sums.data(), counts.data(), run);
+      copy_part(residuals, part, of_rows, run);
+      ops.sum_by_label(of_rows, nullptr, of_part.data(), words, sums.data(), counts.data(), run);
       for (std::int64_t word = 0; word < words; ++word) {
         if (counts[at(word)] == 0) {
           // It begins anew, where rows are.
@@ -112,7 +114,7 @@ std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t 
   const std::int64_t padded = part_dims_of(d, m) * m, sample = std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = padded * words * 4;
   const std::int64_t a_thread = 64 * (words + part_dims_of(d, m)) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16);
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + part_dims_of(d, m) * 4);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8) + n * m;
   return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + (1u << 16);
 }

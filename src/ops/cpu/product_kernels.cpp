@@ -59,12 +59,15 @@ float product(const float* x, const float* codewords, std::int64_t m, std::int64
   return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
-int nearest(const float* offsets, const float* dots, float margin, bool* only) {
+int nearest(const float* offsets, const float* dots, float margin, std::uint8_t* near) {
   float values[codewords_a_part];
   for (std::int64_t i = 0; i < codewords_a_part; ++i) values[i] = offsets[i] - dots[i];
-  const auto* const least = std::min_element(values, values + codewords_a_part);
-  *only = std::count_if(values, values + codewords_a_part, [&](float value) { return !(value > *least + margin); }) == 1;
-  return static_cast<int>(least - values);
+  const float most = *std::min_element(values, values + codewords_a_part) + margin;
+  int count = 0;
+  for (int i = 0; i < codewords_a_part; ++i) {
+    if (!(values[i] > most)) near[count++] = static_cast<std::uint8_t>(i);
+  }
+  return count;
 }
 
 }  // namespace

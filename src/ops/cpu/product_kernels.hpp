@@ -36,8 +36,8 @@ struct ProductKernels {
   void (*quantize)(const float* values, float largest, float factor, std::uint8_t* out);
   /// In float32 the product of `x` [m * part_dims] with the codewords of one row, whose codes stand 32 apart.
   float (*product)(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
-  /// Of 256 values offsets[i] - dots[i] the first that is least; `only`: no other is within `margin` of it.
-  int (*nearest)(const float* offsets, const float* dots, float margin, bool* only);
+  /// Which of 256 values offsets[i] - dots[i] are within `margin` of the least: their number, and they to `near` [256], ascending.
+  int (*nearest)(const float* offsets, const float* dots, float margin, std::uint8_t* near);
 };
 
 const ProductKernels& product_kernels_generic();

@@ -164,22 +164,18 @@ float product(const float* x, const float* codewords, std::int64_t m, std::int64
   return _mm512_reduce_add_ps(a);
 }
 
-int nearest(const float* offsets, const float* dots, float margin, bool* only) {
-  __m512 least = _mm512_sub_ps(_mm512_loadu_ps(offsets), _mm512_loadu_ps(dots));
-  for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)));
-  const float lowest = _mm512_reduce_min_ps(least);
-  const __m512 exactly = _mm512_set1_ps(lowest), near = _mm512_set1_ps(lowest + margin);
-  int found = -1, count = 0;
+int nearest(const float* offsets, const float* dots, float margin, std::uint8_t* near) {
+  const auto value = [&](int i) { return _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)); };
+  __m512 least = value(0);
+  for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, value(i));
+  const __m512 most = _mm512_set1_ps(_mm512_reduce_min_ps(least) + margin);
+  int count = 0;
   for (int i = 0; i < words; i += 16) {
-    const __m512 value = _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i));
-    const __mmask16 close = _mm512_cmp_ps_mask(value, near, _CMP_NGT_UQ);
-    if (close == 0) continue;
-    count += __builtin_popcount(close);
-    const __mmask16 equal = _mm512_cmp_ps_mask(value, exactly, _CMP_EQ_OQ);
-    if (equal != 0 && found < 0) found = i + __builtin_ctz(equal);
+    for (std::uint32_t close = _mm512_cmp_ps_mask(value(i), most, _CMP_NGT_UQ); close != 0; close &= close - 1) {
+      near[count++] = static_cast<std::uint8_t>(i + __builtin_ctz(close));
+    }
   }
-  *only = count == 1;
-  return found < 0 ? 0 : found;
+  return count;
 }
 
 }  // namespace
