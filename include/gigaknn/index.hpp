@@ -42,7 +42,8 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean or inner_product
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< parts of a row, each a byte: 1 to d, at most 256
+  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256
+  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
   int codeword_iterations = 20;         ///< of that of the codewords
@@ -146,7 +147,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 
 /// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are kept as
 /// `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are the nearest of the
-/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more.
+/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more (of 4 bits: 16).
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
@@ -156,7 +157,7 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
-  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
+  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes; "IVF1024,PQ32x4": of 32 parts of 4 bits;
   /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
   /// behind them; "IVF1024,SQ8,RFlat": of all dimensions.
   std::string recipe = "IVF,Flat";

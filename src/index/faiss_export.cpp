@@ -120,7 +120,7 @@ void Exporter::full_vectors(MatrixRef rows) {
 }
 
 void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
-  const std::int64_t m = parts.codewords.rows / codewords_a_part, rows = std::ssize(parts.ids);
+  const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), rows = std::ssize(parts.ids);
   require(m * parts.codewords.cols == facts_.cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", facts_.cols,
           " dimensions evenly, as Faiss needs it");
   const bool refines = parts.rows.data != nullptr;
@@ -132,24 +132,24 @@ void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner)
   if (refines) writer_.begin("IxRF", facts_.cols, rows, metric_);
   begin_inverted_file("IwPQ", rows);
   writer_.value(std::uint8_t{1});  // by residual
-  writer_.value(m);
+  writer_.value(code_bytes);
   writer_.value(facts_.cols);
   writer_.value(m);
-  writer_.value(std::int64_t{8});
-  writer_.value(codewords_a_part * facts_.cols);
-  writer_.bytes(parts.codewords.data, at(codewords_a_part * facts_.cols) * sizeof(float));
+  writer_.value(std::int64_t{parts.bits});
+  writer_.value(facts_.cols << parts.bits);
+  writer_.bytes(parts.codewords.data, at(facts_.cols << parts.bits) * sizeof(float));
   std::int64_t first_block = 0;
-  std::vector<std::uint8_t> code(at(m));
+  std::vector<std::uint8_t> code(at(code_bytes));
   const auto codes_of = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = 0; row < end - begin; ++row) {
-      for (std::int64_t part = 0; part < m; ++part) {
-        code[at(part)] = parts.codes[at(ProductCodes::place(first_block + row / code_block_rows, m, part, row % code_block_rows))];
+      for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
+        code[at(byte)] = parts.codes[at(ProductCodes::place(first_block + row / code_block_rows, code_bytes, byte, row % code_block_rows))];
       }
       writer_.bytes(code.data(), code.size());
     }
     first_block += ProductCodes::blocks_of(end - begin);
   };
-  lists(parts.begins, m, codes_of, [&](std::int64_t row) { return refines ? RowId{ranks[at(row)]} : parts.ids[at(row)]; });
+  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return refines ? RowId{ranks[at(row)]} : parts.ids[at(row)]; });
   if (refines) {
     full_vectors(parts.rows);
     writer_.value(static_cast<float>(SearchParams{}.refine));

@@ -202,13 +202,14 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
   const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
   const std::string& kind = source.index.kind;
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
-  if (product.bits != 8) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 8");
+  if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
+  if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
   if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
   if (source.index.rows == 0) refuse(source.file, kind, " without rows is not converted");
-  const Matrix codewords = matrix_of(product.codewords, product.m * codewords_a_part, source.index.cols / product.m);
+  const Matrix codewords = matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m);
   require_finite(source.file, source.index, codewords, "a codeword");
-  const std::vector<std::uint8_t> codes = block_codes(source, product.m, sorted);
-  const IvfPqParts parts{centroids, codewords, sorted.begins, sorted.ids, codes, {}};
+  const std::vector<std::uint8_t> codes = block_codes(source, product.m * product.bits / 8, sorted);
+  const IvfPqParts parts{centroids, codewords, sorted.begins, sorted.ids, codes, {}, static_cast<int>(product.bits)};
   if (!source.full) {
     write_ivf_pq(facts_of(source, metric, sorted, DType::f32), parts, to, run);
     return {};

@@ -279,13 +279,13 @@ void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::fil
 
 void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, ivf_pq_schema, schema_version);
-  const std::int64_t rows = std::ssize(parts.ids), m = parts.codewords.rows / codewords_a_part;
+  const std::int64_t rows = std::ssize(parts.ids), block_bytes = parts.code_bytes() * code_block_rows;
   write_about(writer, facts, rows);
   add_matrix(writer, "centroids", parts.centroids);
   add_matrix(writer, "codewords", parts.codewords);
   writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
   writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
-  writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
+  writer.add_section("codes", Element::u8, parts.codes.size() / at(block_bytes), at(block_bytes), parts.codes.data());
   check_cancelled(run);
   if (read_row) write_rows(writer, "rows", facts.dtype, rows, facts.cols, read_row, run);
   add_measured(writer, facts);
@@ -297,16 +297,19 @@ std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
   const About about = read_about_codes(file);
   const Head head = read_head(file, about, about.facts.cols);
   const Section& codewords = file.section("codewords", Element::f32);
-  const std::uint64_t m = codewords.rows / codewords_a_part;
-  require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(about.facts.cols) &&
+  // Codes of 4 bits a part have 32 codewords a byte, where those of 8 have 256.
+  const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
+  const int bits = code_bytes >= 1 && codewords.rows == 32 * code_bytes ? 4 : 8;
+  const std::uint64_t m = codewords.rows >> bits;
+  require_at(m >= 1 && m <= 256 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(about.facts.cols) &&
                  (m - 1) * codewords.cols < at(about.facts.cols),
-             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not 256 of each part of ",
+             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ",
              about.facts.cols, " columns");
   require_finite(file, codewords, "a codeword");
   std::uint64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
-  sized_section(file, "codes", Element::u8, blocks, m * code_block_rows);
-  IvfPqParts parts{head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}};
+  sized_section(file, "codes", Element::u8, blocks, m * at(bits) / 8 * code_block_rows);
+  IvfPqParts parts{head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
   if (file.find_section("rows")) {
     sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
     parts.rows = matrix_in(file, "rows");

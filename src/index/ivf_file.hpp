@@ -61,11 +61,15 @@ std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtyp
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {
   MatrixRef centroids;                   ///< [lists, d] f32
-  MatrixRef codewords;                   ///< [m * 256, part_dims] f32
+  MatrixRef codewords;                   ///< [m * words, part_dims] f32
   std::span<const std::int64_t> begins;  ///< [lists + 1]
   std::span<const RowId> ids;            ///< [n] list after list, ascending in each
-  std::span<const std::uint8_t> codes;   ///< [blocks][m][32]
+  std::span<const std::uint8_t> codes;   ///< [blocks][code_bytes][32]
   MatrixRef rows;                        ///< [n, d] full vectors, by rank of their ids; without data: none
+  int bits = 8;                          ///< of a part: 8 or 4
+
+  std::int64_t parts() const { return codewords.rows >> bits; }
+  std::int64_t code_bytes() const { return parts() * bits / 8; }
 };
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 

@@ -28,7 +28,7 @@ IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shar
     : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(refines() ? std::move(setting) : without_refining(std::move(setting))), ops_(ops_of(setting_.device)),
       centroids_(copy_rows(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
 
-std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
+std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t code_bytes, int code_bits, bool refines,
                                      const IndexSetting& setting, int threads) {
   PrepareHints hints = (refines ? setting : without_refining(setting)).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, n));
@@ -36,12 +36,12 @@ std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
   const std::size_t scanning = refines ? scan_bytes_needed(ops_of(setting.device), n, d, dtype, metric, hints, threads) : 0;
   return scanning + at(n) * of_rows + at(lists + 1) * 16 + at(batch * hints.k) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
-         ops_of(setting.device).code_bytes_needed(n, d, m, metric, lists, hints, threads) +
+         ops_of(setting.device).code_bytes_needed(n, d, code_bytes * 8 / code_bits, code_bits, metric, lists, hints, threads) +
          ListCentroids::bytes_needed(lists, d, DType::f32, metric, setting.device, setting.expected_queries, threads);
 }
 
 ProductCodes IvfPqIndex::codes() const {
-  return {facts_.cols, code_bytes(), parts_.codewords, centroids_.centroids(), parts_.codes, {{}, parts_.begins, ids_.ranks()}};
+  return {facts_.cols, parts_.parts(), parts_.codewords, centroids_.centroids(), parts_.codes, {{}, parts_.begins, ids_.ranks()}, parts_.bits};
 }
 
 const PreparedCodes& IvfPqIndex::prepared(const RunOptions& run) const {
@@ -145,7 +145,7 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
   const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
   ListDivision division = divide_rows(lists, owned->centroids.rows());
   owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
-                                           {.m = params.code_bytes, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+                                           {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
     const float* const word = owned->quantizer.codewords.row<float>(i);
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
@@ -181,7 +181,7 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
   IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
   for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full};
+  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full, params.code_bits};
   auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
   return index;
 }

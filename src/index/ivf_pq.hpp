@@ -26,7 +26,7 @@ class IvfPqIndex : public Index {
   IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting);
 
   /// The most that preparing and one search allocate, results not counted.
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t code_bytes, int code_bits, bool refines,
                                   const IndexSetting& setting, int threads);
 
   std::int64_t rows() const override { return std::ssize(parts_.ids); }
@@ -47,7 +47,8 @@ class IvfPqIndex : public Index {
   void save(const std::filesystem::path& path, const RunOptions& run) const override;
 
   void prepare(const RunOptions& run) const;
-  std::int64_t code_bytes() const { return parts_.codewords.rows / codewords_a_part; }
+  std::int64_t code_bytes() const { return parts_.code_bytes(); }
+  int code_bits() const { return parts_.bits; }
 
  private:
   ProductCodes codes() const;

@@ -93,10 +93,12 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   require_shape(base, of_lists(params));
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
           "product codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
-  const std::int64_t most = std::min<std::int64_t>(256, base.cols);
-  require(params.code_bytes >= 1 && params.code_bytes <= most && part_dims_of(base.cols, params.code_bytes) * (params.code_bytes - 1) < base.cols,
-          Fault::invalid_argument, "product codes of ", base.cols, " dimensions have 1 to ", most, " parts, each with one at least, got ", params.code_bytes);
-  require(base.rows >= codewords_a_part, Fault::invalid_argument, "product codes need at least ", codewords_a_part, " rows to be fitted to, got ", base.rows);
+  require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
+  const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
+  const std::int64_t parts = params.code_bytes >= 1 && params.code_bytes <= most ? params.code_bytes * 8 / params.code_bits : params.code_bytes;
+  require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
+          " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
+  require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
 }
 
 // Of fitting lists and codewords, and encoding.
@@ -106,7 +108,7 @@ std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunO
                             (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0);
   return std::max(dividing_bytes(base, of_lists(params), run),
                   fixed + at(fit_params(base.rows, of_lists(params)).clusters * base.cols) * sizeof(float) +
-                      2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
+                      2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes * 8 / params.code_bits, params.code_bits, threads_of(run)));
 }
 
 // Of preparing and searching what was made.
@@ -115,7 +117,7 @@ std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const R
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes,
+  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes, params.code_bits,
                                   params.refine, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
@@ -207,7 +209,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
     return wanted;
   }
   if (recipe.code_bytes == 0) return wanted;
-  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .refine = recipe.refine,
+  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .code_bits = recipe.code_bits, .refine = recipe.refine,
                   .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
                   .expected_queries = params.expected_queries};
   require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");

@@ -88,7 +88,7 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
   const int threads = threads_of(run);
   if (file.schema() == ivf_pq_schema) {
     const auto index = opened_pq(file, params);
-    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(),
+    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(), index->code_bits(),
                                            index->keeps_rows(), setting_of(params), threads);
   }
   if (file.schema() == ivf_sq_schema) {

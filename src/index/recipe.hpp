@@ -9,12 +9,13 @@ namespace gigaknn {
 struct IndexRecipe {
   std::int64_t lists = 0;       ///< 0: as many as suit
   std::int64_t code_bytes = 0;  ///< of product codes; 0: full vectors
+  int code_bits = 8;            ///< of a part of these
   bool scalar = false;          ///< quantized rows, a byte a dimension, with full vectors behind them
   std::int64_t reduced_dims = 0;  ///< of these, that PCA leaves; 0: all, as they stand
   bool refine = false;          ///< product codes with full vectors behind them
 };
 
-/// "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

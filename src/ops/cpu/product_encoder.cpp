@@ -11,7 +11,7 @@
 namespace gigaknn::cpu {
 namespace {
 
-constexpr std::int64_t words = codewords_a_part;
+constexpr std::int64_t least_cols = 64;  // that FloatKernels multiplies by
 constexpr std::int64_t tile_rows = 64;  // whose products with the codewords of a part stay in L2
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -26,12 +26,13 @@ double square_of(const float* x, std::int64_t d) {
 struct Part {
   MatrixRef codewords;
   std::vector<float> transposed;
-  std::vector<float> offsets;  // half the squared norms
+  std::vector<float> offsets;  // half the squared norms; infinity where there is no codeword
   double largest_square = 0;
 
-  explicit Part(MatrixRef codewords_) : codewords(codewords_), transposed(at(codewords_.cols * words)), offsets(at(words)) {
+  explicit Part(MatrixRef codewords_)
+      : codewords(codewords_), transposed(at(codewords_.cols * padded_words(codewords_.rows))), offsets(at(padded_words(codewords_.rows)), INFINITY) {
     transpose_codewords(codewords, transposed.data());
-    for (std::int64_t w = 0; w < words; ++w) {
+    for (std::int64_t w = 0; w < codewords.rows; ++w) {
       const double square = square_of(codewords.row<float>(w), codewords.cols);
       offsets[at(w)] = static_cast<float>(square / 2);
       largest_square = std::max(largest_square, square);
@@ -54,34 +55,38 @@ struct Part {
 
 }  // namespace
 
+std::int64_t padded_words(std::int64_t words) { return (words + least_cols - 1) / least_cols * least_cols; }
+
 void transpose_codewords(MatrixRef codewords, float* out) {
-  for (std::int64_t w = 0; w < words; ++w) {
-    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * words + w] = codewords.row<float>(w)[i];
+  const std::int64_t width = padded_words(codewords.rows);
+  std::fill_n(out, codewords.cols * width, 0.0f);
+  for (std::int64_t w = 0; w < codewords.rows; ++w) {
+    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * width + w] = codewords.row<float>(w)[i];
   }
 }
 
 void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
                      std::uint8_t* codes, const RunOptions& run) {
-  const std::int64_t m = codewords.rows / words, d = codewords.cols;
+  const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m, width = padded_words(words);
   std::vector<Part> parts;
   for (std::int64_t part = 0; part < m; ++part) parts.emplace_back(codewords.slice(part * words, (part + 1) * words));
   // Of half a squared distance: products, offsets, and the rounding of distances, each a few ulps of what the norms allow.
   const double relative_margin = 4 * static_cast<double>(d + 16) * 0x1p-24;
   parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * words));
-    std::uint8_t near[words];
+    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * width));
+    std::uint8_t near[most_codewords];
     for (std::int64_t p = 0; p < m; ++p) {
       const Part& part = parts[at(p)];
       for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * d, rows.row<float>(i) + p * d, at(d) * sizeof(float));
-      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = words, .out = dots.data()});
+      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = width, .out = dots.data()});
       for (std::int64_t i = begin; i < end; ++i) {
         const float* const x = tile.data() + (i - begin) * d;
         const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
-        int count = products.nearest(part.offsets.data(), dots.data() + (i - begin) * words, static_cast<float>(relative_margin * reach), near);
+        int count = products.nearest(part.offsets.data(), dots.data() + (i - begin) * width, width, static_cast<float>(relative_margin * reach), near);
         // Outside these, float32 has no relative errors, or distances of their own.
         if (!(reach > 1e-30 && reach < 1e36)) {
           std::iota(near, near + words, std::uint8_t{0});
-          count = words;
+          count = static_cast<int>(words);
         }
         codes[i * m + p] = count == 1 ? near[0] : part.nearest(x, near, count, kernels);
       }

@@ -106,9 +106,9 @@ void up_to(const float* values, std::int64_t count, float limit, std::uint32_t* 
   }
 }
 
-void range(const float* values, float* largest, float* least) {
+void range(const float* values, std::int64_t count, float* largest, float* least) {
   __m512 most = _mm512_loadu_ps(values), fewest = most;
-  for (int i = 16; i < words; i += 16) {
+  for (std::int64_t i = 16; i < count; i += 16) {
     most = _mm512_max_ps(most, _mm512_loadu_ps(values + i));
     fewest = _mm512_min_ps(fewest, _mm512_loadu_ps(values + i));
   }
@@ -116,9 +116,9 @@ void range(const float* values, float* largest, float* least) {
   *least = _mm512_reduce_min_ps(fewest);
 }
 
-void quantize(const float* values, float largest, float factor, std::uint8_t* out) {
+void quantize(const float* values, std::int64_t count, float largest, float factor, std::uint8_t* out) {
   const __m512 top = _mm512_set1_ps(largest), by = _mm512_set1_ps(factor);
-  for (int i = 0; i < words; i += 16) {
+  for (std::int64_t i = 0; i < count; i += 16) {
     const __m512i level = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_sub_ps(top, _mm512_loadu_ps(values + i)), by));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtusepi32_epi8(level));
   }
@@ -164,24 +164,24 @@ float product(const float* x, const float* codewords, std::int64_t m, std::int64
   return _mm512_reduce_add_ps(a);
 }
 
-int nearest(const float* offsets, const float* dots, float margin, std::uint8_t* near) {
-  const auto value = [&](int i) { return _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)); };
+int nearest(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near) {
+  const auto value = [&](std::int64_t i) { return _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)); };
   __m512 least = value(0);
-  for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, value(i));
+  for (std::int64_t i = 16; i < count; i += 16) least = _mm512_min_ps(least, value(i));
   const __m512 most = _mm512_set1_ps(_mm512_reduce_min_ps(least) + margin);
-  int count = 0;
-  for (int i = 0; i < words; i += 16) {
+  int found = 0;
+  for (std::int64_t i = 0; i < count; i += 16) {
     for (std::uint32_t close = _mm512_cmp_ps_mask(value(i), most, _CMP_NGT_UQ); close != 0; close &= close - 1) {
-      near[count++] = static_cast<std::uint8_t>(i + __builtin_ctz(close));
+      near[found++] = static_cast<std::uint8_t>(i + __builtin_ctz(close));
     }
   }
-  return count;
+  return found;
 }
 
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, up_to, range, quantize, product, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", {survivors, estimates, product}, up_to, range, quantize, nearest};
   return kernels;
 }
 
