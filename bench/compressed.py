@@ -43,11 +43,9 @@ class Problem:
 
 
 class Ours:
-    """`code_bytes` below 0: dimensions of ivf_sq."""
-
-    def __init__(self, engine, problem, code_bytes):
+    def __init__(self, engine, problem, recipe):
         self.problem = problem
-        self.index = engine.ivf(problem.base, "l2", LISTS, ITERATIONS, code_bytes)
+        self.index = engine.ivf(problem.base, "l2", recipe.format(LISTS), ITERATIONS)
 
     def search(self, nprobe, refine):
         seconds, ids, _ = self.index.search(self.problem.queries, K, nprobe, len(self.problem.queries), refine)
@@ -104,7 +102,7 @@ def timed(contestants, settings, rounds):
 
 
 def codes_row(engine, problem, code_bytes, rounds):
-    contestants = {"gigaknn": Ours(engine, problem, code_bytes), "faiss": Theirs(problem, f"IVF{LISTS},PQ{code_bytes}", False),
+    contestants = {"gigaknn": Ours(engine, problem, f"IVF{LISTS},PQ{code_bytes}"), "gigaknn 4 bits": Ours(engine, problem, f"IVF{LISTS},PQ{2 * code_bytes}x4"), "faiss": Theirs(problem, f"IVF{LISTS},PQ{code_bytes}", False),
                    "faiss fast-scan": Theirs(problem, f"IVF{LISTS},PQ{2 * code_bytes}x4fs", False)}
     points = []
     for nprobe in (4, 8, 16, 32, 64):
@@ -137,7 +135,7 @@ def fastest(contestant, recall):
 
 
 def refined_contestants(engine, problem):
-    contestants = {"gigaknn ivf_sq 48": Ours(engine, problem, -48), "gigaknn ivf_pq 32": Ours(engine, problem, 32)}
+    contestants = {"gigaknn ivf_sq 48": Ours(engine, problem, "PCA48,IVF{},SQ8,RFlat"), "gigaknn ivf_pq 32": Ours(engine, problem, "IVF{},PQ32,RFlat")}
     for name, factory in (("PQ32x4fs", "IVF{},PQ32x4fs"), ("PQ64x4fs", "IVF{},PQ64x4fs"), ("RaBitQfs", "IVF{},RaBitQfs"), ("PCA48, SQ8", "PCA48,IVF{},SQ8")):
         contestants[f"faiss {name}"] = Theirs(problem, factory.format(LISTS), True)
     return contestants
@@ -157,7 +155,7 @@ def build_row(engine, name, code_bytes, arguments):
     floats = np.ascontiguousarray(base, np.float32)
     ours, theirs = [], []
     for _ in range(min(3, arguments.rounds)):
-        index = engine.ivf(base, "l2", LISTS, ITERATIONS, code_bytes)
+        index = engine.ivf(base, "l2", f"IVF{LISTS},PQ{code_bytes}", ITERATIONS)
         ours.append(index.build_s)
         index.free()
         other = faiss.index_factory(base.shape[1], f"IVF{LISTS},PQ{2 * code_bytes}x4fs")

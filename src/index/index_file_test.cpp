@@ -252,6 +252,11 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   EXPECT_EQ(parse_recipe("IVF,Flat").code_bytes, 0);
   EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bytes, 12);
   EXPECT_FALSE(parse_recipe("IVF64,PQ12").refine);
+  EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bits, 8);
+  for (const char* text : {"IVF64,PQ12x4", "IVF64,PQ12x4fs", "IVF64,PQ12x4,RFlat"}) {
+    EXPECT_EQ(parse_recipe(text).code_bytes, 6) << text;
+    EXPECT_EQ(parse_recipe(text).code_bits, 4) << text;
+  }
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
   EXPECT_FALSE(parse_recipe("IVF,PQ12,RFlat").scalar);
   for (const auto& [text, lists, dims] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48), {"PCA1,IVF,SQ8,RFlat", 0, 1}, {"IVF7,SQ8,RFlat", 7, 0}}) {
@@ -264,7 +269,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
   }
-  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
+  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {

@@ -65,8 +65,23 @@ TEST_F(IvfPq, more_bytes_and_more_probes_find_more) {
   EXPECT_GT(before, 0.9);
 }
 
-TEST_F(IvfPq, is_the_same_on_every_device_for_any_threads_and_batches) {
-  const IvfPqParams params{.lists = 10, .code_bytes = 4, .iterations = 3, .codeword_iterations = 3};
+TEST_F(IvfPq, four_bits_a_part_find_less_than_eight_and_more_than_half_as_many_parts) {
+  const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
+  const auto found = [&](std::int64_t bytes, int bits) {
+    const auto index = make_ivf_pq_index(base_, {.lists = 20, .code_bytes = bytes, .code_bits = bits, .refine = false});
+    return recall(index->search(queries_, 10, {.nprobe = 20}), truth);
+  };
+  EXPECT_GT(found(12, 8), found(6, 4));
+  EXPECT_GT(found(6, 4), found(3, 4));
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 7, .code_bits = 4}); }, "1 to 12 parts, each with one at least, got 14");
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 4, .code_bits = 6}); }, "8 or 4 bits a part, got 6");
+}
+
+class IvfPqBits : public IvfPq, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Every, IvfPqBits, testing::Values(8, 4), testing::PrintToStringParamName());
+
+TEST_P(IvfPqBits, is_the_same_on_every_device_for_any_threads_and_batches) {
+  const IvfPqParams params{.lists = 10, .code_bytes = 3, .code_bits = GetParam(), .iterations = 3, .codeword_iterations = 3};
   const MatrixRef few = base_.ref().slice(0, 400);
   const auto want = make_ivf_pq_index(few, params);
   for (const char* device : {"cpu:generic", "emulated", "emulated:2"}) {
@@ -115,14 +130,15 @@ TEST_F(IvfPq, ids_and_filters_hold) {
   for (const RowId id : named->search_all(queries_, 8, &only).ids) EXPECT_TRUE(only.has(id));
 }
 
-TEST_F(IvfPq, files_are_what_was_saved) {
+TEST_P(IvfPqBits, files_are_what_was_saved) {
+  const std::string recipe = GetParam() == 8 ? "IVF12,PQ3" : "IVF12,PQ6x4";
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 1500; ++i) ids.push_back(RowId{5000 - i});
   for (const bool refine : {false, true}) {
     for (const bool named : {false, true}) {
-      const auto index = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 4, .refine = refine, .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
+      const auto index = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 3, .code_bits = GetParam(), .refine = refine, .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
       index->save(file("saved.gknn"));
-      build_index(base_, file("built.gknn"), {.recipe = refine ? "IVF12,PQ4,RFlat" : "IVF12,PQ4", .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
+      build_index(base_, file("built.gknn"), {.recipe = recipe + (refine ? ",RFlat" : ""), .iterations = 2, .ids = named ? std::span<const RowId>(ids) : std::span<const RowId>()});
       EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn")));
       check_index(file("saved.gknn"));
       for (const bool map : {false, true}) {
@@ -139,10 +155,10 @@ TEST_F(IvfPq, files_are_what_was_saved) {
   }
 }
 
-TEST_F(IvfPq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
+TEST_P(IvfPqBits, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(260, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 260, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
-  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = 1, .codeword_iterations = 1})->save(file("whole.gknn"));
+  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = 1, .code_bits = GetParam(), .codeword_iterations = 1})->save(file("whole.gknn"));
   const std::string whole = bytes_of(file("whole.gknn"));
   for (std::size_t size = 0; size < whole.size(); ++size) {
     expect_error(Fault::corrupt_file, [&] { open_index(file("cut.gknn", std::string_view(whole).substr(0, size))); }, "cut.gknn: byte ");

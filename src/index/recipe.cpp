@@ -12,7 +12,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
+constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -58,12 +58,12 @@ IndexRecipe parse_recipe(const std::string& text) {
   const bool plain = inverted && recipe.reduced_dims == 0;
   if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
   std::string_view codes = words.size() > 1 ? words[1] : std::string_view();
+  if (codes.ends_with("x4fs")) codes.remove_suffix(2);  // Faiss names a layout beside the codes
   const bool nibbles = codes.ends_with("x4");
   if (nibbles) codes.remove_suffix(2);
   const std::int64_t parts = number_behind(codes, "PQ").value_or(0);
   recipe.refine = words.size() == 3 && words[2] == "RFlat";
-  if (plain && parts > 0 && (words.size() == 2 || recipe.refine)) {
-    require(!nibbles || parts % 2 == 0, Fault::unsupported, "recipe '", printable(text), "' is not built: product codes of 4 bits have an even number of parts");
+  if (plain && parts > 0 && (!nibbles || parts % 2 == 0) && (words.size() == 2 || recipe.refine)) {
     recipe.code_bytes = nibbles ? parts / 2 : parts;
     recipe.code_bits = nibbles ? 4 : 8;
     return recipe;
