@@ -142,7 +142,8 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.coded.resize(at(count));
   block.padded.assign(at(count * m * part_dims), 0.0f);
-  std::vector<float> parts(at(tile_queries * part_dims)), dots(at(m * tile_queries * width_)), largest(at(m));
+  const std::int64_t most = std::min(tile_queries, count);
+  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
   const double relative_margin = 8 * static_cast<double>(codes_.d + m + 32) * 0x1p-24;
   for (std::int64_t first = 0; first < count; first += tile_queries) {
     const std::int64_t some = std::min(tile_queries, count - first);
@@ -154,13 +155,13 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
         std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
       }
       floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * part_dims * width_, .cols = width_,
-                         .out = dots.data() + part * tile_queries * width_});
+                         .out = dots.data() + part * most * width_});
     }
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
       query.row = queries.row<float>(block.query[at(first + i)]);
       std::copy_n(query.row, codes_.d, block.padded.begin() + (first + i) * m * part_dims);
-      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * tile_queries + i) * width_; };
+      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * most + i) * width_; };
       float widest = 0;
       double sum = 0;
       for (std::int64_t part = 0; part < m; ++part) {
