@@ -123,7 +123,7 @@ void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner)
   const std::int64_t m = parts.codewords.rows / codewords_a_part, rows = std::ssize(parts.ids);
   require(m * parts.codewords.cols == facts_.cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", facts_.cols,
           " dimensions evenly, as Faiss needs it");
-  const bool refines = parts.rows.data != nullptr;
+  const bool refines = parts.refines();
   const RowIds ids(parts.ids, std::move(owner), name_);
   // Full vectors are found by their number: lists hold the ranks of ids.
   const auto ranks = ids.ranks();

@@ -83,9 +83,8 @@ class ListCentroids {
   MatrixRef centroids() const { return centroids_; }
   std::int64_t lists() const { return centroids_.rows(); }
 
-  ListDivision divide(MatrixRef rows, const RunOptions& run) const {
-    return divide_rows(lists_of_rows(rows, centroids_, metric_, device_, run), lists());
-  }
+  std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const { return lists_of_rows(rows, centroids_, metric_, device_, run); }
+  ListDivision divide(MatrixRef rows, const RunOptions& run) const { return divide_rows(lists_of(rows, run), lists()); }
   /// What the first `probe` would do.
   void prepare(const RunOptions& run) const { prepared(run); }
 

@@ -65,8 +65,15 @@ void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run
           " bytes is too small: an inverted file of ", rows, " rows needs ", needed);
 }
 
-// Rows stand as in the base, those of each list by id.
-StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+// What a budget leaves beside what is held.
+RunOptions left_by(std::size_t held, const RunOptions& run) {
+  RunOptions left = run;
+  if (run.memory_bytes > 0) left.memory_bytes -= held;
+  return left;
+}
+
+// Rows stand as in the base, which `owner` keeps alive if the caller does not; those of each list by id.
+StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run, std::shared_ptr<const void> owner = nullptr) {
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
@@ -81,12 +88,11 @@ StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOpti
   IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
   for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  return {facts, std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called))};
+  return {facts, std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called), std::move(owner))};
 }
 
 std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  StoredIvfFlat stored = divided(base, params, run);
-  return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists), setting_of(params));
+  return std::make_unique<IvfFlatIndex>(divided(base, params, run), setting_of(params));
 }
 
 void require_codes(MatrixRef base, const IvfPqParams& params) {
@@ -99,14 +105,18 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   require(base.rows >= codewords_a_part, Fault::invalid_argument, "product codes need at least ", codewords_a_part, " rows to be fitted to, got ", base.rows);
 }
 
+// Of rows that are encoded and not yet written.
+std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
+  const std::int64_t lists = fit_params(base.rows, of_lists(params)).clusters, padded = part_dims_of(base.cols, params.code_bytes) * params.code_bytes;
+  return at(lists * (code_block_rows - 1) * params.code_bytes) + at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(params.code_bytes)) +
+         (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0) +
+         2 * at(lists * base.cols + padded * codewords_a_part) * sizeof(float);
+}
+
 // Of fitting lists and codewords, and encoding.
 std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  const std::int64_t padding = fit_params(base.rows, of_lists(params)).clusters * (code_block_rows - 1) * params.code_bytes;
-  const std::size_t fixed = at(padding) + at(base.rows) * (2 * sizeof(RowId) + sizeof(LocalRow) + at(params.code_bytes)) +
-                            (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0);
   return std::max(dividing_bytes(base, of_lists(params), run),
-                  fixed + at(fit_params(base.rows, of_lists(params)).clusters * base.cols) * sizeof(float) +
-                      2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
+                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
 }
 
 // Of preparing and searching what was made.
@@ -150,37 +160,29 @@ std::size_t quantized_bytes(MatrixRef base, const IvfSqParams& params) {
   return at(base.rows * dims) + at((params.reduce ? dims + 1 : 1) * base.cols) * sizeof(float);
 }
 
-// Of quantizing and dividing them, and of what orders full vectors by id.
-std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  const MatrixRef bytes(nullptr, base.rows, kept_dims(base, params), DType::i8);
-  return std::max(pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
-                  quantized_bytes(base, params) + dividing_bytes(bytes, of_lists(params), run) + params.ids.size() * sizeof(LocalRow));
+MatrixRef shape_of_bytes(MatrixRef base, const IvfSqParams& params) { return {nullptr, base.rows, kept_dims(base, params), DType::i8}; }
+
+// Of rows that are divided as well, and of what orders full vectors by id.
+std::size_t divided_bytes(MatrixRef base, const IvfSqParams& params) {
+  return quantized_bytes(base, params) + divided_bytes(shape_of_bytes(base, params), of_lists(params)) + params.ids.size() * sizeof(LocalRow);
 }
 
-struct OwnedQuantized {
-  Matrix bytes;
-  Matrix rows;  // by rank, where ids are not the rows' numbers
-};
+// Of quantizing and dividing them.
+std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  return std::max({pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
+                   quantized_bytes(base, params) + dividing_bytes(shape_of_bytes(base, params), of_lists(params), run), divided_bytes(base, params)});
+}
 
 // Full vectors remain those of the base, as they stand there.
-StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, OwnedQuantized& owned, const RunOptions& run) {
+StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
   const Ops& ops = ops_of(params.device);
   PcaBytes pca = fit_pca_bytes(ops, base, params.reduce ? params.dims : 0, params.seed, run);
-  owned.bytes = pca.encode(ops, base, run);
-  RunOptions rest = run;
-  if (run.memory_bytes > 0) rest.memory_bytes -= quantized_bytes(base, params);
-  StoredIvfFlat lists = divided(owned.bytes, of_lists(params), rest);
+  const auto bytes = std::make_shared<const Matrix>(pca.encode(ops, base, run));
+  StoredIvfFlat lists = divided(*bytes, of_lists(params), left_by(quantized_bytes(base, params), run), bytes);
   const IvfFacts facts{params.metric, base.dtype, base.cols, lists.facts.next_id, false, lists.facts.held_out};
-  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), base};
-}
-
-// Which row has each rank; empty: they stand so.
-std::vector<LocalRow> rows_by_rank(const RowIds& ids) {
-  const auto ranks = ids.ranks();
-  std::vector<LocalRow> rows(ranks.size());
-  for (std::size_t row = 0; row < ranks.size(); ++row) rows[ranks[row]] = static_cast<LocalRow>(row);
-  return rows;
+  FullRows full = full_rows(base, lists.lists->ids());
+  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), std::move(full)};
 }
 
 // What a recipe asks for: one of them.
@@ -242,14 +244,12 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
   const std::size_t copied = at(std::ssize(params.ids) * base.cols) * size_of(base.dtype);
   const std::size_t searching = at(base.rows * kept_dims(base, params)) + searching_bytes(base, params, run);
   require_budget(copied + std::max(quantizing_bytes(base, params, run), searching), base.rows, run);
-  const auto owned = std::make_shared<OwnedQuantized>();
-  StoredIvfSq stored = quantized(base, params, *owned, run);
-  if (!params.ids.empty()) {
-    const std::vector<LocalRow> order = rows_by_rank(stored.lists->ids());
-    owned->rows = gather_rows(base, order, run);
-    stored.rows = owned->rows;
+  StoredIvfSq stored = quantized(base, params, run);
+  if (stored.full.by_rank) {
+    const auto rows = std::make_shared<const Matrix>(gather_rows(base, *stored.full.by_rank, run));
+    stored.full = {*rows, nullptr, rows};
   }
-  auto index = std::make_unique<IvfSqIndex>(std::move(stored), owned, setting_of(params));
+  auto index = std::make_unique<IvfSqIndex>(std::move(stored), setting_of(params));
   index->prepare(run);
   return index;
 }
@@ -265,22 +265,24 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   const Wanted what = wanted(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
-  if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, run);
+  if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, left_by(encoded_bytes(base, *what.codes), run));
   if (what.scalar) {
-    OwnedQuantized owned;
-    const StoredIvfSq stored = quantized(base, *what.scalar, owned, run);
-    return write_ivf_sq(stored, rows_by_rank(stored.lists->ids()), path, run);
+    return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
   }
-  RunOptions writing = run;
-  if (run.memory_bytes > 0) writing.memory_bytes -= divided_bytes(base, what.flat);
-  divided_index(base, what.flat, run)->save(path, writing);
+  divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
 
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
-  if (what.codes) return encoding_bytes(base, *what.codes, run);
-  if (what.scalar) return quantizing_bytes(base, *what.scalar, run);
-  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, base.cols, base.dtype));
+  if (what.codes) {
+    const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(what.codes->code_bytes));
+    return std::max(encoding_bytes(base, *what.codes, run), encoded_bytes(base, *what.codes) + writing);
+  }
+  if (what.scalar) {
+    const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
+    return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
+  }
+  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype)));
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
