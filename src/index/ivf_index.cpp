@@ -277,11 +277,12 @@ void IvfIndex::save(const std::filesystem::path& path, const RunOptions& run) co
   write(facts, state->parts, path, run);
 }
 
-void IvfIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run) const {
+void IvfIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run,
+                         const RunOptions& writing) const {
   const State state = with(rows, ids, replace, run);
   IvfFacts facts = facts_;
   facts.next_id = state.next_id;
-  write(facts, state.parts, path, run);
+  write(facts, state.parts, path, writing);
 }
 
 bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {

@@ -38,8 +38,10 @@ class IvfIndex : public Index {
 
   /// What the first search would do.
   void prepare(const RunOptions& run) const;
-  /// Writes the index with `rows` added, which it borrows for this; `replace`: or in place of those that are called so.
-  void save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run) const;
+  /// Writes the index with `rows` added, which it borrows for this; `replace`: or in place of those that are called so. `writing`: what is left of
+  /// the budget for that.
+  void save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run,
+                 const RunOptions& writing) const;
   /// Writes the rows of several, all of one kind and the same lists.
   static void save_merged(std::span<const IvfIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run);
   /// The most that making a part of n rows allocates.

@@ -152,8 +152,8 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
   const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
-  index->save_with(rows, ids, replace, to,
-                   left_for_writing(*index, index->rows() + rows.rows, index->part_bytes_needed(rows.rows, run) + of_ids + of_centroids, run));
+  const std::size_t needed = index->part_bytes_needed(rows.rows, run) + of_ids + of_centroids;
+  index->save_with(rows, ids, replace, to, run, left_for_writing(*index, index->rows() + rows.rows, needed, run));
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
