@@ -73,7 +73,7 @@ class ChangingCodes : public FileTest {
     return file("rebuilt.gknn");
   }
 
-  void expect_alike(const Index& got, const Index& want, const std::string& what) const {
+  static void expect_alike(const Index& got, const Index& want, MatrixRef queries, const std::string& what) {
     ASSERT_EQ(got.rows(), want.rows()) << what;
     EXPECT_EQ(got.next_id(), want.next_id()) << what;
     std::vector<RowId> third, few;
@@ -85,14 +85,14 @@ class ChangingCodes : public FileTest {
           if (refine == 0 && got.kind() == "ivf_sq") continue;
           for (const std::int64_t k : {1, 9}) {
             const SearchParams params{.nprobe = nprobe, .refine = refine, .only = only};
-            const Neighbors found = got.search(queries_, k, params), wanted = want.search(queries_, k, params);
+            const Neighbors found = got.search(queries, k, params), wanted = want.search(queries, k, params);
             EXPECT_EQ(found.ids, wanted.ids) << what << " nprobe " << nprobe << " refine " << refine << " k " << k;
             EXPECT_EQ(found.distances, wanted.distances) << what;
           }
         }
       }
       if (!got.keeps_rows()) continue;
-      const Neighbors found = got.search_all(queries_, 9, only), wanted = want.search_all(queries_, 9, only);
+      const Neighbors found = got.search_all(queries, 9, only), wanted = want.search_all(queries, 9, only);
       EXPECT_EQ(found.ids, wanted.ids) << what;
       EXPECT_EQ(found.distances, wanted.distances) << what;
     }
@@ -178,7 +178,7 @@ TEST_F(ChangingCodes, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves
         if (step % 6 != 5) continue;
         const std::string what = join_text(recipe, " seed ", seed, " step ", step);
         const auto whole = open_index(rebuilt(row_of, index->next_id()));
-        expect_alike(*index, *whole, what);
+        expect_alike(*index, *whole, queries_, what);
         if (index->keeps_rows()) expect_exact(*index, row_of, what);
         index->save(file("saved.gknn"));
         EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("rebuilt.gknn"))) << what;
@@ -196,7 +196,7 @@ TEST_F(ChangingCodes, parts_answer_alike_by_inner_product_and_on_every_device) {
     build(recipe, codes ? Metric::inner_product : Metric::euclidean);
     std::map<std::int64_t, std::int64_t> row_of;
     for (std::int64_t i = 0; i < base_rows; ++i) row_of[i] = i;
-    for (const char* device : {"cpu", "cpu:generic", "emulated:2"}) {
+    for (const char* device : {"cpu:generic", "emulated:2"}) {
       const auto index = open_index(file("base.gknn"), {.device = device});
       index->add(some(300, 400));
       index->add(some(400, 420));
@@ -209,7 +209,7 @@ TEST_F(ChangingCodes, parts_answer_alike_by_inner_product_and_on_every_device) {
       for (const std::int64_t id : {5, 399, 401}) row_of.erase(id);
       EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(rebuilt(row_of, 1001))) << recipe << ' ' << device;
       EXPECT_NE(index->description().find("lists in 4 parts"), std::string::npos) << index->description();
-      expect_alike(*index, *open_index(file("rebuilt.gknn")), join_text(recipe, ' ', device));
+      expect_alike(*index, *open_index(file("rebuilt.gknn")), queries_.ref().slice(0, 3), join_text(recipe, ' ', device));
       if (index->keeps_rows()) expect_exact(*index, row_of, device);
     }
   }
@@ -354,7 +354,7 @@ TEST_F(ChangingCodes, a_change_that_is_refused_changes_nothing) {
     } else {
       expect_error(Fault::unsupported, [&] { index->reconstruct(ids_of({5})); }, "without full vectors cannot give them back");
     }
-    expect_alike(*index, *same, recipe);
+    expect_alike(*index, *same, queries_, recipe);
     index->add(some(0, 0));
     index->remove({});
     index->save(file("saved.gknn"));

@@ -9,7 +9,7 @@
 #include <gigaknn/index.hpp>
 
 #include "index/recipe.hpp"
-#include "io/container.hpp"
+#include "io/changed_container.hpp"
 #include "io/test_files.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
@@ -147,13 +147,7 @@ TEST_F(IndexFile, what_cannot_be_meant_is_refused) {
   make_ivf_flat_index(base, {.lists = 4})->save(file("whole.gknn"));
   const Container whole = Container::open(file("whole.gknn"));
   const auto changed = [&](std::string_view name, std::size_t offset, const auto& value) {
-    ContainerWriter writer(file("changed.gknn"), whole.schema(), 1);
-    for (const Section& section : whole.sections()) {
-      std::string bytes(reinterpret_cast<const char*>(whole.bytes_of(section).data()), section.bytes);
-      if (section.name == name) std::memcpy(bytes.data() + offset, &value, sizeof value);
-      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
-    }
-    writer.finish();
+    test::write_changed(whole, file("changed.gknn"), name, test::put(offset, value));
     return [&] { open_index(file("changed.gknn"))->search(queries, 3); };
   };
   expect_error(Fault::corrupt_file, changed("about", 0, std::uint64_t{1} << 40), "1099511627776 rows");
