@@ -205,7 +205,6 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
   if (product.bits != 8) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 8");
   if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
-  if (source.index.rows == 0) refuse(source.file, kind, " without rows is not converted");
   const Matrix codewords = matrix_of(product.codewords, product.m * codewords_a_part, source.index.cols / product.m);
   require_finite(source.file, source.index, codewords, "a codeword");
   const std::vector<std::uint8_t> codes = block_codes(source, product.m, sorted);

@@ -157,6 +157,7 @@ TEST_F(IvfPq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_har
     try {
       const auto index = open_index(path, {.map = i % 3 == 0});
       index->search(queries, 5, {.nprobe = 3, .refine = 3});
+      if (i % 8 != 0) continue;
       index->add(narrow);
       index->search(queries, 5, {.nprobe = 3, .refine = 3});
       if (i % 64 == 0) index->save(file("other.gknn"));  // each waits for the disk
