@@ -172,6 +172,7 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
   }
   require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema);
+  require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);

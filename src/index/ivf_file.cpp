@@ -155,6 +155,10 @@ class PartsWriter {
 
   void begins_and_ids() const {
     writer_.add_section("begins", Element::i64, lists_.begins().size(), 1, lists_.begins().data());
+    ids();
+  }
+
+  void ids() const {
     writer_.begin_section("ids", Element::i64, at(lists_.rows()), 1);
     for_bands(sizeof(MergedLists::Entry), [&](const std::vector<MergedLists::Entry>& entries, std::int64_t, std::int64_t) {
       for (const auto& entry : entries) writer_.append(&entry.id, sizeof entry.id);
@@ -201,11 +205,16 @@ class PartsWriter {
 
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run) {
-  ContainerWriter writer(path, ivf_flat_schema, schema_version);
-  const PartsWriter rows(writer, parts, centroids.rows, run);
+  const bool in_one = centroids.rows == 0;
+  ContainerWriter writer(path, in_one ? flat_schema : ivf_flat_schema, schema_version);
+  const PartsWriter rows(writer, parts, in_one ? 1 : centroids.rows, run);
   write_about(writer, facts, rows.lists().rows());
-  add_matrix(writer, "centroids", centroids);
-  rows.begins_and_ids();
+  if (in_one) {
+    rows.ids();
+  } else {
+    add_matrix(writer, "centroids", centroids);
+    rows.begins_and_ids();
+  }
   rows.rows("rows", facts.dtype, facts.cols);
   add_measured(writer, facts);
   writer.finish();
@@ -256,6 +265,12 @@ About read_about_codes(const Container& file) {
   return about;
 }
 
+std::span<const RowId> ids_in(const Container& file, const About& about) {
+  sized_section(file, "ids", Element::i64, about.rows, 1);
+  const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
+  return {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
+}
+
 // `width`: dimensions of centroids.
 Head read_head(const Container& file, const About& about, std::int64_t width) {
   Head head;
@@ -271,9 +286,7 @@ Head read_head(const Container& file, const About& about, std::int64_t width) {
   require_at(head.begins.front() == 0 && head.begins.back() == static_cast<std::int64_t>(about.rows) &&
                  std::is_sorted(head.begins.begin(), head.begins.end()),
              file.file(), begins.offset, "lists must ascend from 0 to the ", about.rows, " rows");
-  sized_section(file, "ids", Element::i64, about.rows, 1);
-  const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
-  head.ids = {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
+  head.ids = ids_in(file, about);
   return head;
 }
 
@@ -287,10 +300,12 @@ std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head
 }  // namespace
 
 StoredIvfFlat read_ivf_flat(const Container& file) {
-  require_schema(file, ivf_flat_schema, schema_version);
+  const bool in_one = file.schema() == flat_schema;
+  require_schema(file, in_one ? flat_schema : ivf_flat_schema, schema_version);
   const About about = read_about(file);
-  const Head head = read_head(file, about, about.facts.cols);
-  StoredIvfFlat stored{about.facts, copy_rows(head.centroids), nullptr};
+  const std::int64_t all[] = {0, static_cast<std::int64_t>(about.rows)};
+  const Head head = in_one ? Head{{}, all, ids_in(file, about)} : read_head(file, about, about.facts.cols);
+  StoredIvfFlat stored{about.facts, in_one ? Matrix() : copy_rows(head.centroids), nullptr};
   sized_section(file, "rows", element_of(stored.facts.dtype), about.rows, at(stored.facts.cols));
   stored.lists = lists_in(file, head, matrix_in(file, "rows"));
   return stored;

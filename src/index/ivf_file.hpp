@@ -1,4 +1,4 @@
-// .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat", "ivf_pq" or "ivf_sq"; docs/formats.md draws them.
+// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq" or "ivf_sq"; docs/formats.md draws them.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,12 @@ void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOpti
 
 struct StoredIvfFlat {
   IvfFacts facts;
-  Matrix centroids;
+  Matrix centroids;                       ///< none: of schema "flat"
   std::shared_ptr<const ListRows> lists;  ///< null: no row
 };
 
 inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
+inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
 
 /// Writes the rows of `parts` that count. Here and below a band of lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,

@@ -29,11 +29,13 @@ std::size_t IvfFlatIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dty
                                        int threads) {
   const PrepareHints hints = setting.hints();
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
-  return at(n) * of_rows + at(lists + 1) * 16 + ops_of(setting.device).cell_bytes_needed(n, d, dtype, metric, lists, hints, threads) +
+  return at(n) * of_rows + at(lists + 1) * 16 + ops_of(setting.device).cell_bytes_needed(n, d, dtype, metric, std::max<std::int64_t>(1, lists), hints, threads) +
          ListCentroids::bytes_needed(lists, d, dtype, metric, setting.device, setting.expected_queries, threads);
 }
 
-std::string IvfFlatIndex::description() const { return join_text(lists(), " inverted lists", parts_description("")); }
+std::string IvfFlatIndex::description() const {
+  return join_text(lists() > 0 ? join_text(lists(), " inverted lists") : "all rows", parts_description(""));
+}
 
 template <class Take>
 void IvfFlatIndex::for_batches(const Scope& scope, MatrixRef queries, const RunOptions& run, const Take& take) const {

@@ -2,6 +2,8 @@
 //
 //   base [n, d] --k-means--> centroids --ListCentroids::divide--> ListRows --Ops::prepare_cells, at the first search--> cells
 //   queries [q, d] --ListCentroids::probe--> probes [q, nprobe] --Ops::nearest_in_cells, part by part--> neighbours
+//
+// Without centroids ("flat") all rows stand in one list: a search looks at every row.
 #pragma once
 
 #include "index/ivf_index.hpp"
@@ -11,17 +13,17 @@ namespace gigaknn {
 
 class IvfFlatIndex : public IvfIndex {
  public:
-  /// The most that preparing [n, d] rows in `lists` lists and one search allocate, results not counted.
+  /// The most that preparing [n, d] rows in `lists` lists (0: without centroids) and one search allocate, results not counted.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const IndexSetting& setting, int threads);
 
   explicit IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting);
 
-  std::string_view kind() const override { return ivf_flat_schema; }
+  std::string_view kind() const override { return lists() > 0 ? ivf_flat_schema : flat_schema; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override {
-    return search(queries, k, {.nprobe = lists(), .only = only}, run);
+    return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
   }
   std::size_t least_writing_bytes(std::int64_t n) const override;
 

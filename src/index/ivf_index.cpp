@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
@@ -139,7 +140,7 @@ Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batc
 
 Neighbors IvfIndex::nearest_of_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
   require_search(queries, k, run);
-  const Scope scope = scope_of(only, lists(), false, run);
+  const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max(), false, run);
   Neighbors result(queries.rows, k);
   clear_lists(NeighborsOut(result), facts_.metric);
   for (std::size_t p = 0; p < scope.state->parts.size(); ++p) {
@@ -264,11 +265,6 @@ std::vector<RowId> IvfIndex::held_out() const {
 }
 
 // ---- files
-
-std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
-  const MatrixRef centroids = centroids_.centroids();
-  return nearest_centroids_bytes_needed(n, centroids.cols, centroids.rows, ListCentroids::chosen_by(scanned_), setting_.device, run);
-}
 
 void IvfIndex::save(const std::filesystem::path& path, const RunOptions& run) const {
   const auto state = this->state();

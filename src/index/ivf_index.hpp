@@ -27,7 +27,7 @@ class IvfIndex : public Index {
   std::int64_t cols() const override { return facts_.cols; }
   DType dtype() const override { return facts_.dtype; }
   Metric metric() const override { return facts_.metric; }
-  std::int64_t lists() const override { return centroids_.lists(); }
+  std::int64_t lists() const override { return centroids_.centroids().rows; }
   std::int64_t next_id() const override { return state()->next_id; }
   std::vector<RowId> held_out() const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
@@ -45,7 +45,7 @@ class IvfIndex : public Index {
   /// Writes the rows of several, all of one kind and the same lists.
   static void save_merged(std::span<const IvfIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run);
   /// The most that making a part of n rows allocates.
-  virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const;
+  virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const { return centroids_.dividing_bytes_needed(n, run); }
   /// What writing holds at least, of an index of n rows.
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 

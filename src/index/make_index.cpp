@@ -29,6 +29,9 @@ std::size_t divided_bytes(MatrixRef base, const IvfFlatParams& params) {
          at(fit_params(base.rows, params).clusters) * (at(base.cols) * sizeof(float) + 16);
 }
 
+// Of rows that are all in one list: their ids, with what sorts them, and their order.
+std::size_t undivided_bytes(const IvfFlatParams& params) { return at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 3 * sizeof(LocalRow)); }
+
 IvfFlatParams of_lists(const IvfPqParams& params) {
   return {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
           .expected_k = params.expected_k, .expected_queries = params.expected_queries};
@@ -48,8 +51,7 @@ std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const Ru
 }
 
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
-  require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
-          name_of(params.metric));
+  require(!on_bits(params.metric), Fault::unsupported, "an index takes no metric of packed bits, got ", name_of(params.metric));
   require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out, " rows cannot be held out of ",
           base.rows);
   const std::int64_t most = base.rows - params.held_out;
@@ -72,11 +74,23 @@ RunOptions left_by(std::size_t held, const RunOptions& run) {
   return left;
 }
 
-// Rows stand as in the base, which `owner` keeps alive if the caller does not; those of each list by id.
-StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run, std::shared_ptr<const void> owner = nullptr) {
+IvfFacts facts_of(MatrixRef base, const IvfFlatParams& params, const RowIds& called, std::span<const std::int64_t> held_out) {
+  IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
+  for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
+  std::sort(facts.held_out.begin(), facts.held_out.end());
+  return facts;
+}
+
+RowIds ids_of(MatrixRef base, const IvfFlatParams& params) {
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
+  return called;
+}
+
+// Rows stand as in the base, which `owner` keeps alive if the caller does not; those of each list by id.
+StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run, std::shared_ptr<const void> owner = nullptr) {
+  RowIds called = ids_of(base, params);
   const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
   ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
@@ -85,10 +99,16 @@ StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOpti
     std::sort(division.order.begin() + division.begins[list], division.order.begin() + division.begins[list + 1],
               [&](LocalRow a, LocalRow b) { return ranks[a] < ranks[b]; });
   }
-  IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
-  for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
-  std::sort(facts.held_out.begin(), facts.held_out.end());
-  return {facts, std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called), std::move(owner))};
+  IvfFacts facts = facts_of(base, params, called, held_out);
+  return {std::move(facts), std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called), std::move(owner))};
+}
+
+// All rows in one list, as in the base.
+StoredIvfFlat undivided(MatrixRef base, const IvfFlatParams& params) {
+  RowIds called = ids_of(base, params);
+  IvfFacts facts = facts_of(base, params, called, held_out_rows(base.rows, params.held_out, params.seed));
+  std::vector<LocalRow> order = called.rows_by_rank();
+  return {std::move(facts), {}, std::make_shared<ListRows>(base, std::move(order), std::vector<std::int64_t>{0, base.rows}, std::move(called))};
 }
 
 std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
@@ -122,6 +142,10 @@ std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunO
 // Of preparing and searching what was made.
 std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
   return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters, setting_of(params), threads_of(run));
+}
+
+std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, 0, setting_of(params), threads_of(run));
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
@@ -188,6 +212,7 @@ StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOption
 // What a recipe asks for: one of them.
 struct Wanted {
   IvfFlatParams flat;
+  bool inverted = true;
   std::optional<IvfPqParams> codes;
   std::optional<IvfSqParams> scalar;
 };
@@ -200,6 +225,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
                  .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries,
                  .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
+  wanted.inverted = recipe.inverted;
   if (recipe.scalar) {
     wanted.scalar = {.metric = params.metric, .lists = recipe.lists, .reduce = recipe.reduced_dims > 0, .dims = recipe.reduced_dims,
                      .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
@@ -258,7 +284,12 @@ std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, con
   const Wanted what = wanted(base, params);
   if (what.scalar) return make_ivf_sq_index(base, *what.scalar, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
-  return make_ivf_flat_index(base, what.flat, run);
+  if (what.inverted) return make_ivf_flat_index(base, what.flat, run);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  require_budget(undivided_bytes(what.flat) + undivided_searching_bytes(base, what.flat, run), base.rows, run);
+  auto index = std::make_unique<IvfFlatIndex>(undivided(base, what.flat), setting_of(what.flat));
+  index->prepare(run);
+  return index;
 }
 
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
@@ -269,6 +300,7 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   if (what.scalar) {
     return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
   }
+  if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
 
@@ -282,14 +314,16 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
     return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
   }
-  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype)));
+  const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
+  if (!what.inverted) return undivided_bytes(what.flat) + writing;
+  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + writing);
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) return searching_bytes(base, *what.codes, run);
   if (what.scalar) return searching_bytes(base, *what.scalar, run);
-  return searching_bytes(base, what.flat, run);
+  return what.inverted ? searching_bytes(base, what.flat, run) : undivided_searching_bytes(base, what.flat, run);
 }
 
 }  // namespace gigaknn

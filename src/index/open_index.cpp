@@ -40,8 +40,9 @@ std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& p
 }
 
 void require_index(const Container& file) {
-  require(file.schema() == ivf_flat_schema || file.schema() == ivf_pq_schema || file.schema() == ivf_sq_schema, Fault::unsupported, file.file().name,
-          ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema);
+  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema};
+  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
+          "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema);
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.

@@ -12,7 +12,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
+constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -57,6 +57,7 @@ IndexRecipe parse_recipe(const std::string& text) {
   if (recipe.scalar) return recipe;
   const bool plain = inverted && recipe.reduced_dims == 0;
   if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
+  if (words.size() == 1 && words[0] == "Flat") return {.inverted = false};
   const auto bytes = words.size() > 1 ? number_behind(words[1], "PQ") : std::nullopt;
   recipe.refine = words.size() == 3 && words[2] == "RFlat";
   if (plain && bytes && (words.size() == 2 || recipe.refine)) {
