@@ -241,6 +241,8 @@ TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
 }
 
 TEST_F(IndexFile, recipes_say_what_they_mean) {
+  EXPECT_FALSE(parse_recipe("Flat").inverted);
+  EXPECT_TRUE(parse_recipe("IVF1024,Flat").inverted);
   EXPECT_EQ(parse_recipe("IVF1024,Flat").lists, 1024);
   EXPECT_EQ(parse_recipe("IVF,Flat").lists, 0);
   EXPECT_EQ(parse_recipe("IVF,Flat").code_bytes, 0);
@@ -258,8 +260,8 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
   }
-  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
-    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
+  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, IVF<lists>,Flat"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
     expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");

@@ -57,7 +57,7 @@ IndexRecipe parse_recipe(const std::string& text) {
   if (recipe.scalar) return recipe;
   const bool plain = inverted && recipe.reduced_dims == 0;
   if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
-  if (words.size() == 1 && words[0] == "Flat") return {.inverted = false};
+  if (words.size() == 1 && words[0] == "Flat" && recipe.reduced_dims == 0) return {.inverted = false};
   const auto bytes = words.size() > 1 ? number_behind(words[1], "PQ") : std::nullopt;
   recipe.refine = words.size() == 3 && words[2] == "RFlat";
   if (plain && bytes && (words.size() == 2 || recipe.refine)) {

@@ -63,6 +63,19 @@ class Index(CliTest):
         self.search(nprobe=3, sample=0)
         self.assertIsNone(self.record()["recall"])
 
+    def test_all_rows_in_one_list_are_searched_exactly(self):
+        self.build(recipe="Flat")
+        self.assertIn("400 x 5 u8, all rows", self.run_cli("info", "x.gknn").stdout)
+        self.run_cli("check", "x.gknn")
+        self.expect_exact(self.search(), dict(enumerate(self.rows)))
+        record = self.record()
+        self.assertEqual((record["method"], record["exact"], record["lists"], record["recall"]["value"]), ("flat", True, 0, 1))
+        self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "--radius", 30, "-o", "a.range")
+        self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "--radius", 30, "-o", "b.range")
+        self.assertEqual(self.read("a.range"), self.read("b.range"))
+        self.run_cli("add", "x.gknn", "q.u8bin")
+        self.expect_exact(self.search(), dict(enumerate(self.rows + self.queries)))
+
     def test_a_graph_by_its_own_index(self):
         self.run_cli("graph", "base.u8bin", "-k", 4, "-o", "exact.knng")
         self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,Flat", "--nprobe", 20, "-o", "g.knng", "--json", "r.json")
@@ -131,7 +144,7 @@ class Index(CliTest):
     def test_halves_merge_to_the_bytes_of_the_whole(self):
         self.write_ids("even.npy", range(0, 400, 2))
         self.write_ids("odd.npy", range(1, 400, 2))
-        for recipe in ("IVF20,Flat", "IVF20,PQ5", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
+        for recipe in ("Flat", "IVF20,Flat", "IVF20,PQ5", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
             self.build(recipe=recipe)
             self.run_cli("remove", "x.gknn", "--ids", "even.npy", "-o", "odd.gknn")
             self.run_cli("remove", "x.gknn", "--ids", "odd.npy", "-o", "even.gknn")
@@ -214,7 +227,7 @@ class Index(CliTest):
         refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
         refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
         refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
-        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
         refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
         refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
         refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")
