@@ -16,7 +16,7 @@ class IvfFlatIndex : public IvfIndex {
   /// The most that preparing [n, d] rows in `lists` lists (0: without centroids) and one search allocate, results not counted.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const IndexSetting& setting, int threads);
 
-  explicit IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting);
+  IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting);
 
   std::string_view kind() const override { return lists() > 0 ? ivf_flat_schema : flat_schema; }
   std::string description() const override;

@@ -4,7 +4,6 @@
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
-#include "core/threads.hpp"
 #include "index/scan_rows.hpp"
 
 namespace gigaknn {

@@ -75,6 +75,8 @@ class Index(CliTest):
         self.assertEqual(self.read("a.range"), self.read("b.range"))
         self.run_cli("add", "x.gknn", "q.u8bin")
         self.expect_exact(self.search(), dict(enumerate(self.rows + self.queries)))
+        self.run_cli("tune", "x.gknn", "--queries", "q.u8bin")
+        self.assertEqual(self.run_cli("info", "x.gknn").stdout.count("with nprobe"), 1)
 
     def test_a_graph_by_its_own_index(self):
         self.run_cli("graph", "base.u8bin", "-k", 4, "-o", "exact.knng")
