@@ -22,7 +22,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 // The candidates that a part has, by rank.
 std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, const RunOptions& run) {
   std::vector<RowId> ranks(candidates.ids.size(), no_row);
-  part.lists->ids().ranks();
+  part.lists->ids().ranks();  // by this thread, once
   parallel_for(run, std::ssize(ranks), 4096, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (candidates.ids[at(i)] == no_row) continue;
