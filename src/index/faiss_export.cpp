@@ -123,7 +123,7 @@ void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner)
   const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), rows = std::ssize(parts.ids);
   require(m * parts.codewords.cols == facts_.cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", facts_.cols,
           " dimensions evenly, as Faiss needs it");
-  const bool refines = parts.rows.data != nullptr;
+  const bool refines = parts.refines();
   const RowIds ids(parts.ids, std::move(owner), name_);
   // Full vectors are found by their number: lists hold the ranks of ids.
   const auto ranks = ids.ranks();
@@ -172,6 +172,7 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
   }
   require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema);
+  require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);

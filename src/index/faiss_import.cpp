@@ -11,6 +11,7 @@
 #include "index/faiss_rows.hpp"
 #include "index/ivf_file.hpp"
 #include "index/list_centroids.hpp"
+#include "index/list_codes.hpp"
 #include "index/row_ids.hpp"
 #include "io/mapped_file.hpp"
 #include "ops/product_codes.hpp"
@@ -205,13 +206,13 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
   if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
   if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
   if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
-  if (source.index.rows == 0) refuse(source.file, kind, " without rows is not converted");
   const Matrix codewords = matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m);
   require_finite(source.file, source.index, codewords, "a codeword");
   const std::vector<std::uint8_t> codes = block_codes(source, product.m * product.bits / 8, sorted);
-  const IvfPqParts parts{centroids, codewords, sorted.begins, sorted.ids, codes, {}, static_cast<int>(product.bits)};
+  const ProductCodes fit{source.index.cols, product.m, codewords, centroids, {}, {}, static_cast<int>(product.bits)};
+  const LiveRows all[] = {{std::make_shared<ListCodes>(fit, codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
   if (!source.full) {
-    write_ivf_pq(facts_of(source, metric, sorted, DType::f32), parts, to, run);
+    write_ivf_pq(facts_of(source, metric, sorted, DType::f32), fit, all, {}, to, run);
     return {};
   }
   const auto* const flat = std::get_if<FaissFlat>(&source.full->what);
@@ -225,17 +226,22 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
     const std::byte* const code = first + at(numbers.empty() ? rank : numbers[at(rank)]) * rows.code_bytes();
     require(rows.read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": a row has NaN or infinity");
   };
-  write_ivf_pq(facts_of(source, metric, sorted, rows.dtype()), parts, read_row, to, run);
+  write_ivf_pq(facts_of(source, metric, sorted, rows.dtype()), fit, all, read_row, to, run);
   return rows.decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string();
 }
 
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
-std::size_t bytes_needed(const Source& source) {
+std::size_t held_bytes(const Source& source) {
   std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
   if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
   }
-  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + sizeof(std::int64_t)) + container_block_bytes;
+  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + 3 * sizeof(std::int64_t));
+}
+
+std::size_t writing_bytes(const Source& source) {
+  const auto* product = std::get_if<FaissProduct>(&source.ivf.codes);
+  return product ? least_writing_bytes(source.index.rows, writing_bytes_of_code(product->m)) : container_block_bytes;
 }
 
 }  // namespace
@@ -246,14 +252,17 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const Source source = source_in(file, root);
   require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an inverted file has at most 4294967294 rows, got ",
           source.index.rows);
-  require(run.memory_bytes == 0 || bytes_needed(source) <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
-          " bytes is too small: the conversion of ", file.name, " needs ", bytes_needed(source));
+  const std::size_t held = held_bytes(source), needed = held + writing_bytes(source);
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: the conversion of ", file.name, " needs ", needed);
   const Metric metric = metric_of(source);
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);
   const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
-  return codes ? import_codes(source, metric, centroids, sorted, to, run) : import_flat(source, metric, centroids, sorted, to, run);
+  RunOptions writing = run;
+  if (run.memory_bytes > 0) writing.memory_bytes -= held;
+  return codes ? import_codes(source, metric, centroids, sorted, to, writing) : import_flat(source, metric, centroids, sorted, to, run);
 }
 
 }  // namespace gigaknn

@@ -20,6 +20,7 @@ struct GoldenFile {
   Metric metric;
 };
 constexpr GoldenFile golden[] = {
+    {"flat_1", "Flat", Metric::l2},
     {"ivf_flat_1", "IVF4,Flat", Metric::cosine},
     {"ivf_pq_1", "IVF4,PQ2", Metric::inner_product},
     {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},

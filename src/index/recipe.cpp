@@ -12,7 +12,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
+constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -57,6 +57,7 @@ IndexRecipe parse_recipe(const std::string& text) {
   if (recipe.scalar) return recipe;
   const bool plain = inverted && recipe.reduced_dims == 0;
   if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
+  if (words.size() == 1 && words[0] == "Flat" && recipe.reduced_dims == 0) return {.inverted = false};
   std::string_view codes = words.size() > 1 ? words[1] : std::string_view();
   if (codes.ends_with("x4fs")) codes.remove_suffix(2);  // Faiss names a layout beside the codes
   const bool nibbles = codes.ends_with("x4");

@@ -7,6 +7,7 @@
 namespace gigaknn {
 
 struct IndexRecipe {
+  bool inverted = true;         ///< false: full vectors that are all looked at
   std::int64_t lists = 0;       ///< 0: as many as suit
   std::int64_t code_bytes = 0;  ///< of product codes; 0: full vectors
   int code_bits = 8;            ///< of a part of these
@@ -15,7 +16,7 @@ struct IndexRecipe {
   bool refine = false;          ///< product codes with full vectors behind them
 };
 
-/// "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn
