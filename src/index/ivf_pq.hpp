@@ -65,6 +65,14 @@ class IvfPqIndex : public Index {
   mutable std::unique_ptr<PreparedCodes> prepared_;
 };
 
+/// What an index is made of.
+struct EncodedIvfPq {
+  IvfFacts facts;
+  IvfPqParts parts;
+  std::shared_ptr<const void> owner;  ///< of what `parts` shows
+};
+EncodedIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);
+
 /// `base` divided, fitted and encoded; borrows it where it refines, and its rows have no ids of their own.
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);
 

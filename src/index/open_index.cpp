@@ -11,6 +11,7 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/ivf_sq.hpp"
+#include "index/ivf_transformed.hpp"
 #include "io/container_values.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
@@ -42,9 +43,14 @@ std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& p
   return std::make_unique<IvfSqIndex>(read_ivf_sq(file), file.file().owner, setting_of(params));
 }
 
+std::unique_ptr<IvfTransformedIndex> opened_transformed(const Container& file, const OpenParams& params) {
+  return std::make_unique<IvfTransformedIndex>(read_ivf_transformed(file), file.file().owner, file.file().name, setting_of(params));
+}
+
 void require_index(const Container& file) {
-  require(file.schema() == ivf_flat_schema || file.schema() == ivf_pq_schema || file.schema() == ivf_sq_schema, Fault::unsupported, file.file().name,
-          ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema);
+  constexpr std::string_view schemas[] = {ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
+  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
+          "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.
@@ -52,12 +58,13 @@ std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
   require_index(file);
   if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
   if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
+  if (file.schema() == ivf_transformed_schema) return opened_transformed(file, params);
   return opened_flat(file, params);
 }
 
-void require_finite_rows(const Container& file, MatrixRef rows, Metric metric, const RunOptions& run) {
+void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
   const ValueFaults faults = find_value_faults(rows, metric, run);
-  require_at(faults.nonfinite_rows == 0, file.file(), file.section("rows", element_of(rows.dtype)).offset, faults.nonfinite_rows,
+  require_at(faults.nonfinite_rows == 0, file.file(), file.section(section, element_of(rows.dtype)).offset, faults.nonfinite_rows,
              " rows have NaN or infinity");
 }
 
@@ -96,6 +103,9 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
     return held + IvfSqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->dims(),
                                            setting_of(params), threads);
   }
+  if (file.schema() == ivf_transformed_schema) {
+    return held + IvfTransformedIndex::bytes_needed(opened_transformed(file, params)->shape(), setting_of(params), threads);
+  }
   const auto index = opened_flat(file, params);
   return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
                                            flat_setting_of(params), threads);
@@ -108,19 +118,30 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
   if (file.schema() == ivf_pq_schema) {
     const auto [facts, parts] = read_ivf_pq(file);
     require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
-    if (parts.rows.data) require_finite_rows(file, parts.rows, facts.metric, run);
+    if (parts.rows.data) require_finite_rows(file, "rows", parts.rows, facts.metric, run);
     return;
   }
   if (file.schema() == ivf_sq_schema) {
     const StoredIvfSq stored = read_ivf_sq(file);
     require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-    require_finite_rows(file, stored.rows, stored.facts.metric, run);
+    require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
+    return;
+  }
+  if (file.schema() == ivf_transformed_schema) {
+    const StoredTransformed stored = read_ivf_transformed(file);
+    if (stored.lists) {
+      require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
+      require_finite_rows(file, "transformed", stored.lists->rows(), stored.facts.metric, run);
+    } else {
+      require_ids(file, RowIds(stored.parts.ids, file.file().owner, file.file().name), stored.parts.begins, stored.facts.next_id);
+    }
+    if (stored.rows.data) require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
     return;
   }
   const StoredIvfFlat stored = read_ivf_flat(file);
   if (!stored.lists) return;
   require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-  if (!stored.facts.allow_nonfinite) require_finite_rows(file, stored.lists->rows(), stored.facts.metric, run);
+  if (!stored.facts.allow_nonfinite) require_finite_rows(file, "rows", stored.lists->rows(), stored.facts.metric, run);
 }
 
 namespace {

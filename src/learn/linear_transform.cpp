@@ -5,10 +5,8 @@
 #include <limits>
 
 #include "core/elements.hpp"
-#include "core/gather.hpp"
 #include "core/random.hpp"
 #include "core/require.hpp"
-#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "learn/orthonormal.hpp"
 #include "learn/pca.hpp"
@@ -65,11 +63,12 @@ Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& 
 
 std::size_t LinearTransform::applying_bytes(std::int64_t n, std::int64_t d_in) { return at(std::min(n, rows_at_once) * d_in) * sizeof(float); }
 
-LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool centred, std::uint64_t seed, const RunOptions& run) {
+LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run) {
   require_dims(dims, rows.cols);
-  if (!centred) return {whole_directions(as_floats(gather_rows(rows, sample_rows(rows.rows, pca_sample_rows, seed)), run), dims, run), {}};
   const CentredSample sample = centred_sample(rows, pca_sample_rows, seed, run);
-  LinearTransform transform{whole_directions(sample.rows, dims, run), std::vector<float>(at(dims))};
+  LinearTransform transform{whole_directions(sample.rows, dims, run), {}};
+  if (!with_bias) return transform;
+  transform.bias.resize(at(dims));
   for (std::int64_t i = 0; i < dims; ++i) {
     double product = 0;
     for (std::int64_t j = 0; j < rows.cols; ++j) product += static_cast<double>(transform.matrix.row<float>(i)[j]) * static_cast<double>(sample.mean[at(j)]);
@@ -78,7 +77,7 @@ LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool centred, std::ui
   return transform;
 }
 
-std::size_t pca_bytes_needed_to_fit(std::int64_t n, std::int64_t d, std::int64_t dims) {
+std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
   return at(std::min(n, pca_sample_rows) * (2 * d + 2) + dims * d) * sizeof(float) + leading_directions_bytes(d, dims) + (1u << 16);
 }
 

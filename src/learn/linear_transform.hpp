@@ -28,10 +28,10 @@ struct LinearTransform {
   static std::size_t applying_bytes(std::int64_t n, std::int64_t d_in);
 };
 
-/// The `dims` directions in which a sample of `rows` varies most; the bias takes their mean away. Not `centred`: those in which it is longest, and no bias,
-/// so that products are kept as far as so few dimensions can. 1 <= dims <= d.
-LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool centred, std::uint64_t seed, const RunOptions& run);
-std::size_t pca_bytes_needed_to_fit(std::int64_t n, std::int64_t d, std::int64_t dims);
+/// The `dims` directions in which a sample of `rows` varies most, 1 <= dims <= d. The bias takes their mean away; without, products of rows and queries are kept as
+/// far as so few directions can: of one query the mean adds the same to all of them.
+LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run);
+std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims);
 
 /// `dims` directions at right angles, 1 <= dims <= d; all of them are as likely, nearly: they are made of sums of 12 uniform numbers, which are normal but for
 /// their tails and need no function of libm.

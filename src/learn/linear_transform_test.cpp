@@ -230,7 +230,7 @@ TEST(LinearTransform, refuses_what_has_none) {
     expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got "}, [&] { random_rotation(12, dims, 0); });
   }
   expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got 15"}, [&] { fit_opq(ops, rows, {.m = 3, .dims = 15}, {}); });
-  expect_error(Fault::invalid_argument, {"OPQ of 5 parts needs a multiple", "12 dimensions", "OPQ5_<dims>"}, [&] { fit_opq(ops, rows, {.m = 5}, {}); });
+  expect_error(Fault::invalid_argument, {"got 5 parts of 12 dimensions", "OPQ5_<dims>"}, [&] { fit_opq(ops, rows, {.m = 5}, {}); });
   expect_error(Fault::invalid_argument, {"at least 256 rows", "got 255"}, [&] { fit_opq(ops, few, {.m = 3}, {}); });
   Progress progress;
   progress.cancel();

@@ -111,14 +111,18 @@ class OpqFit {
 
 }  // namespace
 
-LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params, const RunOptions& run) {
+void require_opq(MatrixRef rows, const OpqParams& params) {
   const std::int64_t dims = params.dims > 0 ? params.dims : rows.cols;
   require(dims <= rows.cols, Fault::invalid_argument, "a transform of ", rows.cols, " dimensions keeps 1 to ", rows.cols, ", got ", dims);
-  require(params.m >= 1 && params.m <= 256 && dims % params.m == 0, Fault::invalid_argument, "OPQ of ", params.m, " parts needs a multiple of as many dimensions, and 1 to 256 parts, got ",
-          dims, " dimensions: OPQ", params.m, "_<dims> says how many are left");
+  require(params.m >= 1 && params.m <= 256 && dims % params.m == 0, Fault::invalid_argument, "OPQ has 1 to 256 parts of as many dimensions each, got ", params.m,
+          " parts of ", dims, " dimensions: OPQ", params.m, "_<dims> says how many are left");
   require(rows.rows >= words, Fault::invalid_argument, "OPQ needs at least ", words, " rows to be fitted to, got ", rows.rows);
+}
+
+LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params, const RunOptions& run) {
+  require_opq(rows, params);
   const CentredSample sample = centred_sample(rows, sample_limit, params.seed, run);
-  OpqFit fit(ops, sample.rows, dims, params, run);
+  OpqFit fit(ops, sample.rows, params.dims > 0 ? params.dims : rows.cols, params, run);
   for (int round = 0; round < codeword_rounds + rounds; ++round) {
     if (run.progress) run.progress->report("rotation", round, codeword_rounds + rounds);
     const Progress::Quiet quiet(run.progress);
