@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 #include "core/random.hpp"
 #include "core/require.hpp"
@@ -15,7 +16,7 @@ namespace {
 constexpr std::int64_t words = codewords_a_part;
 constexpr std::int64_t sample_limit = 1 << 15;  // 128 rows a codeword
 constexpr int rounds = 25;
-constexpr int codeword_rounds = 3;  // that come first, with the rotation as it is
+constexpr int codeword_rounds = 3;  // that come first, with a start as it is
 constexpr int start_rounds = 10;    // of orthogonal iteration: a start need not be exact
 constexpr std::uint64_t word_stream = 104, empty_stream = 105;
 
@@ -35,9 +36,9 @@ std::vector<double> start_of(MatrixRef sample, std::int64_t dims, std::int64_t m
 
 class OpqFit {
  public:
-  OpqFit(const Ops& ops, MatrixRef sample, std::int64_t dims, const OpqParams& params, const RunOptions& run)
+  OpqFit(const Ops& ops, MatrixRef sample, std::vector<double> start, std::int64_t dims, const OpqParams& params, const RunOptions& run)
       : ops_(ops), sample_(sample), m_(params.m), dims_(dims), part_dims_(dims / params.m), seed_(params.seed), run_(run),
-        rotation_(start_of(sample, dims, params.m, run)), transform_{Matrix(dims, sample.cols, DType::f32), {}}, rotated_(sample.rows, dims, DType::f32),
+        rotation_(std::move(start)), transform_{Matrix(dims, sample.cols, DType::f32), {}}, rotated_(sample.rows, dims, DType::f32),
         codewords_(params.m * words, part_dims_, DType::f32), codes_(at(sample.rows * params.m)) {
     rotate();
     for (std::int64_t part = 0; part < m_; ++part) {
@@ -48,6 +49,7 @@ class OpqFit {
 
   // One of codewords, and of the rotation too.
   void round(int number, bool of_rotation) {
+    held_ = 0;
     ops_.encode_products(rotated_, codewords_, codes_.data(), run_);
     std::vector<double> agreeing(at(of_rotation ? dims_ * sample_.cols : 0));
     for (std::int64_t part = 0; part < m_; ++part) move_words(part, number, agreeing);
@@ -56,6 +58,8 @@ class OpqFit {
     rotate();
   }
   LinearTransform& transform() { return transform_; }
+  // What codewords hold of the squares of the sample, as the last round moved them.
+  double held() const { return held_; }
 
  private:
   void rotate() {
@@ -85,10 +89,11 @@ class OpqFit {
       const double* const sum = sums.data() + word * d;
       for (std::int64_t k = 0; k < part_dims_; ++k) {
         const double* const direction = rotation_.data() + (part * part_dims_ + k) * d;
-        double value = 0;
-        for (std::int64_t j = 0; j < d; ++j) value += direction[j] * sum[j];
-        value /= static_cast<double>(counts[at(word)]);
+        double sum_along = 0;
+        for (std::int64_t j = 0; j < d; ++j) sum_along += direction[j] * sum[j];
+        const double value = sum_along / static_cast<double>(counts[at(word)]);
         codewords_.row<float>(part * words + word)[k] = static_cast<float>(std::clamp(value, -most, most));
+        held_ += value * sum_along;
         if (agreeing.empty()) continue;
         double* const to = agreeing.data() + (part * part_dims_ + k) * d;
         for (std::int64_t j = 0; j < d; ++j) to[j] += value * sum[j];
@@ -104,6 +109,7 @@ class OpqFit {
   std::vector<double> rotation_;  // [dims, d]
   std::vector<double> turns_;
   LinearTransform transform_;     // the same
+  double held_ = 0;
   Matrix rotated_;                // [s, dims]
   Matrix codewords_;              // [m * 256, part_dims]
   std::vector<std::uint8_t> codes_;
@@ -122,20 +128,34 @@ void require_opq(MatrixRef rows, const OpqParams& params) {
 LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params, const RunOptions& run) {
   require_opq(rows, params);
   const CentredSample sample = centred_sample(rows, sample_limit, params.seed, run);
-  OpqFit fit(ops, sample.rows, params.dims > 0 ? params.dims : rows.cols, params, run);
-  for (int round = 0; round < codeword_rounds + rounds; ++round) {
-    if (run.progress) run.progress->report("rotation", round, codeword_rounds + rounds);
+  const std::int64_t dims = params.dims > 0 ? params.dims : rows.cols;
+  const auto begun = [&](std::vector<double> start) {
     const Progress::Quiet quiet(run.progress);
-    fit.round(round, round >= codeword_rounds);
+    auto fit = std::make_unique<OpqFit>(ops, sample.rows, std::move(start), dims, params, run);
+    for (int round = 0; round < codeword_rounds; ++round) fit->round(round, false);
+    return fit;
+  };
+  auto fit = begun(start_of(sample.rows, dims, params.m, run));
+  if (dims == rows.cols) {
+    // Dimensions as they stand may have the better parts already: those of SIFT do.
+    std::vector<double> as_they_stand(at(dims * dims));
+    for (std::int64_t i = 0; i < dims; ++i) as_they_stand[at(i * dims + i)] = 1;
+    auto other = begun(std::move(as_they_stand));
+    if (other->held() > fit->held()) fit = std::move(other);
   }
-  return std::move(fit.transform());
+  for (int round = 0; round < rounds; ++round) {
+    if (run.progress) run.progress->report("rotation", round, rounds);
+    const Progress::Quiet quiet(run.progress);
+    fit->round(codeword_rounds + round, true);
+  }
+  return std::move(fit->transform());
 }
 
 std::size_t opq_bytes_needed(std::int64_t n, std::int64_t d, const OpqParams& params, int threads) {
   const std::int64_t dims = params.dims > 0 ? params.dims : d, sample = std::min(n, sample_limit), m = std::max<std::int64_t>(1, params.m);
-  const std::int64_t of_sample = sample * (3 * d + 2 * dims) * 4 + sample * (2 * m + 24);  // drawn, centred, as floats once more; rotated, and anew
-  const std::int64_t of_words = dims * words * 8 + words * d * 8 + threads * 64 * (words + dims / m) * 4;
-  return at(of_sample + of_words + dims * d * 40 + dims * dims * 24) + leading_directions_bytes(d, dims) + (1u << 16);
+  const std::int64_t of_sample = sample * (3 * d + 3 * dims) * 4 + sample * (2 * m + 24);  // drawn, centred, as floats once more; rotated, of two starts, and anew
+  const std::int64_t of_words = dims * words * 12 + words * d * 8 + threads * 64 * (words + dims / m) * 4;
+  return at(of_sample + of_words + dims * d * 56 + dims * dims * 24) + leading_directions_bytes(d, dims) + (1u << 16);
 }
 
 }  // namespace gigaknn

@@ -1,6 +1,7 @@
 // Optimized product quantization (Ge, He, Ke, Sun 2013, section 3.1, without a parametric model): the rotation after which product codes lose least.
 //
-//   start: directions of most variance, dealt out to the parts to and fro, so that each has its share of the variance
+//   start: directions of most variance, dealt out to the parts to and fro, so that each has its share of the variance; of all dimensions these as they stand,
+//          where codewords hold more of them so
 //   round: sample [s, d] --rotation--> [s, dims] --encode--> codes --means of each codeword--> codewords
 //          sums of the sample by codeword --times codewords--> what the rotation is to agree with --nearest_orthonormal--> rotation
 //

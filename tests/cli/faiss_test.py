@@ -63,6 +63,8 @@ class Faiss(CliTest):
         if isinstance(inner, faiss.IndexRefine):
             inner.k_factor = refine or 4
             inner = faiss.downcast_index(inner.base_index)
+        if isinstance(inner, faiss.IndexPreTransform):
+            inner = faiss.downcast_index(inner.index)
         inner.nprobe = nprobe
         distances, ids = index.search(self.queries.astype("f4"), K)
         return ids, distances
@@ -108,6 +110,22 @@ class Faiss(CliTest):
                         self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
                         self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
 
+    def test_our_transformed_rows_are_searched_by_faiss(self):
+        for dtype in SUFFIXES:
+            self.make(dtype)
+            for metric in METRICS:
+                for options in ([], ["--ids", "ids.npy"]):
+                    for before, lists in (("PCA8", "Flat"), ("RR", "PQ4"), ("RR12", "Flat"), ("OPQ4", "PQ4"), ("OPQ4_8", "PQ8")):
+                        with self.subTest(dtype=dtype, metric=metric, options=options, before=before, lists=lists):
+                            recipe = "%s,IVF%d,%s" % (before, LISTS, lists)
+                            index = self.to_faiss_and_back(metric, recipe, *options, same_bytes=dtype == "f4")
+                            self.assertIsInstance(index, faiss.IndexPreTransform)
+                            for nprobe in (2, LISTS):
+                                self.assert_alike(self.search("x.gknn", nprobe), self.search_faiss(index, nprobe))
+                            index = self.to_faiss_and_back(metric, recipe + ",RFlat", *options)
+                            self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
+                            self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
+
     def write_theirs(self, index, ids):
         index.train(self.base.astype("f4"))
         if ids:
@@ -147,6 +165,22 @@ class Faiss(CliTest):
             self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric), nprobes=[LISTS], refine=120)
             for kind in (faiss.IndexIDMap, faiss.IndexIDMap2):
                 self.compare_theirs(kind(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric)), True, nprobes=[LISTS], refine=120)
+
+    def test_transformed_rows_of_faiss_are_searched_here(self):
+        self.make()
+        before = {"l2": ("PCA8", "PCAR8", "PCAW8", "RR", "RR8", "OPQ4", "OPQ4_8", "Pad20", "PCA12,RR8", "RR,Pad20"), "inner_product": ("RR", "RR8", "OPQ4", "OPQ4_8", "Pad20", "RR12,RR8")}
+        for metric, number in METRICS.items():
+            for chain in before[metric]:
+                for lists in ("Flat", "PQ4np"):
+                    with self.subTest(metric=metric, chain=chain, lists=lists):
+                        recipe = "%s,IVF%d,%s" % (chain, LISTS, lists)
+                        self.compare_theirs(faiss.index_factory(D, recipe, number), True, nprobes=(2, LISTS))
+                        self.compare_theirs(faiss.index_factory(D, recipe + ",RFlat", number), nprobes=[LISTS], refine=120)
+                        self.compare_theirs(faiss.IndexIDMap(faiss.index_factory(D, recipe + ",RFlat", number)), True, nprobes=[LISTS], refine=120)
+        index = faiss.index_factory(D, "RR8,IVF%d,Flat" % LISTS)
+        index.prepend_transform(faiss.CenteringTransform(D))
+        self.compare_theirs(index)
+        self.compare_theirs(faiss.index_factory(D, "PCA8,IVF%d,SQ8" % LISTS), says=["note: IndexIVFScalarQuantizer of QT_8bit by residual"])
 
     def test_scalar_codes_of_faiss_are_searched_as_the_rows_they_stand_for(self):
         self.make()
@@ -207,10 +241,10 @@ class Faiss(CliTest):
         refused = {
             "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not",
             "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x4np": "IndexIVFPQ of 4 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
-            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,IVF4,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexIVFFlat)",
-            "OPQ4,IVF4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
+            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexFlat) is not",
+            "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
             "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
-            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
+            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ or IndexPreTransform alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
             "IMI2x2,Flat": "over MultiIndexQuantizer is not", "Flat": "IndexFlat holds vectors alone",
         }
         for recipe, says in refused.items():
@@ -224,6 +258,8 @@ class Faiss(CliTest):
         self.assert_not_converted("IndexBinaryFlat is not")
         self.write_theirs(faiss.index_factory(D, "IVF4,Flat", faiss.METRIC_L1), False)
         self.assert_not_converted("IndexIVFFlat by L1 is not")
+        self.write_theirs(faiss.index_factory(D, "PCA8,IVF4,Flat", faiss.METRIC_INNER_PRODUCT), False)
+        self.assert_not_converted("by INNER_PRODUCT that moves rows is not converted")
         flat = faiss.IndexFlatIP(D)
         self.write_theirs(faiss.IndexIVFFlat(flat, D, 4, faiss.METRIC_L2), False)
         self.assert_not_converted("lists are chosen by INNER_PRODUCT is not converted: the centroid of list 0")
