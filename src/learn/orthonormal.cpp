@@ -16,7 +16,7 @@ constexpr double right_angle = 1e-10;  // cosine of what counts as one; what is 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t elements_at_once = 1;
 #else
-constexpr std::int64_t elements_at_once = 1 << 14;
+constexpr std::int64_t elements_at_once = 1 << 16;  // fewer are sooner turned than handed out
 #endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
