@@ -13,11 +13,7 @@ namespace {
 constexpr int most_sweeps = 30;
 constexpr double right_angle = 1e-10;  // cosine of what counts as one; what is left orthonormalize takes away
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t elements_at_once = 1;
-#else
 constexpr std::int64_t elements_at_once = 1 << 16;  // fewer are sooner turned than handed out
-#endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
