@@ -12,7 +12,6 @@ namespace {
 
 constexpr int most_sweeps = 30;
 constexpr double right_angle = 1e-10;  // cosine of what counts as one; what is left orthonormalize takes away
-
 constexpr std::int64_t elements_at_once = 1 << 16;  // fewer are sooner turned than handed out
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
