@@ -3,8 +3,8 @@
 
     bench/setup_peers && bench/.venv/bin/python bench/compressed.py [--only refined] [--rounds 7]
 
-"codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, beside Faiss's IndexIVFPQ (8 bits a part, as ours) and its
-fast-scan (4 bits, twice the parts); for fast-scan also ours at the fewest probes that reach its recall. "refined": full vectors behind codes of at most 48
+"codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part and of 4 (twice the parts) beside Faiss's
+IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. "alone": the same codes, a query at a time. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (48 dimensions of 8 bits) and
 ivf_pq (32 bytes); Faiss's: fast-scan of 16 and 32 bytes, RaBitQ, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
 (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes. Each library with its own training: 10 iterations of k-means for the lists, for
@@ -43,15 +43,16 @@ class Problem:
 
 
 class Ours:
-    """`code_bytes` below 0: dimensions of ivf_sq."""
-
-    def __init__(self, engine, problem, code_bytes):
+    def __init__(self, engine, problem, recipe):
         self.problem = problem
-        self.index = engine.ivf(problem.base, "l2", LISTS, ITERATIONS, code_bytes)
+        self.index = engine.ivf(problem.base, "l2", recipe.format(LISTS), ITERATIONS)
 
     def search(self, nprobe, refine):
         seconds, ids, _ = self.index.search(self.problem.queries, K, nprobe, len(self.problem.queries), refine)
         return float(seconds.sum()), ids
+
+    def alone(self, nprobe):
+        return self.index.search(self.problem.queries, K, nprobe, 1)[0]
 
 
 class Theirs:
@@ -79,6 +80,18 @@ class Theirs:
         self.searched.search_c(len(queries), pointers[0], K, pointers[1], pointers[2])
         return time.perf_counter() - start, ids
 
+    def alone(self, nprobe):
+        self.lists.nprobe = nprobe
+        ids, distances = np.empty((1, K), np.int64), np.empty((1, K), np.float32)
+        outs = faiss.swig_ptr(distances), faiss.swig_ptr(ids)
+        seconds = []
+        for i in range(len(self.problem.floats)):
+            query = faiss.swig_ptr(self.problem.floats[i : i + 1])
+            start = time.perf_counter()
+            self.searched.search_c(1, query, K, *outs)
+            seconds.append(time.perf_counter() - start)
+        return np.array(seconds)
+
 
 def repeated(contestant, setting, least_s):
     """Seconds of one search, of as many as take `least_s`."""
@@ -103,9 +116,14 @@ def timed(contestants, settings, rounds):
                    "refine": settings[name][1]} for name, c in contestants.items()}
 
 
-def codes_row(engine, problem, code_bytes, rounds):
-    contestants = {"gigaknn": Ours(engine, problem, code_bytes), "faiss": Theirs(problem, f"IVF{LISTS},PQ{code_bytes}", False),
+def codes_contestants(engine, problem, code_bytes):
+    contestants = {"gigaknn": Ours(engine, problem, f"IVF{LISTS},PQ{code_bytes}"), "gigaknn 4 bits": Ours(engine, problem, f"IVF{LISTS},PQ{2 * code_bytes}x4"), "faiss": Theirs(problem, f"IVF{LISTS},PQ{code_bytes}", False),
                    "faiss fast-scan": Theirs(problem, f"IVF{LISTS},PQ{2 * code_bytes}x4fs", False)}
+    return contestants
+
+
+def codes_row(engine, problem, code_bytes, rounds):
+    contestants = codes_contestants(engine, problem, code_bytes)
     points = []
     for nprobe in (4, 8, 16, 32, 64):
         points.append(timed(contestants, {name: (nprobe, 0) for name in contestants}, rounds))
@@ -118,7 +136,23 @@ def codes_row(engine, problem, code_bytes, rounds):
         point["equal recall"] = timed(pair, {"gigaknn": (enough[0], 0), "faiss fast-scan": (point["faiss fast-scan"]["nprobe"], 0)}, rounds)
     return {"points": points, "ratio": min(p["gigaknn"]["qps"] / p["faiss"]["qps"] for p in points),
             "recall_margin": min(p["gigaknn"]["recall"] - p["faiss"]["recall"] for p in points),
-            "ratio_fast_scan": min(p["equal recall"]["gigaknn"]["qps"] / p["equal recall"]["faiss fast-scan"]["qps"] for p in points)}
+            "ratio_fast_scan": min(p["gigaknn"]["qps"] / p["faiss fast-scan"]["qps"] for p in points),
+            "recall_margin_fast_scan": min(p["gigaknn"]["recall"] - p["faiss fast-scan"]["recall"] for p in points),
+            "ratio_equal_recall": min(p["equal recall"]["gigaknn"]["qps"] / p["equal recall"]["faiss fast-scan"]["qps"] for p in points)}
+
+
+def alone_row(engine, problem, code_bytes, nprobe, rounds):
+    """Seconds of each query by itself: median and 99th percentile, medians of the rounds."""
+    contestants = codes_contestants(engine, problem, code_bytes)
+    found = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            time.sleep(0.05)
+            contestant.alone(nprobe)  # wakes threads up
+            found[name].append(np.percentile(contestant.alone(nprobe), (50, 99)))
+    times = {name: dict(zip(("p50_s", "p99_s"), map(float, np.median(values, axis=0)))) for name, values in found.items()}
+    peers = [times["faiss"]["p99_s"], times["faiss fast-scan"]["p99_s"]]
+    return {"nprobe": nprobe, "contestants": times, "ratio": min(peers) / times["gigaknn"]["p99_s"]}
 
 
 def fastest(contestant, recall):
@@ -137,7 +171,7 @@ def fastest(contestant, recall):
 
 
 def refined_contestants(engine, problem):
-    contestants = {"gigaknn ivf_sq 48": Ours(engine, problem, -48), "gigaknn ivf_pq 32": Ours(engine, problem, 32)}
+    contestants = {"gigaknn ivf_sq 48": Ours(engine, problem, "PCA48,IVF{},SQ8,RFlat"), "gigaknn ivf_pq 32": Ours(engine, problem, "IVF{},PQ32,RFlat")}
     for name, factory in (("PQ32x4fs", "IVF{},PQ32x4fs"), ("PQ64x4fs", "IVF{},PQ64x4fs"), ("RaBitQfs", "IVF{},RaBitQfs"), ("PCA48, SQ8", "PCA48,IVF{},SQ8")):
         contestants[f"faiss {name}"] = Theirs(problem, factory.format(LISTS), True)
     return contestants
@@ -157,7 +191,7 @@ def build_row(engine, name, code_bytes, arguments):
     floats = np.ascontiguousarray(base, np.float32)
     ours, theirs = [], []
     for _ in range(min(3, arguments.rounds)):
-        index = engine.ivf(base, "l2", LISTS, ITERATIONS, code_bytes)
+        index = engine.ivf(base, "l2", f"IVF{LISTS},PQ{code_bytes}", ITERATIONS)
         ours.append(index.build_s)
         index.free()
         other = faiss.index_factory(base.shape[1], f"IVF{LISTS},PQ{2 * code_bytes}x4fs")
@@ -184,14 +218,20 @@ def markdown(results, header):
     lines += ["", f"Recall@{K}, batches of 1,000 queries, {LISTS} lists; ratios above 1 are in our favour.", ""]
     for r in results:
         if r["kind"] == "codes":
-            lines += [f"## {r['row']}", "", "| nprobe | gigaknn | Faiss IVFPQ | ratio | Faiss fast-scan | ours at its recall | ratio |", "|---|---|---|---|---|---|---|"]
+            lines += [f"## {r['row']}", "", "| nprobe | gigaknn, 8 bits | Faiss IVFPQ | ratio | Faiss fast-scan | ratio | gigaknn, 4 bits | ratio to fast-scan | 8 bits at its recall | ratio |",
+                      "|---|---|---|---|---|---|---|---|---|---|"]
             words = lambda p: f"{p['recall']:.4f}, {p['qps']:.0f} QPS"
             for p in r["points"]:
-                equal = p["equal recall"]
-                lines.append(f"| {p['gigaknn']['nprobe']} | {words(p['gigaknn'])} | {words(p['faiss'])} | {p['gigaknn']['qps'] / p['faiss']['qps']:.2f}x | "
-                             f"{words(p['faiss fast-scan'])} | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
+                equal, ours, fast = p["equal recall"], p["gigaknn"], p["faiss fast-scan"]
+                lines.append(f"| {ours['nprobe']} | {words(ours)} | {words(p['faiss'])} | {ours['qps'] / p['faiss']['qps']:.2f}x | {words(fast)} | {ours['qps'] / fast['qps']:.2f}x | "
+                             f"{words(p['gigaknn 4 bits'])} | {p['gigaknn 4 bits']['qps'] / fast['qps']:.2f}x | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
                              f"{equal['gigaknn']['qps'] / equal['faiss fast-scan']['qps']:.2f}x |")
-            lines += ["", f"Least ratio {r['ratio']:.2f}x (target {r['target']}x), recall above Faiss's by {r['recall_margin']:+.4f} or more.", ""]
+            lines += ["", f"8 bits against IVFPQ: {r['ratio']:.2f}x or more (target {r['target']}x), recall above by {r['recall_margin']:+.4f} or more; against fast-scan at equal probes: "
+                      f"{r['ratio_fast_scan']:.2f}x or more, recall above by {r['recall_margin_fast_scan']:+.4f} or more.", ""]
+        elif r["kind"] == "alone":
+            lines += [f"## {r['row']}", "", f"One query at a time, {r['nprobe']} lists.", "", "| contestant | median | p99 |", "|---|---|---|"]
+            lines += [f"| {name} | {1e3 * c['p50_s']:.3f} ms | {1e3 * c['p99_s']:.3f} ms |" for name, c in r["contestants"].items()]
+            lines += ["", f"Their least p99 to ours of 8 bits: {r['ratio']:.2f} (target: 1 or more).", ""]
         elif r["kind"] == "refined":
             lines += [f"## {r['row']}", "", "| contestant | recall | nprobe | refine | QPS | slowest to fastest round |", "|---|---|---|---|---|---|"]
             lines += [f"| {name} | {c['recall']:.4f} | {c['nprobe']} | {c['refine']} | {c['qps']:.0f} | {c['slowest']:.0f} to {c['fastest']:.0f} |" for name, c in r["contestants"].items()]
@@ -213,9 +253,9 @@ def draw(results, path):
 
     rows = [r for r in results if r["kind"] == "codes"]
     figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), sharey=True, squeeze=False)
-    names = {"gigaknn": "gigaknn, 8 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
+    names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
     for axis, r in zip(axes[0], rows):
-        for (key, name), style in zip(names.items(), ("o-", "s--", "^:")):
+        for (key, name), style in zip(names.items(), ("o-", "v-", "s--", "^:")):
             axis.plot([p[key]["recall"] for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
         axis.set_title(f"{r['row'].split()[-1]} bytes a row; 4 to 64 of {LISTS} lists")
         axis.set_xlabel(f"recall@{K}")
@@ -244,6 +284,8 @@ def main():
     for code_bytes in (16, 32):
         name = f"codes sift {code_bytes}"
         work[name] = row(name, "codes", 1.3, lambda b=code_bytes: codes_row(engine, problem("sift"), b, arguments.rounds))
+        name = f"alone sift {code_bytes}"
+        work[name] = row(name, "alone", 1.0, lambda b=code_bytes: alone_row(engine, problem("sift"), b, 16, arguments.rounds))
     made = {}
 
     def contestants():

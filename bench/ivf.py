@@ -37,7 +37,7 @@ class Pair:
         assert len(self.base) <= 256 * lists
         self.floats = np.ascontiguousarray(self.queries, np.float32)
         base = np.ascontiguousarray(self.base, np.float32)
-        self.ours = engine.ivf(self.base, "l2", lists, ITERATIONS)
+        self.ours = engine.ivf(self.base, "l2", f"IVF{lists},Flat", ITERATIONS)
         _, centroids = engine.kmeans(self.base, lists, ITERATIONS)
         self.quantizer = faiss.IndexFlatL2(base.shape[1])
         self.quantizer.add(centroids)
@@ -105,7 +105,7 @@ def build_row(engine, name, lists, target, arguments):
     floats = np.ascontiguousarray(base, np.float32)
     ours, theirs = [], []
     for _ in range(min(3, arguments.rounds)):
-        index = engine.ivf(base, "l2", lists, ITERATIONS)
+        index = engine.ivf(base, "l2", f"IVF{lists},Flat", ITERATIONS)
         ours.append(index.build_s)
         index.free()
         quantizer = faiss.IndexFlatL2(base.shape[1])

@@ -181,39 +181,17 @@ double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n
   return seconds;
 }
 
-/// An inverted file of `base` [n, d], which must outlive it, of full vectors or, with code_bytes > 0, of product codes with them behind, below 0 of
-/// so many dimensions a byte each; null on failure.
-/// `seconds` gets the time it took.
-void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric,
-                        std::int64_t lists, std::int64_t code_bytes, int iterations, int threads, double* seconds) {
+/// An index by its recipe (IndexParams), its rows those of `base`, which must outlive it; null on failure. `seconds` gets the time it took.
+void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric, const char* recipe,
+                        int iterations, int threads, double* seconds) {
   std::unique_ptr<Index> index;
   *seconds = seconds_of([&] {
-    if (code_bytes < 0) {
-      IvfSqParams params;
-      params.metric = metric_of(metric);
-      params.lists = lists;
-      params.dims = -code_bytes;
-      params.iterations = iterations;
-      params.device = device;
-      index = make_ivf_sq_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
-      return;
-    }
-    if (code_bytes > 0) {
-      IvfPqParams params;
-      params.metric = metric_of(metric);
-      params.lists = lists;
-      params.code_bytes = code_bytes;
-      params.iterations = iterations;
-      params.device = device;
-      index = make_ivf_pq_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
-      return;
-    }
-    IvfFlatParams params;
+    IndexParams params;
+    params.recipe = recipe;
     params.metric = metric_of(metric);
-    params.lists = lists;
     params.iterations = iterations;
     params.device = device;
-    index = make_ivf_flat_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
+    index = make_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
   });
   return index.release();
 }

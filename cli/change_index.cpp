@@ -58,8 +58,9 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   const auto old = open_index(options.index, {.map = true});
   check_same_rows(*old, options.index, rows);
   check_values(rows, old->metric(), session);
-  check_output(options.target(), static_cast<std::size_t>(old->rows() + rows.matrix().rows) *
-                                     (static_cast<std::size_t>(old->cols()) * size_of(old->dtype()) + sizeof(RowId)));
+  // Codes without full vectors take less.
+  const std::size_t row_bytes = sizeof(RowId) + (old->keeps_rows() ? static_cast<std::size_t>(old->cols()) * size_of(old->dtype()) : 0);
+  check_output(options.target(), std::filesystem::file_size(options.index) + static_cast<std::size_t>(rows.matrix().rows) * row_bytes);
   session.timed("add", record.seconds.compute, [&] {
     add_to_index(options.index, rows.matrix(), ids, options.replace, options.target(), options.common.device, session.run());
   });

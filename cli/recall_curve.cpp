@@ -28,6 +28,7 @@ std::vector<std::string> lines_of(const RecallCurve& curve) {
     if (const auto point = curve.point_for(recall); point && curve.points.back().recall.value > recall) lines.push_back(text_of(*point));
   }
   if (!curve.points.empty()) lines.push_back(text_of(curve.points.back()));
+  lines.erase(std::unique(lines.begin(), lines.end()), lines.end());  // one point may reach several
   return lines;
 }
 

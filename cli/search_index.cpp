@@ -104,7 +104,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
             ", got ", options.k.value_or(0));
     require(options.refine.value_or(1) >= 1 || index->kind() != "ivf_sq", Fault::invalid_argument, "--refine must be at least 1 for ", options.base.string(),
             ", whose quantized rows alone are not searched, got 0");
-    require(!options.radius || index->kind() == "ivf_flat", Fault::unsupported, options.base.string(), ": an index of kind ", index->kind(),
+    require(!options.radius || index->kind() == "ivf_flat" || index->kind() == "flat", Fault::unsupported, options.base.string(), ": an index of kind ", index->kind(),
             " does not know what is within a radius");
   }
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
@@ -125,7 +125,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.dtype = name_of(index->dtype());
   record.metric = name_of(index->metric());
   record.method = index->kind();
-  record.exact = index->kind() == "ivf_flat" && params.nprobe >= index->lists();
+  record.exact = index->lists() == 0 || (index->kind() == "ivf_flat" && params.nprobe >= index->lists());
   record.more["queries"] = q;
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
@@ -138,8 +138,9 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),
-                        " queries of ", queries.name, " in ", record.more["nprobe"].get<std::int64_t>(), " of ", format_count(index->lists()),
-                        " inverted lists of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
+                        " queries of ", queries.name, " in ",
+                        index->lists() == 0 ? std::string("all rows") : join_text(record.more["nprobe"].get<std::int64_t>(), " of ", format_count(index->lists()), " inverted lists"),
+                        " of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
                         record.metric));
   options.radius ? search_within(options, *index, queries.matrix(), params, session)
                  : search_nearest(options, *index, queries.matrix(), params, session);

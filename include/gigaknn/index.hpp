@@ -42,7 +42,8 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean or inner_product
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< parts of a row, each a byte: 1 to d, at most 256
+  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256
+  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
   int codeword_iterations = 20;         ///< of that of the codewords
@@ -121,7 +122,7 @@ class Index {
   virtual void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run = {});
   /// Throws Error: invalid_argument where one is not there.
   virtual void remove(std::span<const RowId> ids);
-  /// Copies of the rows [m, d] that are called so. Throws as `remove`.
+  /// Copies of the rows [m, d] that are called so. Throws as `remove`; also unsupported where no full vectors are kept.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
   /// Rows, by id, that centroids were not fitted to, of those that are still there: to the index they are strangers, as queries are.
   virtual std::vector<RowId> held_out() const { return {}; }
@@ -146,7 +147,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 
 /// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are kept as
 /// `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are the nearest of the
-/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more.
+/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more (of 4 bits: 16).
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
@@ -156,7 +157,8 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
-  /// "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
+  /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
+  /// "IVF1024,PQ32x4": of 32 parts of 4 bits;
   /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
   /// behind them; "IVF1024,SQ8,RFlat": of all dimensions. Before full vectors and product codes rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20",
   /// "PCA64,IVF1024,Flat", "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
@@ -172,7 +174,8 @@ struct IndexParams {
   std::int64_t expected_queries = 10000;
 };
 
-/// Any of the above in memory, by its recipe; full vectors behind codes are those of `base`, which must outlive it. Throws as they do.
+/// Any of the above in memory, by its recipe; it borrows `base`, which must outlive it. "Flat" is an index that changes, has filters and can be saved, of
+/// the answers of make_ivf_flat_index; make_flat_index, which does not, takes metrics of packed bits and less memory than all rows need. Throws as they do.
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 /// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes never held together. Same arguments, same bytes.
@@ -211,8 +214,8 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 /// Writes to `to` the index at `from` without some rows; as Index::remove otherwise.
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run = {});
 
-/// Writes the rows of several indexes to one, which have the same lists: made from one by adding, updating and removing. Throws Error:
-/// invalid_argument (other lists, metric or dtype; an id that is in two), as open_index.
+/// Writes the rows of several indexes to one, which have the same lists, and codewords or directions: made from one by adding, updating and
+/// removing. Throws Error: invalid_argument (another kind, other lists, metric or dtype; an id that is in two), as open_index.
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run = {});
 
 /// The k-NN graph of `base` [n, d], self excluded, by a search of an index of it that is made for this and not kept (Johnson, Douze, Jégou 2017, section 6.5).

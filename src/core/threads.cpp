@@ -87,12 +87,9 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
 void parallel_blocks(const RunOptions& run, std::int64_t count, std::int64_t most,
                      const std::function<void(std::int64_t, std::int64_t)>& body) {
   const std::int64_t threads = threads_of(run);
-  const std::int64_t blocks = ((count + most - 1) / most + threads - 1) / threads * threads;
-  parallel_for(run, blocks, 1, [&](std::int64_t block, std::int64_t, int) {
-    const std::int64_t begin = count * block / blocks;
-    const std::int64_t end = count * (block + 1) / blocks;
-    if (begin < end) body(begin, end);
-  });
+  // One of a single thing wakes no thread.
+  const std::int64_t blocks = std::min(count, ((count + most - 1) / most + threads - 1) / threads * threads);
+  parallel_for(run, blocks, 1, [&](std::int64_t block, std::int64_t, int) { body(count * block / blocks, count * (block + 1) / blocks); });
 }
 
 }  // namespace gigaknn

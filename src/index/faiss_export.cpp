@@ -142,33 +142,33 @@ void Exporter::end_refined(MatrixRef rows, const RowIds& ids) {
 }
 
 void Exporter::code_lists(const IvfPqParts& parts, const RowIds& ids, bool refines) {
-  const std::int64_t m = parts.codewords.rows / codewords_a_part, cols = centroids_.cols;
+  const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), cols = centroids_.cols;
   require(m * parts.codewords.cols == cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", cols,
           " dimensions evenly, as Faiss needs it");
   begin_inverted_file("IwPQ", ids.count());
   writer_.value(std::uint8_t{1});  // by residual
-  writer_.value(m);
+  writer_.value(code_bytes);
   writer_.value(cols);
   writer_.value(m);
-  writer_.value(std::int64_t{8});
-  writer_.value(codewords_a_part * cols);
-  writer_.bytes(parts.codewords.data, at(codewords_a_part * cols) * sizeof(float));
+  writer_.value(std::int64_t{parts.bits});
+  writer_.value(cols << parts.bits);
+  writer_.bytes(parts.codewords.data, at(cols << parts.bits) * sizeof(float));
   std::int64_t first_block = 0;
-  std::vector<std::uint8_t> code(at(m));
+  std::vector<std::uint8_t> code(at(code_bytes));
   const auto codes_of = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = 0; row < end - begin; ++row) {
-      for (std::int64_t part = 0; part < m; ++part) {
-        code[at(part)] = parts.codes[at(ProductCodes::place(first_block + row / code_block_rows, m, part, row % code_block_rows))];
+      for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
+        code[at(byte)] = parts.codes[at(ProductCodes::place(first_block + row / code_block_rows, code_bytes, byte, row % code_block_rows))];
       }
       writer_.bytes(code.data(), code.size());
     }
     first_block += ProductCodes::blocks_of(end - begin);
   };
-  lists(parts.begins, m, codes_of, [&](std::int64_t row) { return called(ids, row, refines); });
+  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, refines); });
 }
 
 void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
-  const bool refines = parts.rows.data != nullptr;
+  const bool refines = parts.refines();
   const RowIds ids(parts.ids, std::move(owner), name_);
   if (refines) begin_refined(ids);
   code_lists(parts, ids, refines);
@@ -211,6 +211,7 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
   }
   require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema, " ", ivf_transformed_schema);
+  require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);

@@ -84,7 +84,7 @@ TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
   for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
     for (const Metric metric : {Metric::l2, Metric::inner_product}) {
       for (const bool with_ids : {false, true}) {
-        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2", "OPQ3,IVF7,PQ3,RFlat"}) {
+        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat"}) {
           build(std::string(recipe), 300, 6, dtype, with_ids, metric);
           EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
           check_index(file("back.gknn"));
@@ -112,15 +112,18 @@ TEST_F(FaissFile, loses_what_faiss_has_no_words_for) {
 }
 
 TEST_F(FaissFile, without_rows_is_one) {
-  const StridedRows rows = rows_of(20, 3, DType::u8);
-  const auto index = make_ivf_flat_index(rows, {.lists = 3});
-  for (std::int64_t i = 0; i < 20; ++i) index->remove(std::vector<RowId>{RowId{i}});
-  index->save(file("x.gknn"));
-  export_faiss(file("x.gknn"), file("x.faiss"));
-  import_as(file("x.faiss"));
-  check_index(converted_);
-  EXPECT_EQ(open_index(converted_)->rows(), 0);
-  EXPECT_EQ(open_index(converted_)->lists(), 3);
+  const StridedRows rows = rows_of(256, 3, DType::u8);
+  std::vector<RowId> all;
+  for (std::int64_t i = 0; i < 256; ++i) all.push_back(RowId{i});
+  for (const char* recipe : {"IVF3,Flat", "IVF3,PQ3", "IVF3,PQ3,RFlat"}) {
+    build_index(rows, file("x.gknn"), {.recipe = recipe});
+    remove_from_index(file("x.gknn"), all, file("x.gknn"));
+    export_faiss(file("x.gknn"), file("x.faiss"));
+    import_as(file("x.faiss"));
+    check_index(converted_);
+    EXPECT_EQ(open_index(converted_)->rows(), 0) << recipe;
+    EXPECT_EQ(open_index(converted_)->lists(), 3) << recipe;
+  }
 }
 
 TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound) {

@@ -12,6 +12,7 @@
 #include "index/faiss_transform.hpp"
 #include "index/ivf_file.hpp"
 #include "index/list_centroids.hpp"
+#include "index/list_codes.hpp"
 #include "index/row_ids.hpp"
 #include "io/mapped_file.hpp"
 #include "ops/product_codes.hpp"
@@ -211,16 +212,18 @@ std::vector<std::int64_t> numbers_by_id(const Source& source) {
 struct OwnedCodes {
   Matrix codewords;
   std::vector<std::uint8_t> codes;
+  int bits;
 };
 
 OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
   const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
   const std::string& kind = source.index.kind;
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
-  if (product.bits != 8) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 8");
+  if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
+  if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
   if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
-  if (source.index.rows == 0) refuse(source.file, kind, " without rows is not converted");
-  OwnedCodes owned{matrix_of(product.codewords, product.m * codewords_a_part, source.index.cols / product.m), block_codes(source, product.m, sorted)};
+  OwnedCodes owned{matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m), block_codes(source, product.m * product.bits / 8, sorted),
+                   static_cast<int>(product.bits)};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
   return owned;
 }
@@ -251,7 +254,10 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
                          const RunOptions& run) {
   const OwnedCodes owned = codes_of(source, sorted);
   const FullVectors full = full_vectors_of(source);
-  write_ivf_pq(facts_of(source, metric, sorted, full.dtype), {centroids, owned.codewords, sorted.begins, sorted.ids, owned.codes, {}}, full.read, to, run);
+  const std::int64_t m = std::get<FaissProduct>(source.ivf.codes).m;
+  const ProductCodes fit{source.index.cols, m, owned.codewords, centroids, {}, {}, owned.bits};
+  const LiveRows all[] = {{std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
+  write_ivf_pq(facts_of(source, metric, sorted, full.dtype), fit, all, full.read, to, run);
   return full.note;
 }
 
@@ -270,6 +276,7 @@ std::string import_transformed(const Source& source, Metric metric, const Matrix
     const OwnedCodes owned = codes_of(source, sorted);
     parts.codewords = owned.codewords;
     parts.codes = owned.codes;
+    parts.bits = owned.bits;
     write_ivf_transformed(facts, transform, parts, RowReader(), full.read, to, run);
     return full.note;
   }
@@ -283,7 +290,7 @@ std::string import_transformed(const Source& source, Metric metric, const Matrix
 }
 
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
-std::size_t bytes_needed(const Source& source) {
+std::size_t held_bytes(const Source& source) {
   std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
   if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
@@ -292,7 +299,12 @@ std::size_t bytes_needed(const Source& source) {
   for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
     bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);
   }
-  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + sizeof(std::int64_t)) + container_block_bytes;
+  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + 3 * sizeof(std::int64_t));
+}
+
+std::size_t writing_bytes(const Source& source) {
+  const auto* product = std::get_if<FaissProduct>(&source.ivf.codes);
+  return product ? least_writing_bytes(source.index.rows, writing_bytes_of_code(product->m)) : container_block_bytes;
 }
 
 }  // namespace
@@ -303,15 +315,18 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const Source source = source_in(file, root);
   require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an inverted file has at most 4294967294 rows, got ",
           source.index.rows);
-  require(run.memory_bytes == 0 || bytes_needed(source) <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
-          " bytes is too small: the conversion of ", file.name, " needs ", bytes_needed(source));
+  const std::size_t held = held_bytes(source), needed = held + writing_bytes(source);
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: the conversion of ", file.name, " needs ", needed);
   const Metric metric = metric_of(source);
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);
   if (source.chain) return import_transformed(source, metric, centroids, sorted, to, run);
   const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
-  return codes ? import_codes(source, metric, centroids, sorted, to, run) : import_flat(source, metric, centroids, sorted, to, run);
+  RunOptions writing = run;
+  if (run.memory_bytes > 0) writing.memory_bytes -= held;
+  return codes ? import_codes(source, metric, centroids, sorted, to, writing) : import_flat(source, metric, centroids, sorted, to, run);
 }
 
 }  // namespace gigaknn

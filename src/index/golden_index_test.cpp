@@ -20,9 +20,11 @@ struct GoldenFile {
   Metric metric;
 };
 constexpr GoldenFile golden[] = {
+    {"flat_1", "Flat", Metric::l2},
     {"ivf_flat_1", "IVF4,Flat", Metric::cosine},
     {"ivf_pq_1", "IVF4,PQ2", Metric::inner_product},
     {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},
+    {"ivf_pq_4_bits_1", "IVF4,PQ4x4", Metric::l2},
     {"ivf_sq_1", "PCA2,IVF4,SQ8,RFlat", Metric::l2},
     {"ivf_transformed_1", "PCA3,IVF4,Flat,RFlat", Metric::l2},
     {"ivf_transformed_pq_1", "OPQ2,IVF4,PQ2", Metric::inner_product},

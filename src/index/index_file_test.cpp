@@ -9,7 +9,7 @@
 #include <gigaknn/index.hpp>
 
 #include "index/recipe.hpp"
-#include "io/container.hpp"
+#include "io/changed_container.hpp"
 #include "io/test_files.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
@@ -147,13 +147,7 @@ TEST_F(IndexFile, what_cannot_be_meant_is_refused) {
   make_ivf_flat_index(base, {.lists = 4})->save(file("whole.gknn"));
   const Container whole = Container::open(file("whole.gknn"));
   const auto changed = [&](std::string_view name, std::size_t offset, const auto& value) {
-    ContainerWriter writer(file("changed.gknn"), whole.schema(), 1);
-    for (const Section& section : whole.sections()) {
-      std::string bytes(reinterpret_cast<const char*>(whole.bytes_of(section).data()), section.bytes);
-      if (section.name == name) std::memcpy(bytes.data() + offset, &value, sizeof value);
-      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
-    }
-    writer.finish();
+    test::write_changed(whole, file("changed.gknn"), name, test::put(offset, value));
     return [&] { open_index(file("changed.gknn"))->search(queries, 3); };
   };
   expect_error(Fault::corrupt_file, changed("about", 0, std::uint64_t{1} << 40), "1099511627776 rows");
@@ -247,11 +241,18 @@ TEST_F(IndexFile, budgets_and_wrong_files_are_named) {
 }
 
 TEST_F(IndexFile, recipes_say_what_they_mean) {
+  EXPECT_FALSE(parse_recipe("Flat").inverted);
+  EXPECT_TRUE(parse_recipe("IVF1024,Flat").inverted);
   EXPECT_EQ(parse_recipe("IVF1024,Flat").lists, 1024);
   EXPECT_EQ(parse_recipe("IVF,Flat").lists, 0);
   EXPECT_EQ(parse_recipe("IVF,Flat").code_bytes, 0);
   EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bytes, 12);
   EXPECT_FALSE(parse_recipe("IVF64,PQ12").refine);
+  EXPECT_EQ(parse_recipe("IVF64,PQ12").code_bits, 8);
+  for (const char* text : {"IVF64,PQ12x4", "IVF64,PQ12x4fs", "IVF64,PQ12x4,RFlat"}) {
+    EXPECT_EQ(parse_recipe(text).code_bytes, 6) << text;
+    EXPECT_EQ(parse_recipe(text).code_bits, 4) << text;
+  }
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
   EXPECT_FALSE(parse_recipe("IVF,PQ12,RFlat").scalar);
   for (const auto& [text, lists, dims] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48), {"PCA1,IVF,SQ8,RFlat", 0, 1}, {"IVF7,SQ8,RFlat", 7, 0}}) {
@@ -282,8 +283,8 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
-                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,SQ8", "IVF1024,PQ16x4fs", "IVF1024,PQ0", "IVF1024,PQ8,RFlat,RFlat", "Flat", "IVF0,Flat", "IVF16"}) {
-    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: IVF<lists>,Flat"));
+                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,SQ8", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, IVF<lists>,Flat"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
     expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");

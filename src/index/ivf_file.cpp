@@ -49,9 +49,7 @@ std::size_t band_limit(const RunOptions& run) {
 }
 
 // A row, what is known of it, and its turn when it is read.
-std::size_t bytes_in_band(std::int64_t cols, DType dtype) {
-  return at(cols) * size_of(dtype) + sizeof(MergedLists::Entry) + sizeof(std::uint32_t);
-}
+std::size_t bytes_in_band(std::size_t row_bytes) { return row_bytes + sizeof(MergedLists::Entry) + sizeof(std::uint32_t); }
 
 struct About {
   IvfFacts facts;
@@ -120,13 +118,6 @@ void write_about(ContainerWriter& writer, const IvfFacts& facts, std::int64_t ro
   writer.add_section("about", Element::u8, 1, about.size(), about.data());
 }
 
-// In some order; empty: as they stand.
-RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order = {}) {
-  return [=](std::int64_t place, std::byte* out) {
-    std::memcpy(out, rows.row_bytes(order.empty() ? place : std::int64_t{order[at(place)]}), at(rows.cols) * size_of(rows.dtype));
-  };
-}
-
 void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols, const RowReader& read_row, const RunOptions& run) {
   writer.begin_section(name, element_of(dtype), at(rows), at(cols));
   std::vector<std::byte> row(at(cols) * size_of(dtype));
@@ -147,42 +138,84 @@ void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOpti
   require_usable_values(queries, facts.metric, facts.allow_nonfinite, "the queries", run);
 }
 
-std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
+std::size_t least_writing_bytes(std::int64_t rows, std::size_t row_bytes) {
   constexpr std::int64_t least_rows = 4096;
-  return at(std::min(rows, least_rows)) * bytes_in_band(cols, dtype) + container_block_bytes;
+  return at(std::min(rows, least_rows)) * bytes_in_band(row_bytes) + container_block_bytes;
 }
+
+namespace {
+
+// The rows of parts, as a file has them.
+class PartsWriter {
+ public:
+  PartsWriter(ContainerWriter& writer, std::span<const LiveRows> parts, std::int64_t lists, const RunOptions& run)
+      : writer_(writer), parts_(parts), lists_(parts, lists), run_(run) {}
+
+  const MergedLists& lists() const { return lists_; }
+
+  void begins_and_ids() const {
+    writer_.add_section("begins", Element::i64, lists_.begins().size(), 1, lists_.begins().data());
+    ids();
+  }
+
+  void ids() const {
+    writer_.begin_section("ids", Element::i64, at(lists_.rows()), 1);
+    for_bands(sizeof(MergedLists::Entry), [&](const std::vector<MergedLists::Entry>& entries, std::int64_t, std::int64_t) {
+      for (const auto& entry : entries) writer_.append(&entry.id, sizeof entry.id);
+    });
+  }
+
+  /// What lists hold, handed to `take` with the lists it is of.
+  template <class Take>
+  void rows(std::size_t row_bytes, const Take& take) const {
+    std::int64_t done = 0;
+    for_bands(bytes_in_band(row_bytes), [&](const std::vector<MergedLists::Entry>& entries, std::int64_t first, std::int64_t end) {
+      if (entries.empty()) return;
+      take(gather_entries(parts_, entries, run_), first, end);
+      done += std::ssize(entries);
+      if (run_.progress) run_.progress->report("write", done, lists_.rows());
+    });
+  }
+
+  void rows(std::string_view name, DType dtype, std::int64_t cols) const {
+    writer_.begin_section(name, element_of(dtype), at(lists_.rows()), at(cols));
+    rows(at(cols) * size_of(dtype), [&](const Matrix& band, std::int64_t, std::int64_t) {
+      writer_.append(band.ref().data, at(band.rows() * band.ref().stride_bytes));
+    });
+  }
+
+ private:
+  template <class Take>
+  void for_bands(std::size_t bytes_of_row, const Take& take) const {
+    for (std::int64_t first = 0; first < lists_.lists();) {
+      const std::int64_t end = lists_.end_of_band(first, static_cast<std::int64_t>(band_limit(run_) / bytes_of_row));
+      take(lists_.entries(first, end), first, end);
+      check_cancelled(run_);
+      first = end;
+    }
+  }
+
+  ContainerWriter& writer_;
+  std::span<const LiveRows> parts_;
+  MergedLists lists_;
+  const RunOptions& run_;
+};
+
+}  // namespace
 
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run) {
-  ContainerWriter writer(path, ivf_flat_schema, schema_version);
-  const std::vector<std::int64_t> no_rows(at(centroids.rows + 1));
-  std::optional<MergedLists> lists;
-  if (!parts.empty()) lists.emplace(parts);
-  const std::int64_t rows = lists ? lists->rows() : 0;
-  write_about(writer, facts, rows);
-  add_matrix(writer, "centroids", centroids);
-  writer.add_section("begins", Element::i64, at(centroids.rows + 1), 1, lists ? lists->begins().data() : no_rows.data());
-  const std::size_t row_bytes = at(facts.cols) * size_of(facts.dtype);
-  const auto for_bands = [&](std::size_t bytes_of_row, auto&& take) {
-    for (std::int64_t first = 0; lists && first < centroids.rows;) {
-      const std::int64_t end = lists->end_of_band(first, static_cast<std::int64_t>(band_limit(run) / bytes_of_row));
-      take(lists->entries(first, end));
-      check_cancelled(run);
-      first = end;
-    }
-  };
-  writer.begin_section("ids", Element::i64, at(rows), 1);
-  for_bands(sizeof(MergedLists::Entry), [&](const std::vector<MergedLists::Entry>& entries) {
-    for (const auto& entry : entries) writer.append(&entry.id, sizeof entry.id);
-  });
-  writer.begin_section("rows", element_of(facts.dtype), at(rows), at(facts.cols));
-  std::int64_t done = 0;
-  for_bands(bytes_in_band(facts.cols, facts.dtype), [&](const std::vector<MergedLists::Entry>& entries) {
-    const Matrix band = lists->gather(entries, run);
-    writer.append(band.ref().data, entries.size() * row_bytes);
-    done += std::ssize(entries);
-    if (run.progress) run.progress->report("write", done, rows);
-  });
+  const bool in_one = centroids.rows == 0;
+  ContainerWriter writer(path, in_one ? flat_schema : ivf_flat_schema, schema_version);
+  const PartsWriter rows(writer, parts, in_one ? 1 : centroids.rows, run);
+  write_about(writer, facts, rows.lists().rows());
+  if (in_one) {
+    rows.ids();
+  } else {
+    add_matrix(writer, "centroids", centroids);
+    rows.begins_and_ids();
+  }
+  rows.rows("rows", facts.dtype, facts.cols);
   add_measured(writer, facts);
   writer.finish();
 }
@@ -225,13 +258,17 @@ About read_about(const Container& file) {
   return about;
 }
 
-// Of codes, which stand for finite rows, of which there are some.
+// Of codes, which stand for finite rows.
 About read_about_codes(const Container& file) {
   const About about = read_about(file);
-  const std::uint64_t offset = file.section("about", Element::u8).offset;
-  require_at(about.rows >= 1, file.file(), offset, "0 rows, expected 1 to 4294967294");
-  require_at(!about.facts.allow_nonfinite, file.file(), offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
+  require_at(!about.facts.allow_nonfinite, file.file(), file.section("about", Element::u8).offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
   return about;
+}
+
+std::span<const RowId> ids_in(const Container& file, const About& about) {
+  sized_section(file, "ids", Element::i64, about.rows, 1);
+  const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
+  return {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
 }
 
 // `width`: dimensions of centroids.
@@ -249,14 +286,13 @@ Head read_head(const Container& file, const About& about, std::int64_t width) {
   require_at(head.begins.front() == 0 && head.begins.back() == static_cast<std::int64_t>(about.rows) &&
                  std::is_sorted(head.begins.begin(), head.begins.end()),
              file.file(), begins.offset, "lists must ascend from 0 to the ", about.rows, " rows");
-  sized_section(file, "ids", Element::i64, about.rows, 1);
-  const auto numbers = values_in<std::int64_t>(file, "ids", Element::i64);
-  head.ids = {reinterpret_cast<const RowId*>(numbers.data()), numbers.size()};
+  head.ids = ids_in(file, about);
   return head;
 }
 
-// `rows` [n, width] that stand list after list and remain in the file.
+// `rows` [n, width] that stand list after list and remain in the file; null: there are none.
 std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows) {
+  if (rows.rows == 0) return nullptr;
   return std::make_shared<ListRows>(rows, std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
                                     RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
 }
@@ -264,30 +300,46 @@ std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head
 }  // namespace
 
 StoredIvfFlat read_ivf_flat(const Container& file) {
-  require_schema(file, ivf_flat_schema, schema_version);
+  const bool in_one = file.schema() == flat_schema;
+  require_schema(file, in_one ? flat_schema : ivf_flat_schema, schema_version);
   const About about = read_about(file);
-  const Head head = read_head(file, about, about.facts.cols);
-  StoredIvfFlat stored{about.facts, copy_rows(head.centroids), nullptr};
+  const std::int64_t all[] = {0, static_cast<std::int64_t>(about.rows)};
+  const Head head = in_one ? Head{{}, all, ids_in(file, about)} : read_head(file, about, about.facts.cols);
+  StoredIvfFlat stored{about.facts, in_one ? Matrix() : copy_rows(head.centroids), nullptr};
   sized_section(file, "rows", element_of(stored.facts.dtype), about.rows, at(stored.facts.cols));
-  if (about.rows > 0) stored.lists = lists_in(file, head, matrix_in(file, "rows"));
+  stored.lists = lists_in(file, head, matrix_in(file, "rows"));
   return stored;
 }
 
-void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run) {
-  write_ivf_pq(facts, parts, parts.rows.data ? reader_of(parts.rows) : RowReader(), path, run);
+RowReader full_rows_by_id(std::span<const LiveRows> parts) {
+  return [rows = RowsById(parts)](std::int64_t, std::byte* out) mutable {
+    const RowsById::Place place = rows.next();
+    const FullRows& full = place.part->full;
+    std::memcpy(out, full.of_rank(place.rank), at(full.rows.cols) * size_of(full.rows.dtype));
+  };
 }
 
-void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
+std::size_t writing_bytes_of_code(std::int64_t code_bytes) { return at(code_bytes * (1 + code_block_rows)); }
+
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_row, const std::filesystem::path& path,
+                  const RunOptions& run) {
   ContainerWriter writer(path, ivf_pq_schema, schema_version);
-  const std::int64_t rows = std::ssize(parts.ids), m = parts.codewords.rows / codewords_a_part;
-  write_about(writer, facts, rows);
-  add_matrix(writer, "centroids", parts.centroids);
-  add_matrix(writer, "codewords", parts.codewords);
-  writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
-  writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
-  writer.add_section("codes", Element::u8, parts.codes.size() / at(m * code_block_rows), at(m * code_block_rows), parts.codes.data());
-  check_cancelled(run);
-  if (read_row) write_rows(writer, "rows", facts.dtype, rows, facts.cols, read_row, run);
+  const PartsWriter rows(writer, parts, fit.centroids.rows, run);
+  const std::vector<std::int64_t>& begins = rows.lists().begins();
+  write_about(writer, facts, rows.lists().rows());
+  add_matrix(writer, "centroids", fit.centroids);
+  add_matrix(writer, "codewords", fit.codewords);
+  rows.begins_and_ids();
+  std::int64_t blocks = 0;
+  for (std::size_t list = 0; list + 1 < begins.size(); ++list) blocks += ProductCodes::blocks_of(begins[list + 1] - begins[list]);
+  writer.begin_section("codes", Element::u8, at(blocks), at(fit.code_bytes() * code_block_rows));
+  rows.rows(writing_bytes_of_code(fit.code_bytes()), [&](const Matrix& codes, std::int64_t first, std::int64_t end) {
+    std::vector<std::int64_t> in_band(begins.begin() + first, begins.begin() + end + 1);
+    for (std::int64_t& begin : in_band) begin -= begins[at(first)];
+    const std::vector<std::uint8_t> band = in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band);
+    writer.append(band.data(), band.size());
+  });
+  if (read_row) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_row, run);
   add_measured(writer, facts);
   writer.finish();
 }
@@ -297,14 +349,18 @@ namespace {
 // Codes of rows [n, d], without what stands behind them.
 IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   const Section& codewords = file.section("codewords", Element::f32);
-  const std::uint64_t m = codewords.rows / codewords_a_part;
-  require_at(m >= 1 && m <= 256 && codewords.rows == m * codewords_a_part && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
-             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not 256 of each part of ", d, " columns");
+  // Codes of 4 bits a part have 32 codewords a byte, where those of 8 have 256.
+  const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
+  const int bits = code_bytes >= 1 && codewords.rows == 32 * code_bytes ? 4 : 8;
+  const std::uint64_t m = codewords.rows >> bits;
+  require_at(m >= 1 && m <= 256 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
+             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
+             " columns");
   require_finite(file, codewords, "a codeword");
   std::uint64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
-  sized_section(file, "codes", Element::u8, blocks, m * code_block_rows);
-  return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}};
+  sized_section(file, "codes", Element::u8, blocks, m * at(bits) / 8 * code_block_rows);
+  return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
 }
 
 // Full vectors, where there are any.
@@ -324,25 +380,19 @@ std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
   return {about.facts, parts};
 }
 
-void write_ivf_sq(const StoredIvfSq& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
+void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                  const RunOptions& run) {
   ContainerWriter writer(path, ivf_sq_schema, schema_version);
-  const ListRows& lists = *stored.lists;
-  const std::int64_t rows = lists.rows().rows;
-  const std::string about = encode(stored.facts, rows);
-  writer.add_section("about", Element::u8, 1, about.size(), about.data());
-  add_matrix(writer, "centroids", stored.centroids);
-  writer.add_section("begins", Element::i64, lists.begins().size(), 1, lists.begins().data());
-  writer.begin_section("ids", Element::i64, at(rows), 1);
-  for (std::int64_t place = 0; place < rows; ++place) {
-    const RowId id = lists.ids().of_row(lists.row_at(place));
-    writer.append(&id, sizeof id);
-  }
-  writer.add_section("mean", Element::f32, 1, stored.pca.mean.size(), stored.pca.mean.data());
-  if (stored.pca.directions.rows() > 0) add_matrix(writer, "directions", stored.pca.directions);
-  writer.add_section("step", Element::f64, 1, 1, &stored.pca.step);
-  write_rows(writer, "codes", DType::i8, rows, lists.rows().cols, reader_of(lists.rows(), lists.order()), run);
-  write_rows(writer, "rows", stored.facts.dtype, rows, stored.facts.cols, reader_of(stored.rows, order), run);
-  add_measured(writer, stored.facts);
+  const PartsWriter rows(writer, parts, centroids.rows, run);
+  write_about(writer, facts, rows.lists().rows());
+  add_matrix(writer, "centroids", centroids);
+  rows.begins_and_ids();
+  writer.add_section("mean", Element::f32, 1, pca.mean.size(), pca.mean.data());
+  if (pca.directions.rows() > 0) add_matrix(writer, "directions", pca.directions);
+  writer.add_section("step", Element::f64, 1, 1, &pca.step);
+  rows.rows("codes", DType::i8, pca.dims());
+  write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, full_rows_by_id(parts), run);
+  add_measured(writer, facts);
   writer.finish();
 }
 
@@ -381,7 +431,7 @@ StoredIvfSq read_ivf_sq(const Container& file) {
   sized_section(file, "codes", Element::i8, about.rows, at(stored.pca.dims()));
   stored.lists = lists_in(file, head, matrix_in(file, "codes"));
   sized_section(file, "rows", element_of(facts.dtype), about.rows, at(facts.cols));
-  stored.rows = matrix_in(file, "rows");
+  stored.full = {matrix_in(file, "rows"), nullptr, file.file().owner};
   return stored;
 }
 
@@ -402,7 +452,7 @@ void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transfo
   if (read_transformed) {
     write_rows(writer, "transformed", DType::f32, rows, transform.cols_out(), read_transformed, run);
   } else {
-    const std::size_t block_bytes = at(parts.codewords.rows / codewords_a_part * code_block_rows);
+    const std::size_t block_bytes = at(parts.code_bytes() * code_block_rows);
     add_matrix(writer, "codewords", parts.codewords);
     writer.add_section("codes", Element::u8, parts.codes.size() / block_bytes, block_bytes, parts.codes.data());
   }
@@ -448,6 +498,7 @@ StoredTransformed read_ivf_transformed(const Container& file) {
   require_schema(file, ivf_transformed_schema, schema_version);
   const About about = read_about_codes(file);
   const Metric metric = about.facts.metric;
+  require_at(about.rows >= 1, file.file(), file.section("about", Element::u8).offset, "0 rows, expected 1 to 4294967294");
   require_at(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, file.file(), file.section("about", Element::u8).offset + 24,
              "metric ", name_of(metric), ", expected l2, euclidean or inner_product of transformed rows");
   StoredTransformed stored{about.facts, read_transform(file, about.facts), nullptr, {}, rows_behind(file, about)};

@@ -1,4 +1,4 @@
-// .gknn: inverted files in a container (io/container.hpp), of schema "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"; docs/formats.md draws them.
+// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"; docs/formats.md draws them.
 #pragma once
 
 #include <cstddef>
@@ -36,13 +36,14 @@ void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOpti
 
 struct StoredIvfFlat {
   IvfFacts facts;
-  Matrix centroids;
+  Matrix centroids;                       ///< none: of schema "flat"
   std::shared_ptr<const ListRows> lists;  ///< null: no row
 };
 
 inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
+inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
 
-/// Writes the rows of `parts` that count. Holds a band of lists at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
+/// Writes the rows of `parts` that count. Here and below a band of lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run);
 
@@ -56,37 +57,47 @@ using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
                     const std::filesystem::path& path, const RunOptions& run);
 
-/// What it must be left: lists that are longer than 4,096 rows are held whatever the budget.
-std::size_t least_writing_bytes(std::int64_t rows, std::int64_t cols, DType dtype);
+/// What it must be left: lists that are longer than 4,096 rows are held whatever the budget. `row_bytes`: of what lists hold of a row.
+std::size_t least_writing_bytes(std::int64_t rows, std::size_t row_bytes);
 
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {
   MatrixRef centroids;                   ///< [lists, d] f32
-  MatrixRef codewords;                   ///< [m * 256, part_dims] f32
+  MatrixRef codewords;                   ///< [m * words, part_dims] f32
   std::span<const std::int64_t> begins;  ///< [lists + 1]
   std::span<const RowId> ids;            ///< [n] list after list, ascending in each
-  std::span<const std::uint8_t> codes;   ///< [blocks][m][32]
-  MatrixRef rows;                        ///< [n, d] full vectors, by rank of their ids; without data: none
+  std::span<const std::uint8_t> codes;   ///< [blocks][code_bytes][32]
+  MatrixRef rows;                        ///< [n, d] full vectors, by rank of their ids
+  int bits = 8;                          ///< of a part: 8 or 4
+
+  std::int64_t parts() const { return codewords.rows >> bits; }
+  std::int64_t code_bytes() const { return parts() * bits / 8; }
+  bool refines() const { return rows.cols > 0; }
 };
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
-void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const std::filesystem::path& path, const RunOptions& run);
-/// With full vectors by `read_row`, in the order of their ids, in place of `parts.rows`; null: none.
-void write_ivf_pq(const IvfFacts& facts, const IvfPqParts& parts, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
+/// Writes the rows of `parts`, lists of codes of `fit`, that count; full vectors by `read_row`, in the order of their ids; null: none.
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_row, const std::filesystem::path& path,
+                  const RunOptions& run);
+/// So many bytes of a row, and of the block it may have for itself, writing holds.
+std::size_t writing_bytes_of_code(std::int64_t code_bytes);
 std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file);
+/// The full vectors behind `parts`, as `write_ivf_pq` asks for them.
+RowReader full_rows_by_id(std::span<const LiveRows> parts);
 
 /// An inverted file of quantized rows with full vectors behind them.
 struct StoredIvfSq {
   IvfFacts facts;
   Matrix centroids;                       ///< [lists, dims] f32, of the bytes
   PcaBytes pca;
-  std::shared_ptr<const ListRows> lists;  ///< of bytes, i8 [n, dims]
-  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids; a view of what the container or the caller keeps alive
+  std::shared_ptr<const ListRows> lists;  ///< of bytes, i8 [n, dims]; null: no row
+  FullRows full;
 };
 inline constexpr std::string_view ivf_sq_schema = "ivf_sq";
 
-/// `order` [n]: which of `stored.rows` has each rank; empty: they stand by rank.
-void write_ivf_sq(const StoredIvfSq& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run);
+/// Writes the rows of `parts`, lists of bytes, that count.
+void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                  const RunOptions& run);
 StoredIvfSq read_ivf_sq(const Container& file);
 
 /// An inverted file of transformed rows, with the full vectors that they were made from behind it or not.

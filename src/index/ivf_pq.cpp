@@ -8,9 +8,8 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
-#include "index/id_words.hpp"
+#include "index/list_codes.hpp"
 #include "index/scan_rows.hpp"
-#include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
 namespace {
@@ -25,74 +24,43 @@ IndexSetting without_refining(IndexSetting setting) {
 }  // namespace
 
 IvfPqIndex::IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting)
-    : facts_(facts), parts_(parts), owner_(std::move(owner)), setting_(refines() ? std::move(setting) : without_refining(std::move(setting))), ops_(ops_of(setting_.device)),
-      centroids_(copy_rows(parts.centroids), facts.metric, setting_.device, setting_.expected_queries), ids_(parts.ids, owner_, std::move(file)) {}
+    : IvfIndex(facts, copy_rows(parts.centroids), facts.metric, parts.refines() ? std::move(setting) : without_refining(std::move(setting))),
+      refines_(parts.refines()), quantizer_{facts.cols, parts.parts(), copy_rows(parts.codewords), parts.bits} {
+  if (parts.ids.empty()) return;
+  const std::int64_t rows = std::ssize(parts.ids);
+  auto lists = std::make_shared<ListCodes>(fit(), parts.codes, std::vector(parts.begins.begin(), parts.begins.end()), RowIds(parts.ids, owner, std::move(file)), owner);
+  begin_with({std::move(lists), nullptr, rows, {parts.rows, nullptr, owner}});
+}
 
-std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
+std::size_t IvfPqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t code_bytes, int code_bits, bool refines,
                                      const IndexSetting& setting, int threads) {
+  const std::int64_t m = code_bytes * 8 / code_bits;
   PrepareHints hints = (refines ? setting : without_refining(setting)).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, n));
   const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
   const std::size_t scanning = refines ? scan_bytes_needed(ops_of(setting.device), n, d, dtype, metric, hints, threads) : 0;
   return scanning + at(n) * of_rows + at(lists + 1) * 16 + at(batch * hints.k) * (sizeof(RowId) + sizeof(float)) + at(batch * d) * (sizeof(float) + size_of(dtype)) +
-         ops_of(setting.device).code_bytes_needed(n, d, m, metric, lists, hints, threads) +
+         at((part_dims_of(d, m) * m) << code_bits) * sizeof(float) + ops_of(setting.device).code_bytes_needed(n, d, m, code_bits, metric, lists, hints, threads) +
          ListCentroids::bytes_needed(lists, d, DType::f32, metric, setting.device, setting.expected_queries, threads);
 }
 
-ProductCodes IvfPqIndex::codes() const {
-  return {facts_.cols, code_bytes(), parts_.codewords, centroids_.centroids(), parts_.codes, {{}, parts_.begins, ids_.ranks()}};
-}
-
-const PreparedCodes& IvfPqIndex::prepared(const RunOptions& run) const {
-  const std::lock_guard lock(preparing_);
-  if (!prepared_) prepared_ = ops_.prepare_codes(codes(), facts_.metric, setting_.hints(), run);
-  return *prepared_;
-}
-
-void IvfPqIndex::prepare(const RunOptions& run) const {
-  centroids_.prepare(run);
-  prepared(run);
-}
-
 std::string IvfPqIndex::description() const {
-  const std::lock_guard lock(preparing_);
-  return join_text(lists(), " inverted lists of ", prepared_ ? prepared_->description() : join_text(code_bytes(), "-byte product codes"),
-                   refines() ? ", full vectors behind them" : "");
+  return join_text(lists(), " inverted lists", parts_description(join_text(code_bytes(), "-byte product codes")), refines() ? ", full vectors behind them" : "");
 }
-
-std::vector<std::uint64_t> IvfPqIndex::words_of(const IdSet* only) const {
-  if (!only) return {};
-  require_bits_for(*only, facts_.next_id);
-  return id_words(*only, ids_);
-}
-
 
 Neighbors IvfPqIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
-  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-  require(params.nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", params.nprobe);
+  require_search(queries, k, run);
   require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
-  require_queries_for(facts_, queries, run);
   const bool refine = refines() && params.refine > 0;
-  const std::int64_t candidates = refine ? candidates_of(k, params.refine, rows()) : k;
-  const std::vector<std::uint64_t> words = words_of(params.only);
-  const std::int64_t width = centroids_.width_of(params.nprobe), most = ListCentroids::batch_of_width(std::max(width, candidates));
-  const PreparedCodes& codes = prepared(run);
+  const Scope scope = scope_of(params.only, params.nprobe, false, run);
+  const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
+  const std::int64_t most = ListCentroids::batch_of_width(std::max(scope.width, candidates));
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
-    const Matrix floats = as_floats(queries.slice(begin, std::min(queries.rows, begin + most)), run);
-    const ProbingBatch batch = centroids_.probe(floats, 0, floats.rows(), width, run);
-    Neighbors found(batch.queries.rows(), candidates);
-    ops_.nearest_in_codes(codes, batch.queries, batch.probes.data(), width, candidates, NeighborsOut(found), run, {words},
-                          refine ? ListOrder::by_id : ListOrder::by_distance);
-    if (refine) {
-      // Full vectors stand by rank, which is what candidates are called.
-      const Matrix full = gather_rows(queries.slice(begin, begin + floats.rows()), batch.rows, run);
-      Neighbors nearest(found.queries, k);
-      ops_.nearest_among(full, parts_.rows, facts_.metric, found.ids.data(), candidates, k, NeighborsOut(nearest), run);
-      found = std::move(nearest);
-    }
-    ids_.name(found.ids);
+    const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
+    const ProbingBatch batch = probe(scope, as_floats(some, run), 0, some.rows, run);
+    const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
     batch.put(found, begin, result);
   }
   return result;
@@ -104,20 +72,40 @@ RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&,
 
 Neighbors IvfPqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
   require(refines(), Fault::unsupported, "an index without full vectors cannot be searched exactly");
-  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-  require_queries_for(facts_, queries, run);
-  const std::vector<std::uint64_t> words = words_of(only);
-  Neighbors found = scan_rows(ops_, parts_.rows, facts_.metric, queries, k, words, run);
-  ids_.name(found.ids);
-  return found;
+  return nearest_of_all(queries, k, only, run);
 }
 
-Matrix IvfPqIndex::reconstruct(std::span<const RowId> ids) const {
-  require(refines(), Fault::unsupported, "an index without full vectors cannot give them back");
-  return gather_rows(parts_.rows, ids_.ranks_of(ids));
+// ---- changing
+
+LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
+  const std::vector<RowId> list_of = centroids_.lists_of(rows, run);
+  ListDivision division = divide_rows(list_of, lists());
+  const std::vector<std::uint8_t> codes = encode_rows(ops_, quantizer_, rows, centroids_.centroids(), list_of.data(), run);
+  const MatrixRef by_row(codes.data(), rows.rows, code_bytes(), DType::u8);
+  const Matrix by_list = gather_rows(by_row, division.order, run);
+  std::vector<RowId> called;
+  called.reserve(at(rows.rows));
+  for (const LocalRow row : division.order) called.push_back(ids.of_row(row));
+  LiveRows part{ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), codes.size()}, std::move(division.begins), std::move(called)), nullptr, rows.rows};
+  if (refines()) part.full = full_rows(rows, ids);
+  return part;
 }
 
-void IvfPqIndex::save(const std::filesystem::path& path, const RunOptions& run) const { write_ivf_pq(facts_, parts_, path, run); }
+std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
+  const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
+  return std::max(IvfIndex::part_bytes_needed(n, run), quantizer_bytes_needed(n, cols(), quantizer_.m, code_bits(), threads_of(run))) + 2 * at(n * code_bytes()) + padding +
+         at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
+}
+
+void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
+  write_ivf_pq(facts, fit(), parts, refines() ? full_rows_by_id(parts) : RowReader(), path, run);
+}
+
+std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigaknn::least_writing_bytes(n, writing_bytes_of_code(code_bytes())); }
+
+const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
+  return same_values(quantizer_.codewords, static_cast<const IvfPqIndex&>(other).quantizer_.codewords) ? nullptr : "codewords";
+}
 
 // ---- making
 
@@ -145,7 +133,7 @@ EncodedIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunO
   const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
   ListDivision division = divide_rows(lists, owned->centroids.rows());
   owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
-                                           {.m = params.code_bytes, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+                                           {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
     const float* const word = owned->quantizer.codewords.row<float>(i);
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
@@ -181,7 +169,7 @@ EncodedIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunO
   IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
   for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full};
+  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full, params.code_bits};
   return {facts, parts, owned};
 }
 

@@ -8,61 +8,41 @@
 // Results depend on no table and no bound: they are the nearest of the decoded rows, exactly, the same bits on every device.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <vector>
-
-#include <gigaknn/index.hpp>
-
-#include "index/ivf_file.hpp"
-#include "index/list_centroids.hpp"
-#include "index/row_ids.hpp"
+#include "index/ivf_index.hpp"
+#include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
 
-class IvfPqIndex : public Index {
+class IvfPqIndex : public IvfIndex {
  public:
   /// `owner` keeps what `parts` shows alive. `file`: whose ids these are, for messages.
   IvfPqIndex(const IvfFacts& facts, const IvfPqParts& parts, std::shared_ptr<const void> owner, std::string file, IndexSetting setting);
 
   /// The most that preparing and one search allocate, results not counted.
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t m, bool refines,
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t code_bytes, int code_bits, bool refines,
                                   const IndexSetting& setting, int threads);
 
-  std::int64_t rows() const override { return std::ssize(parts_.ids); }
-  std::int64_t cols() const override { return facts_.cols; }
-  DType dtype() const override { return facts_.dtype; }
-  Metric metric() const override { return facts_.metric; }
-  std::int64_t lists() const override { return centroids_.lists(); }
   std::string_view kind() const override { return ivf_pq_schema; }
-  bool keeps_rows() const override { return refines(); }
-  bool refines() const override { return parts_.rows.data != nullptr; }
-  std::int64_t next_id() const override { return facts_.next_id; }
+  bool keeps_rows() const override { return refines_; }
+  bool refines() const override { return refines_; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
-  Matrix reconstruct(std::span<const RowId> ids) const override;
-  std::vector<RowId> held_out() const override { return ids_.those_of(facts_.held_out); }
-  void save(const std::filesystem::path& path, const RunOptions& run) const override;
+  std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const override;
+  std::size_t least_writing_bytes(std::int64_t n) const override;
 
-  void prepare(const RunOptions& run) const;
-  std::int64_t code_bytes() const { return parts_.codewords.rows / codewords_a_part; }
+  std::int64_t code_bytes() const { return quantizer_.code_bytes(); }
+  int code_bits() const { return quantizer_.bits; }
 
  private:
-  ProductCodes codes() const;
-  const PreparedCodes& prepared(const RunOptions& run) const;
-  std::vector<std::uint64_t> words_of(const IdSet* only) const;
+  ProductCodes fit() const { return {facts_.cols, quantizer_.m, quantizer_.codewords, centroids_.centroids(), {}, {}, quantizer_.bits}; }
+  LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
+  void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
+  const char* other_fit_than(const IvfIndex& other) const override;
 
-  const IvfFacts facts_;
-  const IvfPqParts parts_;
-  const std::shared_ptr<const void> owner_;
-  const IndexSetting setting_;
-  const Ops& ops_;
-  const ListCentroids centroids_;
-  const RowIds ids_;
-  mutable std::mutex preparing_;
-  mutable std::unique_ptr<PreparedCodes> prepared_;
+  const bool refines_;
+  const ProductQuantizer quantizer_;
 };
 
 /// What an index is made of.

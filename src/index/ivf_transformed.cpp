@@ -41,7 +41,7 @@ IvfTransformedIndex::IvfTransformedIndex(StoredTransformed stored, std::shared_p
 }
 
 IvfTransformedIndex::Shape IvfTransformedIndex::shape() const {
-  return {rows(), cols(), dtype(), metric(), lists(), stored_.transform.cols_out(), stored_.parts.codewords.rows / codewords_a_part, refines()};
+  return {rows(), cols(), dtype(), metric(), lists(), stored_.transform.cols_out(), stored_.parts.code_bytes(), stored_.parts.bits, refines()};
 }
 
 std::size_t IvfTransformedIndex::bytes_needed(const Shape& shape, const IndexSetting& setting, int threads) {
@@ -55,7 +55,7 @@ std::size_t IvfTransformedIndex::bytes_needed(const Shape& shape, const IndexSet
   const std::size_t scanning = shape.refines ? scan_bytes_needed(ops, shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
   const std::size_t inner = shape.code_bytes == 0
                                 ? IvfFlatIndex::bytes_needed(shape.n, shape.cols_out, DType::f32, shape.metric, shape.lists, of_lists, threads)
-                                : IvfPqIndex::bytes_needed(shape.n, shape.cols_out, DType::f32, shape.metric, shape.lists, shape.code_bytes, false, of_lists, threads);
+                                : IvfPqIndex::bytes_needed(shape.n, shape.cols_out, DType::f32, shape.metric, shape.lists, shape.code_bytes, shape.code_bits, false, of_lists, threads);
   return inner + scanning + at(shape.n) * of_rows + at((shape.d + shape.lists + 1) * shape.cols_out) * sizeof(float) + at(batch) * of_queries +
          LinearTransform::applying_bytes(batch, shape.d);
 }
@@ -114,7 +114,19 @@ Neighbors IvfTransformedIndex::search_all(MatrixRef queries, std::int64_t k, con
 
 Matrix IvfTransformedIndex::reconstruct(std::span<const RowId> wanted) const {
   require(refines(), Fault::unsupported, "an index without full vectors cannot give them back");
-  return gather_rows(stored_.rows, ids().ranks_of(wanted));
+  std::vector<std::int64_t> ranks;
+  for (const RowId id : wanted) {
+    const auto rank = ids().rank_of(id);
+    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not there");
+    ranks.push_back(*rank);
+  }
+  return gather_rows(stored_.rows, ranks);
+}
+
+std::vector<RowId> IvfTransformedIndex::held_out() const {
+  std::vector<RowId> there;
+  std::copy_if(stored_.facts.held_out.begin(), stored_.facts.held_out.end(), std::back_inserter(there), [&](RowId id) { return ids().rank_of(id).has_value(); });
+  return there;
 }
 
 void IvfTransformedIndex::save(const std::filesystem::path& path, const RunOptions& run) const { write_ivf_transformed(stored_, {}, path, run); }

@@ -32,6 +32,7 @@ class IvfTransformedIndex : public Index {
     std::int64_t lists;
     std::int64_t cols_out;
     std::int64_t code_bytes;  ///< 0: transformed rows
+    int code_bits;
     bool refines;
   };
   /// The most that preparing and one search allocate, results not counted.
@@ -45,7 +46,7 @@ class IvfTransformedIndex : public Index {
   std::string_view kind() const override { return ivf_transformed_schema; }
   bool keeps_rows() const override { return refines(); }
   bool refines() const override { return stored_.rows.data != nullptr; }
-  std::vector<RowId> held_out() const override { return ids().those_of(stored_.facts.held_out); }
+  std::vector<RowId> held_out() const override;
   std::int64_t next_id() const override { return stored_.facts.next_id; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;

@@ -78,7 +78,12 @@ std::size_t ListCentroids::bytes_needed(std::int64_t lists, std::int64_t d, DTyp
                                         std::int64_t expected_queries, int threads) {
   const PrepareHints hints = hints_of(expected_queries);
   const std::size_t batch = at(hints.batch) * at(d) * (size_of(dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
+  if (lists == 0) return batch;
   return at(lists * d) * sizeof(float) + ops_of(device).bytes_needed(lists, d, DType::f32, chosen_by(metric), hints, threads) + batch;
+}
+
+std::size_t ListCentroids::dividing_bytes_needed(std::int64_t n, const RunOptions& run) const {
+  return centroids_.rows() > 0 ? nearest_centroids_bytes_needed(n, centroids_.cols(), centroids_.rows(), metric_, device_, run) : 0;
 }
 
 bool ListCentroids::gathering_pays(std::int64_t allowed, std::int64_t n, std::int64_t width) const {
@@ -108,6 +113,7 @@ const PreparedRows& ListCentroids::prepared(const RunOptions& run) const {
 }
 
 ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const {
+  if (centroids_.rows() == 0) return ProbingBatch::of_one_list(queries, begin, end, run);
   const MatrixRef part = queries.slice(begin, end);
   const Matrix floats = as_floats(part, run);
   Neighbors probes(part.rows, width);

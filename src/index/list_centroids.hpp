@@ -52,7 +52,7 @@ struct ProbingBatch {
 
 /// Rows list after list, in each as they stand.
 struct ListDivision {
-  std::vector<LocalRow> order;       ///< [n]
+  std::vector<LocalRow> order;       ///< [n]; empty: as they stand
   std::vector<std::int64_t> begins;  ///< [lists + 1]
 };
 /// The list of each row: that of its nearest centroid. Rows that are no numbers are found by no query; those of zeros have no direction; both stand in the
@@ -74,20 +74,25 @@ class ListCentroids {
     return metric == Metric::cosine || metric == Metric::inner_product ? Metric::cosine : Metric::l2;
   }
 
-  /// `centroids` [lists, d] f32, of an index of `metric`.
+  /// `centroids` [lists, d] f32, of an index of `metric`; none: all rows stand in one list, which every query looks into.
   ListCentroids(Matrix centroids, Metric metric, std::string device, std::int64_t expected_queries);
 
   static std::size_t bytes_needed(std::int64_t lists, std::int64_t d, DType dtype, Metric metric, const std::string& device,
                                   std::int64_t expected_queries, int threads);
 
   MatrixRef centroids() const { return centroids_; }
-  std::int64_t lists() const { return centroids_.rows(); }
+  std::int64_t lists() const { return std::max<std::int64_t>(1, centroids_.rows()); }
 
+  std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const { return lists_of_rows(rows, centroids_, metric_, device_, run); }
   ListDivision divide(MatrixRef rows, const RunOptions& run) const {
-    return divide_rows(lists_of_rows(rows, centroids_, metric_, device_, run), lists());
+    return centroids_.rows() > 0 ? divide_rows(lists_of(rows, run), lists()) : ListDivision{{}, {0, rows.rows}};
   }
+  /// The most that these allocate for n rows.
+  std::size_t dividing_bytes_needed(std::int64_t n, const RunOptions& run) const;
   /// What the first `probe` would do.
-  void prepare(const RunOptions& run) const { prepared(run); }
+  void prepare(const RunOptions& run) const {
+    if (centroids_.rows() > 0) prepared(run);
+  }
 
   std::int64_t width_of(std::int64_t nprobe) const { return std::min(nprobe, lists()); }
   /// As many queries as a batch may have.

@@ -31,6 +31,9 @@ std::size_t divided_bytes(MatrixRef base, const IvfFlatParams& params) {
          at(fit_params(base.rows, params).clusters) * (at(base.cols) * sizeof(float) + 16);
 }
 
+// Of rows that are all in one list: their ids, with what sorts them, and their order.
+std::size_t undivided_bytes(const IvfFlatParams& params) { return at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 3 * sizeof(LocalRow)); }
+
 IvfFlatParams of_lists(const IvfPqParams& params) {
   return {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
           .expected_k = params.expected_k, .expected_queries = params.expected_queries};
@@ -50,8 +53,7 @@ std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const Ru
 }
 
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
-  require(!on_bits(params.metric), Fault::unsupported, "an inverted file takes no metric of packed bits, which have no means; got ",
-          name_of(params.metric));
+  require(!on_bits(params.metric), Fault::unsupported, "an index takes no metric of packed bits, got ", name_of(params.metric));
   require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out, " rows cannot be held out of ",
           base.rows);
   const std::int64_t most = base.rows - params.held_out;
@@ -67,11 +69,30 @@ void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run
           " bytes is too small: an inverted file of ", rows, " rows needs ", needed);
 }
 
-// Rows stand as in the base, those of each list by id.
-StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+// What a budget leaves beside what is held.
+RunOptions left_by(std::size_t held, const RunOptions& run) {
+  RunOptions left = run;
+  if (run.memory_bytes > 0) left.memory_bytes -= held;
+  return left;
+}
+
+IvfFacts facts_of(MatrixRef base, const IvfFlatParams& params, const RowIds& called, std::span<const std::int64_t> held_out) {
+  IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
+  for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
+  std::sort(facts.held_out.begin(), facts.held_out.end());
+  return facts;
+}
+
+RowIds ids_of(MatrixRef base, const IvfFlatParams& params) {
   const auto ids = std::make_shared<std::vector<RowId>>(params.ids.begin(), params.ids.end());
   RowIds called = ids->empty() ? RowIds(0, base.rows) : RowIds(*ids, ids);
   called.require_sound();
+  return called;
+}
+
+// Rows stand as in the base, which `owner` keeps alive if the caller does not; those of each list by id.
+StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run, std::shared_ptr<const void> owner = nullptr) {
+  RowIds called = ids_of(base, params);
   const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
   ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
@@ -80,35 +101,48 @@ StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOpti
     std::sort(division.order.begin() + division.begins[list], division.order.begin() + division.begins[list + 1],
               [&](LocalRow a, LocalRow b) { return ranks[a] < ranks[b]; });
   }
-  IvfFacts facts{params.metric, base.dtype, base.cols, value_of(called.largest()) + 1, params.allow_nonfinite};
-  for (const std::int64_t row : held_out) facts.held_out.push_back(called.of_row(row));
-  std::sort(facts.held_out.begin(), facts.held_out.end());
-  return {facts, std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called))};
+  IvfFacts facts = facts_of(base, params, called, held_out);
+  return {std::move(facts), std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called), std::move(owner))};
+}
+
+// All rows in one list, as in the base.
+StoredIvfFlat undivided(MatrixRef base, const IvfFlatParams& params) {
+  RowIds called = ids_of(base, params);
+  IvfFacts facts = facts_of(base, params, called, held_out_rows(base.rows, params.held_out, params.seed));
+  std::vector<LocalRow> order = called.rows_by_rank();
+  return {std::move(facts), {}, std::make_shared<ListRows>(base, std::move(order), std::vector<std::int64_t>{0, base.rows}, std::move(called))};
 }
 
 std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  StoredIvfFlat stored = divided(base, params, run);
-  return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists), setting_of(params));
+  return std::make_unique<IvfFlatIndex>(divided(base, params, run), setting_of(params));
 }
+
+std::int64_t parts_of(const IvfPqParams& params) { return params.code_bytes * 8 / params.code_bits; }
 
 void require_codes(MatrixRef base, const IvfPqParams& params) {
   require_shape(base, of_lists(params));
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
           "product codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
-  const std::int64_t most = std::min<std::int64_t>(256, base.cols);
-  require(params.code_bytes >= 1 && params.code_bytes <= most && part_dims_of(base.cols, params.code_bytes) * (params.code_bytes - 1) < base.cols,
-          Fault::invalid_argument, "product codes of ", base.cols, " dimensions have 1 to ", most, " parts, each with one at least, got ", params.code_bytes);
-  require(base.rows >= codewords_a_part, Fault::invalid_argument, "product codes need at least ", codewords_a_part, " rows to be fitted to, got ", base.rows);
+  require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
+  const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
+  const std::int64_t parts = params.code_bytes >= 1 && params.code_bytes <= most ? parts_of(params) : params.code_bytes;
+  require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
+          " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
+  require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
+}
+
+// Of rows that are encoded and not yet written.
+std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
+  const std::int64_t lists = fit_params(base.rows, of_lists(params)).clusters, padded = part_dims_of(base.cols, parts_of(params)) * parts_of(params);
+  return at(lists * (code_block_rows - 1) * params.code_bytes) + at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(params.code_bytes)) +
+         (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0) +
+         2 * at(lists * base.cols + (padded << params.code_bits)) * sizeof(float);
 }
 
 // Of fitting lists and codewords, and encoding.
 std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  const std::int64_t padding = fit_params(base.rows, of_lists(params)).clusters * (code_block_rows - 1) * params.code_bytes;
-  const std::size_t fixed = at(padding) + at(base.rows) * (2 * sizeof(RowId) + sizeof(LocalRow) + at(params.code_bytes)) +
-                            (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0);
   return std::max(dividing_bytes(base, of_lists(params), run),
-                  fixed + at(fit_params(base.rows, of_lists(params)).clusters * base.cols) * sizeof(float) +
-                      2 * quantizer_bytes_needed(base.rows, base.cols, params.code_bytes, threads_of(run)));
+                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(base.rows, base.cols, parts_of(params), params.code_bits, threads_of(run)));
 }
 
 // Of preparing and searching what was made.
@@ -116,8 +150,12 @@ std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const R
   return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters, setting_of(params), threads_of(run));
 }
 
+std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, 0, setting_of(params), threads_of(run));
+}
+
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes,
+  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes, params.code_bits,
                                   params.refine, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
@@ -152,37 +190,29 @@ std::size_t quantized_bytes(MatrixRef base, const IvfSqParams& params) {
   return at(base.rows * dims) + at((params.reduce ? dims + 1 : 1) * base.cols) * sizeof(float);
 }
 
-// Of quantizing and dividing them, and of what orders full vectors by id.
-std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  const MatrixRef bytes(nullptr, base.rows, kept_dims(base, params), DType::i8);
-  return std::max(pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
-                  quantized_bytes(base, params) + dividing_bytes(bytes, of_lists(params), run) + params.ids.size() * sizeof(LocalRow));
+MatrixRef shape_of_bytes(MatrixRef base, const IvfSqParams& params) { return {nullptr, base.rows, kept_dims(base, params), DType::i8}; }
+
+// Of rows that are divided as well, and of what orders full vectors by id.
+std::size_t divided_bytes(MatrixRef base, const IvfSqParams& params) {
+  return quantized_bytes(base, params) + divided_bytes(shape_of_bytes(base, params), of_lists(params)) + params.ids.size() * sizeof(LocalRow);
 }
 
-struct OwnedQuantized {
-  Matrix bytes;
-  Matrix rows;  // by rank, where ids are not the rows' numbers
-};
+// Of quantizing and dividing them.
+std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  return std::max({pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
+                   quantized_bytes(base, params) + dividing_bytes(shape_of_bytes(base, params), of_lists(params), run), divided_bytes(base, params)});
+}
 
 // Full vectors remain those of the base, as they stand there.
-StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, OwnedQuantized& owned, const RunOptions& run) {
+StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
   const Ops& ops = ops_of(params.device);
   PcaBytes pca = fit_pca_bytes(ops, base, params.reduce ? params.dims : 0, params.seed, run);
-  owned.bytes = pca.encode(ops, base, run);
-  RunOptions rest = run;
-  if (run.memory_bytes > 0) rest.memory_bytes -= quantized_bytes(base, params);
-  StoredIvfFlat lists = divided(owned.bytes, of_lists(params), rest);
+  const auto bytes = std::make_shared<const Matrix>(pca.encode(ops, base, run));
+  StoredIvfFlat lists = divided(*bytes, of_lists(params), left_by(quantized_bytes(base, params), run), bytes);
   const IvfFacts facts{params.metric, base.dtype, base.cols, lists.facts.next_id, false, lists.facts.held_out};
-  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), base};
-}
-
-// Which row has each rank; empty: they stand so.
-std::vector<LocalRow> rows_by_rank(const RowIds& ids) {
-  const auto ranks = ids.ranks();
-  std::vector<LocalRow> rows(ranks.size());
-  for (std::size_t row = 0; row < ranks.size(); ++row) rows[ranks[row]] = static_cast<LocalRow>(row);
-  return rows;
+  FullRows full = full_rows(base, lists.lists->ids());
+  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), std::move(full)};
 }
 
 // ---- transformed rows
@@ -191,6 +221,7 @@ struct IvfTransformedParams {
   TransformRecipe transform;
   IvfFlatParams lists;
   std::int64_t code_bytes = 0;  // of transformed rows; 0: these
+  int code_bits = 8;
   bool refine = false;
 };
 
@@ -199,7 +230,7 @@ std::int64_t cols_out(MatrixRef base, const IvfTransformedParams& params) { retu
 OpqParams opq_of(const IvfTransformedParams& params) { return {.m = params.transform.parts, .dims = params.transform.dims, .seed = params.lists.seed}; }
 
 IvfPqParams codes_of(const IvfTransformedParams& params) {
-  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .refine = false, .iterations = params.lists.iterations,
+  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .code_bits = params.code_bits, .refine = false, .iterations = params.lists.iterations,
           .seed = params.lists.seed, .held_out = params.lists.held_out, .ids = params.lists.ids, .device = params.lists.device,
           .expected_k = params.lists.expected_k, .expected_queries = params.lists.expected_queries};
 }
@@ -253,7 +284,7 @@ IndexSetting setting_of(const IvfTransformedParams& params) {
 
 std::size_t searching_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
   return IvfTransformedIndex::bytes_needed({base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params),
-                                            params.code_bytes, params.refine},
+                                            params.code_bytes, params.code_bits, params.refine},
                                            setting_of(params), threads_of(run));
 }
 
@@ -271,8 +302,7 @@ StoredTransformed transformed(MatrixRef base, const IvfTransformedParams& params
   stored.transform = fitted_transform(base, params, run);
   owned.transformed = stored.transform.apply(ops_of(params.lists.device), base, run);
   if (params.refine) stored.rows = base;
-  RunOptions rest = run;
-  if (run.memory_bytes > 0) rest.memory_bytes -= transformed_bytes(base, params);
+  const RunOptions rest = left_by(transformed_bytes(base, params), run);
   if (params.code_bytes > 0) {
     EncodedIvfPq made = encode_ivf_pq(owned.transformed, codes_of(params), rest);
     owned.transformed = {};
@@ -293,7 +323,7 @@ StoredTransformed transformed(MatrixRef base, const IvfTransformedParams& params
 
 // Which row has each rank of the ids that the caller gives.
 std::vector<LocalRow> rows_by_rank(const IvfTransformedParams& params) {
-  return params.lists.ids.empty() || !params.refine ? std::vector<LocalRow>() : rows_by_rank(RowIds(params.lists.ids, nullptr));
+  return params.lists.ids.empty() || !params.refine ? std::vector<LocalRow>() : RowIds(params.lists.ids, nullptr).rows_by_rank();
 }
 
 std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
@@ -315,6 +345,7 @@ std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransform
 // What a recipe asks for: one of them.
 struct Wanted {
   IvfFlatParams flat;
+  bool inverted = true;
   std::optional<IvfTransformedParams> transformed;
   std::optional<IvfPqParams> codes;
   std::optional<IvfSqParams> scalar;
@@ -328,8 +359,9 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
                  .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries,
                  .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
+  wanted.inverted = recipe.inverted;
   if (recipe.transform) {
-    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.refine};
+    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.code_bits, recipe.refine};
     require_transformable(base, *wanted.transformed);
     return wanted;
   }
@@ -342,7 +374,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
     return wanted;
   }
   if (recipe.code_bytes == 0) return wanted;
-  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .refine = recipe.refine,
+  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .code_bits = recipe.code_bits, .refine = recipe.refine,
                   .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
                   .expected_queries = params.expected_queries};
   require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");
@@ -377,14 +409,12 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
   const std::size_t copied = at(std::ssize(params.ids) * base.cols) * size_of(base.dtype);
   const std::size_t searching = at(base.rows * kept_dims(base, params)) + searching_bytes(base, params, run);
   require_budget(copied + std::max(quantizing_bytes(base, params, run), searching), base.rows, run);
-  const auto owned = std::make_shared<OwnedQuantized>();
-  StoredIvfSq stored = quantized(base, params, *owned, run);
-  if (!params.ids.empty()) {
-    const std::vector<LocalRow> order = rows_by_rank(stored.lists->ids());
-    owned->rows = gather_rows(base, order, run);
-    stored.rows = owned->rows;
+  StoredIvfSq stored = quantized(base, params, run);
+  if (stored.full.by_rank) {
+    const auto rows = std::make_shared<const Matrix>(gather_rows(base, *stored.full.by_rank, run));
+    stored.full = {*rows, nullptr, rows};
   }
-  auto index = std::make_unique<IvfSqIndex>(std::move(stored), owned, setting_of(params));
+  auto index = std::make_unique<IvfSqIndex>(std::move(stored), setting_of(params));
   index->prepare(run);
   return index;
 }
@@ -394,35 +424,45 @@ std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, con
   if (what.transformed) return make_transformed_index(base, *what.transformed, run);
   if (what.scalar) return make_ivf_sq_index(base, *what.scalar, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
-  return make_ivf_flat_index(base, what.flat, run);
+  if (what.inverted) return make_ivf_flat_index(base, what.flat, run);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  require_budget(undivided_bytes(what.flat) + undivided_searching_bytes(base, what.flat, run), base.rows, run);
+  auto index = std::make_unique<IvfFlatIndex>(undivided(base, what.flat), setting_of(what.flat));
+  index->prepare(run);
+  return index;
 }
 
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
-  if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, run);
+  if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, left_by(encoded_bytes(base, *what.codes), run));
   if (what.scalar) {
-    OwnedQuantized owned;
-    const StoredIvfSq stored = quantized(base, *what.scalar, owned, run);
-    return write_ivf_sq(stored, rows_by_rank(stored.lists->ids()), path, run);
+    return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
   }
   if (what.transformed) {
     OwnedTransformed owned;
     const StoredTransformed stored = transformed(base, *what.transformed, owned, run);
     return write_ivf_transformed(stored, rows_by_rank(*what.transformed), path, run);
   }
-  RunOptions writing = run;
-  if (run.memory_bytes > 0) writing.memory_bytes -= divided_bytes(base, what.flat);
-  divided_index(base, what.flat, run)->save(path, writing);
+  if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
+  divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
 
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
-  if (what.codes) return encoding_bytes(base, *what.codes, run);
-  if (what.scalar) return quantizing_bytes(base, *what.scalar, run);
+  if (what.codes) {
+    const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(what.codes->code_bytes));
+    return std::max(encoding_bytes(base, *what.codes, run), encoded_bytes(base, *what.codes) + writing);
+  }
+  if (what.scalar) {
+    const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
+    return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
+  }
   if (what.transformed) return transforming_bytes(base, *what.transformed, run);
-  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + least_writing_bytes(base.rows, base.cols, base.dtype));
+  const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
+  if (!what.inverted) return undivided_bytes(what.flat) + writing;
+  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + writing);
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
@@ -430,7 +470,7 @@ std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const
   if (what.codes) return searching_bytes(base, *what.codes, run);
   if (what.scalar) return searching_bytes(base, *what.scalar, run);
   if (what.transformed) return searching_bytes(base, *what.transformed, run);
-  return searching_bytes(base, what.flat, run);
+  return what.inverted ? searching_bytes(base, what.flat, run) : undivided_searching_bytes(base, what.flat, run);
 }
 
 }  // namespace gigaknn

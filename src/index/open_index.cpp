@@ -27,10 +27,7 @@ IndexSetting setting_of(const OpenParams& params) {
 IndexSetting flat_setting_of(const OpenParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
 
 std::unique_ptr<IvfFlatIndex> opened_flat(const Container& file, const OpenParams& params) {
-  require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', expected '", ivf_flat_schema, "'");
-  StoredIvfFlat stored = read_ivf_flat(file);
-  return std::make_unique<IvfFlatIndex>(stored.facts, std::move(stored.centroids), std::move(stored.lists),
-                                        flat_setting_of(params));
+  return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), flat_setting_of(params));
 }
 
 std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& params) {
@@ -40,7 +37,7 @@ std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& p
 }
 
 std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& params) {
-  return std::make_unique<IvfSqIndex>(read_ivf_sq(file), file.file().owner, setting_of(params));
+  return std::make_unique<IvfSqIndex>(read_ivf_sq(file), setting_of(params));
 }
 
 std::unique_ptr<IvfTransformedIndex> opened_transformed(const Container& file, const OpenParams& params) {
@@ -48,13 +45,13 @@ std::unique_ptr<IvfTransformedIndex> opened_transformed(const Container& file, c
 }
 
 void require_index(const Container& file) {
-  constexpr std::string_view schemas[] = {ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
+  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
-          "', no index; allowed: ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
+          "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.
-std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
+std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
   require_index(file);
   if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
   if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
@@ -69,6 +66,7 @@ void require_finite_rows(const Container& file, std::string_view section, Matrix
 }
 
 void require_ids(const Container& file, const RowIds& ids, std::span<const std::int64_t> begins, std::int64_t next_id) {
+  if (ids.count() == 0) return;
   ids.ranks();
   require_at(value_of(ids.largest()) < next_id, file.file(), file.section("about", Element::u8).offset + 16, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
@@ -95,7 +93,7 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
   const int threads = threads_of(run);
   if (file.schema() == ivf_pq_schema) {
     const auto index = opened_pq(file, params);
-    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(),
+    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(), index->code_bits(),
                                            index->keeps_rows(), setting_of(params), threads);
   }
   if (file.schema() == ivf_sq_schema) {
@@ -118,13 +116,14 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
   if (file.schema() == ivf_pq_schema) {
     const auto [facts, parts] = read_ivf_pq(file);
     require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
-    if (parts.rows.data) require_finite_rows(file, "rows", parts.rows, facts.metric, run);
+    if (parts.refines()) require_finite_rows(file, "rows", parts.rows, facts.metric, run);
     return;
   }
   if (file.schema() == ivf_sq_schema) {
     const StoredIvfSq stored = read_ivf_sq(file);
+    if (!stored.lists) return;
     require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-    require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
+    require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
     return;
   }
   if (file.schema() == ivf_transformed_schema) {
@@ -157,8 +156,8 @@ Container verified(const std::filesystem::path& path, const RunOptions& run) {
 std::size_t sorting_bytes(std::int64_t rows) { return static_cast<std::size_t>(rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)); }
 
 // What is left of a budget when `needed` is taken, which holds as much as writing takes at least.
-RunOptions left_for_writing(const Index& index, std::int64_t rows, std::size_t needed, const RunOptions& run) {
-  const std::size_t writing = least_writing_bytes(rows, index.cols(), index.dtype());
+RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_t needed, const RunOptions& run) {
+  const std::size_t writing = index.least_writing_bytes(rows);
   require(run.memory_bytes == 0 || needed + writing <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: this change of an index to ", rows, " rows needs ", needed + writing);
   RunOptions left = run;
@@ -170,11 +169,12 @@ RunOptions left_for_writing(const Index& index, std::int64_t rows, std::size_t n
 
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device, const RunOptions& run) {
-  const auto index = opened_flat(verified(from, run), {.device = device});
-  const std::size_t dividing = nearest_centroids_bytes_needed(rows.rows, rows.cols, index->lists(), ListCentroids::chosen_by(index->metric()), device, run);
-  const std::size_t of_ids = ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows);
-  index->save_with(rows, ids, replace, to,
-                   left_for_writing(*index, index->rows() + rows.rows, dividing + of_ids + static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float), run));
+  const auto index = opened(verified(from, run), {.device = device});
+  // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
+  const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
+  const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
+  const std::size_t needed = index->part_bytes_needed(rows.rows, run) + of_ids + of_centroids;
+  index->save_with(rows, ids, replace, to, run, left_for_writing(*index, index->rows() + rows.rows, needed, run));
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
@@ -185,18 +185,18 @@ void remove_from_index(const std::filesystem::path& from, std::span<const RowId>
 }
 
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
-  std::vector<std::unique_ptr<IvfFlatIndex>> indexes;
-  std::vector<const IvfFlatIndex*> all;
+  std::vector<std::unique_ptr<IvfIndex>> indexes;
+  std::vector<const IvfIndex*> all;
   std::size_t needed = 0;
   std::int64_t rows = 0;
   for (const auto& path : from) {
-    indexes.push_back(opened_flat(verified(path, run), {}));
+    indexes.push_back(opened(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
     needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
   }
   require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
-  IvfFlatIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));
+  IvfIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));
 }
 
 std::optional<RecallCurve> stored_curve(const std::filesystem::path& path) {

@@ -13,8 +13,8 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes> with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit; "
-    "before Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
+constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; "
+    "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -74,9 +74,15 @@ IndexRecipe parse_recipe(const std::string& text) {
     return recipe;
   }
   if (inverted && rest.size() >= 2 && rest[1] == "Flat" && (rest.size() == 2 || (recipe.refine && recipe.transform))) return recipe;
-  const auto bytes = rest.size() > 1 ? number_behind(rest[1], "PQ") : std::nullopt;
-  if (inverted && bytes && (rest.size() == 2 || recipe.refine)) {
-    recipe.code_bytes = *bytes;
+  if (words.size() == 1 && words[0] == "Flat") return {.inverted = false};
+  std::string_view codes = rest.size() > 1 ? rest[1] : std::string_view();
+  if (codes.ends_with("x4fs")) codes.remove_suffix(2);  // Faiss names a layout beside the codes
+  const bool nibbles = codes.ends_with("x4");
+  if (nibbles) codes.remove_suffix(2);
+  const std::int64_t parts = number_behind(codes, "PQ").value_or(0);
+  if (inverted && parts > 0 && (!nibbles || parts % 2 == 0) && (rest.size() == 2 || recipe.refine)) {
+    recipe.code_bytes = nibbles ? parts / 2 : parts;
+    recipe.code_bits = nibbles ? 4 : 8;
     return recipe;
   }
   for (const std::string& word : words) {

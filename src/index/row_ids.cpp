@@ -1,18 +1,11 @@
 #include "index/row_ids.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 #include "core/require.hpp"
 
 namespace gigaknn {
-namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 const RowIds::Order& RowIds::order() const {
   std::call_once(order_->once, [&] {
     Order& order = *order_;
@@ -59,22 +52,6 @@ std::optional<LocalRow> RowIds::rank_of(RowId id) const {
   return found != known.sorted.end() && *found == id ? std::optional(static_cast<LocalRow>(found - known.sorted.begin())) : std::nullopt;
 }
 
-std::vector<std::int64_t> RowIds::ranks_of(std::span<const RowId> ids) const {
-  std::vector<std::int64_t> ranks;
-  for (const RowId id : ids) {
-    const auto rank = rank_of(id);
-    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not in the index");
-    ranks.push_back(*rank);
-  }
-  return ranks;
-}
-
-std::vector<RowId> RowIds::those_of(std::span<const RowId> ids) const {
-  std::vector<RowId> here;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(here), [&](RowId id) { return rank_of(id).has_value(); });
-  return here;
-}
-
 void RowIds::name(std::span<RowId> ranks) const {
   for (RowId& rank : ranks) {
     if (rank != no_row) rank = of_rank(static_cast<LocalRow>(value_of(rank)));
@@ -83,13 +60,17 @@ void RowIds::name(std::span<RowId> ranks) const {
 
 std::span<const LocalRow> RowIds::ranks() const { return order().ranks; }
 
+std::vector<LocalRow> RowIds::rows_by_rank() const {
+  const auto known = ranks();
+  std::vector<LocalRow> rows(known.size());
+  for (std::size_t row = 0; row < known.size(); ++row) rows[known[row]] = static_cast<LocalRow>(row);
+  return rows;
+}
+
 std::vector<std::int64_t> RowIds::rows_of(std::span<const LocalRow> wanted) const {
   const Order& known = order();
   if (known.ranks.empty()) return {wanted.begin(), wanted.end()};
-  std::call_once(order_->inverted, [&] {
-    order_->rows.resize(at(count_));
-    for (std::size_t row = 0; row < known.ranks.size(); ++row) order_->rows[known.ranks[row]] = static_cast<LocalRow>(row);
-  });
+  std::call_once(order_->inverted, [&] { order_->rows = rows_by_rank(); });
   std::vector<std::int64_t> rows;
   rows.reserve(wanted.size());
   for (const LocalRow rank : wanted) rows.push_back(known.rows[rank]);

@@ -31,16 +31,14 @@ class RowIds {
   // The first of these calls sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or there twice.
   RowId of_rank(LocalRow rank) const;
   std::optional<LocalRow> rank_of(RowId id) const;
-  /// Of several; also throws Error: invalid_argument where one is not there.
-  std::vector<std::int64_t> ranks_of(std::span<const RowId> ids) const;
   /// Ranks become the ids that have them; `no_row` remains.
   void name(std::span<RowId> ranks) const;
-  /// Those of `ids` that are here.
-  std::vector<RowId> those_of(std::span<const RowId> ids) const;
   /// The rank of each row; empty: its number.
   std::span<const LocalRow> ranks() const;
   /// The row of each of some ranks.
   std::vector<std::int64_t> rows_of(std::span<const LocalRow> ranks) const;
+  /// Of all ranks; empty: their numbers.
+  std::vector<LocalRow> rows_by_rank() const;
   RowId largest() const { return of_rank(static_cast<LocalRow>(count_ - 1)); }
   /// Sorts them now, and refuses those above `most_id` too.
   void require_sound() const;

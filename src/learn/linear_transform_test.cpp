@@ -63,7 +63,7 @@ double lost(MatrixRef rows, std::int64_t m) {
   for (std::int64_t i = 0; i < rows.rows; ++i) {
     for (std::int64_t j = 0; j < rows.cols; ++j) {
       const std::int64_t part = j / quantizer.part_dims();
-      const float word = quantizer.codewords.row<float>(part * codewords_a_part + codes[at(i * m + part)])[j % quantizer.part_dims()];
+      const float word = quantizer.codewords.row<float>(part * quantizer.words() + codes[at(i * m + part)])[j % quantizer.part_dims()];
       sum += std::pow(static_cast<double>(rows.row<float>(i)[j]) - static_cast<double>(mean.row<float>(0)[j]) - static_cast<double>(word), 2);
     }
   }

@@ -13,7 +13,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t words = codewords_a_part;
+constexpr std::int64_t words = most_codewords;
 constexpr std::int64_t sample_limit = 1 << 15;  // 128 rows a codeword
 constexpr int rounds = 25;
 constexpr int codeword_rounds = 3;  // that come first, with a start as it is

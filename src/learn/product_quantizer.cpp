@@ -12,7 +12,6 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t words = codewords_a_part;
 constexpr std::uint64_t start_stream = 101, empty_stream = 102;
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 40;
@@ -22,15 +21,16 @@ constexpr std::int64_t rows_at_once = 1 << 14;  // that are made floats of
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-MatrixRef part_of(MatrixRef rows, std::int64_t part, std::int64_t part_dims) {
-  MatrixRef slice = rows;
-  slice.data = rows.row<float>(0) + part * part_dims;
-  slice.cols = part_dims;
-  return slice;
+// Side by side: rows of one codeword are then read from a cache.
+void copy_part(const Matrix& rows, std::int64_t part, Matrix& to, const RunOptions& run) {
+  parallel_for(run, rows.rows(), 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) std::copy_n(rows.row<float>(i) + part * to.cols(), to.cols(), to.row<float>(i));
+  });
 }
 
-void set_word(Matrix& codewords, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
-  std::copy_n(residuals.row<float>(row) + part * codewords.cols(), codewords.cols(), codewords.row<float>(part * words + word));
+void set_word(ProductQuantizer& quantizer, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
+  const std::int64_t dims = quantizer.part_dims();
+  std::copy_n(residuals.row<float>(row) + part * dims, dims, quantizer.codewords.row<float>(part * quantizer.words() + word));
 }
 
 }  // namespace
@@ -54,19 +54,23 @@ Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixR
 ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
                                        const RunOptions& run) {
   require(params.m >= 1 && params.m <= rows.cols, Fault::invalid_argument, "product codes have 1 to ", rows.cols, " parts, got ", params.m);
+  require(params.bits == 8 || (params.bits == 4 && params.m % 2 == 0), Fault::invalid_argument, "product codes have 8 bits a part, or 4 of an even number of parts, got ",
+          params.bits, " of ", params.m);
+  const std::int64_t words = std::int64_t{1} << params.bits;
   require(rows.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
   const std::int64_t part_dims = part_dims_of(rows.cols, params.m), padded = part_dims * params.m;
   const std::vector<std::int64_t> sample = sample_rows(rows.rows, quantizer_sample_rows, params.seed);
   const Matrix residuals = residuals_of(rows, sample, centroids, labels, padded, run);
   const std::int64_t n = residuals.rows(), m = params.m;
-  ProductQuantizer quantizer{rows.cols, m, Matrix(m * words, part_dims, DType::f32)};
+  ProductQuantizer quantizer{rows.cols, m, Matrix(m * words, part_dims, DType::f32), params.bits};
   for (std::int64_t part = 0; part < m; ++part) {
     const std::vector<std::int64_t> first = sample_rows(n, words, mix_bits(params.seed + start_stream + static_cast<std::uint64_t>(part)));
-    for (std::int64_t word = 0; word < words; ++word) set_word(quantizer.codewords, part, word, residuals, first[at(word)]);
+    for (std::int64_t word = 0; word < words; ++word) set_word(quantizer, part, word, residuals, first[at(word)]);
   }
   // A round that only hands codes back to where they were is the last.
   std::vector<std::uint8_t> codes(at(n * m)), before;
   std::vector<RowId> of_part(at(n));
+  Matrix of_rows(n, part_dims, DType::f32);
   std::vector<double> sums(at(words * part_dims));
   std::vector<std::int64_t> counts(at(words));
   for (int round = 0; round < params.iterations; ++round) {
@@ -75,13 +79,14 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
     before = codes;
     for (std::int64_t part = 0; part < m; ++part) {
       for (std::int64_t i = 0; i < n; ++i) of_part[at(i)] = RowId{codes[at(i * m + part)]};
-      ops.sum_by_label(part_of(residuals, part, part_dims), nullptr, of_part.data(), words, sums.data(), counts.data(), run);
+      copy_part(residuals, part, of_rows, run);
+      ops.sum_by_label(of_rows, nullptr, of_part.data(), words, sums.data(), counts.data(), run);
       for (std::int64_t word = 0; word < words; ++word) {
         if (counts[at(word)] == 0) {
           // It begins anew, where rows are.
           const auto drawn = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(n), params.seed, empty_stream,
                                                                     static_cast<std::uint64_t>((round * m + part) * words + word)));
-          set_word(quantizer.codewords, part, word, residuals, drawn);
+          set_word(quantizer, part, word, residuals, drawn);
           continue;
         }
         for (std::int64_t j = 0; j < part_dims; ++j) {
@@ -96,24 +101,32 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
 
 std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids, const RowId* labels,
                                       const RunOptions& run) {
-  std::vector<std::uint8_t> codes(at(rows.rows * quantizer.m));
+  std::vector<std::uint8_t> codes(at(rows.rows * quantizer.code_bytes())), parts;
   std::vector<std::int64_t> which;
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     which.resize(at(std::min(rows_at_once, rows.rows - begin)));
     std::iota(which.begin(), which.end(), begin);
     const Matrix residuals = residuals_of(rows, which, centroids, labels, quantizer.m * quantizer.part_dims(), run);
-    ops.encode_products(residuals, quantizer.codewords, codes.data() + begin * quantizer.m, run);
+    std::uint8_t* const to = codes.data() + begin * quantizer.code_bytes();
+    if (quantizer.bits == 8) {
+      ops.encode_products(residuals, quantizer.codewords, to, run);
+    } else {
+      parts.resize(at(residuals.rows() * quantizer.m));
+      ops.encode_products(residuals, quantizer.codewords, parts.data(), run);
+      for (std::size_t i = 0; i < parts.size() / 2; ++i) to[i] = static_cast<std::uint8_t>(parts[2 * i] | parts[2 * i + 1] << 4);
+    }
     if (run.progress) run.progress->report("encode", begin + residuals.rows(), rows.rows);
   }
   return codes;
 }
 
-std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int threads) {
+std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, int threads) {
+  const std::int64_t words = std::int64_t{1} << bits;
   const std::int64_t padded = part_dims_of(d, m) * m, sample = std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = padded * words * 4;
-  const std::int64_t a_thread = 64 * (words + part_dims_of(d, m)) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16);
-  const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8) + n * m;
+  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + part_dims_of(d, m)) * 4;
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + part_dims_of(d, m) * 4);
+  const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * m * bits / 8;
   return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + (1u << 16);
 }
 

@@ -1,4 +1,4 @@
-// A product quantizer: the 256 codewords of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each part alone.
+// A product quantizer: the 256 codewords, or 16, of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each part alone.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,19 @@ namespace gigaknn {
 struct ProductQuantizer {
   std::int64_t d = 0;  ///< of a row
   std::int64_t m = 0;
-  Matrix codewords;    ///< [m * 256, part_dims]: zeros stand behind a row where m does not divide d
+  Matrix codewords;    ///< [m * words, part_dims]: zeros stand behind a row where m does not divide d
+  int bits = 8;        ///< of a part: 8, or 4, where m is even
 
   std::int64_t part_dims() const { return codewords.cols(); }
+  std::int64_t words() const { return std::int64_t{1} << bits; }
+  std::int64_t code_bytes() const { return m * bits / 8; }
 };
 
 inline constexpr std::int64_t quantizer_sample_rows = 256 * 256;  ///< that codewords are fitted to, of more
 
 struct ProductQuantizerParams {
   std::int64_t m = 16;
+  int bits = 8;
   int iterations = 20;
   std::uint64_t seed = 0;
 };
@@ -36,15 +40,15 @@ inline std::int64_t part_dims_of(std::int64_t d, std::int64_t m) { return (d + m
 Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixRef centroids, const RowId* labels, std::int64_t padded,
                     const RunOptions& run);
 
-/// Fits codewords to `rows` [n, d] less the centroids of their labels [n]; n >= 256, all finite. The same for the same arguments on every device.
+/// Fits codewords to `rows` [n, d] less the centroids of their labels [n]; n >= words, all finite. The same for the same arguments on every device.
 ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
                                        const RunOptions& run);
 
-/// Codes [n, m] of all rows.
+/// Codes [n, code_bytes] of all rows.
 std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids, const RowId* labels,
                                       const RunOptions& run);
 
 /// The most that fitting and encoding allocate, the codes with it.
-std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int threads);
+std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, int threads);
 
 }  // namespace gigaknn

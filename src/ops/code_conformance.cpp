@@ -27,7 +27,7 @@ Matrix at_some_scale(const Case& c, MatrixRef rows) {
 
 // Codewords and centroids of what the base holds, codes drawn.
 struct CodeCase {
-  std::int64_t m, part_dims;
+  std::int64_t m, part_dims, words;
   Matrix codewords, centroids;
   std::vector<std::int64_t> begins = {0};
   std::vector<LocalRow> names;
@@ -38,14 +38,15 @@ struct CodeCase {
   CodeCase(const Case& c, MatrixRef base, bool named)
       : m(std::min<std::int64_t>(c.d, 1 + static_cast<std::int64_t>(random_below(9, c.seed, 30, 0)))), part_dims((c.d + m - 1) / m) {
     m = (c.d + part_dims - 1) / part_dims;
+    words = m % 2 == 0 && random_below(2, c.seed, 41, 0) == 0 ? 16 : most_codewords;
     const auto element = [&](std::int64_t row, std::int64_t col) {
       const float value = col < c.d ? base.row<float>(row % base.rows)[col] : 0;
       return std::isfinite(value) ? value : 1.0f;
     };
-    codewords = Matrix(m * codewords_a_part, part_dims, DType::f32);
+    codewords = Matrix(m * words, part_dims, DType::f32);
     for (std::int64_t i = 0; i < codewords.rows(); ++i) {
       // Half of them are what rows hold, the others half of that: several alike where the base is small.
-      for (std::int64_t j = 0; j < part_dims; ++j) codewords.row<float>(i)[j] = element(i * 7, i / codewords_a_part * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
+      for (std::int64_t j = 0; j < part_dims; ++j) codewords.row<float>(i)[j] = element(i * 7, i / words * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
     }
     while (begins.back() < c.n) {
       begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(random_below(200, c.seed, 31, begins.size()))));
@@ -54,8 +55,13 @@ struct CodeCase {
     for (std::int64_t i = 0; i < centroids.rows(); ++i) {
       for (std::int64_t j = 0; j < c.d; ++j) centroids.row<float>(i)[j] = element(i * 5 + 1, j);
     }
-    for (std::int64_t i = 0; i < c.n * m; ++i) codes.push_back(static_cast<std::uint8_t>(random_below(256, c.seed, 32, static_cast<std::uint64_t>(i))));
-    blocks = in_blocks(codes, m, begins);
+    for (std::int64_t i = 0; i < c.n * m; ++i) codes.push_back(static_cast<std::uint8_t>(random_below(static_cast<std::uint64_t>(words), c.seed, 32, static_cast<std::uint64_t>(i))));
+    std::vector<std::uint8_t> packed = codes;
+    if (words == 16) {
+      packed.resize(codes.size() / 2);
+      for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+    }
+    blocks = in_blocks(packed, words == 16 ? m / 2 : m, begins);
     if (named) {
       names.resize(at(c.n));
       std::iota(names.begin(), names.end(), LocalRow{0});
@@ -66,7 +72,7 @@ struct CodeCase {
       for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
         for (std::int64_t j = 0; j < c.d; ++j) {
           const std::int64_t part = j / part_dims;
-          const float word = codewords.row<float>(part * codewords_a_part + codes[at(row * m + part)])[j % part_dims];
+          const float word = codewords.row<float>(part * words + codes[at(row * m + part)])[j % part_dims];
           decoded.row<float>(name_of(row))[j] = centroids.row<float>(cell)[j] + word;
         }
       }
@@ -75,7 +81,7 @@ struct CodeCase {
 
   std::int64_t name_of(std::int64_t row) const { return names.empty() ? row : std::int64_t{names[at(row)]}; }
   std::int64_t cells() const { return centroids.rows(); }
-  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}}; }
+  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, words == 16 ? 4 : 8}; }
 };
 
 }  // namespace
@@ -94,12 +100,12 @@ void check_encode_products(const Case& c, const Devices& devices) {
     MatrixRef slice = rows;
     slice.data = rows.row<float>(0) + part * coded.part_dims;
     slice.cols = coded.part_dims;
-    const MatrixRef words = coded.codewords.ref().slice(part * codewords_a_part, (part + 1) * codewords_a_part);
+    const MatrixRef words = coded.codewords.ref().slice(part * coded.words, (part + 1) * coded.words);
     const reference::Rows of_rows(slice, Metric::l2), of_words(words, Metric::l2);
     for (std::int64_t i = 0; i < c.n; ++i) {
       float least = INFINITY;
       int found = -1;
-      for (std::int64_t w = 0; w < codewords_a_part; ++w) {
+      for (std::int64_t w = 0; w < coded.words; ++w) {
         const float distance = reference::distance(of_rows, i, of_words, w, Metric::l2);
         if (distance < least) {
           least = distance;
@@ -119,7 +125,7 @@ void check_encode_products(const Case& c, const Devices& devices) {
         different += wanted >= 0 && codes[at(i * coded.m + part)] != wanted;
       }
     }
-    EXPECT_EQ(different, 0) << "encode_products, m=" << coded.m << " on " << ops->isa() << ": " << c;
+    EXPECT_EQ(different, 0) << "encode_products, m=" << coded.m << " of " << coded.words << " on " << ops->isa() << ": " << c;
     EXPECT_TRUE(std::all_of(codes.end() - 8, codes.end(), [](std::uint8_t code) { return code == 77; }));
   }
 }
@@ -164,7 +170,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_EQ(prepared->cells(), coded.cells());
       GuardedLists lists(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
-      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
       std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));

@@ -201,7 +201,7 @@ class Ops {
   /// The number of the codeword that is nearest to each part of each row by l2, the smaller one of equally near ones: exactly.
   ///
   ///   rows       [n, m * part_dims]    f32
-  ///   codewords  [m * 256, part_dims]  f32, finite
+  ///   codewords  [m * words, part_dims]  f32, finite; 1 to 256 words
   ///   codes      [n, m]                of a part with NaN or infinity: any
   virtual void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const;
 
@@ -209,7 +209,7 @@ class Ops {
   virtual std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const;
   /// The most that it and one call of `nearest_in_codes` allocate, of the host's memory.
-  virtual std::size_t code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, Metric metric, std::int64_t cells, const PrepareHints& hints,
+  virtual std::size_t code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, Metric metric, std::int64_t cells, const PrepareHints& hints,
                                         int threads) const;
   /// As `nearest_in_cells` of the decoded rows, bit for bit; queries are f32.
   virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,

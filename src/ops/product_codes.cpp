@@ -15,12 +15,12 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Of a width that the compiler knows.
+// Of codes of 8 bits, of a width that the compiler knows.
 template <int dims>
 void decode_parts(const ProductCodes& codes, const float* centroid, std::int64_t block, std::int64_t row, float* out) {
   const std::uint8_t* code = codes.codes.data() + ProductCodes::place(block, codes.m, 0, row);
   const auto* words = static_cast<const float*>(codes.codewords.data);
-  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += codewords_a_part * dims, centroid += dims, out += dims) {
+  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += most_codewords * dims, centroid += dims, out += dims) {
     const float* const word = words + *code * dims;
     for (int j = 0; j < dims; ++j) out[j] = centroid[j] + word[j];
   }
@@ -66,30 +66,30 @@ std::vector<std::int64_t> ProductCodes::block_begins() const {
 
 void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const {
   const float* const centroid = centroids.row<float>(cell);
-  switch (m * part_dims() == d ? part_dims() : 0) {
+  switch (bits == 8 && m * part_dims() == d ? part_dims() : 0) {
     case 2: return decode_parts<2>(*this, centroid, block, row, out);
     case 4: return decode_parts<4>(*this, centroid, block, row, out);
     case 8: return decode_parts<8>(*this, centroid, block, row, out);
     default: break;
   }
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
-    const float* const word = codeword(part, codes[at(place(block, m, part, row))]);
+    const float* const word = codeword(part, code(block, part, row));
     for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + word[j];
   }
 }
 
-std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t m, std::span<const std::int64_t> begins) {
+std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins) {
   std::int64_t count = 0;
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) count += ProductCodes::blocks_of(begins[cell + 1] - begins[cell]);
   std::vector<std::uint8_t> blocks;
-  blocks.reserve(at(count * m * code_block_rows));
+  blocks.reserve(at(count * code_bytes * code_block_rows));
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
-    const std::int64_t first = std::ssize(blocks) / (m * code_block_rows);
-    blocks.resize(blocks.size() + at(ProductCodes::blocks_of(begins[cell + 1] - begins[cell]) * m * code_block_rows));
+    const std::int64_t first = std::ssize(blocks) / (code_bytes * code_block_rows);
+    blocks.resize(blocks.size() + at(ProductCodes::blocks_of(begins[cell + 1] - begins[cell]) * code_bytes * code_block_rows));
     for (std::int64_t row = begins[cell]; row < begins[cell + 1]; ++row) {
       const std::int64_t in_cell = row - begins[cell];
-      for (std::int64_t part = 0; part < m; ++part) {
-        blocks[at(ProductCodes::place(first + in_cell / code_block_rows, m, part, in_cell % code_block_rows))] = codes[at(row * m + part)];
+      for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
+        blocks[at(ProductCodes::place(first + in_cell / code_block_rows, code_bytes, byte, in_cell % code_block_rows))] = codes[at(row * code_bytes + byte)];
       }
     }
   }
@@ -114,13 +114,13 @@ void Ops::products(MatrixRef rows, MatrixRef directions, float* out, const RunOp
 
 void Ops::encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const {
   require_encoding(rows, codewords);
-  const std::int64_t m = codewords.rows / codewords_a_part;
+  const std::int64_t m = rows.cols / codewords.cols, words = codewords.rows / m;
   const PrepareHints hints{.k = 1, .queries = rows.rows, .batch = rows.rows, .self = false};
   for (std::int64_t part = 0; part < m; ++part) {
     MatrixRef slice = rows;
     slice.data = rows.row<float>(0) + part * codewords.cols;
     slice.cols = codewords.cols;
-    const auto prepared = prepare(codewords.slice(part * codewords_a_part, (part + 1) * codewords_a_part), Metric::l2, hints, run);
+    const auto prepared = prepare(codewords.slice(part * words, (part + 1) * words), Metric::l2, hints, run);
     Neighbors nearest(rows.rows, 1);
     nearest_rows(*prepared, slice, 1, NeighborsOut(nearest), run);
     for (std::int64_t i = 0; i < rows.rows; ++i) codes[i * m + part] = static_cast<std::uint8_t>(value_of(nearest.ids[at(i)]));
@@ -132,7 +132,7 @@ std::unique_ptr<PreparedCodes> Ops::prepare_codes(const ProductCodes& codes, Met
   return std::make_unique<DecodedCodes>(*this, codes, metric, hints, run);
 }
 
-std::size_t Ops::code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t, Metric metric, std::int64_t cells, const PrepareHints& hints,
+std::size_t Ops::code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t, int, Metric metric, std::int64_t cells, const PrepareHints& hints,
                                    int threads) const {
   return at(n * d) * sizeof(float) + at(cells + 1) * 8 + cell_bytes_needed(n, d, DType::f32, metric, cells, hints, threads);
 }

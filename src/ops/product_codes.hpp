@@ -1,11 +1,11 @@
-// Product quantization (Jégou, Douze, Schmid 2011): a row is cut into m parts, and of each the number of the nearest of 256 codewords
+// Product quantization (Jégou, Douze, Schmid 2011): a row is cut into m parts, and of each the number of the nearest of 256 codewords, or of 16,
 // is kept. In cells (IVFADC, section IV) the centroid of a row's cell is taken off first.
 //
 //   row [d] - centroid of its cell --cut into m parts, zeros behind--> each part --nearest codeword--> code [m]
 //   code --codewords, in a row, + centroid, in float32--> the decoded row [d], to which distances are
 //
-// Codes of a cell stand in blocks of 32 rows, [blocks][m][32]: 32 lanes, of a warp or of a register, read what is side by side. Behind the
-// last row of a cell its block is padded with zeros.
+// A code is m bytes, or, of 4 bits a part, m / 2: an even part's bits are the lower ones. Codes of a cell stand in blocks of 32 rows,
+// [blocks][bytes][32]: 32 lanes, of a warp or of a register, read what is side by side. Behind the last row of a cell its block is padded with zeros.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,42 @@
 
 namespace gigaknn {
 
-inline constexpr std::int64_t codewords_a_part = 256;
+inline constexpr std::int64_t most_codewords = 256;  // of a part
 inline constexpr std::int64_t code_block_rows = 32;
 
 /// Codewords, and the rows that are written in them. Views.
 struct ProductCodes {
   std::int64_t d = 0;                     ///< of a decoded row, at most m * part_dims
   std::int64_t m = 0;                     ///< parts
-  MatrixRef codewords;                    ///< [m * 256, part_dims] f32, part after part
+  MatrixRef codewords;                    ///< [m * words, part_dims] f32, part after part
   MatrixRef centroids;                    ///< [cells, d] f32
-  std::span<const std::uint8_t> codes;    ///< [blocks of all cells][m][32]
+  std::span<const std::uint8_t> codes;    ///< [blocks of all cells][code_bytes][32]
   CellRows cells;                         ///< without an order: rows count cell after cell
 
+  int bits = 8;                           ///< of a part: 8, or 4, where m is even
+
   std::int64_t part_dims() const { return codewords.cols; }
-  const float* codeword(std::int64_t part, std::uint8_t code) const { return codewords.row<float>(part * codewords_a_part + code); }
+  std::int64_t words() const { return std::int64_t{1} << bits; }
+  std::int64_t code_bytes() const { return m * bits / 8; }
+  const float* codeword(std::int64_t part, std::uint8_t code) const { return codewords.row<float>(part * words() + code); }
 
   static std::int64_t blocks_of(std::int64_t rows) { return (rows + code_block_rows - 1) / code_block_rows; }
   /// The block in which each cell begins, and their number.
   std::vector<std::int64_t> block_begins() const;
-  /// The code of part `part` of row `row` of a block.
-  static std::int64_t place(std::int64_t block, std::int64_t m, std::int64_t part, std::int64_t row) {
-    return (block * m + part) * code_block_rows + row;
+  /// Byte `byte` of the code of row `row` of a block.
+  static std::int64_t place(std::int64_t block, std::int64_t code_bytes, std::int64_t byte, std::int64_t row) {
+    return (block * code_bytes + byte) * code_block_rows + row;
+  }
+  /// The number of its codeword of part `part`.
+  std::uint8_t code(std::int64_t block, std::int64_t part, std::int64_t row) const {
+    const std::uint8_t byte = codes[static_cast<std::size_t>(place(block, code_bytes(), part * bits / 8, row))];
+    return bits == 8 ? byte : static_cast<std::uint8_t>(part % 2 == 0 ? byte & 15 : byte >> 4);
   }
   /// Row `row` of a block of a cell.
   void decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const;
 };
 
-/// Codes [n, m], row after row, as blocks.
-std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t m, std::span<const std::int64_t> begins);
+/// Codes [n, code_bytes], row after row, as blocks.
+std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins);
 
 }  // namespace gigaknn

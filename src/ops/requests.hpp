@@ -104,9 +104,10 @@ inline void require_probing(const PreparedCells& base, MatrixRef queries, const 
 inline void require_encoding(MatrixRef rows, MatrixRef codewords) {
   require(rows.dtype == DType::f32 && codewords.dtype == DType::f32, Fault::unsupported, "rows and codewords must be f32, got ", name_of(rows.dtype),
           " and ", name_of(codewords.dtype));
-  require(codewords.rows >= codewords_a_part && codewords.rows % codewords_a_part == 0 && codewords.cols >= 1 &&
-              rows.cols == codewords.rows / codewords_a_part * codewords.cols,
-          Fault::invalid_argument, codewords.rows, " x ", codewords.cols, " codewords are not ", codewords_a_part, " of each part of rows of ", rows.cols);
+  const std::int64_t parts = codewords.cols >= 1 ? rows.cols / codewords.cols : 0;
+  require(parts >= 1 && rows.cols == parts * codewords.cols && codewords.rows >= parts && codewords.rows % parts == 0 &&
+              codewords.rows / parts <= most_codewords,
+          Fault::invalid_argument, codewords.rows, " x ", codewords.cols, " codewords are not 1 to ", most_codewords, " of each part of rows of ", rows.cols);
 }
 inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
@@ -115,12 +116,12 @@ inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
           Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");
   require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ", cells.begins.back(), " codes");
-  require(codes.m >= 1 && codes.codewords.rows == codes.m * codewords_a_part && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
+  require(codes.m >= 1 && (codes.bits == 8 || (codes.bits == 4 && codes.m % 2 == 0)) && codes.codewords.rows == codes.m * codes.words() && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
               codes.codewords.dtype == DType::f32 && codes.centroids.dtype == DType::f32,
-          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", codes.m, " parts of ", codes.d, " dimensions");
+          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", codes.m, " parts of ", codes.bits, " bits of ", codes.d, " dimensions");
   require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ", codes.centroids.rows, " x ",
           codes.centroids.cols, ", expected ", cells.count(), " x ", codes.d);
-  require(std::ssize(codes.codes) == codes.block_begins().back() * codes.m * code_block_rows, Fault::invalid_argument, codes.codes.size(),
+  require(std::ssize(codes.codes) == codes.block_begins().back() * codes.code_bytes() * code_block_rows, Fault::invalid_argument, codes.codes.size(),
           " bytes are not the codes of ", cells.begins.back(), " rows");
   require_permutation(cells.names, cells.begins.back(), "a naming");
 }

@@ -102,10 +102,12 @@ class Faiss(CliTest):
             for metric in METRICS:
                 for options in ([], ["--ids", "ids.npy"]):
                     with self.subTest(dtype=dtype, metric=metric, options=options):
-                        index = self.to_faiss_and_back(metric, "IVF%d,PQ4" % LISTS, *options, same_bytes=dtype == "f4")
-                        self.assertIsInstance(index, faiss.IndexIVFPQ)
-                        for nprobe in (2, LISTS):
-                            self.assert_alike(self.search("x.gknn", nprobe), self.search_faiss(index, nprobe))
+                        for codes in ("PQ4", "PQ8x4"):
+                            index = self.to_faiss_and_back(metric, "IVF%d,%s" % (LISTS, codes), *options, same_bytes=dtype == "f4")
+                            self.assertIsInstance(index, faiss.IndexIVFPQ)
+                            self.assertEqual(index.pq.nbits, 4 if "x4" in codes else 8)
+                            for nprobe in (2, LISTS):
+                                self.assert_alike(self.search("x.gknn", nprobe), self.search_faiss(index, nprobe))
                         index = self.to_faiss_and_back(metric, "IVF%d,PQ4,RFlat" % LISTS, *options)
                         self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
                         self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
@@ -158,7 +160,8 @@ class Faiss(CliTest):
         self.make()
         for metric in METRICS.values():
             for ids in (False, True):
-                self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np" % LISTS, metric), ids)
+                for codes in ("PQ8np", "PQ8x4np"):
+                    self.compare_theirs(faiss.index_factory(D, "IVF%d,%s" % (LISTS, codes), metric), ids)
             self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric), nprobes=[LISTS], refine=120)
             for kind in (faiss.IndexIDMap, faiss.IndexIDMap2):
                 self.compare_theirs(kind(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric)), True, nprobes=[LISTS], refine=120)
@@ -238,7 +241,7 @@ class Faiss(CliTest):
         self.make()
         refused = {
             "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not",
-            "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x4np": "IndexIVFPQ of 4 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
+            "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x6np": "IndexIVFPQ of 6 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
             "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexFlat) is not",
             "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
             "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",

@@ -21,8 +21,8 @@ class Index(CliTest):
     def write_ids(self, name, ids):
         return write_npy(self.path(name), [[i] for i in ids], "<i8", "q")
 
-    def build(self, *more, name="x.gknn", base="base.u8bin"):
-        self.run_cli("build", base, "--index", "IVF20,Flat", "-o", name, *more)
+    def build(self, *more, name="x.gknn", base="base.u8bin", recipe="IVF20,Flat"):
+        self.run_cli("build", base, "--index", recipe, "-o", name, *more)
 
     def search(self, name="x.gknn", k=7, **options):
         """[(id, distance)] a query."""
@@ -63,6 +63,21 @@ class Index(CliTest):
         self.search(nprobe=3, sample=0)
         self.assertIsNone(self.record()["recall"])
 
+    def test_all_rows_in_one_list_are_searched_exactly(self):
+        self.build(recipe="Flat")
+        self.assertIn("400 x 5 u8, all rows", self.run_cli("info", "x.gknn").stdout)
+        self.run_cli("check", "x.gknn")
+        self.expect_exact(self.search(), dict(enumerate(self.rows)))
+        record = self.record()
+        self.assertEqual((record["method"], record["exact"], record["lists"], record["recall"]["value"]), ("flat", True, 0, 1))
+        self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "--radius", 30, "-o", "a.range")
+        self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "--radius", 30, "-o", "b.range")
+        self.assertEqual(self.read("a.range"), self.read("b.range"))
+        self.run_cli("add", "x.gknn", "q.u8bin")
+        self.expect_exact(self.search(), dict(enumerate(self.rows + self.queries)))
+        self.run_cli("tune", "x.gknn", "--queries", "q.u8bin")
+        self.assertEqual(self.run_cli("info", "x.gknn").stdout.count("with nprobe"), 1)
+
     def test_a_graph_by_its_own_index(self):
         self.run_cli("graph", "base.u8bin", "-k", 4, "-o", "exact.knng")
         self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,Flat", "--nprobe", 20, "-o", "g.knng", "--json", "r.json")
@@ -80,54 +95,66 @@ class Index(CliTest):
             self.assert_refused("graph", "base.u8bin", "-k", 4, "-o", "other.knng", *arguments, code=2, says=says)
 
     def test_ids_filters_and_changes(self):
+        self.check_ids_filters_and_changes("IVF20,Flat", nprobe=20)
+
+    def test_ids_filters_and_changes_of_product_codes(self):
+        self.check_ids_filters_and_changes("IVF20,PQ2,RFlat", nprobe=20, refine=70)
+
+    def test_ids_filters_and_changes_of_quantized_rows(self):
+        self.check_ids_filters_and_changes("PCA3,IVF20,SQ8,RFlat", nprobe=20, refine=70)
+
+    def check_ids_filters_and_changes(self, recipe, **exactly):
         generator = random.Random(5)
         ids = generator.sample(range(10**12), 400)
         self.write_ids("ids.npy", ids)
-        self.build("--ids", "ids.npy")
+        self.build("--ids", "ids.npy", recipe=recipe)
         row_of = dict(zip(ids, self.rows))
-        self.expect_exact(self.search(nprobe=20), row_of)
+        self.expect_exact(self.search(**exactly), row_of)
         some = ids[:3] + ids[100:350:3]
         for only in (some, some[:4]):
             self.write_ids("only.npy", only + [17])  # and one that is not there
-            self.expect_exact(self.search(nprobe=20, only="only.npy"), {i: row_of[i] for i in only})
-            self.expect_exact(self.search(nprobe=20, **{"except": "only.npy"}), {i: row for i, row in row_of.items() if i not in only})
+            self.expect_exact(self.search(**exactly, only="only.npy"), {i: row_of[i] for i in only})
+            self.expect_exact(self.search(**exactly, **{"except": "only.npy"}), {i: row for i, row in row_of.items() if i not in only})
         self.assertLess(len(only) * 20, 400)
-        self.expect_exact(self.search(nprobe=1, only="only.npy"), {i: row_of[i] for i in only})  # so few are all looked at
+        if "PQ" not in recipe:
+            self.expect_exact(self.search(**{**exactly, "nprobe": 1}, only="only.npy"), {i: row_of[i] for i in only})  # so few are all looked at
 
         gone = ids[::3]
         self.write_ids("gone.npy", gone)
         self.run_cli("remove", "x.gknn", "--ids", "gone.npy")
         for i in gone:
             del row_of[i]
-        self.expect_exact(self.search(nprobe=20), row_of)
+        self.expect_exact(self.search(**exactly), row_of)
         new = make_rows(60, 5, "u8", 6)
         write_bin(self.path("new.u8bin"), new, "u8")
         self.run_cli("add", "x.gknn", "new.u8bin", "-o", "y.gknn")
-        self.expect_exact(self.search(nprobe=20), row_of)
+        self.expect_exact(self.search(**exactly), row_of)
         row_of.update({max(ids) + 1 + i: row for i, row in enumerate(new)})
-        self.expect_exact(self.search("y.gknn", nprobe=20), row_of)
+        self.expect_exact(self.search("y.gknn", **exactly), row_of)
         replaced = ids[1:31] + list(range(30))
         self.write_ids("replaced.npy", replaced)
         self.run_cli("add", "y.gknn", "new.u8bin", "--ids", "replaced.npy", "--replace", "--json", "r.json")
         row_of.update(zip(replaced, new))
         self.assertEqual(self.record()["n"], len(row_of))
-        self.expect_exact(self.search("y.gknn", nprobe=20), row_of)
+        self.expect_exact(self.search("y.gknn", **exactly), row_of)
         self.run_cli("check", "y.gknn")
         info = self.run_cli("info", "y.gknn").stdout
-        self.assertIn("%d x 5 u8, 20 inverted lists" % len(row_of), info)
+        self.assertIn("%d x 5 u8, " % len(row_of), info)
+        self.assertIn("20 inverted lists", info)
         self.assertIn("next id      %d" % (max(ids) + 61), info)
 
     def test_halves_merge_to_the_bytes_of_the_whole(self):
-        self.build()
         self.write_ids("even.npy", range(0, 400, 2))
         self.write_ids("odd.npy", range(1, 400, 2))
-        self.run_cli("remove", "x.gknn", "--ids", "even.npy", "-o", "odd.gknn")
-        self.run_cli("remove", "x.gknn", "--ids", "odd.npy", "-o", "even.gknn")
-        self.run_cli("merge", "even.gknn", "odd.gknn", "-o", "whole.gknn")
-        self.assertEqual(self.read("whole.gknn"), self.read("x.gknn"))
-        for threads in (1, 3):
-            self.build("--threads", threads, "--memory", "40MB", name="other.gknn")
-            self.assertEqual(self.read("other.gknn"), self.read("x.gknn"))
+        for recipe in ("Flat", "IVF20,Flat", "IVF20,PQ5", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
+            self.build(recipe=recipe)
+            self.run_cli("remove", "x.gknn", "--ids", "even.npy", "-o", "odd.gknn")
+            self.run_cli("remove", "x.gknn", "--ids", "odd.npy", "-o", "even.gknn")
+            self.run_cli("merge", "even.gknn", "odd.gknn", "-o", "whole.gknn")
+            self.assertEqual(self.read("whole.gknn"), self.read("x.gknn"))
+            for threads in (1, 3):
+                self.build("--threads", threads, "--memory", "40MB", name="other.gknn", recipe=recipe)
+                self.assertEqual(self.read("other.gknn"), self.read("x.gknn"))
 
     def test_a_radius_of_an_index(self):
         self.build()
@@ -150,8 +177,7 @@ class Index(CliTest):
         self.assertIn("note: the recall is not known", run.stderr)
         self.assertIsNone(self.record()["recall"])
         self.assert_refused("build", "base.u8bin", "--index", "IVF8,PQ6", "-o", "z.gknn", code=2, says="5 dimensions have 1 to 5 parts", outputs=["z.gknn"])
-        self.assert_refused("add", "x.gknn", "q.u8bin", code=2, says="holds 'ivf_pq', expected 'ivf_flat'", outputs=["z.gknn"])
-        self.assert_refused("remove", "x.gknn", "--ids", "ids.npy", code=2, says="cannot lose rows", outputs=["z.gknn"])
+        self.assert_refused("merge", "x.gknn", "y.gknn", "-o", "z.gknn", code=2, says="do not both keep full vectors", outputs=["z.gknn"])
 
     def test_quantized_rows_of_few_dimensions_or_all(self):
         ids = random.Random(5).sample(range(10**12), 400)
@@ -183,9 +209,10 @@ class Index(CliTest):
         refuse("--memory 1000 is too small: the index needs", *build("IVF8,SQ8,RFlat", "--memory", 1000))
         refuse("--refine must be at least 1 for x1.gknn", "search", "x1.gknn", "--queries", "q.u8bin", "-k", 3, "--refine", 0, "-o", "out.npy")
         refuse("within a radius", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
-        refuse("holds 'ivf_sq', expected 'ivf_flat'", "add", "x1.gknn", "q.u8bin")
-        refuse("cannot lose rows", "remove", "x1.gknn", "--ids", "only.npy")
-        refuse("holds 'ivf_sq', expected 'ivf_flat'", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+        refuse("id 17 is not in the index", "remove", "x1.gknn", "--ids", "only.npy", "-o", "out.gknn")
+        refuse("is in two of the indexes", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+        self.build(name="flat.gknn")
+        refuse("index 1 is an ivf_sq, the first an ivf_flat", "merge", "flat.gknn", "x1.gknn", "-o", "out.gknn")
 
     def test_transformed_rows_with_full_vectors_and_without(self):
         ids = random.Random(6).sample(range(10**12), 400)
@@ -243,7 +270,7 @@ class Index(CliTest):
         refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
         refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
         refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
-        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
         refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
         refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
         refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")
@@ -274,20 +301,25 @@ class Index(CliTest):
         self.run_cli("check", "cut.gknn", code=3)
 
     def test_a_full_disk_leaves_the_old_file(self):
-        self.build()
-        whole = self.read("x.gknn")
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
-        for arguments in (["build", "base.u8bin", "--index", "IVF20,Flat", "-o", "x.gknn"], ["add", "x.gknn", "q.u8bin"]):
-            run = subprocess.run([BINARY, *arguments, "--quiet"], cwd=self.folder, preexec_fn=limit, capture_output=True, text=True)
-            self.assertEqual((run.returncode, run.stderr.count("\n")), (3, 1), run.stderr)
-            self.assertIn("cannot write", run.stderr)
-            self.assertEqual(self.read("x.gknn"), whole)
-            self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "q.u8bin", "x.gknn"])
+        for recipe in ("IVF20,Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
+            self.build(recipe=recipe)
+            whole = self.read("x.gknn")
+            limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
+            for arguments in (["build", "base.u8bin", "--index", recipe, "-o", "x.gknn"], ["add", "x.gknn", "q.u8bin"]):
+                run = subprocess.run([BINARY, *arguments, "--quiet"], cwd=self.folder, preexec_fn=limit, capture_output=True, text=True)
+                self.assertEqual((run.returncode, run.stderr.count("\n")), (3, 1), run.stderr)
+                self.assertIn("cannot write", run.stderr)
+                self.assertEqual(self.read("x.gknn"), whole)
+                self.assertEqual(sorted(os.listdir(self.folder)), ["base.u8bin", "q.u8bin", "x.gknn"])
 
     def test_killed_at_any_time_it_leaves_the_old_file_or_the_new_one(self):
-        generator = random.Random(1)
         write_bin(self.path("large.u8bin"), make_rows(20000, 5, "u8", 9), "u8")
-        self.build()
+        for recipe in ("IVF20,Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
+            self.build(recipe=recipe)
+            self.check_kills()
+
+    def check_kills(self):
+        generator = random.Random(1)
         old = self.read("x.gknn")
         self.run_cli("add", "x.gknn", "large.u8bin", "-o", "new.gknn")
         new = self.read("new.gknn")

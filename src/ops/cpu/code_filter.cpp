@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <sstream>
 
 #include "core/threads.hpp"
@@ -27,6 +28,8 @@ constexpr std::int64_t sample_stride = 16;
 constexpr std::int64_t most_rows_a_k = 4096;  // beyond, selecting from the sample costs more than a loose bound
 constexpr std::int64_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
 constexpr std::int64_t survivors_at_once = 64;
+constexpr std::int32_t least_sum = std::numeric_limits<std::int32_t>::min();
+constexpr std::int64_t least_bound_rows = 96, most_bound_rows = 4096;  // that a first bound is looked for among
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -40,6 +43,8 @@ struct CodeFilter::Block : CodedQueries {
   std::int64_t first_self = -1;
   std::shared_ptr<std::vector<PackedNeighbor>> bounds;  // [count] exclusive; copies share and lower them
   std::vector<Survivor> survivors;
+  std::vector<std::int32_t> sums;       // of rows that a first bound is looked for among
+  std::vector<std::int32_t> largest;
 };
 
 CodeFilter::CodeFilter(std::shared_ptr<const CodeSpace> space, MatrixRef base, const RowFacts& facts, const PairDistance& pair,
@@ -160,24 +165,48 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   }
 }
 
-// Scores rows that stand around `centre`: the k-th of them is a bound that k rows keep. Exclusive.
+// Of rows that stand around `centre` those k are scored whose codes are nearest: the last of them is a bound that k rows keep. Exclusive.
 PackedNeighbor CodeFilter::first_bound(Block& block, std::int64_t i, std::int64_t centre, std::int64_t self,
                                        std::int64_t k) const {
-  const std::int64_t count = std::min(packed_.live, std::clamp<std::int64_t>(2 * k, 96, 4096));
+  const std::int64_t count = std::clamp<std::int64_t>(2 * k, least_bound_rows, most_bound_rows);
   // Where that is much of the base, the search itself finds the bound as soon.
   if (count <= k || count > packed_.live / 4) return no_neighbor;
-  const std::int64_t begin = std::clamp<std::int64_t>(centre - count / 2, 0, packed_.live - count);
-  TopK nearest(1, k);
+  const std::int64_t rows = packed_.group_rows, groups = (count + rows - 1) / rows;
+  const std::int64_t group = std::clamp<std::int64_t>((centre - count / 2) / rows, 0, packed_.groups() - groups);
+  block.sums.resize(at(groups * rows));
+  CodeTile work = packed_.tile(group, groups, block.coded.codes.data() + i * packed_.stride, 1);
+  work.ask = Ask::sums;
+  work.sums = block.sums.data();
+  kernels_->scan(work);
+  const std::int64_t first = group * rows, end = std::min(packed_.live, first + groups * rows);
+  std::int64_t left = end - first;
+  std::fill(block.sums.begin() + left, block.sums.end(), least_sum);
+  for (std::int64_t p = first; self >= 0 && p < end; ++p) {
+    if (std::int64_t{packed_.order[at(p)]} != self) continue;
+    block.sums[at(p - first)] = least_sum;
+    --left;
+  }
+  if (left < k) return no_neighbor;
+  // The k-th of all, or, of few, of the largest at each place of a group: k rows reach it, and few others.
+  auto& largest = block.largest;
+  if (k <= rows / 2) {
+    largest.assign(at(rows), least_sum);
+    for (std::int64_t g = 0; g < groups; ++g) kernels_->raise(block.sums.data() + g * rows, largest.data());
+  } else {
+    largest = block.sums;
+  }
+  std::nth_element(largest.begin(), largest.begin() + (k - 1), largest.end(), std::greater<>());
+  const std::int32_t cut = std::max(largest[at(k - 1)], least_sum + 1);
+  PackedNeighbor farthest = 0;
   std::int64_t scored = 0;
-  for (std::int64_t p = begin; p < begin + count; ++p) {
-    if (static_cast<std::int64_t>(packed_.order[at(p)]) == self) continue;
-    nearest.push(0, scorer_.score(block.scored[at(i)], packed_.order[at(p)], nearest.bound(0), block.scratch.data()));
-    ++scored;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (std::uint64_t mask = kernels_->reaching(block.sums.data() + g * rows, cut); mask != 0 && scored < k; mask &= mask - 1, ++scored) {
+      const LocalRow row = packed_.order[at(first + g * rows + std::countr_zero(mask))];
+      farthest = std::max(farthest, scorer_.score(block.scored[at(i)], row, no_neighbor, block.scratch.data()));
+    }
   }
   if (scored < k) return no_neighbor;
-  std::int64_t found = 0;
-  const PackedNeighbor* list = nearest.finish(0, found);
-  return list[k - 1] == no_neighbor ? no_neighbor : list[k - 1] + 1;
+  return farthest == no_neighbor ? no_neighbor : farthest + 1;
 }
 
 void CodeFilter::take_into(TopK& lists, Block& block, const Survivor& survivor) const {

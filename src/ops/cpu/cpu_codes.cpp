@@ -17,7 +17,6 @@
 namespace gigaknn::cpu {
 namespace {
 
-constexpr std::int64_t words = codewords_a_part;
 constexpr std::int64_t block_rows = code_block_rows;
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t table_bytes = 3000;
@@ -30,7 +29,7 @@ constexpr std::int64_t most_block_queries = 512;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-std::int64_t block_queries(std::int64_t m) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
+std::int64_t block_queries(std::int64_t m, std::int64_t words) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
 
 // Candidates of a query between two looks at which are left.
 std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
@@ -60,7 +59,7 @@ struct CpuCodes::Candidate {
 struct CpuCodes::Block {
   std::vector<std::int64_t> query;      // [count] rows of the query matrix; those that are far from everything are not among them
   std::vector<CodedQuery> coded;        // [count]
-  std::vector<std::uint8_t> tables;     // [count][m][256]
+  std::unique_ptr<std::uint8_t[]> tables;  // [count][m][words]
   std::vector<std::vector<Candidate>> candidates;  // [count]
   std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
   std::vector<std::uint32_t> masks;
@@ -70,14 +69,16 @@ struct CpuCodes::Block {
   RowMask allowed;
 };
 
-CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const FloatKernels& floats, const RunOptions& run)
+CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
+                   const RunOptions& run)
     : codes_(codes), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
-      block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats),
-      scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f), transposed_(at(codes.m * codes.part_dims() * words)),
+      block_begins_(codes.block_begins()), pair_(pair), products_(&products), scan_(codes.bits == 8 ? products.of_bytes : nibbles), floats_(&floats),
+      scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f), width_(padded_words(codes.words())),
+      transposed_(at(codes.m * codes.part_dims() * width_)),
       terms_(at(block_begins_.back() * block_rows)) {
   codes_.cells = {{}, begins_, names_};
   for (std::int64_t part = 0; part < codes.m; ++part) {
-    transpose_codewords(codes.codewords.slice(part * words, (part + 1) * words), transposed_.data() + part * codes.part_dims() * words);
+    transpose_codewords(codes.codewords.slice(part * codes.words(), (part + 1) * codes.words()), transposed_.data() + part * codes.part_dims() * width_);
   }
   std::mutex mutex;
   parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
@@ -108,7 +109,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   double longest = 0;
   for (std::int64_t part = 0; part < codes.m; ++part) {
     double most = 0;
-    for (std::int64_t word = part * words; word < (part + 1) * words; ++word) {
+    for (std::int64_t word = part * codes.words(); word < (part + 1) * codes.words(); ++word) {
       const float* const x = codes.codewords.row<float>(word);
       most = std::max(most, pair_.kernels().dot_f32(x, x, codes.part_dims()));
     }
@@ -118,29 +119,31 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   check_cancelled(run);
 }
 
-std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads) {
+std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::int64_t words = std::int64_t{1} << bits, width = padded_words(words);
   const std::int64_t part_dims = (d + m - 1) / m;
   const std::int64_t rows = n + cells * (block_rows - 1);
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
-  const std::int64_t at_once = std::min(block_queries(m) * threads, std::max<std::int64_t>(1, hints.batch));
+  const std::int64_t at_once = std::min(block_queries(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * part_dims * 4;
-  const std::int64_t a_block = tile_queries * m * words * 4 +
+  const std::int64_t a_block = tile_queries * m * width * 4 +
                                cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + d * 8;
-  return at(m * part_dims * words * 4 + rows * 4 + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
+  return at(m * part_dims * width * 4 + rows * 4 + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
          TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 
 std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
 
-std::string CpuCodes::description() const { return std::to_string(codes_.m) + "-byte product codes, " + products_->name; }
+std::string CpuCodes::description() const { return std::to_string(codes_.code_bytes()) + "-byte product codes, " + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles"); }
 
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
-  const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), count = std::ssize(block.query);
-  block.tables.resize(at(count * m * words));
+  const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), words = codes_.words(), count = std::ssize(block.query);
+  block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.coded.resize(at(count));
   block.padded.assign(at(count * m * part_dims), 0.0f);
-  std::vector<float> parts(at(tile_queries * part_dims)), dots(at(m * tile_queries * words)), largest(at(m));
+  const std::int64_t most = std::min(tile_queries, count);
+  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
   const double relative_margin = 8 * static_cast<double>(codes_.d + m + 32) * 0x1p-24;
   for (std::int64_t first = 0; first < count; first += tile_queries) {
     const std::int64_t some = std::min(tile_queries, count - first);
@@ -151,19 +154,19 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       for (std::int64_t i = 0; i < some; ++i) {
         std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
       }
-      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * part_dims * words, .cols = words,
-                         .out = dots.data() + part * tile_queries * words});
+      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * part_dims * width_, .cols = width_,
+                         .out = dots.data() + part * most * width_});
     }
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
       query.row = queries.row<float>(block.query[at(first + i)]);
       std::copy_n(query.row, codes_.d, block.padded.begin() + (first + i) * m * part_dims);
-      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * tile_queries + i) * words; };
+      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * most + i) * width_; };
       float widest = 0;
       double sum = 0;
       for (std::int64_t part = 0; part < m; ++part) {
         float least = 0;
-        products_->range(dots_of(part), &largest[at(part)], &least);
+        products_->range(dots_of(part), words, &largest[at(part)], &least);
         widest = std::max(widest, largest[at(part)] - least);
         sum += static_cast<double>(largest[at(part)]);
       }
@@ -178,9 +181,9 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       const float factor = usable && widest > 0 ? 255 / widest : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
       for (std::int64_t part = 0; part < m; ++part) {
-        std::uint8_t* const table = block.tables.data() + ((first + i) * m + part) * words;
+        std::uint8_t* const table = block.tables.get() + ((first + i) * m + part) * words;
         if (query.step > 0) {
-          products_->quantize(dots_of(part), largest[at(part)], factor, table);
+          products_->quantize(dots_of(part), words, largest[at(part)], factor, table);
         } else {
           std::fill_n(table, words, std::uint8_t{0});
         }
@@ -208,10 +211,10 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
     if (!block.allowed.has(name_of(place)) || std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place))) return;
   }
   const CodedQuery& query = block.coded[at(i)];
-  const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.m, 0, row % block_rows);
+  const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
   const auto* const codewords = static_cast<const float*>(codes_.codewords.data);
   const std::int64_t padded = codes_.m * codes_.part_dims();
-  const float product = query.coarse + products_->product(block.padded.data() + i * padded, codewords, codes_.m, codes_.part_dims(), codes);
+  const float product = query.coarse + scan_.product(block.padded.data() + i * padded, codewords, codes_.m, codes_.part_dims(), codes);
   const float term = terms_[at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows))];
   const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
@@ -223,6 +226,7 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
     std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
   }
   candidates.push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
+  if (!names_.empty()) __builtin_prefetch(&names_[at(begins_[at(cell)] + row)]);
   lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
 }
 
@@ -265,15 +269,15 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   CodedQuery& query = block.coded[at(i)];
   const float* const centroid = codes_.centroids.row<float>(cell);
   query.coarse = pair_.kernels().fast_dot_f32(query.row, centroid, codes_.d);
-  const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.m, 0, 0),
+  const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.code_bytes(), 0, 0),
                          .blocks = blocks,
                          .m = codes_.m,
-                         .table = block.tables.data() + i * codes_.m * words,
+                         .table = block.tables.get() + i * codes_.m * codes_.words(),
                          .terms = terms_.data() + first * block_rows,
                          .step = query.step};
   if (lists.bound(i) != no_neighbor) {
     block.masks.resize(at(blocks));
-    products_->survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
+    scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
     for (std::int64_t b = 0; b < blocks; ++b) {
       std::uint32_t mask = block.masks[at(b)];
       if (b == blocks - 1 && count % block_rows != 0) mask &= (std::uint32_t{1} << (count % block_rows)) - 1;
@@ -283,23 +287,49 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   }
   // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
   block.estimates.resize(at(blocks * block_rows));
-  products_->estimates(tile, block.estimates.data());
+  scan_.estimates(tile, block.estimates.data());
   block.estimates.resize(at(count));
-  const std::int64_t wanted = std::min(lists.k(), count);
-  float cut = std::numeric_limits<float>::infinity();
-  if (wanted < count) {
-    block.sorted = block.estimates;
-    for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? cut : estimate;
-    std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
-    cut = block.sorted[at(wanted - 1)];
-  }
-  for (std::int64_t row = 0; row < count; ++row) {
-    if (!(block.estimates[at(row)] > cut)) screen(cell, row, i, block, lists);
-  }
+  const float cut = cut_of(block, std::min(lists.k(), count));
+  for_each_up_to(block, cut, [&](std::int64_t row) { screen(cell, row, i, block, lists); });
   lists.settle(i);
   const float limit = limit_of(query, lists.bound(i));
-  for (std::int64_t row = 0; row < count; ++row) {
-    if (block.estimates[at(row)] > cut && !(block.estimates[at(row)] > limit)) screen(cell, row, i, block, lists);
+  if (!(limit <= cut)) {
+    for_each_up_to(block, limit, [&](std::int64_t row) {
+      if (block.estimates[at(row)] > cut) screen(cell, row, i, block, lists);
+    });
+  }
+}
+
+// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each of 64 strands.
+float CpuCodes::cut_of(Block& block, std::int64_t wanted) {
+  constexpr std::int64_t strands = 64;
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::int64_t count = std::ssize(block.estimates);
+  if (wanted == count) return infinity;
+  if (wanted <= strands / 2 && count >= 2 * strands) {
+    block.sorted.assign(strands, infinity);
+    std::int64_t row = 0;
+    // A comparison with NaN is false: it is never the least.
+    for (; row + strands <= count; row += strands) {
+      for (std::int64_t s = 0; s < strands; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+    }
+    for (std::int64_t s = 0; row + s < count; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+  } else {
+    block.sorted = block.estimates;
+    for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? infinity : estimate;
+  }
+  std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
+  return block.sorted[at(wanted - 1)];
+}
+
+// The rows of a list whose estimates are not above `most`.
+template <class Visit>
+void CpuCodes::for_each_up_to(Block& block, float most, const Visit& visit) const {
+  const std::int64_t count = std::ssize(block.estimates), blocks = ProductCodes::blocks_of(count);
+  block.masks.resize(at(blocks));
+  products_->up_to(block.estimates.data(), count, most, block.masks.data());
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::uint32_t mask = block.masks[at(b)]; mask != 0; mask &= mask - 1) visit(b * block_rows + std::countr_zero(mask));
   }
 }
 
@@ -309,7 +339,7 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const std::int64_t kept = std::min(k, rows());
   const ListWriter writer(pair_.metric(), 0, {});
   std::atomic<std::int64_t> done{0};
-  parallel_blocks(run, queries.rows, block_queries(codes_.m), [&](std::int64_t begin, std::int64_t end) {
+  parallel_blocks(run, queries.rows, block_queries(codes_.m, codes_.words()), [&](std::int64_t begin, std::int64_t end) {
     Block block;
     block.allowed = allowed;
     for (std::int64_t i = begin; i < end; ++i) {

@@ -3,7 +3,7 @@
 //
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
-//   a query       table [m][256] of its products with codewords, in 256 steps from below
+//   a query       table [m][words] of its products with codewords, in 256 steps from below
 //   a row         |x|^2, kept beside its code
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
@@ -25,9 +25,11 @@ namespace gigaknn::cpu {
 
 class CpuCodes : public PreparedCodes {
  public:
-  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const FloatKernels& floats, const RunOptions& run);
+  /// `nibbles`: for codes of 4 bits a part.
+  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
+           const RunOptions& run);
 
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, std::int64_t cells, const PrepareHints& hints, int threads);
+  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, std::int64_t cells, const PrepareHints& hints, int threads);
 
   std::int64_t rows() const override { return begins_.back(); }
   std::int64_t cols() const override { return codes_.d; }
@@ -46,6 +48,9 @@ class CpuCodes : public PreparedCodes {
   LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
+  static float cut_of(Block& block, std::int64_t wanted);
+  template <class Visit>
+  void for_each_up_to(Block& block, float most, const Visit& visit) const;
   void screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
   void finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const;
   double distance_limit(const CodedQuery& query, PackedNeighbor bound) const;
@@ -57,10 +62,12 @@ class CpuCodes : public PreparedCodes {
   std::vector<std::int64_t> block_begins_;
   PairDistance pair_;
   const ProductKernels* products_;
+  CodeScan scan_;
   const FloatKernels* floats_;
   float scale_;                     // of products in a distance: -2, or -1
   double largest_norm_ = 0;         // that a decoded row with its centroid twice, or the longest codewords together, are
-  std::vector<float> transposed_;   // [m][part_dims][256] codewords
+  std::int64_t width_;              // words, and the zeros behind them
+  std::vector<float> transposed_;   // [m][part_dims][width] codewords
   std::vector<float> terms_;        // [blocks][32] in lane order
   std::vector<LocalRow> far_;       // rows whose decoding overflows, ascending
 };

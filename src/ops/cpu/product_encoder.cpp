@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "core/threads.hpp"
@@ -10,76 +11,84 @@
 namespace gigaknn::cpu {
 namespace {
 
-constexpr std::int64_t words = codewords_a_part;
+constexpr std::int64_t least_cols = 64;  // that FloatKernels multiplies by
 constexpr std::int64_t tile_rows = 64;  // whose products with the codewords of a part stay in L2
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-double norm_of(const float* x, std::int64_t d) {
+double square_of(const float* x, std::int64_t d) {
   double sum = 0;
   for (std::int64_t i = 0; i < d; ++i) sum += static_cast<double>(x[i]) * x[i];
-  return std::sqrt(sum);
+  return sum;
 }
 
 // What is known of the codewords of a part.
 struct Part {
   MatrixRef codewords;
   std::vector<float> transposed;
-  std::vector<float> offsets;  // half the squared norms
-  double largest_norm = 0;
+  std::vector<float> offsets;  // half the squared norms; infinity where there is no codeword
+  double largest_square = 0;
 
-  explicit Part(MatrixRef codewords_) : codewords(codewords_), transposed(at(codewords_.cols * words)), offsets(at(words)) {
+  explicit Part(MatrixRef codewords_)
+      : codewords(codewords_), transposed(at(codewords_.cols * padded_words(codewords_.rows))), offsets(at(padded_words(codewords_.rows)), INFINITY) {
     transpose_codewords(codewords, transposed.data());
-    for (std::int64_t w = 0; w < words; ++w) {
-      const double norm = norm_of(codewords.row<float>(w), codewords.cols);
-      offsets[at(w)] = static_cast<float>(norm * norm / 2);
-      largest_norm = std::max(largest_norm, norm);
+    for (std::int64_t w = 0; w < codewords.rows; ++w) {
+      const double square = square_of(codewords.row<float>(w), codewords.cols);
+      offsets[at(w)] = static_cast<float>(square / 2);
+      largest_square = std::max(largest_square, square);
     }
   }
 
-  // Distances round to float32, and of those that round alike the first counts.
-  std::uint8_t nearest(const float* x, const RowKernels& kernels) const {
+  // Of some codewords. Distances round to float32, and of those that round alike the first counts.
+  std::uint8_t nearest(const float* x, const std::uint8_t* some, int count, const RowKernels& kernels) const {
     float least = INFINITY;
-    std::int64_t found = 0;
-    for (std::int64_t w = 0; w < words; ++w) {
-      const auto distance = static_cast<float>(kernels.l2_f32(x, codewords.row<float>(w), codewords.cols));
+    std::uint8_t found = 0;
+    for (int i = 0; i < count; ++i) {
+      const auto distance = static_cast<float>(kernels.l2_f32(x, codewords.row<float>(some[i]), codewords.cols));
       if (!(distance < least)) continue;
       least = distance;
-      found = w;
+      found = some[i];
     }
-    return static_cast<std::uint8_t>(found);
+    return found;
   }
 };
 
 }  // namespace
 
+std::int64_t padded_words(std::int64_t words) { return (words + least_cols - 1) / least_cols * least_cols; }
+
 void transpose_codewords(MatrixRef codewords, float* out) {
-  for (std::int64_t w = 0; w < words; ++w) {
-    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * words + w] = codewords.row<float>(w)[i];
+  const std::int64_t width = padded_words(codewords.rows);
+  std::fill_n(out, codewords.cols * width, 0.0f);
+  for (std::int64_t w = 0; w < codewords.rows; ++w) {
+    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * width + w] = codewords.row<float>(w)[i];
   }
 }
 
 void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
                      std::uint8_t* codes, const RunOptions& run) {
-  const std::int64_t m = codewords.rows / words, d = codewords.cols;
+  const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m, width = padded_words(words);
   std::vector<Part> parts;
   for (std::int64_t part = 0; part < m; ++part) parts.emplace_back(codewords.slice(part * words, (part + 1) * words));
   // Of half a squared distance: products, offsets, and the rounding of distances, each a few ulps of what the norms allow.
   const double relative_margin = 4 * static_cast<double>(d + 16) * 0x1p-24;
   parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * words));
+    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * width));
+    std::uint8_t near[most_codewords];
     for (std::int64_t p = 0; p < m; ++p) {
       const Part& part = parts[at(p)];
       for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * d, rows.row<float>(i) + p * d, at(d) * sizeof(float));
-      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = words, .out = dots.data()});
+      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = width, .out = dots.data()});
       for (std::int64_t i = begin; i < end; ++i) {
         const float* const x = tile.data() + (i - begin) * d;
-        const double reach = norm_of(x, d) + part.largest_norm;
-        bool only = false;
-        const int found = products.nearest(part.offsets.data(), dots.data() + (i - begin) * words, static_cast<float>(relative_margin * reach * reach), &only);
+        const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
+        int count = products.nearest(part.offsets.data(), dots.data() + (i - begin) * width, width, static_cast<float>(relative_margin * reach), near);
         // Outside these, float32 has no relative errors, or distances of their own.
-        only = only && reach > 1e-15 && reach < 1e18;
-        codes[i * m + p] = only ? static_cast<std::uint8_t>(found) : part.nearest(x, kernels);
+        if (!(reach > 1e-30 && reach < 1e36)) {
+          std::iota(near, near + words, std::uint8_t{0});
+          count = static_cast<int>(words);
+        }
+        codes[i * m + p] = count == 1 ? near[0] : part.nearest(x, near, count, kernels);
       }
     }
   });

@@ -16,7 +16,9 @@ namespace gigaknn::cpu {
 void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
                      std::uint8_t* codes, const RunOptions& run);
 
-/// The codewords of one part [256, part_dims] as [part_dims, 256].
+/// So many columns as FloatKernels multiply by.
+std::int64_t padded_words(std::int64_t words);
+/// The codewords of one part [words, part_dims] as [part_dims, padded_words], zeros behind.
 void transpose_codewords(MatrixRef codewords, float* out);
 
 }  // namespace gigaknn::cpu

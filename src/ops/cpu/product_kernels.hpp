@@ -1,7 +1,7 @@
-// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 256 codewords. One table an instruction set.
+// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 16 or 256 codewords. One table an instruction set.
 //
-//   codes      [blocks][m][32]
-//   table      [m][256]       u8
+//   codes      [blocks][m][32], or, of 4 bits a part, [blocks][m / 2][32]
+//   table      [m][256], or [m][16]   u8
 //   terms      [blocks][32]   in lane order: the even rows of a block, then the odd ones
 //   estimate   terms + step * sum over parts of table[part][code]
 #pragma once
@@ -22,24 +22,36 @@ struct ProductTile {
   float step;
 };
 
-struct ProductKernels {
-  const char* name;  ///< for people
+/// Of codes of one width.
+struct CodeScan {
   /// masks [blocks]: bit r where the estimate of row r is not above `limit`.
   void (*survivors)(const ProductTile& tile, float limit, std::uint32_t* masks);
   /// out [blocks][32] by row.
   void (*estimates)(const ProductTile& tile, float* out);
-  /// The largest of 256 values, and the least.
-  void (*range)(const float* values, float* largest, float* least);
-  /// out[i] = min(255, floor((largest - values[i]) * factor)), of 256.
-  void (*quantize)(const float* values, float largest, float factor, std::uint8_t* out);
-  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, whose codes stand 32 apart.
+  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, the bytes of whose codes stand 32 apart.
   float (*product)(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
-  /// Of 256 values offsets[i] - dots[i] the first that is least; `only`: no other is within `margin` of it.
-  int (*nearest)(const float* offsets, const float* dots, float margin, bool* only);
+};
+
+struct ProductKernels {
+  const char* name;   ///< for people, of codes of 8 bits
+  CodeScan of_bytes;
+  /// masks [blocks of count]: bit r where value r of 32 is not above `limit`; 0 behind the last.
+  void (*up_to)(const float* values, std::int64_t count, float limit, std::uint32_t* masks);
+  // Of values [count], a multiple of 16 and at most 256:
+  /// The largest, and the least.
+  void (*range)(const float* values, std::int64_t count, float* largest, float* least);
+  /// out[i] = min(255, floor((largest - values[i]) * factor)).
+  void (*quantize)(const float* values, std::int64_t count, float largest, float factor, std::uint8_t* out);
+  /// Which values offsets[i] - dots[i] are within `margin` of the least: their number, and they to `near` [count], ascending.
+  int (*nearest)(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near);
 };
 
 const ProductKernels& product_kernels_generic();
+const CodeScan& nibble_scan_generic();
 /// Call only where the machine has the instructions.
 const ProductKernels& product_kernels_avx512vbmi();
+enum class Isa;
+/// Of codes of 4 bits a part, of which there is an even number. As above.
+const CodeScan& nibble_scan(Isa isa);
 
 }  // namespace gigaknn::cpu

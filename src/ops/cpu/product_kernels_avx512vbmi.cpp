@@ -95,9 +95,20 @@ void estimates(const ProductTile& tile, float* out) {
   });
 }
 
-void range(const float* values, float* largest, float* least) {
+void up_to(const float* values, std::int64_t count, float limit, std::uint32_t* masks) {
+  const __m512 most = _mm512_set1_ps(limit);
+  for (std::int64_t i = 0; i < count; i += rows) {
+    const std::int64_t left = count - i;
+    const std::uint32_t here = left >= rows ? ~std::uint32_t{0} : (std::uint32_t{1} << left) - 1;
+    const auto low = static_cast<__mmask16>(here), high = static_cast<__mmask16>(here >> 16);
+    masks[i / rows] = _mm512_mask_cmp_ps_mask(low, _mm512_maskz_loadu_ps(low, values + i), most, _CMP_NGT_UQ) |
+                      std::uint32_t{_mm512_mask_cmp_ps_mask(high, _mm512_maskz_loadu_ps(high, values + i + 16), most, _CMP_NGT_UQ)} << 16;
+  }
+}
+
+void range(const float* values, std::int64_t count, float* largest, float* least) {
   __m512 most = _mm512_loadu_ps(values), fewest = most;
-  for (int i = 16; i < words; i += 16) {
+  for (std::int64_t i = 16; i < count; i += 16) {
     most = _mm512_max_ps(most, _mm512_loadu_ps(values + i));
     fewest = _mm512_min_ps(fewest, _mm512_loadu_ps(values + i));
   }
@@ -105,9 +116,9 @@ void range(const float* values, float* largest, float* least) {
   *least = _mm512_reduce_min_ps(fewest);
 }
 
-void quantize(const float* values, float largest, float factor, std::uint8_t* out) {
+void quantize(const float* values, std::int64_t count, float largest, float factor, std::uint8_t* out) {
   const __m512 top = _mm512_set1_ps(largest), by = _mm512_set1_ps(factor);
-  for (int i = 0; i < words; i += 16) {
+  for (std::int64_t i = 0; i < count; i += 16) {
     const __m512i level = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_sub_ps(top, _mm512_loadu_ps(values + i)), by));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtusepi32_epi8(level));
   }
@@ -153,28 +164,24 @@ float product(const float* x, const float* codewords, std::int64_t m, std::int64
   return _mm512_reduce_add_ps(a);
 }
 
-int nearest(const float* offsets, const float* dots, float margin, bool* only) {
-  __m512 least = _mm512_sub_ps(_mm512_loadu_ps(offsets), _mm512_loadu_ps(dots));
-  for (int i = 16; i < words; i += 16) least = _mm512_min_ps(least, _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)));
-  const float lowest = _mm512_reduce_min_ps(least);
-  const __m512 exactly = _mm512_set1_ps(lowest), near = _mm512_set1_ps(lowest + margin);
-  int found = -1, count = 0;
-  for (int i = 0; i < words; i += 16) {
-    const __m512 value = _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i));
-    const __mmask16 close = _mm512_cmp_ps_mask(value, near, _CMP_NGT_UQ);
-    if (close == 0) continue;
-    count += __builtin_popcount(close);
-    const __mmask16 equal = _mm512_cmp_ps_mask(value, exactly, _CMP_EQ_OQ);
-    if (equal != 0 && found < 0) found = i + __builtin_ctz(equal);
+int nearest(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near) {
+  const auto value = [&](std::int64_t i) { return _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)); };
+  __m512 least = value(0);
+  for (std::int64_t i = 16; i < count; i += 16) least = _mm512_min_ps(least, value(i));
+  const __m512 most = _mm512_set1_ps(_mm512_reduce_min_ps(least) + margin);
+  int found = 0;
+  for (std::int64_t i = 0; i < count; i += 16) {
+    for (std::uint32_t close = _mm512_cmp_ps_mask(value(i), most, _CMP_NGT_UQ); close != 0; close &= close - 1) {
+      near[found++] = static_cast<std::uint8_t>(i + __builtin_ctz(close));
+    }
   }
-  *only = count == 1;
-  return found < 0 ? 0 : found;
+  return found;
 }
 
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", survivors, estimates, range, quantize, product, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", {survivors, estimates, product}, up_to, range, quantize, nearest};
   return kernels;
 }
 

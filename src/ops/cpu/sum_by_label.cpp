@@ -24,11 +24,16 @@ void sum_by_label(const RowKernels& kernels, MatrixRef rows, const double* weigh
       std::fill(partial.begin(), partial.end(), 0.0);
       for (auto i = labels.run_begins[run_at]; i < labels.run_begins[run_at + 1]; ++i) {
         const LocalRow row = labels.rows[static_cast<std::size_t>(i)];
-        widen_row(kernels, rows.dtype, rows.row_bytes(row), values.data(), d);
-        if (weights) {
-          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += weights[row] * values[static_cast<std::size_t>(j)];
+        const float* x = values.data();
+        if (rows.dtype == DType::f32) {
+          x = rows.row<float>(row);
         } else {
-          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += values[static_cast<std::size_t>(j)];
+          widen_row(kernels, rows.dtype, rows.row_bytes(row), values.data(), d);
+        }
+        if (weights) {
+          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += weights[row] * x[j];
+        } else {
+          for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += x[j];
         }
       }
       for (std::int64_t j = 0; j < d; ++j) total[j] += partial[static_cast<std::size_t>(j)];

@@ -1,0 +1,154 @@
+#include "index/inverted_lists.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/threads.hpp"
+#include "index/id_words.hpp"
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+FullRows merged_full(std::span<const LiveRows> parts, std::int64_t count, const RunOptions& run) {
+  if (!parts.front().full.any()) return {};
+  const MatrixRef like = parts.front().full.rows;
+  std::vector<const std::byte*> sources;
+  sources.reserve(at(count));
+  RowsById rows(parts);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const RowsById::Place place = rows.next();
+    sources.push_back(place.part->full.of_rank(place.rank));
+  }
+  const auto owned = std::make_shared<Matrix>(count, like.cols, like.dtype);
+  const std::size_t row_bytes = at(like.cols) * size_of(like.dtype);
+  parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) std::memcpy(owned->row<std::byte>(i), sources[at(i)], row_bytes);
+  });
+  check_cancelled(run);
+  return {*owned, nullptr, owned};
+}
+
+}  // namespace
+
+FullRows full_rows(MatrixRef rows, const RowIds& ids) {
+  std::vector<LocalRow> by_rank = ids.rows_by_rank();
+  return {rows, by_rank.empty() ? nullptr : std::make_shared<const std::vector<LocalRow>>(std::move(by_rank)), nullptr};
+}
+
+bool LiveRows::has(LocalRow row) const {
+  if (!live) return true;
+  const auto ranks = lists->ids().ranks();
+  return mask().has(ranks.empty() ? row : ranks[row]);
+}
+
+std::optional<LocalRow> LiveRows::rank_of(RowId id) const {
+  const auto rank = lists->ids().rank_of(id);
+  return rank && mask().has(*rank) ? rank : std::nullopt;
+}
+
+MergedLists::MergedLists(std::span<const LiveRows> parts, std::int64_t lists) : parts_(parts), begins_(at(lists + 1)) {
+  for (const LiveRows& part : parts) {
+    const auto begins = part.lists->begins();
+    for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
+      std::int64_t count = begins[list + 1] - begins[list];
+      if (part.live) {
+        count = 0;
+        for (std::int64_t place = begins[list]; place < begins[list + 1]; ++place) count += part.has(part.lists->row_at(place));
+      }
+      begins_[list + 1] += count;
+    }
+  }
+  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+}
+
+std::vector<MergedLists::Entry> MergedLists::entries(std::int64_t first_list, std::int64_t end_list) const {
+  std::vector<Entry> found;
+  found.reserve(at(begins_[at(end_list)] - begins_[at(first_list)]));
+  for (std::int64_t list = first_list; list < end_list; ++list) {
+    const std::int64_t first = std::ssize(found);
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      const InvertedLists& lists = *parts_[p].lists;
+      for (std::int64_t place = lists.begins()[at(list)]; place < lists.begins()[at(list + 1)]; ++place) {
+        const LocalRow row = lists.row_at(place);
+        if (parts_[p].has(row)) found.push_back({lists.ids().of_row(row), static_cast<std::uint32_t>(p), row});
+      }
+    }
+    std::sort(found.begin() + first, found.end(), [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  }
+  return found;
+}
+
+std::int64_t MergedLists::end_of_band(std::int64_t first, std::int64_t rows) const {
+  std::int64_t end = first + 1;
+  while (end + 1 < std::ssize(begins_) && begins_[at(end + 1)] - begins_[at(first)] <= rows) ++end;
+  return end;
+}
+
+Matrix gather_entries(std::span<const LiveRows> parts, std::span<const MergedLists::Entry> entries, const RunOptions& run) {
+  Matrix rows(std::ssize(entries), parts.front().lists->cols(), parts.front().lists->dtype());
+  // In the order in which they stand, so that a file is read forwards.
+  std::vector<std::uint32_t> order(entries.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(entries[a].part, entries[a].row) < std::pair(entries[b].part, entries[b].row);
+  });
+  parallel_for(run, std::ssize(order), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const MergedLists::Entry& entry = entries[order[at(i)]];
+      parts[entry.part].lists->copy_row(entry.row, rows.row<std::byte>(order[at(i)]));
+    }
+  });
+  check_cancelled(run);
+  return rows;
+}
+
+RowsById::RowsById(std::span<const LiveRows> parts) {
+  for (const LiveRows& part : parts) {
+    Head head{&part, 0, no_row};
+    if (find_from(head, 0)) heads_.push_back(head);
+  }
+}
+
+bool RowsById::find_from(Head& head, std::int64_t rank) {
+  const RowIds& ids = head.part->lists->ids();
+  while (rank < ids.count() && !head.part->mask().has(rank)) ++rank;
+  if (rank == ids.count()) return false;
+  head.rank = static_cast<LocalRow>(rank);
+  head.id = ids.of_rank(head.rank);
+  return true;
+}
+
+RowsById::Place RowsById::next() {
+  const auto head = std::min_element(heads_.begin(), heads_.end(), [](const Head& a, const Head& b) { return a.id < b.id; });
+  const Place place{head->part, head->rank};
+  if (!find_from(*head, std::int64_t{head->rank} + 1)) heads_.erase(head);
+  return place;
+}
+
+LiveRows merged(std::span<const LiveRows> parts, const RunOptions& run) {
+  const MergedLists lists(parts, std::ssize(parts.front().lists->begins()) - 1);
+  const auto entries = lists.entries(0, lists.lists());
+  std::vector<RowId> ids;
+  ids.reserve(entries.size());
+  for (const auto& entry : entries) ids.push_back(entry.id);
+  return {parts.front().lists->with_rows(gather_entries(parts, entries, run), lists.begins(), std::move(ids)), nullptr, lists.rows(),
+          merged_full(parts, lists.rows(), run)};
+}
+
+LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
+  std::vector<MergedLists::Entry> entries;
+  std::vector<RowId> ids;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const RowIds& known = parts[p].lists->ids();
+    for (const std::int64_t row : known.rows_of(ranks_in(words[p]))) {
+      ids.push_back(known.of_row(row));
+      entries.push_back({ids.back(), static_cast<std::uint32_t>(p), static_cast<LocalRow>(row)});
+    }
+  }
+  return {parts.front().lists->with_rows(gather_entries(parts, entries, run), {0, count}, std::move(ids)), nullptr, count};
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,331 @@
+#include "index/ivf_index.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "index/id_words.hpp"
+#include "index/scan_rows.hpp"
+#include "io/validate.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// The candidates that a part has, by rank.
+std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, const RunOptions& run) {
+  std::vector<RowId> ranks(candidates.ids.size(), no_row);
+  part.lists->ids().ranks();  // by this thread, once
+  parallel_for(run, std::ssize(ranks), 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (candidates.ids[at(i)] == no_row) continue;
+      if (const auto rank = part.rank_of(candidates.ids[at(i)])) ranks[at(i)] = RowId{*rank};
+    }
+  });
+  return ranks;
+}
+
+}  // namespace
+
+IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, IndexSetting setting)
+    : facts_(facts), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
+      centroids_(std::move(centroids), scanned, setting_.device, setting_.expected_queries), scanned_(scanned),
+      state_(std::make_shared<const State>(State{.parts = {}, .rows = 0, .next_id = facts.next_id})) {}
+
+void IvfIndex::begin_with(LiveRows part) {
+  State state{.parts = {}, .rows = part.count, .next_id = facts_.next_id};
+  state.parts.push_back(std::move(part));
+  become(std::move(state));
+}
+
+std::shared_ptr<const IvfIndex::State> IvfIndex::state() const {
+  const std::lock_guard lock(state_mutex_);
+  return state_;
+}
+
+void IvfIndex::become(State next) {
+  auto made = std::make_shared<const State>(std::move(next));
+  const std::lock_guard lock(state_mutex_);
+  state_.swap(made);
+}
+
+void IvfIndex::prepare(const RunOptions& run) const {
+  centroids_.prepare(run);
+  for (const LiveRows& part : state()->parts) part.lists->prepare(scan(), run);
+}
+
+std::string IvfIndex::parts_description(const std::string& unprepared) const {
+  const auto state = this->state();
+  const std::string in = state->parts.size() > 1 ? join_text(" in ", state->parts.size(), " parts") : std::string();
+  const std::string prepared = state->parts.empty() ? std::string() : state->parts.front().lists->description();
+  const std::string& of = prepared.empty() ? unprepared : prepared;
+  return of.empty() ? in : in + " of " + of;
+}
+
+// ---- searching
+
+void IvfIndex::require_search(MatrixRef queries, std::int64_t k, const RunOptions& run) const {
+  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  require_queries_for(facts_, queries, run);
+}
+
+IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe, bool gathers, const RunOptions& run) const {
+  require(nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", nprobe);
+  Scope scope{.state = state(), .words = {}, .narrow = false, .few = {}, .width = centroids_.width_of(nprobe)};
+  const State& state = *scope.state;
+  if (!only) return scope;
+  require_bits_for(*only, state.next_id);
+  std::int64_t allowed = 0;
+  for (const LiveRows& part : state.parts) {
+    scope.words.push_back(id_words(*only, part.lists->ids()));
+    for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
+    allowed += count_of(scope.words.back());
+  }
+  if (!gathers || !centroids_.gathering_pays(allowed, state.rows, scope.width)) return scope;
+  scope.narrow = true;
+  scope.width = 1;
+  if (allowed > 0) scope.few.push_back(gathered(state.parts, scope.words, allowed, run));
+  scope.words.clear();
+  return scope;
+}
+
+ProbingBatch IvfIndex::probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const {
+  return scope.narrow ? ProbingBatch::of_one_list(queries, begin, end, run) : centroids_.probe(queries, begin, end, scope.width, run);
+}
+
+Neighbors IvfIndex::nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const {
+  const auto parts = scope.parts();
+  Neighbors found(batch.queries.rows(), k);
+  if (parts.size() != 1) clear_lists(NeighborsOut(found), scanned_);
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    Neighbors of_part;
+    if (parts.size() > 1) of_part = Neighbors(batch.queries.rows(), k);
+    Neighbors& to = parts.size() > 1 ? of_part : found;
+    parts[p].lists->nearest(scan(), batch, k, NeighborsOut(to), scope.narrow ? RowMask{} : scope.mask(p), true, run);
+    parts[p].lists->ids().name(to.ids);
+    if (parts.size() > 1) merge_lists(NeighborsOut(found), of_part, 0, scanned_, run);
+  }
+  return found;
+}
+
+Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k,
+                                    const RunOptions& run) const {
+  const auto& parts = scope.state->parts;
+  const bool in_one = parts.size() == 1 && !scope.narrow;  // then candidates are called by the ranks by which full vectors stand
+  Neighbors near;
+  if (in_one) {
+    near = Neighbors(batch.queries.rows(), candidates);
+    parts.front().lists->nearest(scan(), batch, candidates, NeighborsOut(near), scope.mask(0), false, run);
+  } else {
+    near = nearest_in_lists(scope, batch, candidates, run);
+  }
+  Neighbors result(full.rows, k);
+  clear_lists(NeighborsOut(result), facts_.metric);
+  for (const LiveRows& part : parts) {
+    const std::vector<RowId> ranks = in_one ? std::move(near.ids) : ranks_of(part, near, run);
+    Neighbors of_part(full.rows, k);
+    ops_.nearest_among(full, part.full.rows, facts_.metric, ranks.data(), candidates, k, NeighborsOut(of_part), run);
+    part.lists->ids().name(of_part.ids);
+    merge_lists(NeighborsOut(result), of_part, 0, facts_.metric, run);
+  }
+  return result;
+}
+
+Neighbors IvfIndex::nearest_of_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  require_search(queries, k, run);
+  const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max(), false, run);
+  Neighbors result(queries.rows, k);
+  clear_lists(NeighborsOut(result), facts_.metric);
+  for (std::size_t p = 0; p < scope.state->parts.size(); ++p) {
+    const LiveRows& part = scope.state->parts[p];
+    Neighbors found = scan_rows(ops_, part.full.rows, facts_.metric, queries, k, scope.mask(p).words, run);
+    part.lists->ids().name(found.ids);
+    merge_lists(NeighborsOut(result), found, 0, facts_.metric, run);
+  }
+  return result;
+}
+
+// ---- changing
+
+IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {
+  std::vector<RowId> sorted(ids.begin(), ids.end());
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  State next{.parts = {}, .rows = state.rows - std::ssize(sorted), .next_id = state.next_id};
+  std::vector<bool> gone(sorted.size());
+  for (const LiveRows& part : state.parts) {
+    const std::int64_t known = part.lists->ids().count();
+    std::vector<std::uint64_t> live;
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      const auto rank = gone[i] ? std::nullopt : part.rank_of(sorted[i]);
+      if (!rank) continue;
+      if (live.empty()) live = part.live ? *part.live : std::vector<std::uint64_t>(RowMask::words_for(known), ~std::uint64_t{0});
+      live[*rank / 64] &= ~(std::uint64_t{1} << (*rank % 64));
+      gone[i] = true;
+    }
+    if (live.empty()) {
+      next.parts.push_back(part);
+      continue;
+    }
+    if (known % 64 != 0) live.back() &= (std::uint64_t{1} << (known % 64)) - 1;
+    const std::int64_t count = count_of(live);
+    if (count > 0) next.parts.push_back({part.lists, std::make_shared<const std::vector<std::uint64_t>>(std::move(live)), count, part.full});
+  }
+  const auto missing = std::find(gone.begin(), gone.end(), false);
+  require(missing == gone.end(), Fault::invalid_argument, "id ", missing == gone.end() ? 0 : value_of(sorted[at(missing - gone.begin())]),
+          " is not in the index");
+  return next;
+}
+
+// The state with rows that are borrowed, as a part of their own.
+IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const {
+  State next = *state();
+  require(rows.cols == facts_.cols && rows.dtype == facts_.dtype, Fault::invalid_argument, "rows are ", rows.cols, " x ", name_of(rows.dtype),
+          ", the index ", facts_.cols, " x ", name_of(facts_.dtype));
+  require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
+  if (rows.rows == 0) return next;
+  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
+  require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
+  RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
+  called.require_sound();
+  std::vector<RowId> known;
+  for (const RowId id : ids) {
+    if (place_of(next, id)) known.push_back(id);
+  }
+  require(replace || known.empty(), Fault::invalid_data, "id ", known.empty() ? 0 : value_of(known.front()), " is in the index already");
+  next = without(next, known);
+  next.next_id = std::max(next.next_id, value_of(called.largest()) + 1);
+  next.parts.push_back(part_of(rows, std::move(called), run));
+  next.rows += rows.rows;
+  return next;
+}
+
+void IvfIndex::take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) {
+  const std::lock_guard lock(changing_);
+  State next = with(rows, ids, replace, run);
+  if (rows.rows == 0) return;
+  // The rows are copied here, alone or with those of parts that are not much larger.
+  std::size_t first = next.parts.size() - 1;
+  std::int64_t count = next.parts.back().count;
+  while (first > 0 && 2 * count >= next.parts[first - 1].count) count += next.parts[--first].count;
+  LiveRows whole = merged(std::span(next.parts).subspan(first), run);
+  next.parts.resize(first);
+  next.parts.push_back(std::move(whole));
+  become(std::move(next));
+}
+
+void IvfIndex::add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) { take_in(rows, ids, false, run); }
+
+void IvfIndex::update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) {
+  require(!ids.empty() || rows.rows == 0, Fault::invalid_argument, "an update needs the ids of its ", rows.rows, " rows");
+  take_in(rows, ids, true, run);
+}
+
+void IvfIndex::remove(std::span<const RowId> ids) {
+  const std::lock_guard lock(changing_);
+  become(without(*state(), ids));
+}
+
+std::optional<RowsById::Place> IvfIndex::place_of(const State& state, RowId id) {
+  for (const LiveRows& part : state.parts) {
+    if (const auto rank = part.rank_of(id)) return RowsById::Place{&part, *rank};
+  }
+  return std::nullopt;
+}
+
+Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
+  require(keeps_rows(), Fault::unsupported, "an index without full vectors cannot give them back");
+  const auto state = this->state();
+  Matrix rows(std::ssize(ids), facts_.cols, facts_.dtype);
+  for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
+    const auto place = place_of(*state, ids[at(i)]);
+    require(place.has_value(), Fault::invalid_argument, "id ", value_of(ids[at(i)]), " is not in the index");
+    const LiveRows& part = *place->part;
+    if (part.full.any()) {
+      std::memcpy(rows.row<std::byte>(i), part.full.of_rank(place->rank), at(facts_.cols) * size_of(facts_.dtype));
+    } else {
+      part.lists->copy_row(part.lists->ids().rows_of({&place->rank, 1}).front(), rows.row<std::byte>(i));
+    }
+  }
+  return rows;
+}
+
+std::vector<RowId> IvfIndex::held_out() const {
+  const auto state = this->state();
+  std::vector<RowId> ids;
+  std::copy_if(facts_.held_out.begin(), facts_.held_out.end(), std::back_inserter(ids), [&](RowId id) { return place_of(*state, id).has_value(); });
+  return ids;
+}
+
+// ---- files
+
+void IvfIndex::save(const std::filesystem::path& path, const RunOptions& run) const {
+  const auto state = this->state();
+  IvfFacts facts = facts_;
+  facts.next_id = state->next_id;
+  write(facts, state->parts, path, run);
+}
+
+void IvfIndex::save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run,
+                         const RunOptions& writing) const {
+  const State state = with(rows, ids, replace, run);
+  IvfFacts facts = facts_;
+  facts.next_id = state.next_id;
+  write(facts, state.parts, path, writing);
+}
+
+bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {
+  if (a.rows != b.rows || a.cols != b.cols) return false;
+  for (std::int64_t row = 0; row < a.rows; ++row) {
+    if (std::memcmp(a.row_bytes(row), b.row_bytes(row), at(a.cols) * size_of(a.dtype)) != 0) return false;
+  }
+  return true;
+}
+
+void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
+  require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
+  require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
+          name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
+  const char* const other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? other_fit_than(first) : "lists";
+  require(!other, Fault::invalid_argument, "index ", number, " has other ", other ? other : "", " than the first");
+  require(keeps_rows() == first.keeps_rows(), Fault::invalid_argument, "index ", number, " and the first do not both keep full vectors");
+}
+
+void IvfIndex::save_merged(std::span<const IvfIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run) {
+  const IvfIndex& like = *indexes.front();
+  IvfFacts facts = like.facts_;
+  facts.curve.reset();  // of one of them
+  std::vector<LiveRows> parts;
+  std::vector<RowId> ids;
+  std::int64_t rows = 0;
+  for (const IvfIndex* index : indexes) rows += index->rows();
+  ids.reserve(at(rows));
+  for (std::size_t i = 0; i < indexes.size(); ++i) {
+    const IvfIndex& index = *indexes[i];
+    index.require_like(like, i);
+    const auto state = index.state();
+    facts.next_id = std::max(facts.next_id, state->next_id);
+    facts.allow_nonfinite = facts.allow_nonfinite || index.facts_.allow_nonfinite;
+    for (const LiveRows& part : state->parts) {
+      parts.push_back(part);
+      part.lists->ids().ranks();  // sound
+      for (std::int64_t row = 0; row < part.lists->ids().count(); ++row) {
+        if (part.has(static_cast<LocalRow>(row))) ids.push_back(part.lists->ids().of_row(row));
+      }
+    }
+  }
+  require(std::ssize(ids) <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", ids.size());
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  require(twice == ids.end(), Fault::invalid_argument, "id ", twice == ids.end() ? 0 : value_of(*twice), " is in two of the indexes");
+  like.write(facts, parts, path, run);
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,117 @@
+// What inverted files of every kind do alike: they change, are searched part by part, and are written.
+//
+//   rows [m, d] --part_of--> a part: lists, and full vectors where lists hold codes --add--> State
+//   queries --IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
+//
+// The index at one time is a State that never changes: parts, each with the rows that still count. A search keeps the one it began with.
+// `add` brings a part of its own, and parts become one as soon as the last is half as large as the one before: few parts, and each
+// row is copied a few times in all. What parts find is merged by distance, then id: the same as of one part with all rows.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <gigaknn/index.hpp>
+
+#include "index/inverted_lists.hpp"
+#include "index/ivf_file.hpp"
+#include "index/list_centroids.hpp"
+
+namespace gigaknn {
+
+class IvfIndex : public Index {
+ public:
+  std::int64_t rows() const override { return state()->rows; }
+  std::int64_t cols() const override { return facts_.cols; }
+  DType dtype() const override { return facts_.dtype; }
+  Metric metric() const override { return facts_.metric; }
+  std::int64_t lists() const override { return centroids_.centroids().rows; }
+  std::int64_t next_id() const override { return state()->next_id; }
+  std::vector<RowId> held_out() const override;
+  Matrix reconstruct(std::span<const RowId> ids) const override;
+  void add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
+  void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
+  void remove(std::span<const RowId> ids) override;
+  void save(const std::filesystem::path& path, const RunOptions& run) const override;
+
+  /// What the first search would do.
+  void prepare(const RunOptions& run) const;
+  /// Writes the index with `rows` added, which it borrows for this; `replace`: or in place of those that are called so. `writing`: what is left of
+  /// the budget for that.
+  void save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run,
+                 const RunOptions& writing) const;
+  /// Writes the rows of several, all of one kind and the same lists.
+  static void save_merged(std::span<const IvfIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run);
+  /// The most that making a part of n rows allocates.
+  virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const { return centroids_.dividing_bytes_needed(n, run); }
+  /// What writing holds at least, of an index of n rows.
+  virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
+
+ protected:
+  struct State {
+    std::vector<LiveRows> parts;  // none without a row that counts
+    std::int64_t rows = 0;
+    std::int64_t next_id = 0;
+  };
+  // What one search looks at.
+  struct Scope {
+    std::shared_ptr<const State> state;
+    std::vector<std::vector<std::uint64_t>> words;  // of what `only` leaves, by part
+    bool narrow = false;                            // its rows, if any, stand in one list of `few`, which all queries look into
+    std::vector<LiveRows> few;
+    std::int64_t width = 1;
+
+    std::span<const LiveRows> parts() const { return narrow ? few : state->parts; }
+    RowMask mask(std::size_t part) const { return words.empty() ? state->parts[part].mask() : RowMask{words[part]}; }
+  };
+
+  /// `centroids` [lists, width] f32, of what lists hold, which is compared by `scanned`.
+  IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, IndexSetting setting);
+  /// The first part, before anyone else knows the index.
+  void begin_with(LiveRows part);
+
+  /// Rows that are borrowed, as a part of their own.
+  virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const = 0;
+  virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
+  /// What else than lists this index has that another of its kind has not ("codewords"); null: nothing.
+  virtual const char* other_fit_than(const IvfIndex& other) const = 0;
+  static bool same_values(MatrixRef a, MatrixRef b);
+
+  std::shared_ptr<const State> state() const;
+  void require_search(MatrixRef queries, std::int64_t k, const RunOptions& run) const;
+  /// `gathers`: where few rows pass `only`, these are gathered.
+  Scope scope_of(const IdSet* only, std::int64_t nprobe, bool gathers, const RunOptions& run) const;
+  /// Queries [begin, end) of what lists hold.
+  ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;
+  /// The k nearest of what lists hold.
+  Neighbors nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const;
+  /// The k nearest by full vectors of the `candidates` nearest of what lists hold; `full`: the queries of the batch, as rows are.
+  Neighbors nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k, const RunOptions& run) const;
+  /// The k nearest by full vectors of all rows behind codes.
+  Neighbors nearest_of_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const;
+  /// " in 3 parts", and what the first is once it is prepared, or else `unprepared`.
+  std::string parts_description(const std::string& unprepared) const;
+
+  const IvfFacts facts_;
+  const IndexSetting setting_;
+  const Ops& ops_;
+  const ListCentroids centroids_;
+
+ private:
+  ListScan scan() const { return {ops_, scanned_, setting_.hints()}; }
+  void become(State next);
+  State with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const;
+  void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);
+  static std::optional<RowsById::Place> place_of(const State& state, RowId id);
+  static State without(const State& state, std::span<const RowId> ids);
+  void require_like(const IvfIndex& first, std::size_t number) const;
+
+  const Metric scanned_;
+  std::mutex changing_;              // one change at a time
+  mutable std::mutex state_mutex_;   // held to copy the pointer
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace gigaknn

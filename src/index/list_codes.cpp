@@ -1,0 +1,65 @@
+#include "index/list_codes.hpp"
+
+#include <algorithm>
+
+namespace gigaknn {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct OwnedCodes {
+  std::vector<std::uint8_t> blocks;
+  std::vector<RowId> ids;
+};
+
+}  // namespace
+
+ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner)
+    : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner)), fit_(fit), codes_(codes) {
+  ProductCodes standing = fit_;
+  standing.cells = {{}, this->begins()};
+  blocks_ = standing.block_begins();
+}
+
+std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
+                                                    std::vector<RowId> ids) {
+  const auto owned = std::make_shared<OwnedCodes>(in_blocks(codes, fit.code_bytes(), begins), std::move(ids));
+  return std::make_shared<ListCodes>(fit, owned->blocks, std::move(begins), RowIds(owned->ids, owned), owned);
+}
+
+void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
+  const auto list = std::upper_bound(begins().begin(), begins().end(), row) - begins().begin() - 1;
+  const std::int64_t in_list = row - begins()[at(list)];
+  const std::int64_t block = blocks_[at(list)] + in_list / code_block_rows;
+  for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(block, cols(), byte, in_list % code_block_rows))]};
+}
+
+std::shared_ptr<const InvertedLists> ListCodes::with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const {
+  return of_rows(fit_, {rows.row<std::uint8_t>(0), at(rows.rows() * rows.cols())}, std::move(begins), std::move(ids));
+}
+
+ProductCodes ListCodes::codes() const {
+  ProductCodes codes = fit_;
+  codes.codes = codes_;
+  codes.cells = {{}, begins(), ids().ranks()};
+  return codes;
+}
+
+const PreparedCodes& ListCodes::prepared(const ListScan& scan, const RunOptions& run) const {
+  const std::lock_guard lock(preparing_);
+  if (!prepared_) prepared_ = scan.ops.prepare_codes(codes(), scan.metric, scan.hints, run);
+  return *prepared_;
+}
+
+void ListCodes::nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
+                        const RunOptions& run) const {
+  scan.ops.nearest_in_codes(prepared(scan, run), batch.queries, batch.probes.data(), batch.width, k, out, run, allowed,
+                            in_order ? ListOrder::by_distance : ListOrder::by_id);
+}
+
+std::string ListCodes::description() const {
+  const std::lock_guard lock(preparing_);
+  return prepared_ ? prepared_->description() : std::string();
+}
+
+}  // namespace gigaknn
