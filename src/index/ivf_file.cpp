@@ -462,6 +462,16 @@ void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transfo
   writer.finish();
 }
 
+namespace {
+
+RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order) {
+  return [=](std::int64_t place, std::byte* out) {
+    std::memcpy(out, rows.row_bytes(order.empty() ? place : std::int64_t{order[at(place)]}), at(rows.cols) * size_of(rows.dtype));
+  };
+}
+
+}  // namespace
+
 void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
   const RowReader read_row = stored.rows.data ? reader_of(stored.rows, order) : RowReader();
   if (!stored.lists) return write_ivf_transformed(stored.facts, stored.transform, stored.parts, RowReader(), read_row, path, run);

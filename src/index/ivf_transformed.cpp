@@ -34,7 +34,7 @@ IvfTransformedIndex::IvfTransformedIndex(StoredTransformed stored, std::shared_p
     inner_ = std::move(index);
   };
   if (stored_.lists) {
-    take(std::make_unique<IvfFlatIndex>(facts, copy_rows(stored_.parts.centroids), stored_.lists, inner));
+    take(std::make_unique<IvfFlatIndex>(StoredIvfFlat{facts, copy_rows(stored_.parts.centroids), stored_.lists}, inner));
   } else {
     take(std::make_unique<IvfPqIndex>(facts, stored_.parts, owner_, std::move(file), inner));
   }
@@ -117,7 +117,7 @@ Matrix IvfTransformedIndex::reconstruct(std::span<const RowId> wanted) const {
   std::vector<std::int64_t> ranks;
   for (const RowId id : wanted) {
     const auto rank = ids().rank_of(id);
-    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not there");
+    require(rank.has_value(), Fault::invalid_argument, "id ", value_of(id), " is not in the index");
     ranks.push_back(*rank);
   }
   return gather_rows(stored_.rows, ranks);

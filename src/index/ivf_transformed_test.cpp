@@ -304,10 +304,10 @@ TEST_F(IvfTransformed, does_not_change) {
   expect_error(Fault::unsupported, {"cannot replace rows"}, [&] { index->update(base_.ref().slice(0, 1), {&first, 1}); });
   expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { index->remove({&first, 1}); });
   expect_error(Fault::invalid_argument, {"id 1200 is not in the index"}, [&] { index->reconstruct({&none, 1}); });
-  expect_error(Fault::unsupported, {"holds 'ivf_transformed'"}, [&] { add_to_index(file("x.gknn"), base_, {}, false, file("y.gknn")); });
-  expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { remove_from_index(file("x.gknn"), {&first, 1}, file("y.gknn")); });
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { add_to_index(file("x.gknn"), base_, {}, false, file("y.gknn")); });
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { remove_from_index(file("x.gknn"), {&first, 1}, file("y.gknn")); });
   const std::filesystem::path both[] = {file("x.gknn"), file("x.gknn")};
-  expect_error(Fault::unsupported, {"holds 'ivf_transformed'"}, [&] { merge_indexes(both, file("y.gknn")); });
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { merge_indexes(both, file("y.gknn")); });
   EXPECT_FALSE(std::filesystem::exists(file("y.gknn")));
 }
 

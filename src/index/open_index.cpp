@@ -51,12 +51,17 @@ void require_index(const Container& file) {
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.
-std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
+std::unique_ptr<IvfIndex> opened_to_change(const Container& file, const OpenParams& params) {
   require_index(file);
+  require(file.schema() != ivf_transformed_schema, Fault::unsupported, file.file().name, ": an index of transformed rows does not change");
   if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
   if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
-  if (file.schema() == ivf_transformed_schema) return opened_transformed(file, params);
   return opened_flat(file, params);
+}
+
+std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
+  if (file.schema() == ivf_transformed_schema) return opened_transformed(file, params);
+  return opened_to_change(file, params);
 }
 
 void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
@@ -169,7 +174,7 @@ RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_
 
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device, const RunOptions& run) {
-  const auto index = opened(verified(from, run), {.device = device});
+  const auto index = opened_to_change(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
   const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
@@ -178,7 +183,7 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
-  const auto index = opened(verified(from, run), {});
+  const auto index = opened_to_change(verified(from, run), {});
   const RunOptions left = left_for_writing(*index, index->rows(), sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
@@ -190,7 +195,7 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
   std::size_t needed = 0;
   std::int64_t rows = 0;
   for (const auto& path : from) {
-    indexes.push_back(opened(verified(path, run), {}));
+    indexes.push_back(opened_to_change(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
     needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);

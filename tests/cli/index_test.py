@@ -246,14 +246,14 @@ class Index(CliTest):
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
         refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
         refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
-        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
+        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
         refuse("transformed rows are searched by l2, euclidean or inner_product, not cosine", *build("RR,IVF8,Flat", "--metric", "cosine"))
         refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
         refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
         refuse("within a radius", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
-        refuse("holds 'ivf_transformed', expected 'ivf_flat'", "add", "x1.gknn", "q.u8bin")
-        refuse("cannot lose rows", "remove", "x1.gknn", "--ids", "only.npy")
-        refuse("holds 'ivf_transformed', expected 'ivf_flat'", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+        refuse("an index of transformed rows does not change", "add", "x1.gknn", "q.u8bin")
+        refuse("an index of transformed rows does not change", "remove", "x1.gknn", "--ids", "only.npy")
+        refuse("an index of transformed rows does not change", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
 
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()
