@@ -56,7 +56,7 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   check_recall(options.recall);
   if (options.recall && !options.recipe.empty()) {
     const IndexRecipe recipe = parse_recipe(options.recipe);
-    require(recipe.code_bytes == 0 || recipe.refine, Fault::invalid_argument, "--recall needs full vectors behind codes to measure with: ", options.recipe,
+    require(recipe.scalar || recipe.refine || (recipe.code_bytes == 0 && !recipe.transform), Fault::invalid_argument, "--recall needs full vectors to measure with: ", options.recipe,
             ",RFlat; or gigaknn tune, with --truth");
   }
   check_output(options.output, 0);
@@ -118,7 +118,8 @@ void add_build_command(CLI::App& app, Request& request) {
       ->required();
   command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
   command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 4 bits a part IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
-                      "with full vectors behind them; PCA48,IVF1024,SQ8,RFlat: of 48 dimensions, a byte each, with full vectors behind them; IVF1024,SQ8,RFlat: of all dimensions (default: IVF,Flat)");
+                      "with full vectors behind them; PCA48,IVF1024,SQ8,RFlat: of 48 dimensions, a byte each, with full vectors behind them; IVF1024,SQ8,RFlat: of all dimensions; "
+                      "before IVF..,Flat and PQ a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, RR, RR64 (default: IVF,Flat)");
   CLI::Option* recall = command->add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "
                                             "measured and kept in it. Exit code 4 where that is less");
   command->add_option("-k", options->curve.k, "of --recall: neighbours of each query")->capture_default_str()->needs(recall);
@@ -134,7 +135,7 @@ void add_build_command(CLI::App& app, Request& request) {
                "  gigaknn build base.fbin --recall 0.95 -o base.gknn\n"
                "  gigaknn build base.fbin -o base.gknn\n"
                "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
-               "  gigaknn build base.fbin --index IVF4096,PQ32,RFlat -o base.gknn\n"
+               "  gigaknn build base.fbin --index OPQ32,IVF4096,PQ32,RFlat -o base.gknn\n"
                "  gigaknn build base.fbin --metric cosine --ids ids.npy -o base.gknn");
   command->callback([options, &request] { request.run = [options, &request] { return run_build(*options, request.command_line); }; });
 }

@@ -38,7 +38,8 @@ void print_container(const std::filesystem::path& path) {
                               std::to_string(section.cols) + " at " +
                               std::to_string(section.offset));
   }
-  if (container.schema() == "flat" || container.schema() == "ivf_flat" || container.schema() == "ivf_pq" || container.schema() == "ivf_sq") {
+  constexpr std::string_view indexes[] = {"flat", "ivf_flat", "ivf_pq", "ivf_sq", "ivf_transformed"};
+  if (std::find(std::begin(indexes), std::end(indexes), container.schema()) != std::end(indexes)) {
     const auto index = open_index(path, {.map = true});
     print_line("index", format_count(index->rows()) + " x " + std::to_string(index->cols()) + " " + std::string(name_of(index->dtype())) + ", " +
                             index->description());

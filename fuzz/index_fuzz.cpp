@@ -32,6 +32,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (id != no_row && (value_of(id) < 0)) __builtin_trap();
     }
     if (index->keeps_rows()) index->search_all(queries, 2, nullptr, run);
+    index->add(queries, {}, run);
+    index->search(queries, 3, {.nprobe = 2}, run);
   });
   return 0;
 }

@@ -118,6 +118,10 @@ def indexes():
     quantized = [(b"about", 1, 1, 56, about(3, 6)), *reduced, directions, (b"codes", 2, 3, 1, struct.pack("<3b", -34, -30, 48)), rows]
     keep("index_fuzz", "quantized", container(b"ivf_sq", quantized))
     plain = [(b"about", 1, 1, 56, about(3, 6)), *lists, *reduced[3:], (b"codes", 2, 3, 2, struct.pack("<6b", -24, -20, -16, -20, 32, 36)), rows]
+    turned = [(b"about", 1, 1, 56, about(3, 6)), (b"transform", 4, 1, 2, struct.pack("<2f", 0.6, 0.8)), (b"bias", 4, 1, 1, struct.pack("<f", -2)), reduced[0], *lists[1:]]
+    keep("index_fuzz", "transformed", container(b"ivf_transformed", [*turned, (b"transformed", 4, 3, 1, struct.pack("<3f", 0.25, 1, 9)), rows]))
+    words = (b"codewords", 4, 256, 1, struct.pack("<256f", *(i % 7 - 3 for i in range(256))))
+    keep("index_fuzz", "transformed_codes", container(b"ivf_transformed", [*turned, words, codes]))
     keep("index_fuzz", "quantized_as_they_stand", container(b"ivf_sq", plain))
 
 
@@ -167,6 +171,9 @@ def faiss():
     keep("faiss_fuzz", "refined_by_other", faiss_header(b"IxMp", 2, 3) + faiss_header(b"IxRF", 2, 3) + coded + faiss_header(b"IHNf", 2, 3))
     linear = b"LTra\0" + faiss_array("f", 1, 0, 0, 1) + faiss_array("f") + struct.pack("<iiB", 2, 2, 1)
     keep("faiss_fuzz", "transformed", faiss_header(b"IxPT", 2, 2) + struct.pack("<i", 1) + linear + faiss_flat([[1, 2], [3, 4]]))
+    before = lambda what: faiss_header(b"IxPT", 2, 3) + struct.pack("<i", 2) + b"VCnt" + faiss_array("f", 1, 2) + struct.pack("<iiB", 2, 2, 1) + linear + what
+    keep("faiss_fuzz", "transformed_lists", before(faiss_ivf(b"IwFl", 3, b"", faiss_lists(8, lists))))
+    keep("faiss_fuzz", "transformed_codes", faiss_header(b"IxRF", 2, 3) + before(coded) + faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4))
     keep("faiss_fuzz", "other", faiss_header(b"IHNf", 2, 2))
 
 

@@ -87,7 +87,7 @@ class Index {
   virtual DType dtype() const = 0;
   virtual Metric metric() const = 0;
   virtual std::int64_t lists() const { return 0; }  ///< inverted lists; 0: every row is looked at
-  virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq" or "ivf_sq"
+  virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"
   virtual bool keeps_rows() const { return true; }  ///< full vectors, its own or the caller's; otherwise distances are to what codes stand for
   virtual bool refines() const { return false; }    ///< candidates are compared by full vectors: SearchParams::refine
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
@@ -97,7 +97,7 @@ class Index {
   ///
   ///   queries           [q, d]  same dtype as the base
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
-  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for; +inf (inner_product: -inf) beside `no_row`
+  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for, or of transformed rows; +inf (inner_product: -inf) beside `no_row`
   ///
   /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
   /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.
@@ -160,7 +160,8 @@ struct IndexParams {
   /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
   /// "IVF1024,PQ32x4": of 32 parts of 4 bits;
   /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
-  /// behind them; "IVF1024,SQ8,RFlat": of all dimensions.
+  /// behind them; "IVF1024,SQ8,RFlat": of all dimensions. Before full vectors and product codes rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20",
+  /// "PCA64,IVF1024,Flat", "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means

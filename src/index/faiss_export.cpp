@@ -31,6 +31,7 @@ class Exporter {
 
   void flat(const StoredIvfFlat& stored);
   void codes(const IvfPqParts& parts, std::shared_ptr<const void> owner);
+  void transformed(const StoredTransformed& stored, std::shared_ptr<const void> owner);
 
  private:
   void require_finite(MatrixRef rows) {
@@ -44,6 +45,14 @@ class Exporter {
   // Rows as they are; of i8 as Faiss has their signs.
   void own_rows(MatrixRef rows);
   void full_vectors(MatrixRef rows);
+  // Around what holds the ids, and behind it.
+  void begin_refined(const RowIds& ids);
+  void end_refined(MatrixRef rows, const RowIds& ids);
+  void code_lists(const IvfPqParts& parts, const RowIds& ids, bool refines);
+
+  static bool is_numbered(const RowIds& ids) { return ids.consecutive() && value_of(ids.of_rank(0)) == 0; }
+  // Full vectors are found by their number: then lists hold the ranks of ids.
+  static RowId called(const RowIds& ids, std::int64_t row, bool refines) { return refines ? RowId{ids.ranks()[at(row)]} : ids.of_row(row); }
 
   const std::string name_;
   const IvfFacts facts_;
@@ -54,11 +63,11 @@ class Exporter {
 };
 
 void Exporter::begin_inverted_file(std::string_view letters, std::int64_t rows) {
-  writer_.begin(letters, facts_.cols, rows, metric_);
+  writer_.begin(letters, centroids_.cols, rows, metric_);
   writer_.value(centroids_.rows);
   writer_.value(std::min(centroids_.rows, SearchParams{}.nprobe));
-  writer_.begin_flat(facts_.cols, centroids_.rows, metric_);
-  writer_.bytes(centroids_.data, at(centroids_.rows * facts_.cols) * sizeof(float));
+  writer_.begin_flat(centroids_.cols, centroids_.rows, metric_);
+  writer_.bytes(centroids_.data, at(centroids_.rows * centroids_.cols) * sizeof(float));
   writer_.value(std::uint8_t{0});  // no direct map
   writer_.value(std::uint64_t{0});
 }
@@ -119,25 +128,31 @@ void Exporter::full_vectors(MatrixRef rows) {
   own_rows(rows);
 }
 
-void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
-  const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), rows = std::ssize(parts.ids);
-  require(m * parts.codewords.cols == facts_.cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", facts_.cols,
+void Exporter::begin_refined(const RowIds& ids) {
+  if (!is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
+  writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
+}
+
+void Exporter::end_refined(MatrixRef rows, const RowIds& ids) {
+  full_vectors(rows);
+  writer_.value(static_cast<float>(SearchParams{}.refine));
+  if (is_numbered(ids)) return;
+  writer_.value(ids.count());
+  for (std::int64_t rank = 0; rank < ids.count(); ++rank) writer_.value(ids.of_rank(static_cast<LocalRow>(rank)));
+}
+
+void Exporter::code_lists(const IvfPqParts& parts, const RowIds& ids, bool refines) {
+  const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), cols = centroids_.cols;
+  require(m * parts.codewords.cols == cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", cols,
           " dimensions evenly, as Faiss needs it");
-  const bool refines = parts.refines();
-  const RowIds ids(parts.ids, std::move(owner), name_);
-  // Full vectors are found by their number: lists hold the ranks of ids.
-  const auto ranks = ids.ranks();
-  const bool numbered = ids.consecutive() && value_of(ids.of_rank(0)) == 0;
-  if (refines && !numbered) writer_.begin("IxMp", facts_.cols, rows, metric_);
-  if (refines) writer_.begin("IxRF", facts_.cols, rows, metric_);
-  begin_inverted_file("IwPQ", rows);
+  begin_inverted_file("IwPQ", ids.count());
   writer_.value(std::uint8_t{1});  // by residual
   writer_.value(code_bytes);
-  writer_.value(facts_.cols);
+  writer_.value(cols);
   writer_.value(m);
   writer_.value(std::int64_t{parts.bits});
-  writer_.value(facts_.cols << parts.bits);
-  writer_.bytes(parts.codewords.data, at(facts_.cols << parts.bits) * sizeof(float));
+  writer_.value(cols << parts.bits);
+  writer_.bytes(parts.codewords.data, at(cols << parts.bits) * sizeof(float));
   std::int64_t first_block = 0;
   std::vector<std::uint8_t> code(at(code_bytes));
   const auto codes_of = [&](std::int64_t begin, std::int64_t end) {
@@ -149,15 +164,35 @@ void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner)
     }
     first_block += ProductCodes::blocks_of(end - begin);
   };
-  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return refines ? RowId{ranks[at(row)]} : parts.ids[at(row)]; });
-  if (refines) {
-    full_vectors(parts.rows);
-    writer_.value(static_cast<float>(SearchParams{}.refine));
+  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, refines); });
+}
+
+void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
+  const bool refines = parts.refines();
+  const RowIds ids(parts.ids, std::move(owner), name_);
+  if (refines) begin_refined(ids);
+  code_lists(parts, ids, refines);
+  if (refines) end_refined(parts.rows, ids);
+  writer_.finish();
+}
+
+void Exporter::transformed(const StoredTransformed& stored, std::shared_ptr<const void> owner) {
+  const bool refines = stored.rows.data != nullptr;
+  const RowIds of_codes(stored.parts.ids, std::move(owner), name_);
+  const RowIds& ids = stored.lists ? stored.lists->ids() : of_codes;
+  if (refines) begin_refined(ids);
+  writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
+  writer_.value(std::int32_t{1});
+  writer_.linear_transform(stored.transform.matrix, stored.transform.bias);
+  if (stored.lists) {
+    begin_inverted_file("IwFl", ids.count());
+    const MatrixRef rows = stored.lists->rows();
+    lists(stored.lists->begins(), rows.cols * static_cast<std::int64_t>(sizeof(float)), [&](std::int64_t begin, std::int64_t end) { own_rows(rows.slice(begin, end)); },
+          [&](std::int64_t row) { return called(ids, row, refines); });
+  } else {
+    code_lists(stored.parts, ids, refines);
   }
-  if (refines && !numbered) {
-    writer_.value(rows);
-    for (std::int64_t rank = 0; rank < rows; ++rank) writer_.value(ids.of_rank(static_cast<LocalRow>(rank)));
-  }
+  if (refines) end_refined(stored.rows, ids);
   writer_.finish();
 }
 
@@ -170,11 +205,15 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
     const auto [facts, parts] = read_ivf_pq(file);
     return Exporter(file, facts, parts.centroids, to, run).codes(parts, file.file().owner);
   }
+  if (file.schema() == ivf_transformed_schema) {
+    const StoredTransformed stored = read_ivf_transformed(file);
+    return Exporter(file, stored.facts, stored.parts.centroids, to, run).transformed(stored, file.file().owner);
+  }
   require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
-          ivf_pq_schema);
+          ivf_pq_schema, " ", ivf_transformed_schema);
   require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
   require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
-          ivf_pq_schema);
+          ivf_pq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
   Exporter(file, stored.facts, stored.centroids, to, run).flat(stored);
 }

@@ -9,6 +9,9 @@
 //                     inverted lists
 //   IxMp IxM2         index | array of i64: ids                IxRF    index | index of full vectors | f32 factor of k
 //   IxPT              i32 transforms | these | index
+//   transform         letters | what its kind adds | i32 d in | i32 d out | u8 is trained
+//   LTra rrot Pcam    (Pcam: 13 bytes, arrays of f32: mean, eigenvalues, eigenvectors) | u8 has a bias | array of f32: matrix [d out][d in] | array of f32: bias
+//   VCnt RmDT         array of f32: mean                       array of i32: which dimension each is, or -1
 //   scalar quantizer  i32 type | i32, f32 how it was trained | u64 d | u64 bytes of a code | array of f32
 //   product quantizer u64 d | u64 m | u64 bits | array of f32: codewords [m][2^bits][d / m]
 //   inverted lists    "ilar" | u64 lists | u64 bytes of a code | "full", array of u64: sizes; or "sprs", array of u64: list, size, list, size, ...
@@ -101,10 +104,16 @@ struct FaissRefine {
   FaissPart refine;
 };
 
+/// Of all but normalizations and those that are named alone: what it does, if it is linear.
 struct FaissTransform {
   std::string kind;
+  std::uint64_t offset = 0;  ///< in the file
   std::int64_t cols_in = 0;
   std::int64_t cols_out = 0;
+  FileValues<float> matrix;       ///< [cols_out, cols_in]
+  FileValues<float> bias;         ///< [cols_out], or none
+  FileValues<float> mean;         ///< [cols_in] of CenteringTransform
+  FileValues<std::int32_t> from;  ///< [cols_out] of RemapDimensionsTransform: which dimension; -1: a zero
 };
 struct FaissPreTransform {
   std::vector<FaissTransform> chain;

@@ -84,12 +84,12 @@ TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
   for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
     for (const Metric metric : {Metric::l2, Metric::inner_product}) {
       for (const bool with_ids : {false, true}) {
-        for (const char* recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat"}) {
-          build(recipe, 300, 6, dtype, with_ids, metric);
+        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat"}) {
+          build(std::string(recipe), 300, 6, dtype, with_ids, metric);
           EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
           check_index(file("back.gknn"));
-          // Codes alone do not say what type rows were of.
-          if (std::string_view(recipe).starts_with("IVF7,PQ") && !std::string_view(recipe).ends_with("RFlat") && dtype != DType::f32) continue;
+          // Codes and transformed rows alone do not say what type rows were of.
+          if (recipe != "IVF7,Flat" && !recipe.ends_with("RFlat") && dtype != DType::f32) continue;
           EXPECT_EQ(bytes_of(file("back.gknn")), bytes_of(file("x.gknn"))) << recipe << ' ' << name_of(dtype) << ' ' << name_of(metric) << ' ' << with_ids;
         }
       }
@@ -134,7 +134,7 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
     bool with_ids;
   };
   for (const Case& c : {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
-                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}}) {
+                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true}, Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false}}) {
     build(c.recipe, c.n, c.d, c.dtype, c.with_ids);
     const std::string whole = bytes_of(file("x.faiss"));
     const StridedRows query = rows_of(1, c.d, c.dtype);
@@ -157,7 +157,7 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
       check_index(converted_);
       const auto index = open_index(converted_);
       EXPECT_EQ(index->rows(), c.n);
-      if (index->dtype() == c.dtype) index->search(query, 3, {.nprobe = 4}, {.threads = 1});
+      if (index->dtype() == c.dtype && index->cols() == c.d) index->search(query, 3, {.nprobe = 4}, {.threads = 1});
     };
     for (std::size_t i = 0; i < whole.size(); ++i) flip(i, (i + i / 8) % 8);
     for (std::size_t i = 0; i < 400; ++i) flip(i, 7);
@@ -337,11 +337,117 @@ TEST_F(FaissFile, kinds_that_are_not_converted_are_named_to_the_depth_that_is_re
     });
   };
   EXPECT_EQ(describe_faiss(chain(0, 2, 6)).kind, "IndexPreTransform(LinearTransform 3 -> 2, IndexFlat)");
-  expect_error(Fault::unsupported, [&] { import_as(chain(0, 2, 6)); }, "IndexPreTransform(LinearTransform 3 -> 2, IndexFlat) is not converted");
+  expect_error(Fault::unsupported, [&] { import_as(chain(0, 2, 6)); }, "IndexPreTransform(LinearTransform 3 -> 2, IndexFlat) is not converted, allowed: ",
+               "IndexPreTransform of these");
   expect_error(Fault::corrupt_file, [&] { import_as(chain(0, 2, 5)); }, "byte 41: a matrix of 5 values and a bias of 0, expected 2 x 3");
   expect_error(Fault::corrupt_file, [&] { import_as(chain(0, 4, 12)); }, "IndexFlat of 2 dimensions in IndexPreTransform, which needs 4");
   // So many centroids would have no bytes behind them.
   expect_error(Fault::corrupt_file, [&] { import_as(chain(std::int64_t{1} << 40, 2, 6)); }, "IndexFlat of 0 rows by L2 in IndexPreTransform of 1099511627776");
+}
+
+// A chain of 3 dimensions before lists of one row, each step of which is exact in small integers.
+TEST_F(FaissFile, chains_of_linear_transforms_become_one) {
+  using Step = std::function<void(FaissWriter&)>;
+  const auto ends = [](FaissWriter& writer, std::int32_t from, std::int32_t to) {
+    writer.value(from);
+    writer.value(to);
+    writer.value(std::uint8_t{1});
+  };
+  const auto array = [](FaissWriter& writer, const auto& values) {
+    writer.value(values.size());
+    writer.bytes(values.data(), values.size() * sizeof values[0]);
+  };
+  const auto linear = [&](std::int32_t from, std::int32_t to, std::vector<float> matrix, std::vector<float> bias) -> Step {
+    return [=](FaissWriter& writer) {
+      writer.bytes("LTra", 4);
+      writer.value(static_cast<std::uint8_t>(!bias.empty()));
+      array(writer, matrix);
+      array(writer, bias);
+      ends(writer, from, to);
+    };
+  };
+  const auto centred = [&](std::vector<float> mean, std::int32_t to) -> Step {
+    return [=](FaissWriter& writer) {
+      writer.bytes("VCnt", 4);
+      array(writer, mean);
+      ends(writer, 3, to);
+    };
+  };
+  const auto remapped = [&](std::int32_t cols, std::vector<std::int32_t> from) -> Step {
+    return [=](FaissWriter& writer) {
+      writer.bytes("RmDT", 4);
+      array(writer, from);
+      ends(writer, cols, static_cast<std::int32_t>(from.size()));
+    };
+  };
+  const auto normed = [&](FaissWriter& writer) {
+    writer.bytes("VNrm", 4);
+    writer.value(2.0F);
+    ends(writer, 3, 3);
+  };
+  const auto imported_chain = [&](const std::vector<Step>& steps, std::int32_t cols, std::int32_t metric = faiss_l2) {
+    return [&, steps, cols, metric] {
+      const auto path = written("chain.faiss", [&](FaissWriter& writer) {
+        writer.begin("IxPT", 3, 1, metric);
+        writer.value(static_cast<std::int32_t>(steps.size()));
+        for (const Step& step : steps) step(writer);
+        const std::vector<float> row(static_cast<std::size_t>(cols)), unit = [&] {
+          std::vector<float> values(static_cast<std::size_t>(cols));
+          values.front() = 1;
+          return values;
+        }();
+        writer.begin("IwFl", cols, 1, metric);
+        writer.value(std::int64_t{1});
+        writer.value(std::int64_t{1});
+        writer.begin_flat(cols, 1, metric);
+        writer.bytes(unit.data(), unit.size() * sizeof(float));
+        writer.value(std::uint8_t{0});
+        writer.value(std::uint64_t{0});
+        writer.bytes("ilar", 4);
+        writer.value(std::int64_t{1});
+        writer.value(std::int64_t{cols} * 4);
+        writer.bytes("full", 4);
+        writer.value(std::int64_t{1});
+        writer.value(std::int64_t{1});
+        writer.bytes(row.data(), row.size() * sizeof(float));
+        writer.value(std::int64_t{0});
+      });
+      import_as(path);
+    };
+  };
+  const auto transform_of = [&] {
+    const Container container = Container::open(converted_);
+    const auto values = [&](const char* name) {
+      const auto bytes = container.bytes_of(container.section(name, Element::f32));
+      std::vector<float> copy(bytes.size() / sizeof(float));
+      std::memcpy(copy.data(), bytes.data(), bytes.size());
+      return copy;
+    };
+    return std::pair(values("transform"), container.find_section("bias") ? values("bias") : std::vector<float>());
+  };
+  using Floats = std::vector<float>;
+  const Floats turn = {0, 1, 0, 0, 0, 2};
+  // x - (1, 2, 3) --> (x1 - 2, 2 (x2 - 3)) --> (0, x1 - 2, 2 x2 - 6, x1 - 2) --> + 5
+  imported_chain({centred({1, 2, 3}, 3), linear(3, 2, turn, {}), remapped(2, {-1, 0, 1, 0}), linear(4, 1, {7, 1, 10, 100}, {5})}, 1)();
+  check_index(converted_);
+  EXPECT_EQ(transform_of(), std::pair(Floats({0, 101, 20}), Floats({-2 - 60 - 200 + 5})));
+  imported_chain({linear(3, 2, turn, {})}, 2, faiss_inner_product)();
+  EXPECT_EQ(transform_of(), std::pair(turn, Floats()));
+  expect_error(Fault::unsupported, imported_chain({linear(3, 2, turn, {1, 1})}, 2, faiss_inner_product), "by INNER_PRODUCT that moves rows is not converted");
+  expect_error(Fault::unsupported, imported_chain({normed}, 3), "NormalizationTransform is not converted, allowed: LinearTransform");
+  expect_error(Fault::unsupported, imported_chain({linear(3, 2, {}, {})}, 2), "LinearTransform is not converted");  // without a matrix
+  expect_error(Fault::unsupported, imported_chain({}, 3), "IndexPreTransform without a transform");
+  expect_error(Fault::corrupt_file, imported_chain({centred({1, 2}, 3)}, 3), "a mean of 2 values, expected 3");
+  expect_error(Fault::corrupt_file, imported_chain({centred({1, 2, 3}, 2)}, 2), "a mean of 3 values");
+  expect_error(Fault::corrupt_file, imported_chain({remapped(3, {0, 3})}, 2), "dimension 3, expected -1 to 2");
+  expect_error(Fault::corrupt_file, imported_chain({remapped(3, {0, -2})}, 2), "dimension -2, expected -1 to 2");
+  expect_error(Fault::corrupt_file, imported_chain({linear(3, 2, {0, 1, 0, 0, 0, INFINITY}, {})}, 2), "a transform has the value inf");
+  expect_error(Fault::corrupt_file, imported_chain({linear(3, 1, {1, 1, 3e38F}, {}), linear(1, 1, {1e3F}, {})}, 1), "a transform has the value inf");
+  // A few bytes stand for a large matrix.
+  const std::vector<float> long_column(1 << 20, 1.0F);
+  expect_error(Fault::unsupported, imported_chain({linear(3, 1, {1, 1, 1}, {}), linear(1, 1 << 20, long_column, {}),
+                                                   remapped(1 << 20, std::vector<std::int32_t>(20, 0))}, 20),
+               "20 x 1048576 values", "are not converted, allowed: 16777216");
 }
 
 TEST_F(FaissFile, what_faiss_cannot_hold_is_named) {

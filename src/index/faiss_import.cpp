@@ -9,6 +9,7 @@
 #include "core/require.hpp"
 #include "index/faiss_file.hpp"
 #include "index/faiss_rows.hpp"
+#include "index/faiss_transform.hpp"
 #include "index/ivf_file.hpp"
 #include "index/list_centroids.hpp"
 #include "index/list_codes.hpp"
@@ -28,6 +29,7 @@ struct Source {
   const FaissIvf& ivf;
   const FaissIndex* full;  // vectors that re-rank; null: none
   const FaissIdMap* map;   // null: ids are those in the lists
+  const FaissPreTransform* chain;  // null: rows are not transformed
 };
 
 template <class... Parts>
@@ -41,14 +43,19 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   if (map) index = map->index.get();
   const auto* const refine = std::get_if<FaissRefine>(&index->what);
   if (refine) index = refine->base.get();
+  const auto* const chain = root.whole ? std::get_if<FaissPreTransform>(&index->what) : nullptr;
+  if (chain) index = chain->index.get();
   const bool vectors = std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what);
-  if (vectors && !refine) refuse(file, tree_of(root), " holds vectors alone: convert it to a file of vectors, such as .fbin or .npy");
+  if (vectors && !refine && !chain) refuse(file, tree_of(root), " holds vectors alone: convert it to a file of vectors, such as .fbin or .npy");
   const auto* const ivf = std::get_if<FaissIvf>(&index->what);
   if (!ivf || !root.whole) {
-    refuse(file, tree_of(root), " is not converted, allowed: IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexRefine of IndexIVFPQ, IndexIDMap of these");
+    refuse(file, tree_of(root), " is not converted, allowed: IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexPreTransform of these, IndexRefine of "
+           "IndexIVFPQ or IndexPreTransform, IndexIDMap of all these");
   }
-  if (refine && !std::holds_alternative<FaissProduct>(ivf->codes)) refuse(file, tree_of(root), " is not converted: full vectors stand behind IndexIVFPQ alone");
-  return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map};
+  if (refine && !chain && !std::holds_alternative<FaissProduct>(ivf->codes)) {
+    refuse(file, tree_of(root), " is not converted: full vectors stand behind IndexIVFPQ or IndexPreTransform alone");
+  }
+  return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map, chain};
 }
 
 Metric metric_of(const Source& source) {
@@ -154,20 +161,23 @@ std::string note_of(const std::string& kind, const FaissScalar& quantizer, bool 
   return join_text(kind, " of ", name_of(quantizer.type), by_residual ? " by residual" : "", ": its codes became the f32 rows that they stand for");
 }
 
-std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                        const RunOptions& run) {
-  const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
-  if (quantizer) require_trained(source.file, source.index, *quantizer);
-  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
-  std::int64_t list = 0;
-  const auto read_row = [&](std::int64_t place, std::byte* out) {
+// Rows that stand list after list.
+RowReader list_reader(const Source& source, FaissRows& rows, const Matrix& centroids, const SortedLists& sorted) {
+  return [&source, &rows, &centroids, &sorted, list = std::int64_t{0}](std::int64_t place, std::byte* out) mutable {
     while (sorted.begins[at(list + 1)] <= place) ++list;
     const std::byte* const code = source.ivf.lists[at(list)].codes.data() + sorted.rows[at(place)] * rows.code_bytes();
     const bool finite = rows.read(code, source.ivf.by_residual ? centroids.row<float>(list) : nullptr, out);
     require(finite, Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": the row of id ", value_of(sorted.ids[at(place)]),
             " has NaN or infinity");
   };
-  write_ivf_flat(facts_of(source, metric, sorted, rows.dtype()), centroids, sorted.begins, sorted.ids, read_row, to, run);
+}
+
+std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                        const RunOptions& run) {
+  const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
+  if (quantizer) require_trained(source.file, source.index, *quantizer);
+  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
+  write_ivf_flat(facts_of(source, metric, sorted, rows.dtype()), centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), to, run);
   return rows.decodes() ? note_of(source.index.kind, *quantizer, source.ivf.by_residual) : std::string();
 }
 
@@ -198,36 +208,85 @@ std::vector<std::int64_t> numbers_by_id(const Source& source) {
   return numbers;
 }
 
-std::string import_codes(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                         const RunOptions& run) {
+// What parts of an inverted file of product codes show.
+struct OwnedCodes {
+  Matrix codewords;
+  std::vector<std::uint8_t> codes;
+  int bits;
+};
+
+OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
   const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
   const std::string& kind = source.index.kind;
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
   if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
   if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
   if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
-  const Matrix codewords = matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m);
-  require_finite(source.file, source.index, codewords, "a codeword");
-  const std::vector<std::uint8_t> codes = block_codes(source, product.m * product.bits / 8, sorted);
-  const ProductCodes fit{source.index.cols, product.m, codewords, centroids, {}, {}, static_cast<int>(product.bits)};
-  const LiveRows all[] = {{std::make_shared<ListCodes>(fit, codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
-  if (!source.full) {
-    write_ivf_pq(facts_of(source, metric, sorted, DType::f32), fit, all, {}, to, run);
-    return {};
-  }
+  OwnedCodes owned{matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m), block_codes(source, product.m * product.bits / 8, sorted),
+                   static_cast<int>(product.bits)};
+  require_finite(source.file, source.index, owned.codewords, "a codeword");
+  return owned;
+}
+
+// Vectors that re-rank, in the order of their ids; without a reader: none.
+struct FullVectors {
+  DType dtype = DType::f32;
+  RowReader read;
+  std::string note;
+};
+
+FullVectors full_vectors_of(const Source& source) {
+  if (!source.full) return {};
   const auto* const flat = std::get_if<FaissFlat>(&source.full->what);
   const auto* const scalar = std::get_if<FaissScalarRows>(&source.full->what);
   if (!flat && !scalar) refuse(source.file, "full vectors in ", tree_of(*source.full), " are not converted, allowed: IndexFlat, IndexScalarQuantizer");
   if (scalar) require_trained(source.file, *source.full, scalar->quantizer);
-  FaissRows rows(source.index.cols, scalar ? &scalar->quantizer : nullptr, false);
+  const auto rows = std::make_shared<FaissRows>(source.full->cols, scalar ? &scalar->quantizer : nullptr, false);
   const std::byte* const first = scalar ? scalar->codes.data() : flat->values.at(0);
-  const std::vector<std::int64_t> numbers = numbers_by_id(source);
-  const auto read_row = [&](std::int64_t rank, std::byte* out) {
-    const std::byte* const code = first + at(numbers.empty() ? rank : numbers[at(rank)]) * rows.code_bytes();
-    require(rows.read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": a row has NaN or infinity");
+  const auto read = [&source, rows, first, numbers = numbers_by_id(source)](std::int64_t rank, std::byte* out) {
+    const std::byte* const code = first + at(numbers.empty() ? rank : numbers[at(rank)]) * rows->code_bytes();
+    require(rows->read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": a row has NaN or infinity");
   };
-  write_ivf_pq(facts_of(source, metric, sorted, rows.dtype()), fit, all, read_row, to, run);
-  return rows.decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string();
+  return {rows->dtype(), read, rows->decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string()};
+}
+
+std::string import_codes(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                         const RunOptions& run) {
+  const OwnedCodes owned = codes_of(source, sorted);
+  const FullVectors full = full_vectors_of(source);
+  const std::int64_t m = std::get<FaissProduct>(source.ivf.codes).m;
+  const ProductCodes fit{source.index.cols, m, owned.codewords, centroids, {}, {}, owned.bits};
+  const LiveRows all[] = {{std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
+  write_ivf_pq(facts_of(source, metric, sorted, full.dtype), fit, all, full.read, to, run);
+  return full.note;
+}
+
+std::string import_transformed(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                               const RunOptions& run) {
+  const LinearTransform transform = composed(source.file, *source.chain);
+  if (metric == Metric::inner_product && !transform.bias.empty()) {
+    refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
+  }
+  if (source.index.rows == 0) refuse(source.file, "an IndexPreTransform without rows is not converted");
+  const FullVectors full = full_vectors_of(source);
+  IvfFacts facts = facts_of(source, metric, sorted, full.dtype);
+  facts.cols = transform.cols_in();
+  IvfPqParts parts{centroids, {}, sorted.begins, sorted.ids, {}, {}};
+  if (std::holds_alternative<FaissProduct>(source.ivf.codes)) {
+    const OwnedCodes owned = codes_of(source, sorted);
+    parts.codewords = owned.codewords;
+    parts.codes = owned.codes;
+    parts.bits = owned.bits;
+    write_ivf_transformed(facts, transform, parts, RowReader(), full.read, to, run);
+    return full.note;
+  }
+  const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
+  if (quantizer) require_trained(source.file, source.index, *quantizer);
+  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
+  if (rows.dtype() != DType::f32) refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
+  write_ivf_transformed(facts, transform, parts, list_reader(source, rows, centroids, sorted), full.read, to, run);
+  if (!rows.decodes()) return full.note;
+  return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (full.note.empty() ? "" : "; " + full.note);
 }
 
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
@@ -235,6 +294,10 @@ std::size_t held_bytes(const Source& source) {
   std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
   if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
+  }
+  // In float64: what comes before, what comes next, and both.
+  for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
+    bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);
   }
   return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + 3 * sizeof(std::int64_t));
 }
@@ -259,6 +322,7 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);
+  if (source.chain) return import_transformed(source, metric, centroids, sorted, to, run);
   const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
   RunOptions writing = run;
   if (run.memory_bytes > 0) writing.memory_bytes -= held;

@@ -385,12 +385,12 @@ FaissTransform Reader::transform() {
   const std::uint64_t from = place_;
   const std::string four = letters("the letters of a transform");
   FaissTransform found;
-  std::size_t matrix = 0, bias = 0;
+  found.offset = from;
   const auto read_matrix = [&] {
     const bool has_bias = flag("whether a transform has a bias");
-    matrix = array<float>("the matrix of a transform").size();
-    bias = array<float>("the bias of a transform").size();
-    require_at(has_bias || bias == 0, file_, from, "a bias that is not to be used");
+    found.matrix = array<float>("the matrix of a transform");
+    found.bias = array<float>("the bias of a transform");
+    require_at(has_bias || found.bias.size() == 0, file_, from, "a bias that is not to be used");
   };
   if (four == "LTra" || four == "rrot") {
     found.kind = four == "LTra" ? "LinearTransform" : "RandomRotationMatrix";
@@ -405,17 +405,18 @@ FaissTransform Reader::transform() {
     value<float>("the norm of a transform");
   } else if (four == "VCnt") {
     found.kind = "CenteringTransform";
-    array<float>("the mean of a transform");
+    found.mean = array<float>("the mean of a transform");
   } else if (four == "RmDT") {
     found.kind = "RemapDimensionsTransform";
-    array<std::int32_t>("the dimensions of a transform");
+    found.from = array<std::int32_t>("the dimensions of a transform");
   } else if (four == "HRot") {
     found.kind = "HadamardRotation";
     value<std::int32_t>("the seed of a transform");
   } else {
     require_at(four == "Viqt" || four == "Viqm", file_, from, "'", printable(four), "' begins no transform");
     stopped_ = true;
-    return {"ITQTransform", 0, 0};
+    found.kind = "ITQTransform";
+    return found;
   }
   found.cols_in = value<std::int32_t>("dimensions that a transform takes");
   found.cols_out = value<std::int32_t>("dimensions that a transform makes");
@@ -423,6 +424,7 @@ FaissTransform Reader::transform() {
              found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_faiss_cols);
   flag("whether a transform is trained");
   const auto rows = static_cast<std::size_t>(found.cols_out), values = rows * static_cast<std::size_t>(found.cols_in);
+  const std::size_t matrix = found.matrix.size(), bias = found.bias.size();
   require_at(matrix == 0 || (matrix == values && (bias == 0 || bias == rows)), file_, from, "a matrix of ", matrix, " values and a bias of ", bias,
              ", expected ", found.cols_out, " x ", found.cols_in);
   return found;

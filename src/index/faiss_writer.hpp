@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include <gigaknn/matrix.hpp>
@@ -40,6 +41,17 @@ class FaissWriter {
     value(cols);
     value(code_bytes);
     value(std::int64_t{0});
+  }
+  void linear_transform(MatrixRef matrix, std::span<const float> bias) {
+    bytes("LTra", 4);
+    value(static_cast<std::uint8_t>(!bias.empty()));
+    value(matrix.rows * matrix.cols);
+    bytes(matrix.data, static_cast<std::size_t>(matrix.rows * matrix.cols) * sizeof(float));
+    value(static_cast<std::int64_t>(bias.size()));
+    bytes(bias.data(), bias.size_bytes());
+    value(static_cast<std::int32_t>(matrix.cols));
+    value(static_cast<std::int32_t>(matrix.rows));
+    value(std::uint8_t{1});  // trained
   }
   template <class T>
   void value(T value) {

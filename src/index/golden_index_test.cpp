@@ -1,5 +1,5 @@
 // Index files of earlier days, in tests/golden: they are opened and searched for ever, and the same arguments make the same bytes.
-// Nothing in them depends on the processor: k-means, PCA and codes are IEEE arithmetic in one order, without the functions of libm that round as they like.
+// Nothing in them depends on the processor: k-means, PCA, OPQ and codes are IEEE arithmetic in one order, without the functions of libm that round as they like.
 //
 // To add a kind: a row in `golden`, then
 //   build/release/src/index/golden_index_test --gtest_also_run_disabled_tests --gtest_filter='*writes_those_that_are_missing'
@@ -26,6 +26,8 @@ constexpr GoldenFile golden[] = {
     {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},
     {"ivf_pq_4_bits_1", "IVF4,PQ4x4", Metric::l2},
     {"ivf_sq_1", "PCA2,IVF4,SQ8,RFlat", Metric::l2},
+    {"ivf_transformed_1", "PCA3,IVF4,Flat,RFlat", Metric::l2},
+    {"ivf_transformed_pq_1", "OPQ2,IVF4,PQ2", Metric::inner_product},
     {"ivf_sq_plain_1", "IVF4,SQ8,RFlat", Metric::euclidean},
 };
 

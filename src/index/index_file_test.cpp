@@ -261,11 +261,29 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(recipe.lists, lists);
     EXPECT_EQ(recipe.reduced_dims, dims);
   }
-  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "PCA8,IVF4,PQ4,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+  using Kind = TransformRecipe::Kind;
+  struct Transformed {
+    const char* text;
+    Kind kind;
+    std::int64_t dims, parts, lists, code_bytes;
+    bool refine;
+  };
+  for (const Transformed& t : {Transformed{"OPQ16,IVF1024,PQ16", Kind::opq, 0, 16, 1024, 16, false}, {"OPQ20_80,IVF,PQ20,RFlat", Kind::opq, 80, 20, 0, 20, true},
+                               {"PCA64,IVF1024,Flat", Kind::pca, 64, 0, 1024, 0, false}, {"PCA64,IVF7,PQ16,RFlat", Kind::pca, 64, 0, 7, 16, true},
+                               {"RR,IVF7,Flat,RFlat", Kind::random_rotation, 0, 0, 7, 0, true}, {"RR64,IVF7,PQ8", Kind::random_rotation, 64, 0, 7, 8, false}}) {
+    const IndexRecipe recipe = parse_recipe(t.text);
+    ASSERT_TRUE(recipe.transform.has_value()) << t.text;
+    EXPECT_EQ(std::tuple(recipe.transform->kind, recipe.transform->dims, recipe.transform->parts), std::tuple(t.kind, t.dims, t.parts)) << t.text;
+    EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.scalar), std::tuple(t.lists, t.code_bytes, t.refine, false)) << t.text;
+  }
+  EXPECT_FALSE(parse_recipe("PCA48,IVF1024,SQ8,RFlat").transform.has_value());
+  EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
+  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "RR,IVF4,SQ8,RFlat", "OPQ4,IVF4,SQ8,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
   }
-  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF256,PQ16", "PCA64,IVF1024,Flat", "IVF1024,SQ8", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+  for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
+                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,SQ8", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, IVF<lists>,Flat"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {

@@ -344,28 +344,39 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
   writer.finish();
 }
 
-std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
-  require_schema(file, ivf_pq_schema, schema_version);
-  const About about = read_about_codes(file);
-  const Head head = read_head(file, about, about.facts.cols);
+namespace {
+
+// Codes of rows [n, d], without what stands behind them.
+IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   const Section& codewords = file.section("codewords", Element::f32);
   // Codes of 4 bits a part have 32 codewords a byte, where those of 8 have 256.
   const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
   const int bits = code_bytes >= 1 && codewords.rows == 32 * code_bytes ? 4 : 8;
   const std::uint64_t m = codewords.rows >> bits;
-  require_at(m >= 1 && m <= 256 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(about.facts.cols) &&
-                 (m - 1) * codewords.cols < at(about.facts.cols),
-             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ",
-             about.facts.cols, " columns");
+  require_at(m >= 1 && m <= 256 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
+             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
+             " columns");
   require_finite(file, codewords, "a codeword");
   std::uint64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
   sized_section(file, "codes", Element::u8, blocks, m * at(bits) / 8 * code_block_rows);
-  IvfPqParts parts{head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
-  if (file.find_section("rows")) {
-    sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
-    parts.rows = matrix_in(file, "rows");
-  }
+  return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
+}
+
+// Full vectors, where there are any.
+MatrixRef rows_behind(const Container& file, const About& about) {
+  if (!file.find_section("rows")) return {};
+  sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
+  return matrix_in(file, "rows");
+}
+
+}  // namespace
+
+std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
+  require_schema(file, ivf_pq_schema, schema_version);
+  const About about = read_about_codes(file);
+  IvfPqParts parts = read_codes(file, read_head(file, about, about.facts.cols), about.facts.cols);
+  parts.rows = rows_behind(file, about);
   return {about.facts, parts};
 }
 
@@ -421,6 +432,95 @@ StoredIvfSq read_ivf_sq(const Container& file) {
   stored.lists = lists_in(file, head, matrix_in(file, "codes"));
   sized_section(file, "rows", element_of(facts.dtype), about.rows, at(facts.cols));
   stored.full = {matrix_in(file, "rows"), nullptr, file.file().owner};
+  return stored;
+}
+
+IvfFacts facts_of_transformed(const IvfFacts& facts, const LinearTransform& transform) {
+  return {facts.metric, DType::f32, transform.cols_out(), facts.next_id, false};
+}
+
+void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transform, const IvfPqParts& parts, const RowReader& read_transformed,
+                           const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, ivf_transformed_schema, schema_version);
+  const std::int64_t rows = std::ssize(parts.ids);
+  write_about(writer, facts, rows);
+  add_matrix(writer, "transform", transform.matrix);
+  if (!transform.bias.empty()) writer.add_section("bias", Element::f32, 1, transform.bias.size(), transform.bias.data());
+  add_matrix(writer, "centroids", parts.centroids);
+  writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
+  writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
+  if (read_transformed) {
+    write_rows(writer, "transformed", DType::f32, rows, transform.cols_out(), read_transformed, run);
+  } else {
+    const std::size_t block_bytes = at(parts.code_bytes() * code_block_rows);
+    add_matrix(writer, "codewords", parts.codewords);
+    writer.add_section("codes", Element::u8, parts.codes.size() / block_bytes, block_bytes, parts.codes.data());
+  }
+  check_cancelled(run);
+  if (read_row) write_rows(writer, "rows", facts.dtype, rows, facts.cols, read_row, run);
+  add_measured(writer, facts);
+  writer.finish();
+}
+
+namespace {
+
+RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order) {
+  return [=](std::int64_t place, std::byte* out) {
+    std::memcpy(out, rows.row_bytes(order.empty() ? place : std::int64_t{order[at(place)]}), at(rows.cols) * size_of(rows.dtype));
+  };
+}
+
+}  // namespace
+
+void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
+  const RowReader read_row = stored.rows.data ? reader_of(stored.rows, order) : RowReader();
+  if (!stored.lists) return write_ivf_transformed(stored.facts, stored.transform, stored.parts, RowReader(), read_row, path, run);
+  const ListRows& lists = *stored.lists;
+  std::vector<RowId> ids;
+  ids.reserve(at(lists.rows().rows));
+  for (std::int64_t place = 0; place < lists.rows().rows; ++place) ids.push_back(lists.ids().of_row(lists.row_at(place)));
+  IvfPqParts parts = stored.parts;
+  parts.begins = lists.begins();
+  parts.ids = ids;
+  write_ivf_transformed(stored.facts, stored.transform, parts, reader_of(lists.rows(), lists.order()), read_row, path, run);
+}
+
+namespace {
+
+LinearTransform read_transform(const Container& file, const IvfFacts& facts) {
+  const Section& matrix = file.section("transform", Element::f32);
+  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section 'transform' is ", matrix.rows,
+             " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
+  require_finite(file, matrix, "a transform");
+  LinearTransform transform{copy_rows(matrix_in(file, "transform")), {}};
+  if (!file.find_section("bias")) return transform;
+  const Section& bias = sized_section(file, "bias", Element::f32, 1, matrix.rows);
+  require_at(facts.metric != Metric::inner_product, file.file(), bias.offset, "a bias, expected none under inner_product, whose order it would change");
+  require_finite(file, bias, "a bias");
+  const auto values = values_in<float>(file, "bias", Element::f32);
+  transform.bias.assign(values.begin(), values.end());
+  return transform;
+}
+
+}  // namespace
+
+StoredTransformed read_ivf_transformed(const Container& file) {
+  require_schema(file, ivf_transformed_schema, schema_version);
+  const About about = read_about_codes(file);
+  const Metric metric = about.facts.metric;
+  require_at(about.rows >= 1, file.file(), file.section("about", Element::u8).offset, "0 rows, expected 1 to 4294967294");
+  require_at(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, file.file(), file.section("about", Element::u8).offset + 24,
+             "metric ", name_of(metric), ", expected l2, euclidean or inner_product of transformed rows");
+  StoredTransformed stored{about.facts, read_transform(file, about.facts), nullptr, {}, rows_behind(file, about)};
+  const std::int64_t cols = stored.transform.cols_out();
+  const Head head = read_head(file, about, cols);
+  if (!file.find_section("transformed")) {
+    stored.parts = read_codes(file, head, cols);
+    return stored;
+  }
+  stored.parts.centroids = head.centroids;
+  sized_section(file, "transformed", Element::f32, about.rows, at(cols));
+  stored.lists = lists_in(file, head, matrix_in(file, "transformed"));
   return stored;
 }
 

@@ -1,4 +1,4 @@
-// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq" or "ivf_sq"; docs/formats.md draws them.
+// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"; docs/formats.md draws them.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 
 #include "index/list_rows.hpp"
 #include "io/container.hpp"
+#include "learn/linear_transform.hpp"
 #include "learn/pca.hpp"
 
 namespace gigaknn {
@@ -98,6 +99,27 @@ inline constexpr std::string_view ivf_sq_schema = "ivf_sq";
 void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
                   const RunOptions& run);
 StoredIvfSq read_ivf_sq(const Container& file);
+
+/// An inverted file of transformed rows, with the full vectors that they were made from behind it or not.
+struct StoredTransformed {
+  IvfFacts facts;                         ///< of the full vectors
+  LinearTransform transform;
+  std::shared_ptr<const ListRows> lists;  ///< f32 [n, d_out]; null: product codes
+  IvfPqParts parts;                       ///< of transformed rows: codes and all that they need, or centroids alone
+  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids; without data: none; a view of what the container or the caller keeps alive
+};
+inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";
+
+/// What the lists know of transformed rows: f32, and their curve and held-out rows are those of the whole.
+IvfFacts facts_of_transformed(const IvfFacts& facts, const LinearTransform& transform);
+
+/// `parts` with begins and ids, also where there are no codes: then `read_transformed` reads f32 rows [d_out], list after list, and is null otherwise.
+/// `read_row`: full vectors in the order of their ids; null: none.
+void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transform, const IvfPqParts& parts, const RowReader& read_transformed,
+                           const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
+/// `order` [n]: which of `stored.rows` has each rank; empty: they stand by rank.
+void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run);
+StoredTransformed read_ivf_transformed(const Container& file);
 
 /// Rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them only whether lists could be meant.
 /// Throws Error: corrupt_file, unsupported.

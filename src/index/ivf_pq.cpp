@@ -122,7 +122,7 @@ struct OwnedParts {
 
 }  // namespace
 
-std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+EncodedIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   const Ops& ops = ops_of(params.device);
   const auto owned = std::make_shared<OwnedParts>();
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
@@ -170,8 +170,13 @@ std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& para
   for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
   std::sort(facts.held_out.begin(), facts.held_out.end());
   const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, full, params.code_bits};
-  auto index = std::make_unique<IvfPqIndex>(facts, parts, owned, std::string(), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
-  return index;
+  return {facts, parts, owned};
+}
+
+std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  EncodedIvfPq made = encode_ivf_pq(base, params, run);
+  return std::make_unique<IvfPqIndex>(made.facts, made.parts, std::move(made.owner), std::string(),
+                                      IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
 }
 
 }  // namespace gigaknn

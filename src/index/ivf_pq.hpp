@@ -45,6 +45,14 @@ class IvfPqIndex : public IvfIndex {
   const ProductQuantizer quantizer_;
 };
 
+/// What an index is made of.
+struct EncodedIvfPq {
+  IvfFacts facts;
+  IvfPqParts parts;
+  std::shared_ptr<const void> owner;  ///< of what `parts` shows
+};
+EncodedIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);
+
 /// `base` divided, fitted and encoded; borrows it where it refines, and its rows have no ids of their own.
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);
 

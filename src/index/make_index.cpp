@@ -7,8 +7,10 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/ivf_sq.hpp"
+#include "index/ivf_transformed.hpp"
 #include "index/recipe.hpp"
 #include "io/validate.hpp"
+#include "learn/opq.hpp"
 #include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
@@ -213,10 +215,138 @@ StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOption
   return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), std::move(full)};
 }
 
+// ---- transformed rows
+
+struct IvfTransformedParams {
+  TransformRecipe transform;
+  IvfFlatParams lists;
+  std::int64_t code_bytes = 0;  // of transformed rows; 0: these
+  int code_bits = 8;
+  bool refine = false;
+};
+
+std::int64_t cols_out(MatrixRef base, const IvfTransformedParams& params) { return params.transform.dims > 0 ? params.transform.dims : base.cols; }
+
+OpqParams opq_of(const IvfTransformedParams& params) { return {.m = params.transform.parts, .dims = params.transform.dims, .seed = params.lists.seed}; }
+
+IvfPqParams codes_of(const IvfTransformedParams& params) {
+  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .code_bits = params.code_bits, .refine = false, .iterations = params.lists.iterations,
+          .seed = params.lists.seed, .held_out = params.lists.held_out, .ids = params.lists.ids, .device = params.lists.device,
+          .expected_k = params.lists.expected_k, .expected_queries = params.lists.expected_queries};
+}
+
+void require_transformable(MatrixRef base, const IvfTransformedParams& params) {
+  const Metric metric = params.lists.metric;
+  require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
+          "transformed rows are searched by l2, euclidean or inner_product, not ", name_of(metric));
+  require(!params.lists.allow_nonfinite, Fault::unsupported, "only finite rows are transformed");
+  const MatrixRef rows(nullptr, base.rows, cols_out(base, params), DType::f32);
+  require(rows.cols <= base.cols, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", rows.cols);
+  if (params.transform.kind == TransformRecipe::Kind::opq) require_opq(base, opq_of(params));
+  if (params.code_bytes > 0) require_codes(rows, codes_of(params));
+}
+
+LinearTransform fitted_transform(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+  const std::int64_t dims = cols_out(base, params);
+  switch (params.transform.kind) {
+    case TransformRecipe::Kind::pca: return fit_pca(base, dims, params.lists.metric != Metric::inner_product, params.lists.seed, run);
+    case TransformRecipe::Kind::random_rotation: return random_rotation(base.cols, dims, params.lists.seed);
+    default: return fit_opq(ops_of(params.lists.device), base, opq_of(params), run);
+  }
+}
+
+std::size_t fitting_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+  const std::int64_t dims = cols_out(base, params);
+  switch (params.transform.kind) {
+    case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, dims);
+    case TransformRecipe::Kind::random_rotation: return at(dims * base.cols) * (sizeof(double) + sizeof(float));
+    default: return opq_bytes_needed(base.rows, base.cols, opq_of(params), threads_of(run));
+  }
+}
+
+// Of rows that are transformed, and the transform.
+std::size_t transformed_bytes(MatrixRef base, const IvfTransformedParams& params) {
+  return at((base.rows + base.cols + 1) * cols_out(base, params)) * sizeof(float);
+}
+
+// Of transforming, dividing and encoding them, of their ids list after list, and of what orders full vectors by id.
+std::size_t transforming_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+  const MatrixRef rows(nullptr, base.rows, cols_out(base, params), DType::f32);
+  const std::size_t inner = params.code_bytes > 0 ? encoding_bytes(rows, codes_of(params), run) : dividing_bytes(rows, params.lists, run);
+  const std::size_t ordering = at(base.rows) * sizeof(RowId) + params.lists.ids.size() * (2 * sizeof(RowId) + 3 * sizeof(LocalRow));
+  return std::max(fitting_bytes(base, params, run),
+                  transformed_bytes(base, params) + std::max(LinearTransform::applying_bytes(base.rows, base.cols), inner + ordering));
+}
+
+IndexSetting setting_of(const IvfTransformedParams& params) {
+  return {params.lists.device, params.lists.expected_k, params.lists.expected_queries, params.refine ? SearchParams{}.refine : 1};
+}
+
+std::size_t searching_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+  return IvfTransformedIndex::bytes_needed({base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params),
+                                            params.code_bytes, params.code_bits, params.refine},
+                                           setting_of(params), threads_of(run));
+}
+
+struct OwnedTransformed {
+  Matrix transformed;
+  Matrix centroids;
+  std::shared_ptr<const void> codes;
+  Matrix rows;  // by rank, where ids are not the rows' numbers
+};
+
+// Full vectors remain those of the base, as they stand there.
+StoredTransformed transformed(MatrixRef base, const IvfTransformedParams& params, OwnedTransformed& owned, const RunOptions& run) {
+  if (!params.lists.ids.empty()) RowIds(params.lists.ids, nullptr).require_sound();
+  StoredTransformed stored;
+  stored.transform = fitted_transform(base, params, run);
+  owned.transformed = stored.transform.apply(ops_of(params.lists.device), base, run);
+  if (params.refine) stored.rows = base;
+  const RunOptions rest = left_by(transformed_bytes(base, params), run);
+  if (params.code_bytes > 0) {
+    EncodedIvfPq made = encode_ivf_pq(owned.transformed, codes_of(params), rest);
+    owned.transformed = {};
+    owned.codes = std::move(made.owner);
+    stored.parts = made.parts;
+    stored.facts = std::move(made.facts);
+  } else {
+    StoredIvfFlat made = divided(owned.transformed, params.lists, rest);
+    owned.centroids = std::move(made.centroids);
+    stored.parts.centroids = owned.centroids;
+    stored.lists = std::move(made.lists);
+    stored.facts = std::move(made.facts);
+  }
+  stored.facts.dtype = base.dtype;
+  stored.facts.cols = base.cols;
+  return stored;
+}
+
+// Which row has each rank of the ids that the caller gives.
+std::vector<LocalRow> rows_by_rank(const IvfTransformedParams& params) {
+  return params.lists.ids.empty() || !params.refine ? std::vector<LocalRow>() : RowIds(params.lists.ids, nullptr).rows_by_rank();
+}
+
+std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+  require_usable_values(base, params.lists.metric, false, "the base", run);
+  const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
+  const std::size_t kept = params.code_bytes > 0 ? at(base.rows * (params.code_bytes + std::int64_t{sizeof(RowId)})) : transformed_bytes(base, params);
+  require_budget(copied + std::max(transforming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
+  const auto owned = std::make_shared<OwnedTransformed>();
+  StoredTransformed stored = transformed(base, params, *owned, run);
+  if (const std::vector<LocalRow> order = rows_by_rank(params); !order.empty()) {
+    owned->rows = gather_rows(base, order, run);
+    stored.rows = owned->rows;
+  }
+  auto index = std::make_unique<IvfTransformedIndex>(std::move(stored), owned, std::string(), setting_of(params));
+  index->prepare(run);
+  return index;
+}
+
 // What a recipe asks for: one of them.
 struct Wanted {
   IvfFlatParams flat;
   bool inverted = true;
+  std::optional<IvfTransformedParams> transformed;
   std::optional<IvfPqParams> codes;
   std::optional<IvfSqParams> scalar;
 };
@@ -230,6 +360,11 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
                  .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
   wanted.inverted = recipe.inverted;
+  if (recipe.transform) {
+    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.code_bits, recipe.refine};
+    require_transformable(base, *wanted.transformed);
+    return wanted;
+  }
   if (recipe.scalar) {
     wanted.scalar = {.metric = params.metric, .lists = recipe.lists, .reduce = recipe.reduced_dims > 0, .dims = recipe.reduced_dims,
                      .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
@@ -286,6 +421,7 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
 
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
+  if (what.transformed) return make_transformed_index(base, *what.transformed, run);
   if (what.scalar) return make_ivf_sq_index(base, *what.scalar, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
   if (what.inverted) return make_ivf_flat_index(base, what.flat, run);
@@ -304,6 +440,11 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   if (what.scalar) {
     return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
   }
+  if (what.transformed) {
+    OwnedTransformed owned;
+    const StoredTransformed stored = transformed(base, *what.transformed, owned, run);
+    return write_ivf_transformed(stored, rows_by_rank(*what.transformed), path, run);
+  }
   if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
@@ -318,6 +459,7 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
     return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
   }
+  if (what.transformed) return transforming_bytes(base, *what.transformed, run);
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
   if (!what.inverted) return undivided_bytes(what.flat) + writing;
   return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + writing);
@@ -327,6 +469,7 @@ std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const
   const Wanted what = wanted(base, params);
   if (what.codes) return searching_bytes(base, *what.codes, run);
   if (what.scalar) return searching_bytes(base, *what.scalar, run);
+  if (what.transformed) return searching_bytes(base, *what.transformed, run);
   return what.inverted ? searching_bytes(base, what.flat, run) : undivided_searching_bytes(base, what.flat, run);
 }
 

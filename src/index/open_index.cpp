@@ -11,6 +11,7 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/ivf_sq.hpp"
+#include "index/ivf_transformed.hpp"
 #include "io/container_values.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
@@ -39,23 +40,33 @@ std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& p
   return std::make_unique<IvfSqIndex>(read_ivf_sq(file), setting_of(params));
 }
 
+std::unique_ptr<IvfTransformedIndex> opened_transformed(const Container& file, const OpenParams& params) {
+  return std::make_unique<IvfTransformedIndex>(read_ivf_transformed(file), file.file().owner, file.file().name, setting_of(params));
+}
+
 void require_index(const Container& file) {
-  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema};
+  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
-          "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema);
+          "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
 // To add a kind: a row here, and what it needs and how it is checked below.
-std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
+std::unique_ptr<IvfIndex> opened_to_change(const Container& file, const OpenParams& params) {
   require_index(file);
+  require(file.schema() != ivf_transformed_schema, Fault::unsupported, file.file().name, ": an index of transformed rows does not change");
   if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
   if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
   return opened_flat(file, params);
 }
 
-void require_finite_rows(const Container& file, MatrixRef rows, Metric metric, const RunOptions& run) {
+std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
+  if (file.schema() == ivf_transformed_schema) return opened_transformed(file, params);
+  return opened_to_change(file, params);
+}
+
+void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
   const ValueFaults faults = find_value_faults(rows, metric, run);
-  require_at(faults.nonfinite_rows == 0, file.file(), file.section("rows", element_of(rows.dtype)).offset, faults.nonfinite_rows,
+  require_at(faults.nonfinite_rows == 0, file.file(), file.section(section, element_of(rows.dtype)).offset, faults.nonfinite_rows,
              " rows have NaN or infinity");
 }
 
@@ -95,6 +106,9 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
     return held + IvfSqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->dims(),
                                            setting_of(params), threads);
   }
+  if (file.schema() == ivf_transformed_schema) {
+    return held + IvfTransformedIndex::bytes_needed(opened_transformed(file, params)->shape(), setting_of(params), threads);
+  }
   const auto index = opened_flat(file, params);
   return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
                                            flat_setting_of(params), threads);
@@ -107,20 +121,31 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
   if (file.schema() == ivf_pq_schema) {
     const auto [facts, parts] = read_ivf_pq(file);
     require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
-    if (parts.refines()) require_finite_rows(file, parts.rows, facts.metric, run);
+    if (parts.refines()) require_finite_rows(file, "rows", parts.rows, facts.metric, run);
     return;
   }
   if (file.schema() == ivf_sq_schema) {
     const StoredIvfSq stored = read_ivf_sq(file);
     if (!stored.lists) return;
     require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-    require_finite_rows(file, stored.full.rows, stored.facts.metric, run);
+    require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
+    return;
+  }
+  if (file.schema() == ivf_transformed_schema) {
+    const StoredTransformed stored = read_ivf_transformed(file);
+    if (stored.lists) {
+      require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
+      require_finite_rows(file, "transformed", stored.lists->rows(), stored.facts.metric, run);
+    } else {
+      require_ids(file, RowIds(stored.parts.ids, file.file().owner, file.file().name), stored.parts.begins, stored.facts.next_id);
+    }
+    if (stored.rows.data) require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
     return;
   }
   const StoredIvfFlat stored = read_ivf_flat(file);
   if (!stored.lists) return;
   require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-  if (!stored.facts.allow_nonfinite) require_finite_rows(file, stored.lists->rows(), stored.facts.metric, run);
+  if (!stored.facts.allow_nonfinite) require_finite_rows(file, "rows", stored.lists->rows(), stored.facts.metric, run);
 }
 
 namespace {
@@ -149,7 +174,7 @@ RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_
 
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device, const RunOptions& run) {
-  const auto index = opened(verified(from, run), {.device = device});
+  const auto index = opened_to_change(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
   const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
@@ -158,7 +183,7 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
-  const auto index = opened(verified(from, run), {});
+  const auto index = opened_to_change(verified(from, run), {});
   const RunOptions left = left_for_writing(*index, index->rows(), sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
@@ -170,7 +195,7 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
   std::size_t needed = 0;
   std::int64_t rows = 0;
   for (const auto& path : from) {
-    indexes.push_back(opened(verified(path, run), {}));
+    indexes.push_back(opened_to_change(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
     needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +13,8 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; IVF alone: lists as suit";
+constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; "
+    "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -36,6 +38,17 @@ std::optional<std::int64_t> number_behind(std::string_view word, std::string_vie
   return number;
 }
 
+std::optional<TransformRecipe> transform_of(std::string_view word) {
+  using Kind = TransformRecipe::Kind;
+  if (word == "RR") return TransformRecipe{Kind::random_rotation};
+  if (const auto dims = number_behind(word, "RR")) return TransformRecipe{Kind::random_rotation, *dims};
+  if (const auto dims = number_behind(word, "PCA")) return TransformRecipe{Kind::pca, *dims};
+  if (const auto parts = number_behind(word, "OPQ")) return TransformRecipe{Kind::opq, 0, *parts};
+  const std::size_t bar = std::min(word.find('_'), word.size());
+  const auto parts = number_behind(word.substr(0, bar), "OPQ"), dims = number_behind(word.substr(bar), "_");
+  return parts && dims ? std::optional(TransformRecipe{Kind::opq, *dims, *parts}) : std::nullopt;
+}
+
 bool is_known(std::string_view word) {
   constexpr std::string_view known[] = {"PCA", "OPQ", "PQ", "SQ", "RaBitQ", "RQ", "LSQ", "ITQ", "RR", "HNSW", "NSG", "IMI", "LSH", "RFlat", "Refine", "IDMap", "L2norm", "Flat", "IVF"};
   return std::any_of(std::begin(known), std::end(known), [&](std::string_view name) { return word.starts_with(name); });
@@ -44,27 +57,30 @@ bool is_known(std::string_view word) {
 }  // namespace
 
 IndexRecipe parse_recipe(const std::string& text) {
-  std::vector<std::string> words = words_of(text);
+  const std::vector<std::string> words = words_of(text);
   IndexRecipe recipe;
-  if (const auto dims = number_behind(words.front(), "PCA"); dims && words.size() > 1) {
-    recipe.reduced_dims = *dims;
-    words.erase(words.begin());
-  }
-  const auto lists = number_behind(words.front(), "IVF");
-  const bool inverted = words.front() == "IVF" || lists.has_value();
+  recipe.transform = words.size() > 1 ? transform_of(words.front()) : std::nullopt;
+  const std::span<const std::string> rest = std::span(words).subspan(recipe.transform ? 1 : 0);  // the lists, what they hold, what stands behind
+  const auto lists = number_behind(rest.front(), "IVF");
+  const bool inverted = rest.front() == "IVF" || lists.has_value();
   if (inverted) recipe.lists = lists.value_or(0);
-  recipe.scalar = inverted && words.size() == 3 && words[1] == "SQ8" && words[2] == "RFlat";
-  if (recipe.scalar) return recipe;
-  const bool plain = inverted && recipe.reduced_dims == 0;
-  if (plain && words.size() == 2 && words[1] == "Flat") return recipe;
-  if (words.size() == 1 && words[0] == "Flat" && recipe.reduced_dims == 0) return {.inverted = false};
-  std::string_view codes = words.size() > 1 ? words[1] : std::string_view();
+  recipe.refine = rest.size() == 3 && rest[2] == "RFlat";
+  const bool reduces = !recipe.transform || recipe.transform->kind == TransformRecipe::Kind::pca;
+  if (inverted && reduces && recipe.refine && rest[1] == "SQ8") {
+    recipe.scalar = true;
+    recipe.refine = false;
+    if (recipe.transform) recipe.reduced_dims = recipe.transform->dims;
+    recipe.transform.reset();
+    return recipe;
+  }
+  if (inverted && rest.size() >= 2 && rest[1] == "Flat" && (rest.size() == 2 || (recipe.refine && recipe.transform))) return recipe;
+  if (words.size() == 1 && words[0] == "Flat") return {.inverted = false};
+  std::string_view codes = rest.size() > 1 ? rest[1] : std::string_view();
   if (codes.ends_with("x4fs")) codes.remove_suffix(2);  // Faiss names a layout beside the codes
   const bool nibbles = codes.ends_with("x4");
   if (nibbles) codes.remove_suffix(2);
   const std::int64_t parts = number_behind(codes, "PQ").value_or(0);
-  recipe.refine = words.size() == 3 && words[2] == "RFlat";
-  if (plain && parts > 0 && (!nibbles || parts % 2 == 0) && (words.size() == 2 || recipe.refine)) {
+  if (inverted && parts > 0 && (!nibbles || parts % 2 == 0) && (rest.size() == 2 || recipe.refine)) {
     recipe.code_bytes = nibbles ? parts / 2 : parts;
     recipe.code_bits = nibbles ? 4 : 8;
     return recipe;

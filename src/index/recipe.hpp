@@ -2,9 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace gigaknn {
+
+/// What is done to rows before they stand in lists.
+struct TransformRecipe {
+  enum class Kind { pca, random_rotation, opq };
+  Kind kind = Kind::pca;
+  std::int64_t dims = 0;   ///< that are left; 0: all
+  std::int64_t parts = 0;  ///< of opq
+};
 
 struct IndexRecipe {
   bool inverted = true;         ///< false: full vectors that are all looked at
@@ -13,10 +22,12 @@ struct IndexRecipe {
   int code_bits = 8;            ///< of a part of these
   bool scalar = false;          ///< quantized rows, a byte a dimension, with full vectors behind them
   std::int64_t reduced_dims = 0;  ///< of these, that PCA leaves; 0: all, as they stand
-  bool refine = false;          ///< product codes with full vectors behind them
+  bool refine = false;          ///< product codes, or transformed rows, with full vectors behind them
+  std::optional<TransformRecipe> transform = std::nullopt;  ///< of full vectors and product codes
 };
 
-/// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat";
+/// before IVF..,Flat, IVF..,PQ16 and these with ,RFlat "PCA64", "RR", "RR64", "OPQ16" or "OPQ20_80". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

@@ -10,13 +10,13 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "learn/orthonormal.hpp"
 
 namespace gigaknn {
 namespace {
 
 constexpr std::int64_t sample_limit = 1 << 14;
 constexpr std::int64_t more_directions = 8;  // that are followed, so that the last ones that are kept come out as well
-constexpr int rounds = 40;
 constexpr double kept_share = 0.999, kept_share_of_widest = 0.99;  // of the sample's numbers that are not cut
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 30;
@@ -25,31 +25,6 @@ constexpr std::int64_t rows_at_once = 1 << 13;
 #endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// The vectors made orthogonal to those before them, twice, since once leaves what rounding makes of long ones; a vector that is nothing else
-// becomes nothing.
-void orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64_t d) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    double* const v = vectors.data() + i * d;
-    const auto length = [&] {
-      double sum = 0;
-      for (std::int64_t j = 0; j < d; ++j) sum += v[j] * v[j];
-      return std::sqrt(sum);
-    };
-    const double before = length();
-    for (int again = 0; again < 2; ++again) {
-      for (std::int64_t k = 0; k < i; ++k) {
-        const double* const u = vectors.data() + k * d;
-        double product = 0;
-        for (std::int64_t j = 0; j < d; ++j) product += u[j] * v[j];
-        for (std::int64_t j = 0; j < d; ++j) v[j] -= product * u[j];
-      }
-    }
-    const double left = length();
-    const double factor = left > 1e-9 * before && left > 0 ? 1 / left : 0;
-    for (std::int64_t j = 0; j < d; ++j) v[j] *= factor;
-  }
-}
 
 // Rows less the mean, in float32: products of what is left have the digits that a common offset would take. What lies farther from the
 // mean than float32 holds is cut, so that directions are finite.
@@ -65,7 +40,7 @@ Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions&
 }
 
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
-std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, const RunOptions& run) {
+std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, int rounds, const RunOptions& run) {
   const std::int64_t count = std::min(d, dims + more_directions);
   std::vector<double> vectors(at(count * d)), next(vectors);
   for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
@@ -88,29 +63,6 @@ std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, 
   orthonormalize(vectors, count, d);
   vectors.resize(at(std::min(dims, count) * d));
   return vectors;
-}
-
-// Of a sample less its mean.
-Matrix leading_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run) {
-  const std::int64_t n = sample.rows, d = sample.cols;
-  std::vector<double> covariance(at(d * d));
-  parallel_for(run, d, 8, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float* const x = sample.row<float>(i);
-      for (std::int64_t k = begin; k < end; ++k) {
-        const double weight = static_cast<double>(x[k]) / static_cast<double>(n);
-        double* const to = covariance.data() + k * d;
-        for (std::int64_t j = 0; j < d; ++j) to[j] += weight * static_cast<double>(x[j]);
-      }
-    }
-  });
-  check_cancelled(run);
-  const std::vector<double> found = leading_eigenvectors(covariance, d, dims, run);
-  Matrix directions(dims, d, DType::f32);
-  for (std::int64_t i = 0; i < dims; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) directions.row<float>(i)[j] = static_cast<float>(found[at(i * d + j)]);
-  }
-  return directions;
 }
 
 // Rows less the mean along the directions; without any as they stand.
@@ -150,6 +102,42 @@ double step_for(const Matrix& sample) {
 
 }  // namespace
 
+Matrix leading_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run, int rounds) {
+  const std::int64_t n = sample.rows, d = sample.cols;
+  std::vector<double> covariance(at(d * d));
+  parallel_for(run, d, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float* const x = sample.row<float>(i);
+      for (std::int64_t k = begin; k < end; ++k) {
+        const double weight = static_cast<double>(x[k]) / static_cast<double>(n);
+        double* const to = covariance.data() + k * d;
+        for (std::int64_t j = 0; j < d; ++j) to[j] += weight * static_cast<double>(x[j]);
+      }
+    }
+  });
+  check_cancelled(run);
+  const std::vector<double> found = leading_eigenvectors(covariance, d, dims, rounds, run);
+  Matrix directions(dims, d, DType::f32);
+  for (std::int64_t i = 0; i < dims; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) directions.row<float>(i)[j] = static_cast<float>(found[at(i * d + j)]);
+  }
+  return directions;
+}
+
+CentredSample centred_sample(MatrixRef rows, std::int64_t limit, std::uint64_t seed, const RunOptions& run) {
+  const Matrix drawn = gather_rows(rows, sample_rows(rows.rows, limit, seed));
+  const std::int64_t n = drawn.rows(), d = rows.cols;
+  std::vector<double> sums(at(d));
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) sums[at(j)] += static_cast<double>(element_of(drawn, i, j)) / static_cast<double>(n);
+  }
+  CentredSample sample{std::vector<float>(sums.begin(), sums.end()), {}};
+  sample.rows = centred(drawn, sample.mean, run);
+  return sample;
+}
+
+std::size_t leading_directions_bytes(std::int64_t d, std::int64_t dims) { return at(d * d + 3 * (dims + more_directions) * d) * sizeof(double); }
+
 Matrix PcaBytes::encode(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
   Matrix bytes(rows.rows, dims(), DType::i8);
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
@@ -175,15 +163,8 @@ std::size_t PcaBytes::encoding_bytes(std::int64_t n, std::int64_t d, std::int64_
 
 PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run) {
   require(dims >= 0 && dims <= rows.cols, Fault::invalid_argument, "a reduction keeps 1 to ", rows.cols, " dimensions, got ", dims);
-  const std::vector<std::int64_t> which = sample_rows(rows.rows, sample_limit, seed);
-  const Matrix drawn = gather_rows(rows, which);
-  const std::int64_t n = drawn.rows(), d = rows.cols;
-  std::vector<double> sums(at(d));
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) sums[at(j)] += static_cast<double>(element_of(drawn, i, j)) / static_cast<double>(n);
-  }
-  PcaBytes pca{{}, std::vector<float>(sums.begin(), sums.end()), 1};
-  Matrix sample = centred(drawn, pca.mean, run);
+  auto [mean, sample] = centred_sample(rows, sample_limit, seed, run);
+  PcaBytes pca{{}, std::move(mean), 1};
   if (dims > 0) pca.directions = leading_directions(sample, dims, run);
   pca.step = step_for(coordinates(ops, std::move(sample), pca.directions, run));
   return pca;
@@ -192,7 +173,7 @@ PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::u
 std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
   const std::int64_t sample = std::min(n, sample_limit);
   const std::int64_t width = dims > 0 ? dims : d;
-  const std::int64_t finding = dims > 0 ? d * d * 8 + 3 * (dims + more_directions) * d * 8 : 0;
+  const std::int64_t finding = dims > 0 ? static_cast<std::int64_t>(leading_directions_bytes(d, dims)) : 0;
   const std::int64_t fitting = sample * (2 * d + 3 * width + 1) * 4 + finding;
   return std::max(at(fitting), PcaBytes::encoding_bytes(n, d, width)) + at(n * width + dims * (d * 4 + 8)) + (1u << 16);
 }

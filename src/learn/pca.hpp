@@ -31,6 +31,18 @@ struct PcaBytes {
 /// Fitted to a sample of `rows` [n, d] that `seed` draws; n >= 1, all finite, 1 <= dims <= d, or 0: no directions.
 PcaBytes fit_pca_bytes(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint64_t seed, const RunOptions& run);
 
+/// min(limit, n) rows that `seed` draws, in float32, less their mean.
+struct CentredSample {
+  std::vector<float> mean;  ///< [d]
+  Matrix rows;
+};
+CentredSample centred_sample(MatrixRef rows, std::int64_t limit, std::uint64_t seed, const RunOptions& run);
+
+/// The `dims` directions [dims, d] in which a sample, f32, is longest in the mean square: less its mean, varies most. By orthogonal iteration: fewer rounds find
+/// nearly the same space. A direction in which it is nothing may be zeros.
+Matrix leading_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run, int rounds = 40);
+std::size_t leading_directions_bytes(std::int64_t d, std::int64_t dims);
+
 /// The most that fitting, and then encoding all rows, allocate, the bytes with it.
 std::size_t pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims);
 

@@ -63,6 +63,8 @@ class Faiss(CliTest):
         if isinstance(inner, faiss.IndexRefine):
             inner.k_factor = refine or 4
             inner = faiss.downcast_index(inner.base_index)
+        if isinstance(inner, faiss.IndexPreTransform):
+            inner = faiss.downcast_index(inner.index)
         inner.nprobe = nprobe
         distances, ids = index.search(self.queries.astype("f4"), K)
         return ids, distances
@@ -110,6 +112,19 @@ class Faiss(CliTest):
                         self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
                         self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
 
+    def test_our_transformed_rows_are_searched_by_faiss(self):
+        for dtype, options in (("f4", []), ("f4", ["--ids", "ids.npy"]), ("u1", []), ("i1", ["--ids", "ids.npy"])):
+            self.make(dtype)
+            for metric in METRICS:
+                for recipe in ("PCA8,IVF%d,Flat", "RR,IVF%d,PQ4", "OPQ4_8,IVF%d,PQ8"):
+                    with self.subTest(dtype=dtype, metric=metric, options=options, recipe=recipe):
+                        index = self.to_faiss_and_back(metric, recipe % LISTS, *options, same_bytes=dtype == "f4")
+                        self.assertIsInstance(index, faiss.IndexPreTransform)
+                        self.assert_alike(self.search("x.gknn", 3), self.search_faiss(index, 3))
+                        index = self.to_faiss_and_back(metric, recipe % LISTS + ",RFlat", *options)
+                        self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
+                        self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
+
     def write_theirs(self, index, ids):
         index.train(self.base.astype("f4"))
         if ids:
@@ -150,6 +165,23 @@ class Faiss(CliTest):
             self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric), nprobes=[LISTS], refine=120)
             for kind in (faiss.IndexIDMap, faiss.IndexIDMap2):
                 self.compare_theirs(kind(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric)), True, nprobes=[LISTS], refine=120)
+
+    def test_transformed_rows_of_faiss_are_searched_here(self):
+        self.make()
+        chains = {"l2": ("PCA8", "PCAR8", "PCAW8", "RR", "OPQ4_8", "Pad20", "PCA12,RR8"), "inner_product": ("RR8", "OPQ4", "RR12,Pad20")}
+        for metric, number in METRICS.items():
+            for i, chain in enumerate(chains[metric]):
+                with self.subTest(metric=metric, chain=chain):
+                    recipe = "%s,IVF%d,%s" % (chain, LISTS, ("Flat", "PQ4np")[i % 2])
+                    self.compare_theirs(faiss.index_factory(D, recipe, number), True, nprobes=(2, LISTS))
+                    index = faiss.index_factory(D, recipe + ",RFlat", number)
+                    self.compare_theirs(faiss.IndexIDMap(index) if i % 3 else index, i % 3 > 0, nprobes=[LISTS], refine=120)
+        index = faiss.index_factory(D, "RR8,IVF%d,Flat" % LISTS)
+        centering = faiss.CenteringTransform(D)
+        centering.this.disown()  # the chain owns what is in it
+        index.prepend_transform(centering)
+        self.compare_theirs(index)
+        self.compare_theirs(faiss.index_factory(D, "PCA8,IVF%d,SQ8" % LISTS), says=["note: IndexIVFScalarQuantizer of QT_8bit by residual"])
 
     def test_scalar_codes_of_faiss_are_searched_as_the_rows_they_stand_for(self):
         self.make()
@@ -210,10 +242,10 @@ class Faiss(CliTest):
         refused = {
             "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not",
             "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x6np": "IndexIVFPQ of 6 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
-            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,IVF4,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexIVFFlat)",
-            "OPQ4,IVF4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
+            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexFlat) is not",
+            "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
             "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
-            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
+            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ or IndexPreTransform alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
             "IMI2x2,Flat": "over MultiIndexQuantizer is not", "Flat": "IndexFlat holds vectors alone",
         }
         for recipe, says in refused.items():
@@ -227,6 +259,8 @@ class Faiss(CliTest):
         self.assert_not_converted("IndexBinaryFlat is not")
         self.write_theirs(faiss.index_factory(D, "IVF4,Flat", faiss.METRIC_L1), False)
         self.assert_not_converted("IndexIVFFlat by L1 is not")
+        self.write_theirs(faiss.index_factory(D, "PCA8,IVF4,Flat", faiss.METRIC_INNER_PRODUCT), False)
+        self.assert_not_converted("by INNER_PRODUCT that moves rows is not converted")
         flat = faiss.IndexFlatIP(D)
         self.write_theirs(faiss.IndexIVFFlat(flat, D, 4, faiss.METRIC_L2), False)
         self.assert_not_converted("lists are chosen by INNER_PRODUCT is not converted: the centroid of list 0")

@@ -214,6 +214,47 @@ class Index(CliTest):
         self.build(name="flat.gknn")
         refuse("index 1 is an ivf_sq, the first an ivf_flat", "merge", "flat.gknn", "x1.gknn", "-o", "out.gknn")
 
+    def test_transformed_rows_with_full_vectors_and_without(self):
+        ids = random.Random(6).sample(range(10**12), 400)
+        self.write_ids("names.npy", ids)
+        row_of = dict(zip(ids, self.rows))
+        for before, into, lists in (("OPQ5", 5, "PQ5"), ("OPQ2_4", 4, "PQ2"), ("PCA3", 3, "Flat"), ("RR4", 4, "PQ4"), ("RR", 5, "Flat")):
+            recipe = "%s,IVF8,%s" % (before, lists)
+            for threads in (1, 3):
+                self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--ids", "names.npy", "--threads", threads, "--memory", "60MB", "-o", "x%d.gknn" % threads)
+            self.assertEqual(self.read("x1.gknn"), self.read("x3.gknn"))
+            self.run_cli("check", "x1.gknn")
+            info = self.run_cli("info", "x1.gknn").stdout
+            self.assertIn("400 x 5 u8, 5 dimensions transformed into %d, in 8 inverted lists" % into, info)
+            self.assertIn("next id      %d" % (max(ids) + 1), info)
+            self.expect_exact(self.search("x1.gknn", nprobe=8, refine=60), row_of)  # all rows are compared again
+            self.search("x1.gknn", nprobe=8, refine=4, sample=25)
+            record = self.record()
+            self.assertEqual((record["method"], record["exact"], record["refine"], record["recall"]["sampled"]), ("ivf_transformed", False, 4, 25))
+            self.assertGreater(record["recall"]["value"], 0.7)
+            self.run_cli("build", "base.u8bin", "--index", recipe, "-o", "y.gknn")
+            run = self.run_cli("search", "y.gknn", "--queries", "q.u8bin", "-k", 7, "-o", "ids.npy", "--json", "r.json")
+            self.assertIn("note: the recall is not known", run.stderr)
+        self.run_cli("build", "base.u8bin", "--index", "OPQ5,IVF8,PQ5,RFlat", "--recall", 0.9, "-k", 5, "-o", "z.gknn")
+        self.assertIn("curve", self.run_cli("info", "z.gknn").stdout)
+        self.run_cli("search", "z.gknn", "--queries", "q.u8bin", "-k", 5, "--recall", 0.9, "-o", "ids.npy")
+        some = ids[5:300:4]
+        self.write_ids("only.npy", some + [17])
+        self.expect_exact(self.search("x1.gknn", nprobe=8, refine=60, only="only.npy"), {i: row_of[i] for i in some})
+        refuse = lambda says, *arguments: self.assert_refused(*arguments, code=2, says=says, outputs=("out.gknn", "out.npy", "out.range"))
+        build = lambda recipe, *more: ("build", "base.u8bin", "-o", "out.gknn", "--index", recipe, *more)
+        refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
+        refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
+        refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
+        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
+        refuse("transformed rows are searched by l2, euclidean or inner_product, not cosine", *build("RR,IVF8,Flat", "--metric", "cosine"))
+        refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
+        refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
+        refuse("within a radius", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
+        refuse("an index of transformed rows does not change", "add", "x1.gknn", "q.u8bin")
+        refuse("an index of transformed rows does not change", "remove", "x1.gknn", "--ids", "only.npy")
+        refuse("an index of transformed rows does not change", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()
         whole = self.read("x.gknn")

@@ -141,12 +141,13 @@ class CpuOps : public Ops {
   void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
     require_products(rows, directions);
     const PairDistance pair = pair_for(directions, Metric::inner_product);
+    const RowFacts of_rows = pair.facts_of(rows, run), of_directions = pair.facts_of(directions, run);
     parallel_for(run, rows.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
-      std::vector<float> x(static_cast<std::size_t>(rows.cols)), y(x);
       for (std::int64_t i = begin; i < end; ++i) {
         for (std::int64_t j = 0; j < directions.rows; ++j) {
-          out[i * directions.rows + j] =
-              value_of_key(Metric::inner_product, pair.key_of_rows(rows.row_bytes(i), directions.row_bytes(j), x.data(), y.data()));
+          const bool far = of_rows.far[static_cast<std::size_t>(i)] != 0 || of_directions.far[static_cast<std::size_t>(j)] != 0;
+          const float key = far ? std::numeric_limits<float>::infinity() : pair.key(rows.row_bytes(i), directions.row_bytes(j));
+          out[i * directions.rows + j] = value_of_key(Metric::inner_product, key);
         }
       }
     });

@@ -1,0 +1,13 @@
+// Faiss's chains of transforms as one of gigaknn's.
+#pragma once
+
+#include "index/faiss_file.hpp"
+#include "learn/linear_transform.hpp"
+
+namespace gigaknn {
+
+/// One after the other, in float64, rounded once; one alone: its own bits. Throws Error: unsupported (one that is not linear, by name; none; more than 2^24
+/// values that the file does not hold itself), corrupt_file.
+LinearTransform composed(const FileBytes& file, const FaissPreTransform& chain);
+
+}  // namespace gigaknn

@@ -1,0 +1,362 @@
+// The inverted file of transformed rows as a caller sees it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include <gigaknn/index.hpp>
+#include <gigaknn/tune.hpp>
+
+#include "core/expect_error.hpp"
+#include "core/gather.hpp"
+#include "index/test_recall.hpp"
+#include "io/container.hpp"
+#include "io/test_files.hpp"
+#include "learn/opq.hpp"
+#include "ops/reference.hpp"
+#include "ops/test_vectors.hpp"
+
+namespace gigaknn {
+namespace {
+
+using test::expect_error;
+using test::Kind;
+using test::recall;
+using test::StridedRows;
+
+constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Ids in no order and with gaps.
+std::vector<RowId> scattered_ids(std::int64_t n) {
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{(i * 7919) % n * 1000000007 + 3});
+  return ids;
+}
+
+bool refines(std::string_view recipe) { return recipe.ends_with("RFlat"); }
+
+class IvfTransformed : public FileTest {
+ protected:
+  IvfTransformed() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
+    test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
+  }
+  static void expect_same(const Neighbors& got, const Neighbors& want, const std::string& what) {
+    EXPECT_EQ(got.ids, want.ids) << what;
+    EXPECT_EQ(got.distances, want.distances) << what;
+  }
+
+  MatrixRef few() const { return base_.ref().slice(0, 300); }
+  MatrixRef few_queries() const { return queries_.ref().slice(0, 10); }
+
+  StridedRows base_;
+  StridedRows queries_;
+};
+
+TEST_F(IvfTransformed, refined_by_all_it_is_exact_and_by_some_nearly) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
+      StridedRows base(600, 15, dtype, 1), queries(20, 15, dtype, 0);
+      test::VectorMaker(Kind::decaying, 600, 15, dtype, metric, 3).fill(base, queries);
+      const Neighbors truth = reference::nearest_rows(queries, base, metric, 10);
+      for (const char* recipe : {"PCA8,IVF9,Flat,RFlat", "RR,IVF9,PQ5,RFlat", "OPQ5,IVF9,PQ5,RFlat"}) {
+        const std::string what = join_text(recipe, ' ', name_of(dtype), ' ', name_of(metric));
+        const auto index = make_index(base, {.recipe = recipe, .metric = metric, .iterations = 3});
+        expect_same(index->search(queries, 10, {.nprobe = 9, .refine = 60}), truth, what);
+        expect_same(index->search_all(queries, 10), truth, what);
+        EXPECT_GT(recall(index->search(queries, 10, {.nprobe = 9, .refine = 6}), truth), 0.9) << what;
+      }
+    }
+  }
+}
+
+// What stands in lists are rows like any others: an index of them that knows of no transform finds the same.
+TEST_F(IvfTransformed, finds_what_an_index_of_transformed_rows_finds) {
+  for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+    const LinearTransform opq = fit_opq(ops_of("cpu"), base_, {.m = 4, .dims = 12}, {});
+    const LinearTransform pca = fit_pca(base_, 6, metric == Metric::l2, 0, {});
+    const auto by_hand = [&](const LinearTransform& transform, const char* inner, const char* recipe) {
+      const Matrix rows = transform.apply(ops_of("cpu"), base_, {}), asked = transform.apply(ops_of("cpu"), queries_, {});
+      const auto want = make_index(rows, {.recipe = inner, .metric = metric, .iterations = 3}), got = make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3});
+      expect_same(got->search(queries_, 7, {.nprobe = 3}), want->search(asked, 7, {.nprobe = 3}), recipe);
+      EXPECT_FALSE(got->keeps_rows());
+    };
+    by_hand(opq, "IVF9,PQ4", "OPQ4_12,IVF9,PQ4");
+    by_hand(pca, "IVF9,Flat", "PCA6,IVF9,Flat");
+    by_hand(random_rotation(20, 20, 0), "IVF9,PQ4", "RR,IVF9,PQ4");
+  }
+}
+
+TEST_F(IvfTransformed, opq_finds_more_than_product_codes_alone) {
+  const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
+  const auto found_by = [&](const char* recipe) { return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 10}), truth); };
+  EXPECT_GT(found_by("OPQ4,IVF10,PQ4"), found_by("IVF10,PQ4") + 0.05);
+  EXPECT_GT(found_by("OPQ4_12,IVF10,PQ4"), found_by("RR12,IVF10,PQ4") + 0.05);
+  EXPECT_GT(found_by("PCA10,IVF10,Flat"), 0.8);
+  EXPECT_GT(found_by("RR,IVF10,Flat"), 0.99);
+}
+
+TEST_F(IvfTransformed, only_what_passes_a_filter_is_found) {
+  const std::vector<RowId> ids = scattered_ids(1200);
+  std::vector<RowId> some(ids.begin() + 20, ids.begin() + 500), few(ids.begin() + 40, ids.begin() + 44);
+  some.push_back(RowId{5});  // and one that is not there
+  for (const char* recipe : recipes) {
+    const auto index = make_index(base_, {.recipe = recipe, .ids = ids});
+    EXPECT_EQ(index->next_id(), 1199 * 1000000007ll + 4);
+    for (const std::vector<RowId>& allowed : {some, few, std::vector<RowId>{RowId{5}}}) {
+      const IdSet only = IdSet::of_ids(allowed);
+      const Neighbors found = index->search(queries_, 9, {.nprobe = 9, .refine = 1000, .only = &only});
+      for (const RowId id : found.ids) EXPECT_TRUE(id == no_row || only.has(id)) << recipe;
+      if (refines(recipe)) expect_same(found, index->search_all(queries_, 9, &only), recipe);
+      const std::int64_t there = std::min<std::int64_t>(9, std::ssize(allowed) == 1 ? 0 : std::ssize(allowed));
+      EXPECT_EQ(std::count(found.ids.begin(), found.ids.end(), no_row), 50 * (9 - there)) << recipe;
+    }
+  }
+}
+
+TEST_F(IvfTransformed, is_the_same_on_every_device_and_for_any_threads) {
+  for (const char* recipe : recipes) {
+    build_index(few(), file("one.gknn"), {.recipe = recipe, .iterations = 2}, {.threads = 1});
+    const Neighbors want = open_index(file("one.gknn"))->search(few_queries(), 6, {.nprobe = 3}, {.threads = 1});
+    for (const char* device : {"cpu", "cpu:generic"}) {
+      build_index(few(), file("other.gknn"), {.recipe = recipe, .iterations = 2, .device = device}, {.threads = 3});
+      EXPECT_EQ(bytes_of(file("other.gknn")), bytes_of(file("one.gknn"))) << recipe << ' ' << device;
+      expect_same(open_index(file("one.gknn"), {.device = device})->search(few_queries(), 6, {.nprobe = 3}, {.threads = 3}), want, recipe);
+    }
+  }
+}
+
+TEST_F(IvfTransformed, opens_as_what_was_saved) {
+  for (const bool own_ids : {false, true}) {
+    const std::vector<RowId> ids = own_ids ? scattered_ids(300) : std::vector<RowId>();
+    for (const char* recipe : recipes) {
+      const IndexParams params{.recipe = recipe, .iterations = 2, .held_out = 20, .ids = ids};
+      const auto index = make_index(few(), params);
+      index->save(file("saved.gknn"));
+      build_index(few(), file("built.gknn"), params);
+      EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn"))) << recipe;
+      check_index(file("saved.gknn"));
+      EXPECT_EQ(index->held_out().size(), 20u);
+      for (const bool map : {false, true}) {
+        const auto opened = open_index(file("saved.gknn"), {.map = map});
+        EXPECT_EQ(opened->kind(), "ivf_transformed");
+        EXPECT_EQ(opened->lists(), 9);
+        EXPECT_EQ(opened->rows(), 300);
+        EXPECT_EQ(opened->cols(), 20);
+        EXPECT_EQ(opened->keeps_rows(), refines(recipe));
+        EXPECT_EQ(opened->next_id(), index->next_id());
+        EXPECT_EQ(opened->held_out(), index->held_out());
+        EXPECT_NE(opened->description().find("20 dimensions transformed into "), std::string::npos) << opened->description();
+        expect_same(opened->search(few_queries(), 9, {.nprobe = 4}), index->search(few_queries(), 9, {.nprobe = 4}), recipe);
+        opened->save(file("again.gknn"));
+        EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn"))) << recipe;
+        if (!refines(recipe)) continue;
+        const RowId wanted[] = {ids.empty() ? RowId{77} : ids[77], ids.empty() ? RowId{3} : ids[3]};
+        const Matrix rows = opened->reconstruct(wanted);
+        EXPECT_EQ(std::memcmp(rows.row<float>(0), base_.ref().row_bytes(77), 80), 0);
+        EXPECT_EQ(std::memcmp(rows.row<float>(1), base_.ref().row_bytes(3), 80), 0);
+      }
+    }
+  }
+}
+
+TEST_F(IvfTransformed, keeps_a_curve) {
+  build_index(base_, file("x.gknn"), {.recipe = "OPQ5,IVF9,PQ5,RFlat", .held_out = 50});
+  RecallCurve curve{.k = 5, .queries = 50, .held_out = true, .rows = 1200, .threads = 1, .points = {}};
+  curve.points.push_back({.nprobe = 3, .refine = 4, .recall = {.value = 0.5, .low = 0.25, .high = 0.75}, .seconds = 1e-3});
+  store_curve(file("x.gknn"), curve);
+  check_index(file("x.gknn"));
+  open_index(file("x.gknn"))->save(file("again.gknn"));
+  EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("x.gknn")));
+  ASSERT_TRUE(stored_curve(file("again.gknn")).has_value());
+  EXPECT_EQ(stored_curve(file("again.gknn"))->points.at(0).recall.value, 0.5);
+}
+
+TEST_F(IvfTransformed, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
+  StridedRows narrow(256, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
+  test::VectorMaker(Kind::gaussian, 256, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
+  const std::vector<RowId> ids = scattered_ids(256);
+  for (const auto& [recipe, n] : {std::pair("PCA1,IVF3,Flat,RFlat", 20), {"OPQ1_1,IVF2,PQ1", 256}}) {
+    build_index(narrow.ref().slice(0, n), file("whole.gknn"), {.recipe = recipe, .ids = std::span(ids).first(at(n))});
+    const std::string whole = bytes_of(file("whole.gknn"));
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      expect_error(Fault::corrupt_file, {"cut.gknn: byte "}, [&] { open_index(file("cut.gknn", std::string_view(whole).substr(0, size))); });
+    }
+    std::int64_t opened = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      std::string bytes = whole;
+      bytes[i] = static_cast<char>(bytes[i] ^ (i % 2 == 0 ? 1 : 128));
+      const auto path = file("flipped.gknn", bytes);
+      EXPECT_THROW(check_index(path, {.threads = 1}), Error) << i;
+      try {
+        const auto index = open_index(path, {.map = i % 3 == 0});
+        ++opened;
+        index->search(queries, 5, {.nprobe = 3}, {.threads = 1});
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported || error.fault() == Fault::invalid_data) << error.what();
+      }
+    }
+    EXPECT_GT(opened, 0);  // those of ids, codes and rows
+  }
+}
+
+// Files whose checksums are right and whose contents are not.
+TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
+  std::optional<Container> whole;
+  const auto build = [&](const char* recipe) {
+    build_index(base_, file("whole.gknn"), {.recipe = recipe, .iterations = 2});
+    whole = Container::open(file("whole.gknn"));
+  };
+  const auto changed = [&](std::string_view name, const std::function<void(Section&, std::string&)>& change) {
+    ContainerWriter writer(file("changed.gknn"), whole->schema(), 1);
+    for (Section section : whole->sections()) {
+      std::string bytes(reinterpret_cast<const char*>(whole->bytes_of(section).data()), section.bytes);
+      if (section.name == name) change(section, bytes);
+      if (section.name.empty()) continue;
+      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
+    }
+    writer.finish();
+    return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
+  };
+  const auto resized = [](std::uint64_t rows, std::uint64_t cols) {
+    return [=](Section& section, std::string& bytes) {
+      section.rows = rows;
+      section.cols = cols;
+      bytes.resize(rows * cols * size_of(section.element));
+    };
+  };
+  const auto put = [](std::size_t offset, const auto& value) {
+    return [=](Section&, std::string& bytes) { std::memcpy(bytes.data() + offset, &value, sizeof value); };
+  };
+  const auto gone = [](Section& section, std::string&) { section.name.clear(); };
+  build("PCA4,IVF3,Flat,RFlat");
+  expect_error(Fault::corrupt_file, {"0 rows, expected 1 to"}, changed("about", put(0, std::uint64_t{0})));
+  expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
+  expect_error(Fault::corrupt_file, {"metric cosine, expected l2, euclidean or inner_product"}, changed("about", put(24, std::array<char, 16>{"cosine"})));
+  expect_error(Fault::corrupt_file, {"a bias, expected none under inner_product"}, changed("about", put(24, std::array<char, 16>{"inner_product"})));
+  expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 20, expected 1 to 4294967295 x 19"}, changed("about", put(8, std::uint64_t{19})));
+  expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 19"}, changed("transform", resized(4, 19)));
+  expect_error(Fault::corrupt_file, {"section 'transform' is 0 x 20"}, changed("transform", resized(0, 20)));
+  expect_error(Fault::corrupt_file, {"section 'bias' is 1 x 4, expected 1 x 5"}, changed("transform", resized(5, 20)));
+  expect_error(Fault::corrupt_file, {"a transform has the value inf"}, changed("transform", put(16, INFINITY)));
+  expect_error(Fault::corrupt_file, {"a bias has the value nan"}, changed("bias", put(4, NAN)));
+  expect_error(Fault::corrupt_file, {"section 'bias' is 1 x 3"}, changed("bias", resized(1, 3)));
+  expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 5"}, changed("centroids", resized(3, 5)));
+  expect_error(Fault::corrupt_file, {"section 'transformed' is 1200 x 5, expected 1200 x 4"}, changed("transformed", resized(1200, 5)));
+  expect_error(Fault::corrupt_file, {"'transformed'"}, changed("transformed", [](Section& section, std::string&) { section.element = Element::i32; }));
+  expect_error(Fault::corrupt_file, {"section 'rows' is 1199 x 20"}, changed("rows", resized(1199, 20)));
+  expect_error(Fault::corrupt_file, {"id -1 is negative"}, changed("ids", put(0, std::int64_t{-1})));
+  for (const char* name : {"about", "transform", "centroids", "begins", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, gone));
+  expect_error(Fault::corrupt_file, {"codewords"}, changed("transformed", gone));
+  for (const char* name : {"rows", "transformed"}) {
+    changed(name, put(4, NAN))();  // a row that is found by nothing
+    expect_error(Fault::corrupt_file, {"1 rows have NaN or infinity"}, [&] { check_index(file("changed.gknn")); });
+  }
+  changed("ids", put(0, std::int64_t{1200}))();
+  expect_error(Fault::corrupt_file, {"id 1200 is not below the next id, 1200"}, [&] { check_index(file("changed.gknn")); });
+  changed("transform", put(0, 3e38f))();  // other candidates
+  check_index(file("changed.gknn"));
+  changed("bias", gone)();  // queries that stand elsewhere
+  check_index(file("changed.gknn"));
+  changed("rows", gone)();
+  EXPECT_FALSE(open_index(file("changed.gknn"))->keeps_rows());
+
+  build("OPQ4_8,IVF3,PQ4");
+  expect_error(Fault::corrupt_file, {"section 'codewords' is 1024 x 3, which are not 256 of each part of 8 columns"}, changed("codewords", resized(1024, 3)));
+  expect_error(Fault::corrupt_file, {"a codeword has the value nan"}, changed("codewords", put(4, NAN)));
+  expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", resized(1, 128)));
+  expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", gone));
+}
+
+TEST_F(IvfTransformed, budgets_are_kept) {
+  const std::vector<RowId> ids = scattered_ids(300);
+  for (const char* recipe : recipes) {
+    for (const std::span<const RowId> called : {std::span<const RowId>(), std::span<const RowId>(ids)}) {
+      const IndexParams params{.recipe = recipe, .ids = called};
+      build_index(few(), file("free.gknn"), params);
+      const std::size_t building = build_index_bytes_needed(few(), params);
+      EXPECT_GT(building, at(300 * 6 * 4));
+      build_index(few(), file("budget.gknn"), params, {.memory_bytes = building});
+      EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn")));
+      expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)}, [&] { build_index(few(), file("none.gknn"), params, {.memory_bytes = building - 1}); });
+      EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
+    }
+    const OpenParams open{.expected_k = 50, .expected_queries = 50};
+    const std::size_t needed = open_index_bytes_needed(file("free.gknn"), open);
+    EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}), std::filesystem::file_size(file("free.gknn")));
+    const auto opened = open_index(file("free.gknn"), open, {.memory_bytes = needed});
+    expect_same(opened->search(few_queries(), 50, {.nprobe = 9}, {.memory_bytes = needed}), open_index(file("free.gknn"))->search(few_queries(), 50, {.nprobe = 9}), recipe);
+    expect_error(Fault::out_of_memory, {"free.gknn needs"}, [&] { open_index(file("free.gknn"), open, {.memory_bytes = needed - 1}); });
+    open_index_bytes_needed(file("free.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
+  }
+}
+
+TEST_F(IvfTransformed, does_not_change) {
+  build_index(base_, file("x.gknn"), {.recipe = "PCA6,IVF10,Flat,RFlat"});
+  const auto index = open_index(file("x.gknn"));
+  const RowId first{0}, none{1200};
+  expect_error(Fault::unsupported, {"cannot take more rows"}, [&] { index->add(base_); });
+  expect_error(Fault::unsupported, {"cannot replace rows"}, [&] { index->update(base_.ref().slice(0, 1), {&first, 1}); });
+  expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { index->remove({&first, 1}); });
+  expect_error(Fault::invalid_argument, {"id 1200 is not in the index"}, [&] { index->reconstruct({&none, 1}); });
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { add_to_index(file("x.gknn"), base_, {}, false, file("y.gknn")); });
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { remove_from_index(file("x.gknn"), {&first, 1}, file("y.gknn")); });
+  const std::filesystem::path both[] = {file("x.gknn"), file("x.gknn")};
+  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { merge_indexes(both, file("y.gknn")); });
+  EXPECT_FALSE(std::filesystem::exists(file("y.gknn")));
+}
+
+TEST_F(IvfTransformed, refuses_what_it_cannot_do) {
+  const auto build = [&](const IndexParams& params) { return [this, params] { build_index(base_, file("none.gknn"), params); }; };
+  for (const char* recipe : {"PCA21,IVF4,Flat", "RR21,IVF4,Flat", "OPQ3_21,IVF4,PQ3"}) {
+    expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, build({.recipe = recipe}));
+    expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, [&] { build_index_bytes_needed(base_, {.recipe = recipe}); });
+  }
+  expect_error(Fault::invalid_argument, {"got 3 parts of 20 dimensions: OPQ3_<dims>"}, build({.recipe = "OPQ3,IVF4,PQ4"}));
+  expect_error(Fault::invalid_argument, {"product codes of 6 dimensions have 1 to 6 parts", "got 7"}, build({.recipe = "PCA6,IVF4,PQ7"}));
+  expect_error(Fault::invalid_argument, {"OPQ needs at least 256 rows"}, [&] { build_index(base_.ref().slice(0, 255), file("none.gknn"), {.recipe = "OPQ4,IVF4,Flat"}); });
+  expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "RR,IVF1201,Flat"}));
+  for (const Metric metric : {Metric::cosine, Metric::l1}) {
+    expect_error(Fault::unsupported, {"transformed rows are searched by l2, euclidean or inner_product, not "}, build({.recipe = "RR,IVF4,Flat", .metric = metric}));
+  }
+  expect_error(Fault::unsupported, {"only finite rows are transformed"}, build({.recipe = "RR,IVF4,Flat", .allow_nonfinite = true}));
+  std::vector<RowId> ids = scattered_ids(1200);
+  ids[7] = ids[5];
+  for (const char* recipe : recipes) expect_error(Fault::invalid_data, {"is there twice"}, build({.recipe = recipe, .ids = ids}));
+  EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
+  const auto index = make_index(base_, {.recipe = "PCA6,IVF4,Flat"});
+  expect_error(Fault::invalid_argument, {"nprobe must be >= 1, got 0"}, [&] { index->search(queries_, 1, {.nprobe = 0}); });
+  expect_error(Fault::invalid_argument, {"k must be >= 1, got 0"}, [&] { index->search(queries_, 0); });
+  expect_error(Fault::invalid_argument, {"refine must be >= 0, got -1"}, [&] { index->search(queries_, 1, {.refine = -1}); });
+  expect_error(Fault::invalid_argument, {"queries are 6 x f32, the base 20 x f32"}, [&] { index->search(Matrix(1, 6, DType::f32), 1); });
+  expect_error(Fault::unsupported, {"within a radius"}, [&] { index->search_radius(queries_, 3); });
+  expect_error(Fault::unsupported, {"without full vectors cannot be searched exactly"}, [&] { index->search_all(queries_, 3); });
+  const RowId first{0};
+  expect_error(Fault::unsupported, {"without full vectors cannot give them back"}, [&] { index->reconstruct({&first, 1}); });
+  base_.set(5, 5, NAN);
+  for (const char* recipe : recipes) {
+    expect_error(Fault::invalid_data, {"the base", "row 5"}, [&] { make_index(base_, {.recipe = recipe}); });
+    expect_error(Fault::invalid_data, {"the base", "row 5"}, build({.recipe = recipe}));
+  }
+  queries_.set(2, 1, INFINITY);
+  expect_error(Fault::invalid_data, {"the queries", "row 2"}, [&] { index->search(queries_, 3); });
+}
+
+TEST_F(IvfTransformed, what_lies_farther_apart_than_float32_holds_has_a_file_too) {
+  StridedRows base(60, 3, DType::f32, 0), queries(4, 3, DType::f32, 0);
+  test::VectorMaker(Kind::gaussian, 60, 3, DType::f32, Metric::l2, 3).fill(base, queries);
+  for (std::int64_t i = 0; i < 60; ++i) base.set(i, i % 3, i % 4 == 0 ? 3.4e38f : -3.4e38f);
+  for (const char* recipe : {"PCA2,IVF3,Flat,RFlat", "RR,IVF3,Flat"}) {
+    build_index(base, file("x.gknn"), {.recipe = recipe});
+    check_index(file("x.gknn"));
+    open_index(file("x.gknn"))->search(base, 4, {.nprobe = 3, .refine = 15});
+  }
+}
+
+}  // namespace
+}  // namespace gigaknn

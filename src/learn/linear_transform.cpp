@@ -1,0 +1,96 @@
+#include "learn/linear_transform.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/elements.hpp"
+#include "core/random.hpp"
+#include "core/require.hpp"
+#include "core/threads.hpp"
+#include "learn/orthonormal.hpp"
+#include "learn/pca.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t pca_sample_rows = 1 << 14;
+constexpr std::uint64_t rotation_stream = 103;
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t rows_at_once = 30;
+#else
+constexpr std::int64_t rows_at_once = 1 << 13;
+#endif
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+void require_dims(std::int64_t dims, std::int64_t d) {
+  require(dims >= 1 && dims <= d, Fault::invalid_argument, "a transform of ", d, " dimensions keeps 1 to ", d, ", got ", dims);
+}
+
+Matrix as_float_matrix(const std::vector<double>& rows, std::int64_t count, std::int64_t d) {
+  Matrix matrix(count, d, DType::f32);
+  std::transform(rows.begin(), rows.end(), matrix.row<float>(0), [](double x) { return static_cast<float>(x); });
+  return matrix;
+}
+
+// A direction in which the sample is nothing may be one in which queries are something.
+Matrix whole_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run) {
+  const Matrix found = leading_directions(sample, dims, run);
+  std::vector<double> rows(found.row<float>(0), found.row<float>(0) + dims * sample.cols);
+  complete_orthonormal(rows, dims, sample.cols);
+  return as_float_matrix(rows, dims, sample.cols);
+}
+
+}  // namespace
+
+Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
+  constexpr float most = std::numeric_limits<float>::max();
+  Matrix out(rows.rows, cols_out(), DType::f32);
+  for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
+    const std::int64_t end = std::min(rows.rows, begin + rows_at_once);
+    ops.products(as_floats(rows.slice(begin, end), run), matrix, out.row<float>(begin), run);
+    parallel_for(run, end - begin, 1024, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t i = begin + first; i < begin + last; ++i) {
+        float* const y = out.row<float>(i);
+        for (std::int64_t j = 0; j < cols_out(); ++j) y[j] = std::clamp(std::clamp(y[j], -most, most) + (bias.empty() ? 0 : bias[at(j)]), -most, most);
+      }
+    });
+    if (run.progress) run.progress->report("transform", end, rows.rows);
+  }
+  return out;
+}
+
+std::size_t LinearTransform::applying_bytes(std::int64_t n, std::int64_t d_in) { return at(std::min(n, rows_at_once) * d_in) * sizeof(float); }
+
+LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run) {
+  require_dims(dims, rows.cols);
+  const CentredSample sample = centred_sample(rows, pca_sample_rows, seed, run);
+  LinearTransform transform{whole_directions(sample.rows, dims, run), {}};
+  if (!with_bias) return transform;
+  transform.bias.resize(at(dims));
+  for (std::int64_t i = 0; i < dims; ++i) {
+    double product = 0;
+    for (std::int64_t j = 0; j < rows.cols; ++j) product += static_cast<double>(transform.matrix.row<float>(i)[j]) * static_cast<double>(sample.mean[at(j)]);
+    transform.bias[at(i)] = static_cast<float>(-product);
+  }
+  return transform;
+}
+
+std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims) {
+  return at(std::min(n, pca_sample_rows) * (2 * d + 2) + dims * d) * sizeof(float) + leading_directions_bytes(d, dims) + (1u << 16);
+}
+
+LinearTransform random_rotation(std::int64_t d, std::int64_t dims, std::uint64_t seed) {
+  require_dims(dims, d);
+  std::vector<double> rows(at(dims * d));
+  for (std::int64_t i = 0; i < dims * d; ++i) {
+    double sum = -6;
+    for (std::int64_t j = 0; j < 12; ++j) sum += random_unit(seed, rotation_stream, static_cast<std::uint64_t>(12 * i + j));
+    rows[at(i)] = sum;
+  }
+  orthonormalize(rows, dims, d);
+  return {as_float_matrix(rows, dims, d), {}};
+}
+
+}  // namespace gigaknn

@@ -1,0 +1,40 @@
+// What is done to rows before an index sees them: y = matrix x + bias.
+//
+//   rows [n, d_in] --products with the rows of the matrix, canonical; + bias in float32--> f32 [n, d_out]
+//
+// Three ways to fit one: the directions of most variance (PCA), a rotation at random, and the rotation that product codes lose least by (opq.hpp).
+// All are float64 in one order: the same bits for the same seed, for any number of threads, on every device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+struct LinearTransform {
+  Matrix matrix;            ///< [d_out, d_in] f32, finite
+  std::vector<float> bias;  ///< [d_out], finite; empty: none
+
+  std::int64_t cols_in() const { return matrix.cols(); }
+  std::int64_t cols_out() const { return matrix.rows(); }
+  /// Rows [n, d_in] of any type that are finite, as f32 [n, d_out], cut to what float32 holds, so that these are finite too.
+  Matrix apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
+  /// The most that it allocates beside the result.
+  static std::size_t applying_bytes(std::int64_t n, std::int64_t d_in);
+};
+
+/// The `dims` directions in which a sample of `rows` varies most, 1 <= dims <= d. The bias takes their mean away; without, products of rows and queries are kept as
+/// far as so few directions can: of one query the mean adds the same to all of them.
+LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run);
+std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims);
+
+/// `dims` directions at right angles, 1 <= dims <= d; all of them are as likely, nearly: they are made of sums of 12 uniform numbers, which are normal but for
+/// their tails and need no function of libm.
+LinearTransform random_rotation(std::int64_t d, std::int64_t dims, std::uint64_t seed);
+
+}  // namespace gigaknn
