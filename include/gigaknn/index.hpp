@@ -42,7 +42,7 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean or inner_product
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256
+  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 128
   int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
@@ -178,10 +178,11 @@ struct IndexParams {
 /// the answers of make_ivf_flat_index; make_flat_index, which does not, takes metrics of packed bits and less memory than all rows need. Throws as they do.
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
-/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes never held together. Same arguments, same bytes.
+/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes
+/// never held together; of transformed ones what they become is (4 * d_out bytes a row). Same arguments, same bytes.
 /// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
-/// The most that it allocates, where no list is longer than 4,096 rows: a list is written whole. Throws as it does, but for what only the values tell.
+/// The most that it allocates, where no inverted list is longer than 4,096 rows: it is written whole. Throws as it does, but for what only the values tell.
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that opening what it makes, mapped, and a search of it allocate, results not counted.
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});

@@ -177,7 +177,7 @@ void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner)
 }
 
 void Exporter::transformed(const StoredTransformed& stored, std::shared_ptr<const void> owner) {
-  const bool refines = stored.rows.data != nullptr;
+  const bool refines = stored.refines();
   const RowIds of_codes(stored.parts.ids, std::move(owner), name_);
   const RowIds& ids = stored.lists ? stored.lists->ids() : of_codes;
   if (refines) begin_refined(ids);

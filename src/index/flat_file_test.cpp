@@ -141,6 +141,8 @@ TEST_F(FlatFile, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, changed("ids", put(0, std::int64_t{-1})), "id -1 is negative");
   expect_error(Fault::corrupt_file, changed("ids", put(0, std::int64_t{1})), "id 1 is there twice");
   for (const char* name : {"about", "ids", "rows"}) expect_error(Fault::corrupt_file, changed(name, test::left_out()), name);
+  changed("ids", put(39 * 8, std::int64_t{40}))();  // the next id, 40, is there
+  expect_error(Fault::corrupt_file, [&] { open_index(file("changed.gknn"))->add(base.ref().slice(0, 1)); }, "id 40 is not below the next id, 40");
   changed("ids", put(0, std::array<std::int64_t, 2>{1, 0}))();  // others are called so
   expect_error(Fault::corrupt_file, [&] { check_index(file("changed.gknn")); }, "ids must ascend");
   changed("rows", put(4, NAN))();

@@ -155,10 +155,6 @@ class PartsWriter {
 
   void begins_and_ids() const {
     writer_.add_section("begins", Element::i64, lists_.begins().size(), 1, lists_.begins().data());
-    ids();
-  }
-
-  void ids() const {
     writer_.begin_section("ids", Element::i64, at(lists_.rows()), 1);
     for_bands(sizeof(MergedLists::Entry), [&](const std::vector<MergedLists::Entry>& entries, std::int64_t, std::int64_t) {
       for (const auto& entry : entries) writer_.append(&entry.id, sizeof entry.id);
@@ -203,18 +199,39 @@ class PartsWriter {
 
 }  // namespace
 
+void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, flat_schema, schema_version);
+  std::int64_t count = 0;
+  std::vector<std::vector<LocalRow>> by_rank;  // the rows of each part; none where they stand so
+  for (const LiveRows& part : parts) {
+    count += part.count;
+    by_rank.push_back(part.lists->ids().rows_by_rank());
+  }
+  write_about(writer, facts, count);
+  writer.begin_section("ids", Element::i64, at(count), 1);
+  RowsById named(parts);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const RowsById::Place place = named.next();
+    const RowId id = place.part->lists->ids().of_rank(place.rank);
+    writer.append(&id, sizeof id);
+  }
+  const auto read_row = [&, rows = RowsById(parts)](std::int64_t, std::byte* out) mutable {
+    const RowsById::Place place = rows.next();
+    const std::vector<LocalRow>& of_part = by_rank[at(place.part - parts.data())];
+    place.part->lists->copy_row(of_part.empty() ? place.rank : of_part[place.rank], out);
+  };
+  write_rows(writer, "rows", facts.dtype, count, facts.cols, read_row, run);
+  add_measured(writer, facts);
+  writer.finish();
+}
+
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run) {
-  const bool in_one = centroids.rows == 0;
-  ContainerWriter writer(path, in_one ? flat_schema : ivf_flat_schema, schema_version);
-  const PartsWriter rows(writer, parts, in_one ? 1 : centroids.rows, run);
+  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+  const PartsWriter rows(writer, parts, centroids.rows, run);
   write_about(writer, facts, rows.lists().rows());
-  if (in_one) {
-    rows.ids();
-  } else {
-    add_matrix(writer, "centroids", centroids);
-    rows.begins_and_ids();
-  }
+  add_matrix(writer, "centroids", centroids);
+  rows.begins_and_ids();
   rows.rows("rows", facts.dtype, facts.cols);
   add_measured(writer, facts);
   writer.finish();
@@ -473,7 +490,7 @@ RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order) {
 }  // namespace
 
 void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
-  const RowReader read_row = stored.rows.data ? reader_of(stored.rows, order) : RowReader();
+  const RowReader read_row = stored.refines() ? reader_of(stored.rows, order) : RowReader();
   if (!stored.lists) return write_ivf_transformed(stored.facts, stored.transform, stored.parts, RowReader(), read_row, path, run);
   const ListRows& lists = *stored.lists;
   std::vector<RowId> ids;

@@ -43,6 +43,9 @@ struct StoredIvfFlat {
 inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
 
+/// Writes the rows of `parts`, each one list, that count, by their ids.
+void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run);
+
 /// Writes the rows of `parts` that count. Here and below a band of lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
                     const RunOptions& run);
@@ -106,7 +109,9 @@ struct StoredTransformed {
   LinearTransform transform;
   std::shared_ptr<const ListRows> lists;  ///< f32 [n, d_out]; null: product codes
   IvfPqParts parts;                       ///< of transformed rows: codes and all that they need, or centroids alone
-  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids; without data: none; a view of what the container or the caller keeps alive
+  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids, or none; a view of what the container or the caller keeps alive
+
+  bool refines() const { return rows.cols > 0; }
 };
 inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";
 

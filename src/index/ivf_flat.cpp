@@ -94,6 +94,7 @@ LiveRows IvfFlatIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run
 }
 
 void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
+  if (lists() == 0) return write_flat(facts, parts, path, run);
   write_ivf_flat(facts, centroids_.centroids(), parts, path, run);
 }
 

@@ -191,8 +191,14 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
           ", the index ", facts_.cols, " x ", name_of(facts_.dtype));
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
   if (rows.rows == 0) return next;
-  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
   require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
+  // A file says what the next id is, which may be wrong.
+  for (std::size_t p = 0; ids.empty() && p < next.parts.size(); ++p) {
+    const RowIds& there = next.parts[p].lists->ids();
+    for (std::int64_t row = 0; row < there.count(); ++row) {
+      require(value_of(there.of_row(row)) < next.next_id, Fault::corrupt_file, "id ", value_of(there.of_row(row)), " is not below the next id, ", next.next_id);
+    }
+  }
   RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
   called.require_sound();
   std::vector<RowId> known;
@@ -201,6 +207,7 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
   }
   require(replace || known.empty(), Fault::invalid_data, "id ", known.empty() ? 0 : value_of(known.front()), " is in the index already");
   next = without(next, known);
+  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
   next.next_id = std::max(next.next_id, value_of(called.largest()) + 1);
   next.parts.push_back(part_of(rows, std::move(called), run));
   next.rows += rows.rows;

@@ -101,6 +101,21 @@ TEST_P(IvfPqBits, is_the_same_on_every_device_for_any_threads_and_batches) {
   }
 }
 
+// All are candidates: float32 tells none from another.
+TEST_F(IvfPq, rows_that_are_alike_are_found_by_their_ids) {
+  StridedRows alike(20000, 4, DType::f32, 0), queries(2, 4, DType::f32, 0);
+  test::VectorMaker(Kind::all_equal, 20000, 4, DType::f32, Metric::l2, 3).fill(alike, queries);
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < 20000; ++i) ids.push_back(RowId{20000 - i});
+  for (const int bits : {8, 4}) {
+    const auto index = make_ivf_pq_index(alike, {.lists = 1, .code_bytes = 2, .code_bits = bits, .refine = false, .iterations = 1, .codeword_iterations = 1, .ids = ids});
+    for (const std::int64_t k : {1, 10, 300}) {
+      const Neighbors found = index->search(queries, k, {.nprobe = 1});
+      for (std::int64_t i = 0; i < 2 * k; ++i) ASSERT_EQ(found.ids[static_cast<std::size_t>(i)], RowId{i % k + 1}) << bits;
+    }
+  }
+}
+
 TEST_F(IvfPq, ids_and_filters_hold) {
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 1500; ++i) ids.push_back(RowId{(i * 7919) % 1500 * 1000000007 + 3});

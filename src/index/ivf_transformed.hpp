@@ -45,7 +45,7 @@ class IvfTransformedIndex : public Index {
   std::int64_t lists() const override { return inner_->lists(); }
   std::string_view kind() const override { return ivf_transformed_schema; }
   bool keeps_rows() const override { return refines(); }
-  bool refines() const override { return stored_.rows.data != nullptr; }
+  bool refines() const override { return stored_.refines(); }
   std::vector<RowId> held_out() const override;
   std::int64_t next_id() const override { return stored_.facts.next_id; }
   std::string description() const override;

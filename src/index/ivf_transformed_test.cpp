@@ -14,6 +14,7 @@
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "index/test_recall.hpp"
+#include "io/changed_container.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
 #include "learn/opq.hpp"
@@ -25,8 +26,13 @@ namespace {
 
 using test::expect_error;
 using test::Kind;
+using test::left_out;
+using test::put;
 using test::recall;
+using test::resized;
+using test::SectionChange;
 using test::StridedRows;
+using test::write_changed;
 
 constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
 
@@ -212,28 +218,10 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
     build_index(base_, file("whole.gknn"), {.recipe = recipe, .iterations = 2});
     whole = Container::open(file("whole.gknn"));
   };
-  const auto changed = [&](std::string_view name, const std::function<void(Section&, std::string&)>& change) {
-    ContainerWriter writer(file("changed.gknn"), whole->schema(), 1);
-    for (Section section : whole->sections()) {
-      std::string bytes(reinterpret_cast<const char*>(whole->bytes_of(section).data()), section.bytes);
-      if (section.name == name) change(section, bytes);
-      if (section.name.empty()) continue;
-      writer.add_section(section.name, section.element, section.rows, section.cols, bytes.data());
-    }
-    writer.finish();
+  const auto changed = [&](std::string_view name, const SectionChange& change) {
+    write_changed(*whole, file("changed.gknn"), name, change);
     return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
   };
-  const auto resized = [](std::uint64_t rows, std::uint64_t cols) {
-    return [=](Section& section, std::string& bytes) {
-      section.rows = rows;
-      section.cols = cols;
-      bytes.resize(rows * cols * size_of(section.element));
-    };
-  };
-  const auto put = [](std::size_t offset, const auto& value) {
-    return [=](Section&, std::string& bytes) { std::memcpy(bytes.data() + offset, &value, sizeof value); };
-  };
-  const auto gone = [](Section& section, std::string&) { section.name.clear(); };
   build("PCA4,IVF3,Flat,RFlat");
   expect_error(Fault::corrupt_file, {"0 rows, expected 1 to"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
@@ -251,8 +239,8 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"'transformed'"}, changed("transformed", [](Section& section, std::string&) { section.element = Element::i32; }));
   expect_error(Fault::corrupt_file, {"section 'rows' is 1199 x 20"}, changed("rows", resized(1199, 20)));
   expect_error(Fault::corrupt_file, {"id -1 is negative"}, changed("ids", put(0, std::int64_t{-1})));
-  for (const char* name : {"about", "transform", "centroids", "begins", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, gone));
-  expect_error(Fault::corrupt_file, {"codewords"}, changed("transformed", gone));
+  for (const char* name : {"about", "transform", "centroids", "begins", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, left_out()));
+  expect_error(Fault::corrupt_file, {"codewords"}, changed("transformed", left_out()));
   for (const char* name : {"rows", "transformed"}) {
     changed(name, put(4, NAN))();  // a row that is found by nothing
     expect_error(Fault::corrupt_file, {"1 rows have NaN or infinity"}, [&] { check_index(file("changed.gknn")); });
@@ -261,16 +249,16 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"id 1200 is not below the next id, 1200"}, [&] { check_index(file("changed.gknn")); });
   changed("transform", put(0, 3e38f))();  // other candidates
   check_index(file("changed.gknn"));
-  changed("bias", gone)();  // queries that stand elsewhere
+  changed("bias", left_out())();  // queries that stand elsewhere
   check_index(file("changed.gknn"));
-  changed("rows", gone)();
+  changed("rows", left_out())();
   EXPECT_FALSE(open_index(file("changed.gknn"))->keeps_rows());
 
   build("OPQ4_8,IVF3,PQ4");
   expect_error(Fault::corrupt_file, {"section 'codewords' is 1024 x 3, which are not 256 of each part of 8 columns"}, changed("codewords", resized(1024, 3)));
   expect_error(Fault::corrupt_file, {"a codeword has the value nan"}, changed("codewords", put(4, NAN)));
   expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", resized(1, 128)));
-  expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", gone));
+  expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", left_out()));
 }
 
 TEST_F(IvfTransformed, budgets_are_kept) {

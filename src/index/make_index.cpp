@@ -125,7 +125,8 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
           "product codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
   require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
   const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
-  const std::int64_t parts = params.code_bytes >= 1 && params.code_bytes <= most ? parts_of(params) : params.code_bytes;
+  require(params.code_bytes >= 1 && params.code_bytes <= 256, Fault::invalid_argument, "product codes have 1 to 256 bytes, got ", params.code_bytes);
+  const std::int64_t parts = parts_of(params);
   require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
           " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
   require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);

@@ -50,7 +50,7 @@ void require_index(const Container& file) {
           "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
-// To add a kind: a row here, and what it needs and how it is checked below.
+// To add a kind: its schema above, and here, what it needs and how it is checked below.
 std::unique_ptr<IvfIndex> opened_to_change(const Container& file, const OpenParams& params) {
   require_index(file);
   require(file.schema() != ivf_transformed_schema, Fault::unsupported, file.file().name, ": an index of transformed rows does not change");
@@ -139,7 +139,7 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
     } else {
       require_ids(file, RowIds(stored.parts.ids, file.file().owner, file.file().name), stored.parts.begins, stored.facts.next_id);
     }
-    if (stored.rows.data) require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
+    if (stored.refines()) require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
     return;
   }
   const StoredIvfFlat stored = read_ivf_flat(file);

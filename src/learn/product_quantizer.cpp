@@ -123,7 +123,7 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
 std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, int threads) {
   const std::int64_t words = std::int64_t{1} << bits;
   const std::int64_t padded = part_dims_of(d, m) * m, sample = std::min(n, quantizer_sample_rows);
-  const std::int64_t codewords = padded * words * 4;
+  const std::int64_t codewords = padded * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
   const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + part_dims_of(d, m)) * 4;
   const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + part_dims_of(d, m) * 4);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * m * bits / 8;

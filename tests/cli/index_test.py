@@ -3,11 +3,12 @@ import os
 import random
 import resource
 import signal
+import struct
 import subprocess
 import time
 import unittest
 
-from support import BINARY, CliTest, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+from support import BINARY, CliTest, is_sanitized, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
 
 
 class Index(CliTest):
@@ -254,6 +255,20 @@ class Index(CliTest):
         refuse("an index of transformed rows does not change", "add", "x1.gknn", "q.u8bin")
         refuse("an index of transformed rows does not change", "remove", "x1.gknn", "--ids", "only.npy")
         refuse("an index of transformed rows does not change", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+
+    @unittest.skipIf(is_sanitized(), "sanitizers take memory of their own")
+    def test_an_index_of_all_rows_is_written_without_holding_them(self):
+        rows, dims = 160_000, 1024
+        with open(self.path("large.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dims))
+            file.truncate(8 + rows * dims)
+        def limited():
+            resource.setrlimit(resource.RLIMIT_DATA, (100 << 20, 100 << 20))
+        run = lambda *arguments: self.run_cli(*arguments, "--threads", 2, preexec_fn=limited)
+        run("build", "large.u8bin", "--index", "Flat", "-o", "large.gknn")
+        write_npy(self.path("gone.npy"), [[7]], "<i8", "q")
+        run("remove", "large.gknn", "--ids", "gone.npy", "-o", "fewer.gknn")
+        self.assertGreater(os.path.getsize(self.path("fewer.gknn")), (rows - 1) * dims)
 
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()

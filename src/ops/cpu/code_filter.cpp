@@ -19,17 +19,19 @@ constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs between two loo
 constexpr std::int64_t most_tile_groups = 8;
 constexpr std::int64_t least_cut_k = 4;
 constexpr std::int64_t sample_stride = 3;
+constexpr std::int64_t least_bound_rows = 8;
 #else
 constexpr std::int64_t tile_pairs = 4096;
 constexpr std::int64_t most_tile_groups = 64;  // bounds must follow what the last tiles found
 constexpr std::int64_t least_cut_k = 32;  // shorter lists find a bound in their region for less
 constexpr std::int64_t sample_stride = 16;
+constexpr std::int64_t least_bound_rows = 96;  // that a first bound is looked for among
 #endif
 constexpr std::int64_t most_rows_a_k = 4096;  // beyond, selecting from the sample costs more than a loose bound
 constexpr std::int64_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
 constexpr std::int64_t survivors_at_once = 64;
 constexpr std::int32_t least_sum = std::numeric_limits<std::int32_t>::min();
-constexpr std::int64_t least_bound_rows = 96, most_bound_rows = 4096;  // that a first bound is looked for among
+constexpr std::int64_t most_bound_rows = 4096;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 

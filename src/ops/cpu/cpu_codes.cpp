@@ -21,9 +21,11 @@ constexpr std::int64_t block_rows = code_block_rows;
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t table_bytes = 3000;
 constexpr std::int64_t tile_queries = 3;
+constexpr std::int64_t strands = 8;
 #else
 constexpr std::int64_t table_bytes = std::int64_t{1} << 19;  // of the queries of a block: half of L2
 constexpr std::int64_t tile_queries = 16;                    // whose products with all codewords stay there too
+constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
 #endif
 constexpr std::int64_t most_block_queries = 512;
 
@@ -220,14 +222,37 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
   const PackedNeighbor bound = lists.bound(i);
   if (static_cast<double>(distance) > distance_limit(query, bound)) return;
   auto& candidates = block.candidates[at(i)];
-  // What better bounds leave behind goes when there is much of it.
-  if (!candidates.empty() && std::ssize(candidates) % candidate_room(lists.k()) == 0) {
+  // What better bounds leave behind goes when there is much of it; and where that is little, as among equal rows, the nearest are found here.
+  if (const std::int64_t room = candidate_room(lists.k()); std::ssize(candidates) >= room) {
     const double limit = distance_limit(query, bound);
     std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
+    if (2 * std::ssize(candidates) > room) keep_nearest(i, lists.k(), block);
   }
   candidates.push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
   if (!names_.empty()) __builtin_prefetch(&names_[at(begins_[at(cell)] + row)]);
   lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
+}
+
+PackedNeighbor CpuCodes::neighbor_of(const Candidate& candidate, const CodedQuery& query, float* decoded) const {
+  const std::int64_t row = candidate.row;
+  codes_.decode(candidate.cell, block_begins_[candidate.cell] + row / block_rows, row % block_rows, decoded);
+  return pack_neighbor(pair_.key(query.row, decoded), name_of(begins_[candidate.cell] + row));
+}
+
+// Of the candidates the k nearest by canonical distance and name: the others are not among the k nearest of all.
+void CpuCodes::keep_nearest(std::int64_t i, std::int64_t k, Block& block) const {
+  auto& candidates = block.candidates[at(i)];
+  if (std::ssize(candidates) <= k) return;
+  block.decoded.resize(at(codes_.d));
+  std::vector<std::pair<PackedNeighbor, std::uint32_t>> nearest;
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    nearest.emplace_back(neighbor_of(candidates[c], block.coded[at(i)], block.decoded.data()), static_cast<std::uint32_t>(c));
+  }
+  std::nth_element(nearest.begin(), nearest.begin() + (k - 1), nearest.end());
+  std::vector<Candidate> kept;
+  for (std::int64_t c = 0; c < k; ++c) kept.push_back(candidates[nearest[at(c)].second]);
+  std::copy(kept.begin(), kept.end(), candidates.begin());
+  candidates.resize(kept.size());
 }
 
 // The k nearest of the candidates. Only where they are asked for in their order, or where float32 leaves open who is among them, does a row take
@@ -245,15 +270,12 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
   std::int64_t sure = 0;
   for (const Candidate& candidate : block.candidates[at(i)]) {
     if (static_cast<double>(candidate.distance) > limit) continue;
-    const std::int64_t row = candidate.row;
-    const LocalRow name = name_of(begins_[candidate.cell] + row);
     if (static_cast<double>(candidate.distance) < surely) {
-      found.push_back(name);  // before every key
+      found.push_back(name_of(begins_[candidate.cell] + std::int64_t{candidate.row}));  // before every key
       ++sure;
       continue;
     }
-    codes_.decode(candidate.cell, block_begins_[candidate.cell] + row / block_rows, row % block_rows, block.decoded.data());
-    found.push_back(pack_neighbor(pair_.key(query.row, block.decoded.data()), name));
+    found.push_back(neighbor_of(candidate, query, block.decoded.data()));
   }
   const auto kept = std::min<std::int64_t>(lists.k(), std::ssize(found));
   if (sure > 0) std::partition(found.begin(), found.end(), [](PackedNeighbor neighbor) { return neighbor >> 32 == 0; });
@@ -300,20 +322,19 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   }
 }
 
-// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each of 64 strands.
+// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each strand.
 float CpuCodes::cut_of(Block& block, std::int64_t wanted) {
-  constexpr std::int64_t strands = 64;
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::int64_t count = std::ssize(block.estimates);
   if (wanted == count) return infinity;
   if (wanted <= strands / 2 && count >= 2 * strands) {
-    block.sorted.assign(strands, infinity);
-    std::int64_t row = 0;
-    // A comparison with NaN is false: it is never the least.
-    for (; row + strands <= count; row += strands) {
-      for (std::int64_t s = 0; s < strands; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+    block.sorted.assign(at(strands), infinity);
+    for (std::int64_t row = 0; row < count; row += strands) {
+      // A comparison with NaN is false: it is never the least.
+      for (std::int64_t s = 0; s < std::min(strands, count - row); ++s) {
+        block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
+      }
     }
-    for (std::int64_t s = 0; row + s < count; ++s) block.sorted[at(s)] = block.estimates[at(row + s)] < block.sorted[at(s)] ? block.estimates[at(row + s)] : block.sorted[at(s)];
   } else {
     block.sorted = block.estimates;
     for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? infinity : estimate;

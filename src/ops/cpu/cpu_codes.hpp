@@ -52,6 +52,8 @@ class CpuCodes : public PreparedCodes {
   template <class Visit>
   void for_each_up_to(Block& block, float most, const Visit& visit) const;
   void screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
+  PackedNeighbor neighbor_of(const Candidate& candidate, const CodedQuery& query, float* decoded) const;
+  void keep_nearest(std::int64_t i, std::int64_t k, Block& block) const;
   void finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const;
   double distance_limit(const CodedQuery& query, PackedNeighbor bound) const;
   float limit_of(const CodedQuery& query, PackedNeighbor bound) const;

@@ -68,7 +68,7 @@ HWY_ATTR Estimates estimates_of(const Sums& sums, const float* terms, hn::Vec<F3
           estimate(hn::LowerHalf(part, sums.odd), terms + 16, step), estimate(hn::UpperHalf(part, sums.odd), terms + 16 + half, step)};
 }
 
-// The registers of `count` blocks from `block` on; the last of them stands for those that are not there.
+// The registers of the blocks of a pass, from `block` on; the last of the tile stands for those that are not there.
 template <class Take>
 HWY_ATTR void take_pass(const ProductTile& tile, std::int64_t block, const Take& take) {
   const std::int64_t bytes = tile.m / 2, block_bytes = bytes * rows;
