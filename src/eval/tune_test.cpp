@@ -125,7 +125,16 @@ TEST_F(Tune, of_many_queries_some_are_drawn_with_their_truth) {
   EXPECT_EQ(with_truth.queries, 100);
   EXPECT_EQ(drawn.points.back().recall.value, 1);
   EXPECT_EQ(with_truth.points.back().recall.value, 1);
-  EXPECT_EQ(drawn.points.front().recall.value, with_truth.points.front().recall.value);
+  // Which parameters are in a curve depends on the time they took; what they find does not.
+  int alike = 0;
+  for (const OperatingPoint& point : drawn.points) {
+    for (const OperatingPoint& other : with_truth.points) {
+      if (other.nprobe != point.nprobe || other.refine != point.refine) continue;
+      EXPECT_EQ(point.recall.value, other.recall.value) << point.nprobe;
+      ++alike;
+    }
+  }
+  EXPECT_GT(alike, 1);
   const Neighbors other(249, 10);
   expect_error(Fault::invalid_argument, [&] { measure_curve(*index, queries_, params, {}, &other); }, "249");
 }
