@@ -5,9 +5,9 @@
 //   for a block of queries, for a tile of groups:
 //     bounds -> integer thresholds [groups][queries] -> kernel -> masks [groups][queries] -> Scorer -> lists
 //
-// A query needs a bound before the first tile is worth comparing: for short lists the k-th of some rows in its own
-// region; for long ones (k a visible share of the rows) the k-th of the rows whose codes are nearest, about k of
-// them by a sample of the sums (`take_nearest_codes`), which a later scan leaves out.
+// A query needs a bound before the first tile is worth comparing: the k-th of rows whose codes are nearest. For short
+// lists these are k of some in its own region; for long ones (k a visible share of the rows) about k of all, by a sample
+// of the sums (`take_nearest_codes`), which a later scan leaves out.
 #pragma once
 
 #include <memory>
