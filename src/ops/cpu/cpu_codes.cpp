@@ -239,10 +239,9 @@ PackedNeighbor CpuCodes::neighbor_of(const Candidate& candidate, const CodedQuer
   return pack_neighbor(pair_.key(query.row, decoded), name_of(begins_[candidate.cell] + row));
 }
 
-// Of the candidates the k nearest by canonical distance and name: the others are not among the k nearest of all.
+// Of more than k candidates the k nearest by canonical distance and name: the others are not among the k nearest of all.
 void CpuCodes::keep_nearest(std::int64_t i, std::int64_t k, Block& block) const {
   auto& candidates = block.candidates[at(i)];
-  if (std::ssize(candidates) <= k) return;
   block.decoded.resize(at(codes_.d));
   std::vector<std::pair<PackedNeighbor, std::uint32_t>> nearest;
   for (std::size_t c = 0; c < candidates.size(); ++c) {
