@@ -28,25 +28,37 @@ Matrix at_some_scale(const Case& c, MatrixRef rows) {
 // Codewords and centroids of what the base holds, codes drawn.
 struct CodeCase {
   std::int64_t m, part_dims, words;
+  bool scaled = false;
   Matrix codewords, centroids;
   std::vector<std::int64_t> begins = {0};
   std::vector<LocalRow> names;
   std::vector<std::uint8_t> codes;   // [n, m]
   std::vector<std::uint8_t> blocks;
+  std::vector<RowScale> scales;      // of scaled codes
+  std::vector<float> shifts;         // by name
   Matrix decoded;                    // by name
 
-  CodeCase(const Case& c, MatrixRef base, bool named)
+  CodeCase(const Case& c, MatrixRef base, bool named, bool may_scale)
       : m(std::min<std::int64_t>(c.d, 1 + static_cast<std::int64_t>(random_below(9, c.seed, 30, 0)))), part_dims((c.d + m - 1) / m) {
     m = (c.d + part_dims - 1) / part_dims;
     words = m % 2 == 0 && random_below(2, c.seed, 41, 0) == 0 ? 16 : most_codewords;
+    scaled = may_scale && random_below(2, c.seed, 42, 0) == 0;
     const auto element = [&](std::int64_t row, std::int64_t col) {
       const float value = col < c.d ? base.row<float>(row % base.rows)[col] : 0;
       return std::isfinite(value) ? value : 1.0f;
     };
-    codewords = Matrix(m * words, part_dims, DType::f32);
+    codewords = Matrix((scaled ? 1 : m) * words, part_dims, DType::f32);
     for (std::int64_t i = 0; i < codewords.rows(); ++i) {
       // Half of them are what rows hold, the others half of that: several alike where the base is small.
       for (std::int64_t j = 0; j < part_dims; ++j) codewords.row<float>(i)[j] = element(i * 7, i / words * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
+    }
+    if (scaled && words == most_codewords && part_dims % 2 == 0 && random_below(2, c.seed, 43, 0) == 0) {
+      // A grid: each half of a word goes by one half of its number.
+      for (std::int64_t i = codewords.rows() - 1; i >= 0; --i) {
+        const std::int64_t half = part_dims / 2;
+        std::copy_n(codewords.row<float>(i / 16), half, codewords.row<float>(i) + half);
+        std::copy_n(codewords.row<float>(i % 16), half, codewords.row<float>(i));
+      }
     }
     while (begins.back() < c.n) {
       begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(random_below(200, c.seed, 31, begins.size()))));
@@ -61,27 +73,61 @@ struct CodeCase {
       packed.resize(codes.size() / 2);
       for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
     }
-    blocks = in_blocks(packed, words == 16 ? m / 2 : m, begins);
+    std::int64_t code_bytes = words == 16 ? m / 2 : m;
+    if (scaled) {
+      draw_scales(c, element(0, 0));
+      std::vector<std::uint8_t> longer;
+      for (std::int64_t row = 0; row < c.n; ++row) {
+        longer.insert(longer.end(), packed.begin() + row * code_bytes, packed.begin() + (row + 1) * code_bytes);
+        for (const float value : {scales[at(row)].factor, scales[at(row)].shift}) {
+          for (int byte = 0; byte < 4; ++byte) longer.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte)));
+        }
+      }
+      packed = std::move(longer);
+      code_bytes += scale_bytes;
+    }
+    blocks = in_blocks(packed, code_bytes, begins);
     if (named) {
       names.resize(at(c.n));
       std::iota(names.begin(), names.end(), LocalRow{0});
       for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random_below(i, c.seed, 33, i)]);
     }
     decoded = Matrix(c.n, c.d, DType::f32);
+    shifts.resize(at(c.n));
     for (std::int64_t cell = 0; cell + 1 < std::ssize(begins); ++cell) {
       for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+        const RowScale scale = scaled ? scales[at(row)] : RowScale();
+        const bool usable = scale.factor >= 0 && scale.factor < INFINITY && std::isfinite(scale.shift);
+        shifts[at(name_of(row))] = scale.shift;
         for (std::int64_t j = 0; j < c.d; ++j) {
           const std::int64_t part = j / part_dims;
-          const float word = codewords.row<float>(part * words + codes[at(row * m + part)])[j % part_dims];
-          decoded.row<float>(name_of(row))[j] = centroids.row<float>(cell)[j] + word;
+          const float word = codewords.row<float>((scaled ? 0 : part * words) + codes[at(row * m + part)])[j % part_dims];
+          decoded.row<float>(name_of(row))[j] = usable ? centroids.row<float>(cell)[j] + (scaled ? scale.factor * word : word) : NAN;
         }
       }
     }
   }
 
+  // Factors and shifts of about the size of rows and of their squares; some that nothing can be.
+  void draw_scales(const Case& c, float size) {
+    for (std::int64_t row = 0; row < c.n; ++row) {
+      const auto drawn = [&](int what) { return static_cast<float>(random_unit(c.seed, 44, static_cast<std::uint64_t>(3 * row + what))); };
+      RowScale scale{row % 5 == 0 ? 0.0f : 3 * drawn(0), (drawn(1) - 0.7f) * size * size};
+      if (drawn(2) < 0.02f) scale.factor = row % 2 == 0 ? -scale.factor - 1 : INFINITY;
+      if (drawn(2) > 0.98f) scale.shift = NAN;
+      scales.push_back(scale);
+    }
+  }
+  float distance(Metric metric, float to_decoded, std::int64_t name) const {
+    if (!scaled || metric == Metric::inner_product) return to_decoded;
+    if (metric == Metric::l2) return to_decoded + shifts[at(name)];
+    const double square = double{to_decoded} * double{to_decoded} + double{shifts[at(name)]};
+    return static_cast<float>(square < 0 ? -std::sqrt(-square) : std::sqrt(square));
+  }
+
   std::int64_t name_of(std::int64_t row) const { return names.empty() ? row : std::int64_t{names[at(row)]}; }
   std::int64_t cells() const { return centroids.rows(); }
-  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, words == 16 ? 4 : 8}; }
+  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, words == 16 ? 4 : 8, scaled}; }
 };
 
 }  // namespace
@@ -89,7 +135,7 @@ struct CodeCase {
 void check_encode_products(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Matrix scaled = at_some_scale(c, problem.base);
-  const CodeCase coded(c, scaled, false);
+  const CodeCase coded(c, scaled, false, false);
   Matrix rows(c.n, coded.m * coded.part_dims, DType::f32);
   for (std::int64_t i = 0; i < c.n; ++i) {
     std::fill_n(rows.row<float>(i), rows.cols(), 0.0f);
@@ -134,7 +180,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Matrix scaled = at_some_scale(c, problem.base), scaled_queries = at_some_scale(c, problem.queries);
   for (const bool named : {false, true}) {
-    const CodeCase coded(c, scaled, named);
+    const CodeCase coded(c, scaled, named, true);
     const std::int64_t width = named ? coded.cells() : std::min<std::int64_t>(3, coded.cells());
     std::vector<RowId> probes;
     for (std::int64_t i = 0; i < c.q; ++i) {
@@ -155,7 +201,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
         const std::int64_t cell = value_of(probes[at(i * width + j)]);
         for (std::int64_t row = cell < 0 ? 0 : coded.begins[at(cell)]; cell >= 0 && row < coded.begins[at(cell + 1)]; ++row) {
           const std::int64_t name = coded.name_of(row);
-          if (allowed.has(name) && base.usable[name]) entries.push_back({reference::distance(queries, i, base, name, c.metric), name});
+          if (allowed.has(name) && base.usable[name]) entries.push_back({coded.distance(c.metric, reference::distance(queries, i, base, name, c.metric), name), name});
         }
       }
       std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, c.metric); });
@@ -170,7 +216,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_EQ(prepared->cells(), coded.cells());
       GuardedLists lists(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
-      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "") << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
       std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));

@@ -1,7 +1,9 @@
 #include "ops/product_codes.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "core/gather.hpp"
 #include "core/threads.hpp"
@@ -26,20 +28,26 @@ void decode_parts(const ProductCodes& codes, const float* centroid, std::int64_t
   }
 }
 
-// Rows as decoded, and searched as those: the specification.
+// Rows as decoded, and searched as those, or compared one by one where they are shifted: the specification.
 class DecodedCodes : public PreparedCodes {
  public:
   DecodedCodes(const Ops& ops, const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run)
-      : rows_(std::max<std::int64_t>(1, codes.cells.begins.back()), codes.d, DType::f32) {
+      : rows_(std::max<std::int64_t>(1, codes.cells.begins.back()), codes.d, DType::f32), shifts_(codes.scaled ? at(codes.cells.begins.back()) : 0) {
     const std::vector<std::int64_t> blocks = codes.block_begins();
     parallel_for(run, codes.cells.count(), 1, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t cell = begin; cell < end; ++cell) {
         const std::int64_t first = codes.cells.begins[at(cell)];
         for (std::int64_t row = first; row < codes.cells.begins[at(cell + 1)]; ++row) {
-          codes.decode(cell, blocks[at(cell)] + (row - first) / code_block_rows, (row - first) % code_block_rows, rows_.row<float>(row));
+          const std::int64_t block = blocks[at(cell)] + (row - first) / code_block_rows;
+          codes.decode(cell, block, (row - first) % code_block_rows, rows_.row<float>(row));
+          if (codes.scaled) shifts_[at(row)] = codes.scale(block, (row - first) % code_block_rows).shift;
         }
       }
     });
+    if (codes.scaled && metric != Metric::inner_product) {
+      begins_.assign(codes.cells.begins.begin(), codes.cells.begins.end());
+      names_.assign(codes.cells.names.begin(), codes.cells.names.end());
+    }
     cells_ = ops.prepare_cells(rows_, codes.cells, metric, hints, run);
   }
 
@@ -50,13 +58,63 @@ class DecodedCodes : public PreparedCodes {
   std::size_t bytes() const override { return cells_->bytes() + at(rows_.rows() * rows_.ref().stride_bytes); }
   std::string description() const override { return "decoded: " + cells_->description(); }
   const PreparedCells& decoded() const { return *cells_; }
+  bool shifted() const { return !begins_.empty(); }
+
+  // The neighbours of one query, where rows are shifted.
+  std::vector<PackedNeighbor> nearest_to(const Ops& ops, MatrixRef query, std::span<const RowId> probes, std::int64_t k, RowMask allowed, const RunOptions& run) const {
+    std::vector<PackedNeighbor> found;
+    std::vector<RowId> in_cells;
+    for (const RowId probe : probes) {
+      if (probe == no_row) continue;
+      const std::int64_t cell = value_of(probe);
+      for (std::int64_t row = begins_[at(cell)]; row < begins_[at(cell + 1)]; ++row) {
+        if (allowed.has(name_of(row)) && all_finite(rows_.row<float>(row))) in_cells.push_back(RowId{row});
+      }
+    }
+    if (in_cells.empty() || !all_finite(query.row<float>(0))) return found;
+    std::vector<float> values(in_cells.size());
+    ops.pair_distances(gather_rows(query, std::vector<std::int64_t>(in_cells.size()), run), rows_, metric(), in_cells.data(), values.data(), run);
+    for (std::size_t i = 0; i < in_cells.size(); ++i) {
+      const std::int64_t row = value_of(in_cells[i]);
+      found.push_back(pack_neighbor(shifted_key(metric(), values[i], shifts_[at(row)]), name_of(row)));
+    }
+    std::sort(found.begin(), found.end());
+    found.resize(std::min(found.size(), at(k)));
+    return found;
+  }
 
  private:
+  LocalRow name_of(std::int64_t row) const { return names_.empty() ? static_cast<LocalRow>(row) : names_[at(row)]; }
+  bool all_finite(const float* row) const {
+    return std::all_of(row, row + cols(), [](float x) { return std::isfinite(x); });
+  }
+
   Matrix rows_;
+  std::vector<float> shifts_;
+  std::vector<std::int64_t> begins_;  // where rows are shifted
+  std::vector<LocalRow> names_;
   std::unique_ptr<PreparedCells> cells_;
 };
 
 }  // namespace
+
+bool RowScale::usable() const { return factor >= 0 && std::isfinite(factor) && std::isfinite(shift); }
+
+float shifted_key(Metric metric, float key, float shift) {
+  if (metric == Metric::inner_product || shift == 0) return key;
+  if (metric != Metric::euclidean) return key + shift;
+  const double square = static_cast<double>(key) * static_cast<double>(key) + static_cast<double>(shift);
+  return static_cast<float>(std::copysign(std::sqrt(std::abs(square)), square));
+}
+
+RowScale ProductCodes::scale(std::int64_t block, std::int64_t row) const {
+  if (!scaled) return {};
+  std::uint32_t words32[2] = {};
+  for (int byte = 0; byte < scale_bytes; ++byte) {
+    words32[byte / 4] |= std::uint32_t{codes[at(place(block, code_bytes(), code_bytes() - scale_bytes + byte, row))]} << (8 * (byte % 4));
+  }
+  return {std::bit_cast<float>(words32[0]), std::bit_cast<float>(words32[1])};
+}
 
 std::vector<std::int64_t> ProductCodes::block_begins() const {
   std::vector<std::int64_t> blocks = {0};
@@ -66,7 +124,12 @@ std::vector<std::int64_t> ProductCodes::block_begins() const {
 
 void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const {
   const float* const centroid = centroids.row<float>(cell);
-  switch (bits == 8 && m * part_dims() == d ? part_dims() : 0) {
+  const RowScale scaling = scale(block, row);
+  if (!scaling.usable()) {
+    std::fill_n(out, d, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  switch (bits == 8 && !scaled && m * part_dims() == d ? part_dims() : 0) {
     case 2: return decode_parts<2>(*this, centroid, block, row, out);
     case 4: return decode_parts<4>(*this, centroid, block, row, out);
     case 8: return decode_parts<8>(*this, centroid, block, row, out);
@@ -74,7 +137,7 @@ void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t ro
   }
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
     const float* const word = codeword(part, code(block, part, row));
-    for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + word[j];
+    for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + scaling.factor * word[j];
   }
 }
 
@@ -140,7 +203,15 @@ std::size_t Ops::code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t,
 void Ops::nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                            const RunOptions& run, RowMask allowed, ListOrder order) const {
   require_code_probing(base, queries, probes, width, k, allowed, run);
-  nearest_in_cells(static_cast<const DecodedCodes&>(base).decoded(), queries, probes, width, k, out, run, nullptr, allowed);
+  const auto& codes = static_cast<const DecodedCodes&>(base);
+  if (codes.shifted()) {
+    for (std::int64_t i = 0; i < queries.rows; ++i) {
+      const auto found = codes.nearest_to(*this, queries.slice(i, i + 1), {probes + i * width, at(width)}, k, allowed, run);
+      ListWriter(codes.metric(), 0, {}).write(found.data(), std::ssize(found), false, -1, i, out);
+    }
+  } else {
+    nearest_in_cells(codes.decoded(), queries, probes, width, k, out, run, nullptr, allowed);
+  }
   if (order == ListOrder::by_distance) return;
   const auto number = [](RowId id) { return static_cast<std::uint64_t>(value_of(id)); };  // no_row is the largest
   for (std::int64_t i = 0; i < queries.rows; ++i) {

@@ -6,6 +6,13 @@
 //
 // A code is m bytes, or, of 4 bits a part, m / 2: an even part's bits are the lower ones. Codes of a cell stand in blocks of 32 rows,
 // [blocks][bytes][32]: 32 lanes, of a warp or of a register, read what is side by side. Behind the last row of a cell its block is padded with zeros.
+//
+// Scaled codes (RaBitQ: Gao, Long 2024; Gao and others 2025): all parts share their codewords, the corners or points of a grid, and a row takes them times a
+// factor of its own, so that products with it are those with the true row on average. What its square has too much then is its shift. Both stand behind the
+// parts of its code, as bytes of it: f32 factor, f32 shift, little-endian.
+//
+//   decoded row   centroid + factor * codewords, in float32
+//   distance      l2: |q - decoded|^2 + shift, which may be below 0; inner_product: <q, decoded>
 #pragma once
 
 #include <cstddef>
@@ -14,6 +21,7 @@
 #include <vector>
 
 #include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
 
 #include "ops/cell_rows.hpp"
 
@@ -21,22 +29,36 @@ namespace gigaknn {
 
 inline constexpr std::int64_t most_codewords = 256;  // of a part
 inline constexpr std::int64_t code_block_rows = 32;
+inline constexpr std::int64_t scale_bytes = 8;       // of a scaled code: factor and shift
+
+/// Of a scaled code; of any other 1 and 0. No query finds a row whose factor is negative, or that has one that is not finite.
+struct RowScale {
+  float factor = 1;
+  float shift = 0;
+
+  bool usable() const;
+};
+
+/// The distance, or its key, of a row with `shift` whose decoded row has `key`: where there is none, the same.
+float shifted_key(Metric metric, float key, float shift);
 
 /// Codewords, and the rows that are written in them. Views.
 struct ProductCodes {
   std::int64_t d = 0;                     ///< of a decoded row, at most m * part_dims
   std::int64_t m = 0;                     ///< parts
-  MatrixRef codewords;                    ///< [m * words, part_dims] f32, part after part
+  MatrixRef codewords;                    ///< [m * words, part_dims] f32, part after part; scaled: [words, part_dims], of each part
   MatrixRef centroids;                    ///< [cells, d] f32
   std::span<const std::uint8_t> codes;    ///< [blocks of all cells][code_bytes][32]
   CellRows cells;                         ///< without an order: rows count cell after cell
 
   int bits = 8;                           ///< of a part: 8, or 4, where m is even
+  bool scaled = false;
 
   std::int64_t part_dims() const { return codewords.cols; }
   std::int64_t words() const { return std::int64_t{1} << bits; }
-  std::int64_t code_bytes() const { return m * bits / 8; }
-  const float* codeword(std::int64_t part, std::uint8_t code) const { return codewords.row<float>(part * words() + code); }
+  std::int64_t code_bytes() const { return m * bits / 8 + (scaled ? scale_bytes : 0); }
+  std::int64_t first_word(std::int64_t part) const { return scaled ? 0 : part * words(); }
+  const float* codeword(std::int64_t part, std::uint8_t code) const { return codewords.row<float>(first_word(part) + code); }
 
   static std::int64_t blocks_of(std::int64_t rows) { return (rows + code_block_rows - 1) / code_block_rows; }
   /// The block in which each cell begins, and their number.
@@ -50,7 +72,8 @@ struct ProductCodes {
     const std::uint8_t byte = codes[static_cast<std::size_t>(place(block, code_bytes(), part * bits / 8, row))];
     return bits == 8 ? byte : static_cast<std::uint8_t>(part % 2 == 0 ? byte & 15 : byte >> 4);
   }
-  /// Row `row` of a block of a cell.
+  RowScale scale(std::int64_t block, std::int64_t row) const;
+  /// Row `row` of a block of a cell; NaN where its scale is not usable.
   void decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const;
 };
 

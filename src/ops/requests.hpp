@@ -116,7 +116,7 @@ inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
           Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");
   require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ", cells.begins.back(), " codes");
-  require(codes.m >= 1 && (codes.bits == 8 || (codes.bits == 4 && codes.m % 2 == 0)) && codes.codewords.rows == codes.m * codes.words() && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
+  require(codes.m >= 1 && (codes.bits == 8 || (codes.bits == 4 && codes.m % 2 == 0)) && codes.codewords.rows == (codes.scaled ? 1 : codes.m) * codes.words() && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
               codes.codewords.dtype == DType::f32 && codes.centroids.dtype == DType::f32,
           Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", codes.m, " parts of ", codes.bits, " bits of ", codes.d, " dimensions");
   require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ", codes.centroids.rows, " x ",

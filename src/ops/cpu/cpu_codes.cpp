@@ -74,18 +74,21 @@ struct CpuCodes::Block {
 CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
                    const RunOptions& run)
     : codes_(codes), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
-      block_begins_(codes.block_begins()), pair_(pair), products_(&products), scan_(codes.bits == 8 ? products.of_bytes : nibbles), floats_(&floats),
-      scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f), width_(padded_words(codes.words())),
-      transposed_(at(codes.m * codes.part_dims() * width_)),
-      terms_(at(block_begins_.back() * block_rows)) {
+      block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats), scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f),
+      terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
   codes_.cells = {{}, begins_, names_};
-  for (std::int64_t part = 0; part < codes.m; ++part) {
-    transpose_codewords(codes.codewords.slice(part * codes.words(), (part + 1) * codes.words()), transposed_.data() + part * codes.part_dims() * width_);
+  if (!products.quick_bytes) read_as_nibbles();
+  scan_ = codes_.bits == 8 ? products.of_bytes : nibbles;
+  width_ = padded_words(codes_.words());
+  const std::int64_t parts_of_words = codes_.scaled ? 1 : codes_.m;
+  transposed_.resize(at(parts_of_words * codes_.part_dims() * width_));
+  for (std::int64_t part = 0; part < parts_of_words; ++part) {
+    transpose_codewords(codes_.codewords.slice(part * codes_.words(), (part + 1) * codes_.words()), transposed_.data() + part * codes_.part_dims() * width_);
   }
   std::mutex mutex;
   parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> row(at(codes_.d));
-    double largest = 0;
+    double largest = 0, largest_factor = 0;
     std::vector<LocalRow> far;
     for (std::int64_t cell = begin; cell < end; ++cell) {
       const auto square_of = [&](const float* x) { return pair_.kernels().dot_f32(x, x, codes_.d); };
@@ -99,26 +102,48 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
         }
         const double square = square_of(row.data());
         largest = std::max(largest, std::sqrt(square) + 2 * centroid);
-        if (scale_ == -2) terms_[at(block * block_rows + lane_of(i % block_rows))] = static_cast<float>(square);
+        const RowScale scaling = codes_.scale(block, i % block_rows);
+        const std::size_t lane = at(block * block_rows + lane_of(i % block_rows));
+        if (scale_ == -2) terms_[lane] = static_cast<float>(square + static_cast<double>(scaling.shift));
+        if (codes_.scaled) factors_[lane] = scaling.factor;
+        largest_factor = std::max(largest_factor, static_cast<double>(scaling.factor));
+        if (scale_ == -2) largest = std::max(largest, std::sqrt(std::abs(static_cast<double>(scaling.shift))));
       }
     }
     const std::lock_guard lock(mutex);
     largest_norm_ = std::max(largest_norm_, largest);
+    largest_factor_ = std::max(largest_factor_, largest_factor);
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
   // Tables are made of all codewords, also of those that no row has.
   double longest = 0;
-  for (std::int64_t part = 0; part < codes.m; ++part) {
+  for (std::int64_t part = 0; part < codes_.m; ++part) {
     double most = 0;
-    for (std::int64_t word = part * codes.words(); word < (part + 1) * codes.words(); ++word) {
-      const float* const x = codes.codewords.row<float>(word);
-      most = std::max(most, pair_.kernels().dot_f32(x, x, codes.part_dims()));
+    for (std::int64_t word = codes_.first_word(part); word < codes_.first_word(part) + codes_.words(); ++word) {
+      const float* const x = codes_.codewords.row<float>(word);
+      most = std::max(most, pair_.kernels().dot_f32(x, x, codes_.part_dims()));
     }
     longest += most;
   }
-  largest_norm_ = std::max(largest_norm_, std::sqrt(longest));
+  largest_norm_ = std::max(largest_norm_, largest_factor_ * std::sqrt(longest));
   check_cancelled(run);
+}
+
+// Bytes whose halves are looked up each in a table of its own: where the words that all parts share are those of a grid.
+void CpuCodes::read_as_nibbles() {
+  const std::int64_t dims = codes_.part_dims();
+  if (!codes_.scaled || codes_.bits != 8 || dims % 2 != 0) return;
+  nibble_words_ = Matrix(16, dims / 2, DType::f32);
+  for (std::int64_t word = 0; word < 16; ++word) std::copy_n(codes_.codewords.row<float>(word), dims / 2, nibble_words_.row<float>(word));
+  for (std::int64_t word = 0; word < codes_.words(); ++word) {
+    const float* const whole = codes_.codewords.row<float>(word);
+    const float *const low = nibble_words_.row<float>(word & 15), *const high = nibble_words_.row<float>(word >> 4);
+    if (!std::equal(whole, whole + dims / 2, low) || !std::equal(whole + dims / 2, whole + dims, high)) return;
+  }
+  codes_.m *= 2;
+  codes_.bits = 4;
+  codes_.codewords = nibble_words_;
 }
 
 std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, std::int64_t cells, const PrepareHints& hints, int threads) {
@@ -134,9 +159,11 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t 
          TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 
-std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
+std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
 
-std::string CpuCodes::description() const { return std::to_string(codes_.code_bytes()) + "-byte product codes, " + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles"); }
+std::string CpuCodes::description() const { 
+  return std::to_string(codes_.code_bytes()) + (codes_.scaled ? "-byte scaled codes, " : "-byte product codes, ") + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
+}
 
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
@@ -156,7 +183,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       for (std::int64_t i = 0; i < some; ++i) {
         std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
       }
-      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * part_dims * width_, .cols = width_,
+      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,
                          .out = dots.data() + part * most * width_});
     }
     for (std::int64_t i = 0; i < some; ++i) {
@@ -175,9 +202,9 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
       const double reach = std::sqrt(square) + largest_norm_;
       // Below the least normal number float32 has no relative errors.
-      query.margin = relative_margin * reach * reach + 4 * static_cast<double>(codes_.d + m + 32) * 0x1p-126;
+      query.margin = relative_margin * reach * reach + 4 * static_cast<double>(codes_.d + m + 32) * 0x1p-126 * std::max(1.0, largest_factor_);
       query.square = scale_ == -2 ? square : 0;
-      query.base = static_cast<double>(scale_) * sum;
+      query.base = static_cast<double>(scale_) * sum;  // of scaled codes once a factor
       const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
       const float factor = usable && widest > 0 ? 255 / widest : 0;
@@ -202,7 +229,7 @@ double CpuCodes::distance_limit(const CodedQuery& query, PackedNeighbor bound) c
 
 // The largest estimate of such a row.
 float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
-  const double limit = distance_limit(query, bound) - query.square - query.base - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin;
+  const double limit = distance_limit(query, bound) - query.square - (codes_.scaled ? 0 : query.base) - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin;
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
@@ -216,8 +243,10 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
   const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
   const auto* const codewords = static_cast<const float*>(codes_.codewords.data);
   const std::int64_t padded = codes_.m * codes_.part_dims();
-  const float product = query.coarse + scan_.product(block.padded.data() + i * padded, codewords, codes_.m, codes_.part_dims(), codes);
-  const float term = terms_[at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows))];
+  const std::size_t lane = at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows));
+  const float factor = codes_.scaled ? factors_[lane] : 1;
+  const float product = query.coarse + factor * scan_.product(block.padded.data() + i * padded, codewords, next_part(codes_.words()), codes_.m, codes_.part_dims(), codes);
+  const float term = terms_[lane];
   const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
   if (static_cast<double>(distance) > distance_limit(query, bound)) return;
@@ -235,8 +264,10 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
 
 PackedNeighbor CpuCodes::neighbor_of(const Candidate& candidate, const CodedQuery& query, float* decoded) const {
   const std::int64_t row = candidate.row;
-  codes_.decode(candidate.cell, block_begins_[candidate.cell] + row / block_rows, row % block_rows, decoded);
-  return pack_neighbor(pair_.key(query.row, decoded), name_of(begins_[candidate.cell] + row));
+  const std::int64_t block = block_begins_[candidate.cell] + row / block_rows;
+  codes_.decode(candidate.cell, block, row % block_rows, decoded);
+  const float key = shifted_key(pair_.metric(), pair_.key(query.row, decoded), codes_.scale(block, row % block_rows).shift);
+  return pack_neighbor(key, name_of(begins_[candidate.cell] + row));
 }
 
 // Of more than k candidates the k nearest by canonical distance and name: the others are not among the k nearest of all.
@@ -293,9 +324,12 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.code_bytes(), 0, 0),
                          .blocks = blocks,
                          .m = codes_.m,
+                         .block_bytes = codes_.code_bytes() * block_rows,
                          .table = block.tables.get() + i * codes_.m * codes_.words(),
                          .terms = terms_.data() + first * block_rows,
-                         .step = query.step};
+                         .step = query.step,
+                         .factors = codes_.scaled ? factors_.data() + first * block_rows : nullptr,
+                         .base = static_cast<float>(query.base)};
   if (lists.bound(i) != no_neighbor) {
     block.masks.resize(at(blocks));
     scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());

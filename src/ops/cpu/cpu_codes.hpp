@@ -4,7 +4,7 @@
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
 //   a query       table [m][words] of its products with codewords, in 256 steps from below
-//   a row         |x|^2, kept beside its code
+//   a row         |x|^2, kept beside its code; of a scaled code its factor too, and its shift in |x|^2
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
@@ -46,6 +46,9 @@ class CpuCodes : public PreparedCodes {
   struct CodedQuery;
   struct Candidate;
   LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
+  /// From the codewords of one part to those of the next, in floats; 0: it shares them.
+  std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : codes_.part_dims() * width; }
+  void read_as_nibbles();
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
   static float cut_of(Block& block, std::int64_t wanted);
@@ -67,10 +70,13 @@ class CpuCodes : public PreparedCodes {
   CodeScan scan_;
   const FloatKernels* floats_;
   float scale_;                     // of products in a distance: -2, or -1
-  double largest_norm_ = 0;         // that a decoded row with its centroid twice, or the longest codewords together, are
+  double largest_norm_ = 0;         // that a decoded row with its centroid twice, or the longest codewords together by the largest factor, are
+  double largest_factor_ = 0;
   std::int64_t width_;              // words, and the zeros behind them
-  std::vector<float> transposed_;   // [m][part_dims][width] codewords
+  Matrix nibble_words_;             // of codes of bytes that are read as two parts each
+  std::vector<float> transposed_;   // [m][part_dims][width] codewords, or [part_dims][width] where parts share them
   std::vector<float> terms_;        // [blocks][32] in lane order
+  std::vector<float> factors_;      // the same, of scaled codes
   std::vector<LocalRow> far_;       // rows whose decoding overflows, ascending
 };
 

@@ -2,7 +2,8 @@
 // as it has bytes (André, Kermarrec, Le Scouarnec 2015).
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
-// shifted down; so the even ones are whole - 256 odd, modulo 2^16. Four registers of rows share the two tables of a byte of codes.
+// shifted down; so the even ones are whole - 256 odd, modulo 2^16. Four registers of rows share the two tables of a byte of codes. 16 bits hold the sums of 256
+// parts; those of more are added in float32, which holds them all.
 #include "ops/cpu/product_kernels.hpp"
 #include "ops/cpu/row_kernels.hpp"
 
@@ -56,49 +57,74 @@ struct Estimates {
   hn::Vec<F32> even_low, even_high, odd_low, odd_high;
 };
 
-HWY_ATTR hn::Vec<F32> estimate(hn::Vec<hn::Half<U16>> sums, const float* terms, hn::Vec<F32> step) {
-  return hn::MulAdd(hn::ConvertTo(F32(), hn::PromoteTo(I32(), sums)), step, hn::LoadU(F32(), terms));
-}
+HWY_ATTR hn::Vec<F32> as_floats(hn::Vec<hn::Half<U16>> sums) { return hn::ConvertTo(F32(), hn::PromoteTo(I32(), sums)); }
 
-// `terms`: of the chunk's even rows; those of the odd ones stand 16 behind.
-HWY_ATTR Estimates estimates_of(const Sums& sums, const float* terms, hn::Vec<F32> step) {
+HWY_ATTR Estimates floats_of(const Sums& sums) {
   const hn::Half<U16> part;
   const V16 even = sums.even();
-  return {estimate(hn::LowerHalf(part, even), terms, step), estimate(hn::UpperHalf(part, even), terms + half, step),
-          estimate(hn::LowerHalf(part, sums.odd), terms + 16, step), estimate(hn::UpperHalf(part, sums.odd), terms + 16 + half, step)};
+  return {as_floats(hn::LowerHalf(part, even)), as_floats(hn::UpperHalf(part, even)), as_floats(hn::LowerHalf(part, sums.odd)), as_floats(hn::UpperHalf(part, sums.odd))};
+}
+
+HWY_ATTR void add_to(Estimates& to, const Estimates& sums) {
+  to.even_low = hn::Add(to.even_low, sums.even_low);
+  to.even_high = hn::Add(to.even_high, sums.even_high);
+  to.odd_low = hn::Add(to.odd_low, sums.odd_low);
+  to.odd_high = hn::Add(to.odd_high, sums.odd_high);
+}
+
+HWY_ATTR hn::Vec<F32> estimate(hn::Vec<F32> sums, const ProductTile& tile, std::int64_t lane) {
+  const hn::Vec<F32> step = hn::Set(F32(), tile.step), terms = hn::LoadU(F32(), tile.terms + lane);
+  if (!tile.factors) return hn::MulAdd(sums, step, terms);
+  return hn::MulAdd(hn::LoadU(F32(), tile.factors + lane), hn::MulAdd(sums, step, hn::Set(F32(), tile.base)), terms);
+}
+
+// `lane`: of the chunk's first even row; the odd ones stand 16 behind.
+HWY_ATTR Estimates estimates_of(const Estimates& sums, const ProductTile& tile, std::int64_t lane) {
+  return {estimate(sums.even_low, tile, lane), estimate(sums.even_high, tile, lane + half), estimate(sums.odd_low, tile, lane + 16),
+          estimate(sums.odd_high, tile, lane + 16 + half)};
 }
 
 // The registers of the blocks of a pass, from `block` on; the last of the tile stands for those that are not there.
 template <class Take>
 HWY_ATTR void take_pass(const ProductTile& tile, std::int64_t block, const Take& take) {
-  const std::int64_t bytes = tile.m / 2, block_bytes = bytes * rows;
+  constexpr std::int64_t bytes_of_sum = parts_of_sum / 2;
+  const std::int64_t bytes = tile.m / 2;
   const std::int64_t end = block + blocks_a_pass < tile.blocks ? block + blocks_a_pass : tile.blocks;
   const auto start_of = [&](std::int64_t i) HWY_ATTR {
     const std::int64_t b = block + i / chunks;
-    return tile.codes + (b < end ? b : end - 1) * block_bytes + i % chunks * lanes;
+    return tile.codes + (b < end ? b : end - 1) * tile.block_bytes + i % chunks * lanes;
   };
   const std::uint8_t *c0 = start_of(0), *c1 = start_of(1), *c2 = start_of(2), *c3 = start_of(3);
   const V8 low_bits = hn::Set(U8(), 15);
   const Sums none{hn::Zero(U16()), hn::Zero(U16())};
-  Sums s0 = none, s1 = none, s2 = none, s3 = none;
   const std::uint8_t* table = tile.table;
-  for (std::int64_t byte = 0; byte < bytes; ++byte, table += 2 * words) {
-    const V8 low_table = hn::LoadDup128(U8(), table), high_table = hn::LoadDup128(U8(), table + words);
-    const std::int64_t at = byte * rows;
-    s0.add_byte(c0 + at, low_table, high_table, low_bits);
-    s1.add_byte(c1 + at, low_table, high_table, low_bits);
-    s2.add_byte(c2 + at, low_table, high_table, low_bits);
-    s3.add_byte(c3 + at, low_table, high_table, low_bits);
+  const auto zero = hn::Zero(F32());
+  const Estimates nothing{zero, zero, zero, zero};
+  Estimates e0 = nothing, e1 = nothing, e2 = nothing, e3 = nothing;
+  for (std::int64_t begin = 0; begin < bytes; begin += bytes_of_sum) {
+    Sums s0 = none, s1 = none, s2 = none, s3 = none;
+    const std::int64_t stop = begin + bytes_of_sum < bytes ? begin + bytes_of_sum : bytes;
+    for (std::int64_t byte = begin; byte < stop; ++byte, table += 2 * words) {
+      const V8 low_table = hn::LoadDup128(U8(), table), high_table = hn::LoadDup128(U8(), table + words);
+      const std::int64_t at = byte * rows;
+      s0.add_byte(c0 + at, low_table, high_table, low_bits);
+      s1.add_byte(c1 + at, low_table, high_table, low_bits);
+      s2.add_byte(c2 + at, low_table, high_table, low_bits);
+      s3.add_byte(c3 + at, low_table, high_table, low_bits);
+    }
+    add_to(e0, floats_of(s0));
+    add_to(e1, floats_of(s1));
+    add_to(e2, floats_of(s2));
+    add_to(e3, floats_of(s3));
   }
-  const hn::Vec<F32> step = hn::Set(F32(), tile.step);
-  const auto give = [&](std::int64_t i, const Sums& sums) HWY_ATTR {
+  const auto give = [&](std::int64_t i, const Estimates& sums) HWY_ATTR {
     const std::int64_t b = block + i / chunks, chunk = i % chunks;
-    if (b < end) take(b, chunk, estimates_of(sums, tile.terms + b * rows + chunk * (lanes / 2), step));
+    if (b < end) take(b, chunk, estimates_of(sums, tile, b * rows + chunk * (lanes / 2)));
   };
-  give(0, s0);
-  give(1, s1);
-  give(2, s2);
-  give(3, s3);
+  give(0, e0);
+  give(1, e1);
+  give(2, e2);
+  give(3, e3);
 }
 
 template <class Take>
@@ -138,14 +164,14 @@ HWY_ATTR void estimates(const ProductTile& tile, float* out) {
   });
 }
 
-HWY_ATTR float product(const float* x, const float* codewords, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
   const hn::CappedTag<float, 4> tag;
   const auto lanes4 = static_cast<std::int64_t>(hn::Lanes(tag));
   auto a = hn::Zero(tag), b = a;
   float rest = 0;
-  for (std::int64_t part = 0; part < m; part += 2, codes += rows, x += 2 * dims, codewords += 2 * words * dims) {
+  for (std::int64_t part = 0; part < m; part += 2, codes += rows, x += 2 * dims, codewords += 2 * next_part) {
     const float* const low = codewords + (*codes & 15) * dims;
-    const float* const high = codewords + (words + (*codes >> 4)) * dims;
+    const float* const high = codewords + next_part + (*codes >> 4) * dims;
     std::int64_t j = 0;
     for (; j + lanes4 <= dims; j += lanes4) {
       a = hn::MulAdd(hn::LoadU(tag, x + j), hn::LoadU(tag, low + j), a);

@@ -14,7 +14,7 @@ template <int bits>
 void estimate_block(const ProductTile& tile, std::int64_t block, float* out) {
   constexpr int parts = 8 / bits;  // of a byte
   std::uint32_t sums[rows] = {};
-  const std::uint8_t* codes = tile.codes + block * tile.m / parts * rows;
+  const std::uint8_t* codes = tile.codes + block * tile.block_bytes;
   const std::uint8_t* table = tile.table;
   for (std::int64_t part = 0; part < tile.m; part += parts, codes += rows) {
     for (int shift = 0; shift < 8; shift += bits, table += 1 << bits) {
@@ -22,7 +22,11 @@ void estimate_block(const ProductTile& tile, std::int64_t block, float* out) {
     }
   }
   const float* const terms = tile.terms + block * rows;
-  for (std::int64_t r = 0; r < rows; ++r) out[r] = terms[r / 2 + (r % 2) * (rows / 2)] + tile.step * static_cast<float>(sums[r]);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t lane = r / 2 + (r % 2) * (rows / 2);
+    const float sum = tile.step * static_cast<float>(sums[r]);
+    out[r] = terms[lane] + (tile.factors ? tile.factors[block * rows + lane] * (tile.base + sum) : sum);
+  }
 }
 
 template <int bits>
@@ -41,10 +45,10 @@ void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
 }
 
 template <int bits>
-float product(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes) {
+float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes) {
   float sums[4] = {};
   std::int64_t i = 0;
-  for (std::int64_t part = 0; part < m; ++part, codewords += part_dims << bits) {
+  for (std::int64_t part = 0; part < m; ++part, codewords += next_part) {
     const int code = codes[part * bits / 8 * rows] >> (part * bits % 8) & ((1 << bits) - 1);
     for (std::int64_t j = 0; j < part_dims; ++j, ++i) sums[i % 4] += x[i] * codewords[code * part_dims + j];
   }
@@ -81,7 +85,7 @@ int nearest(const float* offsets, const float* dots, std::int64_t count, float m
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", {survivors<8>, estimates<8>, product<8>}, up_to, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, up_to, range, quantize, nearest};
   return kernels;
 }
 

@@ -1,25 +1,33 @@
 // Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 16 or 256 codewords. One table an instruction set.
 //
-//   codes      [blocks][m][32], or, of 4 bits a part, [blocks][m / 2][32]
+//   codes      [blocks][m][32], or, of 4 bits a part, [blocks][m / 2][32]; other bytes of a row may stand behind them
 //   table      [m][256], or [m][16]   u8
 //   terms      [blocks][32]   in lane order: the even rows of a block, then the odd ones
-//   estimate   terms + step * sum over parts of table[part][code]
+//   estimate   terms + step * sum over parts of table[part][code]; scaled: terms + factors * (base + step * sum)
 #pragma once
 
 #include <cstdint>
 
 namespace gigaknn::cpu {
 
-/// Most parts whose sums 16 bits hold.
-inline constexpr std::int64_t most_code_parts = 256;
+/// Parts whose sums 16 bits hold; of more, those of so many at a time are added in float32, exactly.
+#ifdef GIGAKNN_TINY_TILES
+inline constexpr std::int64_t parts_of_sum = 4;
+#else
+inline constexpr std::int64_t parts_of_sum = 256;
+#endif
+inline constexpr std::int64_t most_code_parts = 1 << 16;
 
 struct ProductTile {
   const std::uint8_t* codes;
   std::int64_t blocks;
-  std::int64_t m;  ///< at most most_code_parts
+  std::int64_t m;            ///< at most most_code_parts
+  std::int64_t block_bytes;  ///< from one block to the next
   const std::uint8_t* table;
   const float* terms;
   float step;
+  const float* factors = nullptr;  ///< [blocks][32] in lane order, none below 0; null: not scaled
+  float base = 0;                  ///< of scaled ones
 };
 
 /// Of codes of one width.
@@ -28,12 +36,14 @@ struct CodeScan {
   void (*survivors)(const ProductTile& tile, float limit, std::uint32_t* masks);
   /// out [blocks][32] by row.
   void (*estimates)(const ProductTile& tile, float* out);
-  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, the bytes of whose codes stand 32 apart.
-  float (*product)(const float* x, const float* codewords, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
+  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, the bytes of whose codes stand 32 apart; those of a part stand `next_part` floats behind
+  /// those of the one before.
+  float (*product)(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
 };
 
 struct ProductKernels {
   const char* name;   ///< for people, of codes of 8 bits
+  bool quick_bytes;   ///< codes of 8 bits are looked up many at a time
   CodeScan of_bytes;
   /// masks [blocks of count]: bit r where value r of 32 is not above `limit`; 0 behind the last.
   void (*up_to)(const float* values, std::int64_t count, float limit, std::uint32_t* masks);

@@ -2,7 +2,8 @@
 // lookups and a blend by the highest bit of the code take 64 rows, two blocks, through it.
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
-// shifted down; so the even ones are whole - 256 odd, modulo 2^16. The 4 registers of a part serve 4 pairs of blocks.
+// shifted down; so the even ones are whole - 256 odd, modulo 2^16. The 4 registers of a part serve 4 pairs of blocks. 16 bits hold the sums of 256 parts;
+// those of more are added in float32, which holds them all.
 //
 // Compiled with -mavx512vbmi; includes nothing whose inline code could leak to other files.
 #include <immintrin.h>
@@ -21,9 +22,9 @@ struct Sums {
 };
 
 template <int pairs>
-[[gnu::always_inline]] inline void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t m, const std::uint8_t* table, Sums (&sums)[most_pairs]) {
+[[gnu::always_inline]] inline void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes, std::int64_t m, const std::uint8_t* table,
+                                             Sums (&sums)[most_pairs]) {
   for (int p = 0; p < pairs; ++p) sums[p] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-  const std::int64_t block_bytes = m * rows;
   for (std::int64_t part = 0; part < m; ++part, table += words) {
     const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
     const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
@@ -42,41 +43,81 @@ template <int pairs>
   }
 }
 
+[[gnu::always_inline]] inline __m512 as_floats(__m256i sums) { return _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(sums)); }
+
+// Sums of the 16 even rows of a block and of its odd ones.
+struct BlockSums {
+  __m512 even, odd;
+};
+
+struct PairSums {
+  BlockSums blocks[2];
+};
+
+[[gnu::always_inline]] inline PairSums floats_of(const Sums& sums) {
+  const __m512i even = _mm512_sub_epi16(sums.whole, _mm512_slli_epi16(sums.odd, 8));
+  return {{{as_floats(_mm512_castsi512_si256(even)), as_floats(_mm512_castsi512_si256(sums.odd))},
+           {as_floats(_mm512_extracti64x4_epi64(even, 1)), as_floats(_mm512_extracti64x4_epi64(sums.odd, 1))}}};
+}
+
 // Estimates of 16 rows.
-[[gnu::always_inline]] inline __m512 estimate(__m256i sums, const float* terms, __m512 step) {
-  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(sums)), step, _mm512_loadu_ps(terms));
+template <bool scaled>
+[[gnu::always_inline]] inline __m512 estimate(__m512 sums, const ProductTile& tile, std::int64_t row) {
+  const __m512 step = _mm512_set1_ps(tile.step), terms = _mm512_loadu_ps(tile.terms + row);
+  if (!scaled) return _mm512_fmadd_ps(sums, step, terms);
+  return _mm512_fmadd_ps(_mm512_loadu_ps(tile.factors + row), _mm512_fmadd_ps(sums, step, _mm512_set1_ps(tile.base)), terms);
 }
 
 // Calls take(block, even, odd) with the estimates of each block.
-template <int pairs, class Take>
+template <int pairs, bool scaled, class Take>
 [[gnu::always_inline]] inline void take_pairs(const ProductTile& tile, std::int64_t block, const Take& take) {
-  Sums sums[most_pairs];
-  const std::int64_t block_bytes = tile.m * rows;
   const std::int64_t end = block + 2 * pairs < tile.blocks ? block + 2 * pairs : tile.blocks;
-  add_parts<pairs>(tile.codes + block * block_bytes, tile.codes + (end - 1) * block_bytes, tile.m, tile.table, sums);
-  const __m512 step = _mm512_set1_ps(tile.step);
-  for (int p = 0; p < pairs; ++p) {
-    const __m512i even = _mm512_sub_epi16(sums[p].whole, _mm512_slli_epi16(sums[p].odd, 8));
-    const std::int64_t first = block + 2 * p;
-    const float* terms = tile.terms + first * rows;
-    take(first, estimate(_mm512_castsi512_si256(even), terms, step), estimate(_mm512_castsi512_si256(sums[p].odd), terms + 16, step));
-    if (first + 1 >= end) return;
-    terms += rows;
-    take(first + 1, estimate(_mm512_extracti64x4_epi64(even, 1), terms, step), estimate(_mm512_extracti64x4_epi64(sums[p].odd, 1), terms + 16, step));
+  const std::uint8_t* const first = tile.codes + block * tile.block_bytes;
+  const std::uint8_t* const last = tile.codes + (end - 1) * tile.block_bytes;
+  const auto give = [&](int p, const PairSums& sums) {
+    for (int b = 0; b < 2; ++b) {
+      const std::int64_t at = block + 2 * p + b;
+      if (at >= end) return;
+      take(at, estimate<scaled>(sums.blocks[b].even, tile, at * rows), estimate<scaled>(sums.blocks[b].odd, tile, at * rows + 16));
+    }
+  };
+  Sums sums[most_pairs];
+  if (tile.m <= parts_of_sum) {
+    add_parts<pairs>(first, last, tile.block_bytes, tile.m, tile.table, sums);
+    for (int p = 0; p < pairs; ++p) give(p, floats_of(sums[p]));
+    return;
+  }
+  PairSums added[most_pairs] = {};
+  for (std::int64_t part = 0; part < tile.m; part += parts_of_sum) {
+    const std::int64_t count = tile.m - part < parts_of_sum ? tile.m - part : parts_of_sum;
+    add_parts<pairs>(first + part * rows, last + part * rows, tile.block_bytes, count, tile.table + part * words, sums);
+    for (int p = 0; p < pairs; ++p) {
+      const PairSums found = floats_of(sums[p]);
+      for (int b = 0; b < 2; ++b) {
+        added[p].blocks[b].even = _mm512_add_ps(added[p].blocks[b].even, found.blocks[b].even);
+        added[p].blocks[b].odd = _mm512_add_ps(added[p].blocks[b].odd, found.blocks[b].odd);
+      }
+    }
+  }
+  for (int p = 0; p < pairs; ++p) give(p, added[p]);
+}
+
+template <bool scaled, class Take>
+[[gnu::always_inline]] inline void take_every(const ProductTile& tile, const Take& take) {
+  std::int64_t block = 0;
+  for (; block + 2 * most_pairs <= tile.blocks; block += 2 * most_pairs) take_pairs<4, scaled>(tile, block, take);
+  switch ((tile.blocks - block + 1) / 2) {
+    case 4: return take_pairs<4, scaled>(tile, block, take);
+    case 3: return take_pairs<3, scaled>(tile, block, take);
+    case 2: return take_pairs<2, scaled>(tile, block, take);
+    case 1: return take_pairs<1, scaled>(tile, block, take);
+    default: return;
   }
 }
 
 template <class Take>
 [[gnu::always_inline]] inline void take_all(const ProductTile& tile, const Take& take) {
-  std::int64_t block = 0;
-  for (; block + 2 * most_pairs <= tile.blocks; block += 2 * most_pairs) take_pairs<4>(tile, block, take);
-  switch ((tile.blocks - block + 1) / 2) {
-    case 4: return take_pairs<4>(tile, block, take);
-    case 3: return take_pairs<3>(tile, block, take);
-    case 2: return take_pairs<2>(tile, block, take);
-    case 1: return take_pairs<1>(tile, block, take);
-    default: return;
-  }
+  return tile.factors ? take_every<true>(tile, take) : take_every<false>(tile, take);
 }
 
 void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
@@ -130,8 +171,8 @@ void quantize(const float* values, std::int64_t count, float largest, float fact
 }
 
 // Two accumulators of a word's width; words of other widths, and the ends of theirs, under a mask.
-float product(const float* x, const float* codewords, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
-  const auto word_of = [&](std::int64_t part) { return codewords + (part * words + codes[part * rows]) * dims; };
+float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+  const auto word_of = [&](std::int64_t part) { return codewords + part * next_part + codes[part * rows] * dims; };
   if (dims == 4) {
     __m128 a = _mm_setzero_ps(), b = a;
     std::int64_t part = 0;
@@ -181,7 +222,7 @@ int nearest(const float* offsets, const float* dots, std::int64_t count, float m
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", {survivors, estimates, product}, up_to, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", true, {survivors, estimates, product}, up_to, range, quantize, nearest};
   return kernels;
 }
 
