@@ -8,6 +8,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "learn/rabitq.hpp"
 
 namespace gigaknn {
 namespace {
@@ -49,6 +50,11 @@ Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixR
   });
   check_cancelled(run);
   return residuals;
+}
+
+ProductQuantizer grid_quantizer(std::int64_t d, int bits) {
+  require_grid_bits(bits);
+  return {d, (d * bits + 7) / 8, grid_codewords(bits), 8, bits};
 }
 
 ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
@@ -106,9 +112,11 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     which.resize(at(std::min(rows_at_once, rows.rows - begin)));
     std::iota(which.begin(), which.end(), begin);
-    const Matrix residuals = residuals_of(rows, which, centroids, labels, quantizer.m * quantizer.part_dims(), run);
+    const Matrix residuals = residuals_of(rows, which, centroids, labels, quantizer.scaled() ? quantizer.d : quantizer.m * quantizer.part_dims(), run);
     std::uint8_t* const to = codes.data() + begin * quantizer.code_bytes();
-    if (quantizer.bits == 8) {
+    if (quantizer.scaled()) {
+      encode_scaled(residuals, quantizer.grid_bits, to, run);
+    } else if (quantizer.bits == 8) {
       ops.encode_products(residuals, quantizer.codewords, to, run);
     } else {
       parts.resize(at(residuals.rows() * quantizer.m));

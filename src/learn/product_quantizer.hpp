@@ -1,4 +1,5 @@
-// A product quantizer: the 256 codewords, or 16, of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each part alone.
+// A product quantizer: the 256 codewords, or 16, of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each part alone; or the grid of RaBitQ,
+// which all parts share (rabitq.hpp).
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,27 @@
 #include <gigaknn/progress.hpp>
 
 #include "ops/ops.hpp"
+#include "ops/product_codes.hpp"
 
 namespace gigaknn {
 
 struct ProductQuantizer {
   std::int64_t d = 0;  ///< of a row
   std::int64_t m = 0;
-  Matrix codewords;    ///< [m * words, part_dims]: zeros stand behind a row where m does not divide d
+  Matrix codewords;    ///< [m * words, part_dims]: zeros stand behind a row where m does not divide d; of a grid [words, part_dims]
   int bits = 8;        ///< of a part: 8, or 4, where m is even
+  int grid_bits = 0;   ///< of a dimension of a grid; 0: codewords were fitted
 
   std::int64_t part_dims() const { return codewords.cols(); }
   std::int64_t words() const { return std::int64_t{1} << bits; }
-  std::int64_t code_bytes() const { return m * bits / 8; }
+  bool scaled() const { return grid_bits > 0; }
+  std::int64_t code_bytes() const { return m * bits / 8 + (scaled() ? scale_bytes : 0); }
+  /// Codes that are written in it; codewords are borrowed.
+  ProductCodes codes(MatrixRef centroids) const { return {d, m, codewords, centroids, {}, {}, bits, scaled()}; }
 };
+
+/// Of RaBitQ: 1, 2, 4 or 8 bits a dimension. Throws Error: invalid_argument.
+ProductQuantizer grid_quantizer(std::int64_t d, int bits);
 
 inline constexpr std::int64_t quantizer_sample_rows = 256 * 256;  ///< that codewords are fitted to, of more
 
