@@ -30,8 +30,7 @@ class Exporter {
   }
 
   void flat(const StoredIvfFlat& stored);
-  void codes(const IvfPqParts& parts, std::shared_ptr<const void> owner);
-  void transformed(const StoredTransformed& stored, std::shared_ptr<const void> owner);
+  void codes(const StoredIvfPq& stored);
 
  private:
   void require_finite(MatrixRef rows) {
@@ -45,10 +44,9 @@ class Exporter {
   // Rows as they are; of i8 as Faiss has their signs.
   void own_rows(MatrixRef rows);
   void full_vectors(MatrixRef rows);
-  // Around what holds the ids, and behind it.
-  void begin_refined(const RowIds& ids);
-  void end_refined(MatrixRef rows, const RowIds& ids);
-  void code_lists(const IvfPqParts& parts, const RowIds& ids, bool refines);
+  // Around lists of rows that are called so: full vectors behind them, where there are some, and the transform before them.
+  void begin_around_lists(const FullRows& full, const RowIds& ids);
+  void end_around_lists(const FullRows& full, const RowIds& ids);
 
   static bool is_numbered(const RowIds& ids) { return ids.consecutive() && value_of(ids.of_rank(0)) == 0; }
   // Full vectors are found by their number: then lists hold the ranks of ids.
@@ -101,18 +99,22 @@ void Exporter::own_rows(MatrixRef rows) {
 }
 
 void Exporter::flat(const StoredIvfFlat& stored) {
-  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.cols, facts_.dtype);
+  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.width(), facts_.transform ? DType::f32 : facts_.dtype);
+  const RowIds none(0, 0);
+  const RowIds& ids = stored.lists ? stored.lists->ids() : none;
   if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
-  const auto code_bytes = static_cast<std::int64_t>(at(facts_.cols) * size_of(facts_.dtype));
-  begin_inverted_file(facts_.dtype == DType::f32 ? "IwFl" : "IwSq", rows.rows);
-  if (facts_.dtype != DType::f32) {
-    writer_.scalar_quantizer(scalar_type_of(facts_.dtype), facts_.cols, code_bytes);
+  begin_around_lists(stored.full, ids);
+  const auto code_bytes = static_cast<std::int64_t>(at(rows.cols) * size_of(rows.dtype));
+  begin_inverted_file(rows.dtype == DType::f32 ? "IwFl" : "IwSq", rows.rows);
+  if (rows.dtype != DType::f32) {
+    writer_.scalar_quantizer(scalar_type_of(rows.dtype), rows.cols, code_bytes);
     writer_.value(code_bytes);
     writer_.value(std::uint8_t{0});  // not by residual
   }
-  const std::vector<std::int64_t> none(at(centroids_.rows + 1));
-  lists(stored.lists ? stored.lists->begins() : none, code_bytes, [&](std::int64_t begin, std::int64_t end) { own_rows(rows.slice(begin, end)); },
-        [&](std::int64_t row) { return stored.lists->ids().of_row(row); });
+  const std::vector<std::int64_t> no_row_begins(at(centroids_.rows + 1));
+  lists(stored.lists ? stored.lists->begins() : no_row_begins, code_bytes, [&](std::int64_t begin, std::int64_t end) { own_rows(rows.slice(begin, end)); },
+        [&](std::int64_t row) { return called(ids, row, stored.full.any()); });
+  end_around_lists(stored.full, ids);
   writer_.finish();
 }
 
@@ -128,23 +130,31 @@ void Exporter::full_vectors(MatrixRef rows) {
   own_rows(rows);
 }
 
-void Exporter::begin_refined(const RowIds& ids) {
-  if (!is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
-  writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
+void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
+  if (full.any() && !is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
+  if (full.any()) writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
+  if (!facts_.transform) return;
+  writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
+  writer_.value(std::int32_t{1});
+  writer_.linear_transform(facts_.transform->matrix, facts_.transform->bias);
 }
 
-void Exporter::end_refined(MatrixRef rows, const RowIds& ids) {
-  full_vectors(rows);
+void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
+  if (!full.any()) return;
+  full_vectors(full.rows);
   writer_.value(static_cast<float>(SearchParams{}.refine));
   if (is_numbered(ids)) return;
   writer_.value(ids.count());
   for (std::int64_t rank = 0; rank < ids.count(); ++rank) writer_.value(ids.of_rank(static_cast<LocalRow>(rank)));
 }
 
-void Exporter::code_lists(const IvfPqParts& parts, const RowIds& ids, bool refines) {
+void Exporter::codes(const StoredIvfPq& stored) {
+  const IvfPqParts& parts = stored.parts;
+  const RowIds ids(parts.ids, stored.owner, name_);
   const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), cols = centroids_.cols;
   require(m * parts.codewords.cols == cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", cols,
           " dimensions evenly, as Faiss needs it");
+  begin_around_lists(parts.full, ids);
   begin_inverted_file("IwPQ", ids.count());
   writer_.value(std::uint8_t{1});  // by residual
   writer_.value(code_bytes);
@@ -164,35 +174,8 @@ void Exporter::code_lists(const IvfPqParts& parts, const RowIds& ids, bool refin
     }
     first_block += ProductCodes::blocks_of(end - begin);
   };
-  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, refines); });
-}
-
-void Exporter::codes(const IvfPqParts& parts, std::shared_ptr<const void> owner) {
-  const bool refines = parts.refines();
-  const RowIds ids(parts.ids, std::move(owner), name_);
-  if (refines) begin_refined(ids);
-  code_lists(parts, ids, refines);
-  if (refines) end_refined(parts.rows, ids);
-  writer_.finish();
-}
-
-void Exporter::transformed(const StoredTransformed& stored, std::shared_ptr<const void> owner) {
-  const bool refines = stored.refines();
-  const RowIds of_codes(stored.parts.ids, std::move(owner), name_);
-  const RowIds& ids = stored.lists ? stored.lists->ids() : of_codes;
-  if (refines) begin_refined(ids);
-  writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
-  writer_.value(std::int32_t{1});
-  writer_.linear_transform(stored.transform.matrix, stored.transform.bias);
-  if (stored.lists) {
-    begin_inverted_file("IwFl", ids.count());
-    const MatrixRef rows = stored.lists->rows();
-    lists(stored.lists->begins(), rows.cols * static_cast<std::int64_t>(sizeof(float)), [&](std::int64_t begin, std::int64_t end) { own_rows(rows.slice(begin, end)); },
-          [&](std::int64_t row) { return called(ids, row, refines); });
-  } else {
-    code_lists(stored.parts, ids, refines);
-  }
-  if (refines) end_refined(stored.rows, ids);
+  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, parts.refines()); });
+  end_around_lists(parts.full, ids);
   writer_.finish();
 }
 
@@ -201,18 +184,14 @@ void Exporter::transformed(const StoredTransformed& stored, std::shared_ptr<cons
 void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
   const Container file = Container::open(map_file(from));
   file.verify(run);
-  if (file.schema() == ivf_pq_schema) {
-    const auto [facts, parts] = read_ivf_pq(file);
-    return Exporter(file, facts, parts.centroids, to, run).codes(parts, file.file().owner);
-  }
-  if (file.schema() == ivf_transformed_schema) {
-    const StoredTransformed stored = read_ivf_transformed(file);
-    return Exporter(file, stored.facts, stored.parts.centroids, to, run).transformed(stored, file.file().owner);
+  if (holds_product_codes(file)) {
+    const StoredIvfPq stored = read_ivf_pq(file);
+    return Exporter(file, stored.facts, stored.parts.centroids, to, run).codes(stored);
   }
   require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema, " ", ivf_transformed_schema);
   require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
-  require(file.schema() == ivf_flat_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
+  require(file.schema() == ivf_flat_schema || file.schema() == ivf_transformed_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
           ivf_pq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
   Exporter(file, stored.facts, stored.centroids, to, run).flat(stored);

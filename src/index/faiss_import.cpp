@@ -149,7 +149,14 @@ SortedLists sorted_lists(const Source& source) {
 
 IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype) {
   const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
-  return {metric, dtype, source.index.cols, next_id, false};
+  IvfFacts facts{metric, dtype, source.index.cols, next_id, false};
+  if (!source.chain) return facts;
+  facts.transform = std::make_shared<const LinearTransform>(composed(source.file, *source.chain));
+  facts.cols = facts.transform->cols_in();
+  if (metric == Metric::inner_product && !facts.transform->bias.empty()) {
+    refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
+  }
+  return facts;
 }
 
 void require_trained(const FileBytes& file, const FaissIndex& index, const FaissScalar& quantizer) {
@@ -170,15 +177,6 @@ RowReader list_reader(const Source& source, FaissRows& rows, const Matrix& centr
     require(finite, Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": the row of id ", value_of(sorted.ids[at(place)]),
             " has NaN or infinity");
   };
-}
-
-std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                        const RunOptions& run) {
-  const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
-  if (quantizer) require_trained(source.file, source.index, *quantizer);
-  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
-  write_ivf_flat(facts_of(source, metric, sorted, rows.dtype()), centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), to, run);
-  return rows.decodes() ? note_of(source.index.kind, *quantizer, source.ivf.by_residual) : std::string();
 }
 
 std::vector<std::uint8_t> block_codes(const Source& source, std::int64_t m, const SortedLists& sorted) {
@@ -261,30 +259,15 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
   return full.note;
 }
 
-std::string import_transformed(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                               const RunOptions& run) {
-  const LinearTransform transform = composed(source.file, *source.chain);
-  if (metric == Metric::inner_product && !transform.bias.empty()) {
-    refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
-  }
-  if (source.index.rows == 0) refuse(source.file, "an IndexPreTransform without rows is not converted");
-  const FullVectors full = full_vectors_of(source);
-  IvfFacts facts = facts_of(source, metric, sorted, full.dtype);
-  facts.cols = transform.cols_in();
-  IvfPqParts parts{centroids, {}, sorted.begins, sorted.ids, {}, {}};
-  if (std::holds_alternative<FaissProduct>(source.ivf.codes)) {
-    const OwnedCodes owned = codes_of(source, sorted);
-    parts.codewords = owned.codewords;
-    parts.codes = owned.codes;
-    parts.bits = owned.bits;
-    write_ivf_transformed(facts, transform, parts, RowReader(), full.read, to, run);
-    return full.note;
-  }
+std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+                        const RunOptions& run) {
   const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
   if (quantizer) require_trained(source.file, source.index, *quantizer);
   FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
-  if (rows.dtype() != DType::f32) refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
-  write_ivf_transformed(facts, transform, parts, list_reader(source, rows, centroids, sorted), full.read, to, run);
+  if (source.chain && rows.dtype() != DType::f32) refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
+  const FullVectors full = full_vectors_of(source);
+  const IvfFacts facts = facts_of(source, metric, sorted, source.chain ? full.dtype : rows.dtype());
+  write_ivf_flat(facts, centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);
   if (!rows.decodes()) return full.note;
   return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (full.note.empty() ? "" : "; " + full.note);
 }
@@ -322,7 +305,6 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);
-  if (source.chain) return import_transformed(source, metric, centroids, sorted, to, run);
   const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
   RunOptions writing = run;
   if (run.memory_bytes > 0) writing.memory_bytes -= held;

@@ -116,7 +116,17 @@ std::vector<RowId> held_out_in(const Container& file, std::int64_t next_id) {
 void write_about(ContainerWriter& writer, const IvfFacts& facts, std::int64_t rows) {
   const std::string about = encode(facts, rows);
   writer.add_section("about", Element::u8, 1, about.size(), about.data());
+  if (!facts.transform) return;
+  const std::vector<float>& bias = facts.transform->bias;
+  add_matrix(writer, "transform", facts.transform->matrix);
+  if (!bias.empty()) writer.add_section("bias", Element::f32, 1, bias.size(), bias.data());
 }
+
+std::string_view schema_of(const IvfFacts& facts, std::string_view plain) { return facts.transform ? ivf_transformed_schema : plain; }
+
+// Of what lists of vectors hold.
+std::string_view rows_name(const IvfFacts& facts) { return facts.transform ? "transformed" : "rows"; }
+DType rows_dtype(const IvfFacts& facts) { return facts.transform ? DType::f32 : facts.dtype; }
 
 void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols, const RowReader& read_row, const RunOptions& run) {
   writer.begin_section(name, element_of(dtype), at(rows), at(cols));
@@ -225,26 +235,28 @@ void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const st
   writer.finish();
 }
 
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                     const RunOptions& run) {
-  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+  ContainerWriter writer(path, schema_of(facts, ivf_flat_schema), schema_version);
   const PartsWriter rows(writer, parts, centroids.rows, run);
   write_about(writer, facts, rows.lists().rows());
   add_matrix(writer, "centroids", centroids);
   rows.begins_and_ids();
-  rows.rows("rows", facts.dtype, facts.cols);
+  rows.rows(rows_name(facts), rows_dtype(facts), facts.width());
+  if (read_full) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_full, run);
   add_measured(writer, facts);
   writer.finish();
 }
 
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
-                    const std::filesystem::path& path, const RunOptions& run) {
-  ContainerWriter writer(path, ivf_flat_schema, schema_version);
+                    const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, schema_of(facts, ivf_flat_schema), schema_version);
   write_about(writer, facts, std::ssize(ids));
   add_matrix(writer, "centroids", centroids);
   writer.add_section("begins", Element::i64, begins.size(), 1, begins.data());
   writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
-  write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_row, run);
+  write_rows(writer, rows_name(facts), rows_dtype(facts), std::ssize(ids), facts.width(), read_row, run);
+  if (read_full) write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_full, run);
   add_measured(writer, facts);
   writer.finish();
 }
@@ -275,10 +287,30 @@ About read_about(const Container& file) {
   return about;
 }
 
-// Of codes, which stand for finite rows.
+LinearTransform read_transform(const Container& file, const IvfFacts& facts) {
+  const Section& matrix = file.section("transform", Element::f32);
+  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section 'transform' is ", matrix.rows,
+             " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
+  require_finite(file, matrix, "a transform");
+  LinearTransform transform{copy_rows(matrix_in(file, "transform")), {}};
+  if (!file.find_section("bias")) return transform;
+  const Section& bias = sized_section(file, "bias", Element::f32, 1, matrix.rows);
+  require_at(facts.metric != Metric::inner_product, file.file(), bias.offset, "a bias, expected none under inner_product, whose order it would change");
+  require_finite(file, bias, "a bias");
+  const auto values = values_in<float>(file, "bias", Element::f32);
+  transform.bias.assign(values.begin(), values.end());
+  return transform;
+}
+
+// Of codes and of transformed rows, which stand for finite rows.
 About read_about_codes(const Container& file) {
-  const About about = read_about(file);
+  About about = read_about(file);
   require_at(!about.facts.allow_nonfinite, file.file(), file.section("about", Element::u8).offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
+  if (file.schema() != ivf_transformed_schema) return about;
+  const Metric metric = about.facts.metric;
+  require_at(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, file.file(), file.section("about", Element::u8).offset + 24,
+             "metric ", name_of(metric), ", expected l2, euclidean or inner_product of transformed rows");
+  about.facts.transform = std::make_shared<const LinearTransform>(read_transform(file, about.facts));
   return about;
 }
 
@@ -314,17 +346,25 @@ std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head
                                     RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
 }
 
+// Full vectors, where there are any.
+FullRows full_rows_in(const Container& file, const About& about) {
+  if (!file.find_section("rows")) return {};
+  sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
+  return {matrix_in(file, "rows"), nullptr, file.file().owner};
+}
+
 }  // namespace
 
 StoredIvfFlat read_ivf_flat(const Container& file) {
-  const bool in_one = file.schema() == flat_schema;
-  require_schema(file, in_one ? flat_schema : ivf_flat_schema, schema_version);
-  const About about = read_about(file);
+  const bool in_one = file.schema() == flat_schema, turned = file.schema() == ivf_transformed_schema;
+  require_schema(file, in_one ? flat_schema : turned ? ivf_transformed_schema : ivf_flat_schema, schema_version);
+  const About about = turned ? read_about_codes(file) : read_about(file);
   const std::int64_t all[] = {0, static_cast<std::int64_t>(about.rows)};
-  const Head head = in_one ? Head{{}, all, ids_in(file, about)} : read_head(file, about, about.facts.cols);
+  const Head head = in_one ? Head{{}, all, ids_in(file, about)} : read_head(file, about, about.facts.width());
   StoredIvfFlat stored{about.facts, in_one ? Matrix() : copy_rows(head.centroids), nullptr};
-  sized_section(file, "rows", element_of(stored.facts.dtype), about.rows, at(stored.facts.cols));
-  stored.lists = lists_in(file, head, matrix_in(file, "rows"));
+  sized_section(file, rows_name(stored.facts), element_of(rows_dtype(stored.facts)), about.rows, at(stored.facts.width()));
+  stored.lists = lists_in(file, head, matrix_in(file, rows_name(stored.facts)));
+  if (turned) stored.full = full_rows_in(file, about);
   return stored;
 }
 
@@ -338,15 +378,16 @@ RowReader full_rows_by_id(std::span<const LiveRows> parts) {
 
 std::size_t writing_bytes_of_code(std::int64_t code_bytes) { return at(code_bytes * (1 + code_block_rows)); }
 
-void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_row, const std::filesystem::path& path,
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                   const RunOptions& run) {
-  ContainerWriter writer(path, ivf_pq_schema, schema_version);
+  ContainerWriter writer(path, schema_of(facts, ivf_pq_schema), schema_version);
   const PartsWriter rows(writer, parts, fit.centroids.rows, run);
   const std::vector<std::int64_t>& begins = rows.lists().begins();
   write_about(writer, facts, rows.lists().rows());
   add_matrix(writer, "centroids", fit.centroids);
-  add_matrix(writer, "codewords", fit.codewords);
+  if (!facts.transform) add_matrix(writer, "codewords", fit.codewords);
   rows.begins_and_ids();
+  if (facts.transform) add_matrix(writer, "codewords", fit.codewords);  // where files of transformed rows have always had it
   std::int64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) blocks += ProductCodes::blocks_of(begins[list + 1] - begins[list]);
   writer.begin_section("codes", Element::u8, at(blocks), at(fit.code_bytes() * code_block_rows));
@@ -356,7 +397,7 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
     const std::vector<std::uint8_t> band = in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band);
     writer.append(band.data(), band.size());
   });
-  if (read_row) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_row, run);
+  if (read_full) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_full, run);
   add_measured(writer, facts);
   writer.finish();
 }
@@ -380,21 +421,19 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
 }
 
-// Full vectors, where there are any.
-MatrixRef rows_behind(const Container& file, const About& about) {
-  if (!file.find_section("rows")) return {};
-  sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
-  return matrix_in(file, "rows");
-}
-
 }  // namespace
 
-std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file) {
-  require_schema(file, ivf_pq_schema, schema_version);
+bool holds_product_codes(const Container& file) {
+  return file.schema() == ivf_pq_schema || (file.schema() == ivf_transformed_schema && !file.find_section("transformed"));
+}
+
+StoredIvfPq read_ivf_pq(const Container& file) {
+  require_schema(file, file.schema() == ivf_transformed_schema ? ivf_transformed_schema : ivf_pq_schema, schema_version);
   const About about = read_about_codes(file);
-  IvfPqParts parts = read_codes(file, read_head(file, about, about.facts.cols), about.facts.cols);
-  parts.rows = rows_behind(file, about);
-  return {about.facts, parts};
+  const std::int64_t width = about.facts.width();
+  IvfPqParts parts = read_codes(file, read_head(file, about, width), width);
+  parts.full = full_rows_in(file, about);
+  return {about.facts, std::move(parts), file.file().owner, file.file().name};
 }
 
 void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
@@ -449,95 +488,6 @@ StoredIvfSq read_ivf_sq(const Container& file) {
   stored.lists = lists_in(file, head, matrix_in(file, "codes"));
   sized_section(file, "rows", element_of(facts.dtype), about.rows, at(facts.cols));
   stored.full = {matrix_in(file, "rows"), nullptr, file.file().owner};
-  return stored;
-}
-
-IvfFacts facts_of_transformed(const IvfFacts& facts, const LinearTransform& transform) {
-  return {facts.metric, DType::f32, transform.cols_out(), facts.next_id, false};
-}
-
-void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transform, const IvfPqParts& parts, const RowReader& read_transformed,
-                           const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
-  ContainerWriter writer(path, ivf_transformed_schema, schema_version);
-  const std::int64_t rows = std::ssize(parts.ids);
-  write_about(writer, facts, rows);
-  add_matrix(writer, "transform", transform.matrix);
-  if (!transform.bias.empty()) writer.add_section("bias", Element::f32, 1, transform.bias.size(), transform.bias.data());
-  add_matrix(writer, "centroids", parts.centroids);
-  writer.add_section("begins", Element::i64, parts.begins.size(), 1, parts.begins.data());
-  writer.add_section("ids", Element::i64, at(rows), 1, parts.ids.data());
-  if (read_transformed) {
-    write_rows(writer, "transformed", DType::f32, rows, transform.cols_out(), read_transformed, run);
-  } else {
-    const std::size_t block_bytes = at(parts.code_bytes() * code_block_rows);
-    add_matrix(writer, "codewords", parts.codewords);
-    writer.add_section("codes", Element::u8, parts.codes.size() / block_bytes, block_bytes, parts.codes.data());
-  }
-  check_cancelled(run);
-  if (read_row) write_rows(writer, "rows", facts.dtype, rows, facts.cols, read_row, run);
-  add_measured(writer, facts);
-  writer.finish();
-}
-
-namespace {
-
-RowReader reader_of(MatrixRef rows, std::span<const LocalRow> order) {
-  return [=](std::int64_t place, std::byte* out) {
-    std::memcpy(out, rows.row_bytes(order.empty() ? place : std::int64_t{order[at(place)]}), at(rows.cols) * size_of(rows.dtype));
-  };
-}
-
-}  // namespace
-
-void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run) {
-  const RowReader read_row = stored.refines() ? reader_of(stored.rows, order) : RowReader();
-  if (!stored.lists) return write_ivf_transformed(stored.facts, stored.transform, stored.parts, RowReader(), read_row, path, run);
-  const ListRows& lists = *stored.lists;
-  std::vector<RowId> ids;
-  ids.reserve(at(lists.rows().rows));
-  for (std::int64_t place = 0; place < lists.rows().rows; ++place) ids.push_back(lists.ids().of_row(lists.row_at(place)));
-  IvfPqParts parts = stored.parts;
-  parts.begins = lists.begins();
-  parts.ids = ids;
-  write_ivf_transformed(stored.facts, stored.transform, parts, reader_of(lists.rows(), lists.order()), read_row, path, run);
-}
-
-namespace {
-
-LinearTransform read_transform(const Container& file, const IvfFacts& facts) {
-  const Section& matrix = file.section("transform", Element::f32);
-  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section 'transform' is ", matrix.rows,
-             " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
-  require_finite(file, matrix, "a transform");
-  LinearTransform transform{copy_rows(matrix_in(file, "transform")), {}};
-  if (!file.find_section("bias")) return transform;
-  const Section& bias = sized_section(file, "bias", Element::f32, 1, matrix.rows);
-  require_at(facts.metric != Metric::inner_product, file.file(), bias.offset, "a bias, expected none under inner_product, whose order it would change");
-  require_finite(file, bias, "a bias");
-  const auto values = values_in<float>(file, "bias", Element::f32);
-  transform.bias.assign(values.begin(), values.end());
-  return transform;
-}
-
-}  // namespace
-
-StoredTransformed read_ivf_transformed(const Container& file) {
-  require_schema(file, ivf_transformed_schema, schema_version);
-  const About about = read_about_codes(file);
-  const Metric metric = about.facts.metric;
-  require_at(about.rows >= 1, file.file(), file.section("about", Element::u8).offset, "0 rows, expected 1 to 4294967294");
-  require_at(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, file.file(), file.section("about", Element::u8).offset + 24,
-             "metric ", name_of(metric), ", expected l2, euclidean or inner_product of transformed rows");
-  StoredTransformed stored{about.facts, read_transform(file, about.facts), nullptr, {}, rows_behind(file, about)};
-  const std::int64_t cols = stored.transform.cols_out();
-  const Head head = read_head(file, about, cols);
-  if (!file.find_section("transformed")) {
-    stored.parts = read_codes(file, head, cols);
-    return stored;
-  }
-  stored.parts.centroids = head.centroids;
-  sized_section(file, "transformed", Element::f32, about.rows, at(cols));
-  stored.lists = lists_in(file, head, matrix_in(file, "transformed"));
   return stored;
 }
 

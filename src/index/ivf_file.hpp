@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <gigaknn/metric.hpp>
@@ -29,6 +29,10 @@ struct IvfFacts {
   bool allow_nonfinite = false;
   std::vector<RowId> held_out = {};  ///< ascending: Index::held_out, of the index as it was made
   std::optional<RecallCurve> curve = std::nullopt;  ///< of the index as it was once
+  std::shared_ptr<const LinearTransform> transform = nullptr;  ///< of rows before they stand in lists, in f32, and of queries; null: they stand as they are
+
+  /// Dimensions of what lists compare.
+  std::int64_t width() const { return transform ? transform->cols_out() : cols; }
 };
 
 /// Throws Error: invalid_argument (another shape or type), invalid_data (NaN or infinity, unless allowed).
@@ -38,55 +42,66 @@ struct StoredIvfFlat {
   IvfFacts facts;
   Matrix centroids;                       ///< none: of schema "flat"
   std::shared_ptr<const ListRows> lists;  ///< null: no row
+  FullRows full = {};                     ///< behind transformed rows, or none
 };
 
 inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
+inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";  ///< lists of vectors or product codes of rows that `facts.transform` made
 
 /// Writes the rows of `parts`, each one list, that count, by their ids.
 void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run);
 
-/// Writes the rows of `parts` that count. Here and below a band of lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const std::filesystem::path& path,
-                    const RunOptions& run);
-
 /// Writes the row at a place to `out`; asked for one place after the other.
 using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
+/// The full vectors behind `parts`, in the order of their ids.
+RowReader full_rows_by_id(std::span<const LiveRows> parts);
+
+/// Writes the rows of `parts` that count; full vectors behind transformed rows by `read_full`, in the order of their ids; null: none. Here and below a band of
+/// lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
+                    const RunOptions& run);
 
 /// As above, of rows that stand nowhere together.
 ///
 ///   begins  [lists + 1]
 ///   ids     [n]  list after list, ascending in each
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
-                    const std::filesystem::path& path, const RunOptions& run);
+                    const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run);
 
 /// What it must be left: lists that are longer than 4,096 rows are held whatever the budget. `row_bytes`: of what lists hold of a row.
 std::size_t least_writing_bytes(std::int64_t rows, std::size_t row_bytes);
 
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {
-  MatrixRef centroids;                   ///< [lists, d] f32
+  MatrixRef centroids;                   ///< [lists, width] f32
   MatrixRef codewords;                   ///< [m * words, part_dims] f32
   std::span<const std::int64_t> begins;  ///< [lists + 1]
   std::span<const RowId> ids;            ///< [n] list after list, ascending in each
   std::span<const std::uint8_t> codes;   ///< [blocks][code_bytes][32]
-  MatrixRef rows;                        ///< [n, d] full vectors, by rank of their ids
+  FullRows full;                         ///< or none
   int bits = 8;                          ///< of a part: 8 or 4
 
   std::int64_t parts() const { return codewords.rows >> bits; }
   std::int64_t code_bytes() const { return parts() * bits / 8; }
-  bool refines() const { return rows.cols > 0; }
+  bool refines() const { return full.any(); }
+};
+struct StoredIvfPq {
+  IvfFacts facts;
+  IvfPqParts parts;
+  std::shared_ptr<const void> owner;  ///< of what `parts` shows
+  std::string file = {};              ///< whose ids these are, for messages
 };
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
-/// Writes the rows of `parts`, lists of codes of `fit`, that count; full vectors by `read_row`, in the order of their ids; null: none.
-void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_row, const std::filesystem::path& path,
+/// Writes the rows of `parts`, lists of codes of `fit`, that count; full vectors as above.
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                   const RunOptions& run);
 /// So many bytes of a row, and of the block it may have for itself, writing holds.
 std::size_t writing_bytes_of_code(std::int64_t code_bytes);
-std::pair<IvfFacts, IvfPqParts> read_ivf_pq(const Container& file);
-/// The full vectors behind `parts`, as `write_ivf_pq` asks for them.
-RowReader full_rows_by_id(std::span<const LiveRows> parts);
+/// Whether this is for `read_ivf_pq`: of that schema, or of transformed rows with codes.
+bool holds_product_codes(const Container& file);
+StoredIvfPq read_ivf_pq(const Container& file);
 
 /// An inverted file of quantized rows with full vectors behind them.
 struct StoredIvfSq {
@@ -103,31 +118,8 @@ void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pc
                   const RunOptions& run);
 StoredIvfSq read_ivf_sq(const Container& file);
 
-/// An inverted file of transformed rows, with the full vectors that they were made from behind it or not.
-struct StoredTransformed {
-  IvfFacts facts;                         ///< of the full vectors
-  LinearTransform transform;
-  std::shared_ptr<const ListRows> lists;  ///< f32 [n, d_out]; null: product codes
-  IvfPqParts parts;                       ///< of transformed rows: codes and all that they need, or centroids alone
-  MatrixRef rows;                         ///< [n, d] full vectors, by rank of their ids, or none; a view of what the container or the caller keeps alive
-
-  bool refines() const { return rows.cols > 0; }
-};
-inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";
-
-/// What the lists know of transformed rows: f32, and their curve and held-out rows are those of the whole.
-IvfFacts facts_of_transformed(const IvfFacts& facts, const LinearTransform& transform);
-
-/// `parts` with begins and ids, also where there are no codes: then `read_transformed` reads f32 rows [d_out], list after list, and is null otherwise.
-/// `read_row`: full vectors in the order of their ids; null: none.
-void write_ivf_transformed(const IvfFacts& facts, const LinearTransform& transform, const IvfPqParts& parts, const RowReader& read_transformed,
-                           const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
-/// `order` [n]: which of `stored.rows` has each rank; empty: they stand by rank.
-void write_ivf_transformed(const StoredTransformed& stored, std::span<const LocalRow> order, const std::filesystem::path& path, const RunOptions& run);
-StoredTransformed read_ivf_transformed(const Container& file);
-
-/// Rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them only whether lists could be meant.
-/// Throws Error: corrupt_file, unsupported.
+/// Of schema flat, ivf_flat or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them
+/// only whether lists could be meant. Throws Error: corrupt_file, unsupported.
 StoredIvfFlat read_ivf_flat(const Container& file);
 
 }  // namespace gigaknn

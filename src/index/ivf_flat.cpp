@@ -19,40 +19,33 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 IvfFlatIndex::IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting)
-    : IvfIndex(stored.facts, std::move(stored.centroids), stored.facts.metric, std::move(setting)) {
+    : IvfIndex(stored.facts, std::move(stored.centroids), stored.facts.metric, stored.full.any(), std::move(setting)) {
   if (!stored.lists) return;
   const std::int64_t rows = stored.lists->rows().rows;
-  begin_with({std::move(stored.lists), nullptr, rows});
+  begin_with({std::move(stored.lists), nullptr, rows, std::move(stored.full)});
 }
 
-std::size_t IvfFlatIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, const IndexSetting& setting,
-                                       int threads) {
-  const PrepareHints hints = setting.hints();
+std::size_t IvfFlatIndex::bytes_needed(const IvfShape& shape, const IndexSetting& setting, int threads) {
+  const IndexSetting suited = setting_for(setting, shape.refines);
+  const DType listed = shape.dims > 0 ? DType::f32 : shape.dtype;
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
-  return at(n) * of_rows + at(lists + 1) * 16 + ops_of(setting.device).cell_bytes_needed(n, d, dtype, metric, std::max<std::int64_t>(1, lists), hints, threads) +
-         ListCentroids::bytes_needed(lists, d, dtype, metric, setting.device, setting.expected_queries, threads);
+  const std::size_t of_lists = at(shape.lists + 1) * 16 + ops_of(suited.device).cell_bytes_needed(shape.n, shape.width(), listed, shape.metric, std::max<std::int64_t>(1, shape.lists), suited.hints(), threads) +
+                               ListCentroids::bytes_needed(shape.lists, shape.width(), listed, shape.metric, suited.device, suited.expected_queries, threads);
+  return of_lists + (shape.dims > 0 ? bytes_beside_lists(shape, suited, threads) : at(shape.n) * of_rows);
 }
 
-std::string IvfFlatIndex::description() const {
+std::string IvfFlatIndex::lists_description() const {
   return join_text(lists() > 0 ? join_text(lists(), " inverted lists") : "all rows", parts_description(""));
 }
 
-template <class Take>
-void IvfFlatIndex::for_batches(const Scope& scope, MatrixRef queries, const RunOptions& run, const Take& take) const {
-  const std::int64_t most = centroids_.batch_of_width(scope.width);
-  for (std::int64_t begin = 0; begin < queries.rows; begin += most) take(probe(scope, queries, begin, std::min(queries.rows, begin + most), run));
-}
-
-Neighbors IvfFlatIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
-  require_search(queries, k, run);
-  const Scope scope = scope_of(params.only, params.nprobe, true, run);
-  Neighbors result(queries.rows, k);
-  for_batches(scope, queries, run, [&](const ProbingBatch& batch) { batch.put(nearest_in_lists(scope, batch, k, run), 0, result); });
-  return result;
+Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  if (facts_.transform) return IvfIndex::search_all(queries, k, only, run);
+  return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
 }
 
 // Longer and longer lists, for the queries whose lists are not long enough.
 RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
+  require(!facts_.transform, Fault::unsupported, "an index of transformed rows does not know what is within a radius: distances to them are estimates");
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
   require_queries_for(facts_, queries, run);
   const Scope scope = scope_of(params.only, params.nprobe, true, run);
@@ -60,7 +53,9 @@ RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, con
   const bool similarity = facts_.metric == Metric::inner_product;
   const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
   std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
-  for_batches(scope, queries, run, [&](ProbingBatch batch) {
+  const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
+  for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
+    ProbingBatch batch = probe(scope, queries, begin, std::min(queries.rows, begin + batch_rows), run);
     for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
       const Neighbors found = nearest_in_lists(scope, batch, k, run);
       std::vector<std::int64_t> unfinished;
@@ -75,7 +70,7 @@ RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, con
       }
       batch = batch.some(unfinished);
     }
-  });
+  }
   RadiusNeighbors result;
   result.offsets.push_back(0);
   for (const auto& list : lists) {
@@ -88,16 +83,13 @@ RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, con
   return result;
 }
 
-LiveRows IvfFlatIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
-  ListDivision division = centroids_.divide(rows, run);
-  return {std::make_shared<ListRows>(rows, std::move(division.order), std::move(division.begins), std::move(ids)), nullptr, rows.rows};
-}
-
 void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
   if (lists() == 0) return write_flat(facts, parts, path, run);
-  write_ivf_flat(facts, centroids_.centroids(), parts, path, run);
+  write_ivf_flat(facts, centroids_.centroids(), parts, full_reader(parts), path, run);
 }
 
-std::size_t IvfFlatIndex::least_writing_bytes(std::int64_t n) const { return gigaknn::least_writing_bytes(n, at(cols()) * size_of(dtype())); }
+std::size_t IvfFlatIndex::least_writing_bytes(std::int64_t n) const {
+  return gigaknn::least_writing_bytes(n, at(facts_.width()) * size_of(facts_.transform ? DType::f32 : dtype()));
+}
 
 }  // namespace gigaknn

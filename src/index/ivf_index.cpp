@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
@@ -34,8 +35,8 @@ std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, c
 
 }  // namespace
 
-IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, IndexSetting setting)
-    : facts_(facts), setting_(std::move(setting)), ops_(ops_of(setting_.device)),
+IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, bool refines, IndexSetting setting)
+    : facts_(facts), refines_(refines), setting_(setting_for(std::move(setting), refines)), ops_(ops_of(setting_.device)),
       centroids_(std::move(centroids), scanned, setting_.device, setting_.expected_queries), scanned_(scanned),
       state_(std::make_shared<const State>(State{.parts = {}, .rows = 0, .next_id = facts.next_id})) {}
 
@@ -59,6 +60,27 @@ void IvfIndex::become(State next) {
 void IvfIndex::prepare(const RunOptions& run) const {
   centroids_.prepare(run);
   for (const LiveRows& part : state()->parts) part.lists->prepare(scan(), run);
+}
+
+IndexSetting IvfIndex::setting_for(IndexSetting setting, bool refines) {
+  if (!refines) setting.expected_refine = 1;
+  return setting;
+}
+
+std::size_t IvfIndex::bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads) {
+  PrepareHints hints = setting_for(setting, shape.refines).hints();
+  hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
+  const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));
+  const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
+  const std::size_t of_queries = at(shape.width()) * sizeof(float) + at(shape.d) * size_of(shape.dtype) + at(hints.k) * (sizeof(RowId) + sizeof(float));
+  const std::size_t transforming = shape.dims > 0 ? at((shape.d + 1) * shape.dims) * sizeof(float) + LinearTransform::applying_bytes(batch, shape.d) : 0;
+  const std::size_t scanning = shape.refines ? scan_bytes_needed(ops_of(setting.device), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
+  return at(shape.n) * of_rows + at(batch) * of_queries + transforming + scanning;
+}
+
+std::string IvfIndex::description() const {
+  const std::string before = facts_.transform ? join_text(cols(), " dimensions transformed into ", facts_.width(), ", in ") : std::string();
+  return join_text(before, lists_description(), refines_ ? ", full vectors behind them" : "");
 }
 
 std::string IvfIndex::parts_description(const std::string& unprepared) const {
@@ -138,7 +160,30 @@ Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batc
   return result;
 }
 
-Neighbors IvfIndex::nearest_of_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+std::optional<Matrix> IvfIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
+  return facts_.transform ? std::optional(facts_.transform->apply(ops_, rows, run)) : std::nullopt;
+}
+
+Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
+  require_search(queries, k, run);
+  require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
+  const bool refine = refines_ && params.refine > 0;
+  const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
+  const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
+  const std::int64_t most = ListCentroids::batch_of_width(std::max(scope.width, candidates));
+  Neighbors result(queries.rows, k);
+  for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
+    const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
+    const std::optional<Matrix> listed = as_listed(some, run);
+    const ProbingBatch batch = probe(scope, listed ? listed->ref() : some, 0, some.rows, run);
+    const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
+    batch.put(found, begin, result);
+  }
+  return result;
+}
+
+Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  require(refines_, Fault::unsupported, "an index without full vectors cannot be searched exactly");
   require_search(queries, k, run);
   const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max(), false, run);
   Neighbors result(queries.rows, k);
@@ -153,6 +198,21 @@ Neighbors IvfIndex::nearest_of_all(MatrixRef queries, std::int64_t k, const IdSe
 }
 
 // ---- changing
+
+LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
+  std::optional<Matrix> made = as_listed(rows, run);
+  const auto owned = made ? std::make_shared<const Matrix>(std::move(*made)) : nullptr;
+  const MatrixRef listed = owned ? owned->ref() : rows;
+  ListDivision division = centroids_.divide(listed, run);
+  FullRows full = full_behind(rows, ids);
+  return {std::make_shared<ListRows>(listed, std::move(division.order), std::move(division.begins), std::move(ids), owned), nullptr, rows.rows, std::move(full)};
+}
+
+std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
+  const std::size_t dividing = centroids_.dividing_bytes_needed(n, run);
+  if (!facts_.transform) return dividing;
+  return at((n + facts_.cols + 1) * facts_.width()) * sizeof(float) + std::max(LinearTransform::applying_bytes(n, facts_.cols), dividing);
+}
 
 IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {
   std::vector<RowId> sorted(ids.begin(), ids.end());
@@ -296,11 +356,18 @@ bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {
   return true;
 }
 
+bool IvfIndex::same_transform(const LinearTransform* a, const LinearTransform* b) {
+  if (!a || !b) return a == b;
+  const auto bias = [](const LinearTransform& of) { return MatrixRef(of.bias.data(), 1, std::ssize(of.bias), DType::f32); };
+  return same_values(a->matrix, b->matrix) && same_values(bias(*a), bias(*b));
+}
+
 void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
   require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
   require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
           name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
-  const char* const other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? other_fit_than(first) : "lists";
+  const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? other_fit_than(first) : "lists";
+  if (!same_transform(facts_.transform.get(), first.facts_.transform.get())) other = "directions";
   require(!other, Fault::invalid_argument, "index ", number, " has other ", other ? other : "", " than the first");
   require(keeps_rows() == first.keeps_rows(), Fault::invalid_argument, "index ", number, " and the first do not both keep full vectors");
 }

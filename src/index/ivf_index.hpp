@@ -1,7 +1,9 @@
 // What inverted files of every kind do alike: they change, are searched part by part, and are written.
 //
-//   rows [m, d] --part_of--> a part: lists, and full vectors where lists hold codes --add--> State
-//   queries --IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
+//   rows [m, d] --as_listed: transformed, encoded or as they stand--> part_of --> a part: lists, and full vectors behind them or not --add--> State
+//   queries --as_listed--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
+//
+// A transform (IvfFacts::transform) is no business of the kinds: their lists hold what it makes. Without full vectors distances are then those among transformed rows.
 //
 // The index at one time is a State that never changes: parts, each with the rows that still count. A search keeps the one it began with.
 // `add` brings a part of its own, and parts become one as soon as the last is half as large as the one before: few parts, and each
@@ -21,6 +23,18 @@
 
 namespace gigaknn {
 
+/// What the memory that an index takes depends on.
+struct IvfShape {
+  std::int64_t n, d;
+  DType dtype;
+  Metric metric;
+  std::int64_t lists;
+  std::int64_t dims = 0;  ///< of transformed rows; 0: rows are not transformed
+  bool refines = false;   ///< by full vectors behind what lists hold
+
+  std::int64_t width() const { return dims > 0 ? dims : d; }
+};
+
 class IvfIndex : public Index {
  public:
   std::int64_t rows() const override { return state()->rows; }
@@ -29,6 +43,11 @@ class IvfIndex : public Index {
   Metric metric() const override { return facts_.metric; }
   std::int64_t lists() const override { return centroids_.centroids().rows; }
   std::int64_t next_id() const override { return state()->next_id; }
+  bool keeps_rows() const override { return refines_; }
+  bool refines() const override { return refines_; }
+  std::string description() const override;
+  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
+  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   std::vector<RowId> held_out() const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
   void add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
@@ -44,8 +63,10 @@ class IvfIndex : public Index {
                  const RunOptions& writing) const;
   /// Writes the rows of several, all of one kind and the same lists.
   static void save_merged(std::span<const IvfIndex* const> indexes, const std::filesystem::path& path, const RunOptions& run);
+  /// The most that preparing and one search allocate, results not counted.
+  virtual std::size_t searching_bytes_needed(int threads) const = 0;
   /// The most that making a part of n rows allocates.
-  virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const { return centroids_.dividing_bytes_needed(n, run); }
+  virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const;
   /// What writing holds at least, of an index of n rows.
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 
@@ -67,17 +88,31 @@ class IvfIndex : public Index {
     RowMask mask(std::size_t part) const { return words.empty() ? state->parts[part].mask() : RowMask{words[part]}; }
   };
 
-  /// `centroids` [lists, width] f32, of what lists hold, which is compared by `scanned`.
-  IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, IndexSetting setting);
+  /// `centroids` [lists, width] f32, of what lists hold, which is compared by `scanned`; `refines`: by full vectors behind it.
+  IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, bool refines, IndexSetting setting);
   /// The first part, before anyone else knows the index.
   void begin_with(LiveRows part);
 
-  /// Rows that are borrowed, as a part of their own.
-  virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const = 0;
+  /// Rows and queries as lists compare them; none: as they stand.
+  virtual std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const;
+  /// Rows that are borrowed, as a part of their own: lists of what `as_listed` makes of them.
+  virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
+  /// What lists hold of a row says the same in any list.
+  virtual bool can_be_gathered() const { return true; }
+  /// "1024 inverted lists of 16-byte product codes"
+  virtual std::string lists_description() const = 0;
   virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
   /// What else than lists this index has that another of its kind has not ("codewords"); null: nothing.
   virtual const char* other_fit_than(const IvfIndex& other) const = 0;
   static bool same_values(MatrixRef a, MatrixRef b);
+
+  static IndexSetting setting_for(IndexSetting setting, bool refines);
+  /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the transform; full vectors.
+  static std::size_t bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads);
+  IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), facts_.transform ? facts_.width() : 0, refines_}; }
+  FullRows full_behind(MatrixRef rows, const RowIds& ids) const { return refines_ ? full_rows(rows, ids) : FullRows(); }
+  /// For files; null: there are none.
+  RowReader full_reader(std::span<const LiveRows> parts) const { return refines_ ? full_rows_by_id(parts) : RowReader(); }
 
   std::shared_ptr<const State> state() const;
   void require_search(MatrixRef queries, std::int64_t k, const RunOptions& run) const;
@@ -89,12 +124,11 @@ class IvfIndex : public Index {
   Neighbors nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const;
   /// The k nearest by full vectors of the `candidates` nearest of what lists hold; `full`: the queries of the batch, as rows are.
   Neighbors nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k, const RunOptions& run) const;
-  /// The k nearest by full vectors of all rows behind codes.
-  Neighbors nearest_of_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const;
   /// " in 3 parts", and what the first is once it is prepared, or else `unprepared`.
   std::string parts_description(const std::string& unprepared) const;
 
   const IvfFacts facts_;
+  const bool refines_;
   const IndexSetting setting_;
   const Ops& ops_;
   const ListCentroids centroids_;
@@ -106,6 +140,7 @@ class IvfIndex : public Index {
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);
   static std::optional<RowsById::Place> place_of(const State& state, RowId id);
   static State without(const State& state, std::span<const RowId> ids);
+  static bool same_transform(const LinearTransform* a, const LinearTransform* b);
   void require_like(const IvfIndex& first, std::size_t number) const;
 
   const Metric scanned_;

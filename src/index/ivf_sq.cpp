@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "index/scan_rows.hpp"
 
@@ -14,7 +13,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 IvfSqIndex::IvfSqIndex(StoredIvfSq stored, IndexSetting setting)
-    : IvfIndex(stored.facts, std::move(stored.centroids), Metric::l2, std::move(setting)), pca_(std::move(stored.pca)) {
+    : IvfIndex(stored.facts, std::move(stored.centroids), Metric::l2, true, std::move(setting)), pca_(std::move(stored.pca)) {
   if (!stored.lists) return;
   const std::int64_t rows = stored.lists->rows().rows;
   begin_with({std::move(stored.lists), nullptr, rows, std::move(stored.full)});
@@ -34,41 +33,18 @@ std::size_t IvfSqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype
          ListCentroids::bytes_needed(lists, dims, DType::i8, Metric::l2, setting.device, setting.expected_queries, threads);
 }
 
-std::string IvfSqIndex::description() const {
+std::string IvfSqIndex::lists_description() const {
   return join_text(dims() < cols() ? join_text("the ", dims(), " dimensions of most variance") : join_text("all ", dims(), " dimensions"),
-                   ", 8 bits each, in ", lists(), " inverted lists", parts_description(""), ", full vectors behind them");
+                   ", 8 bits each, in ", lists(), " inverted lists", parts_description(""));
 }
 
 Neighbors IvfSqIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
-  require_search(queries, k, run);
   require(params.refine >= 1, Fault::invalid_argument, "refine must be >= 1 for an index that compares by full vectors, got ", params.refine);
-  const Scope scope = scope_of(params.only, params.nprobe, true, run);
-  const std::int64_t candidates = candidates_of(k, params.refine, scope.state->rows);
-  const std::int64_t most = ListCentroids::batch_of_width(std::max(scope.width, candidates));
-  Neighbors result(queries.rows, k);
-  for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
-    const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
-    const ProbingBatch batch = probe(scope, pca_.encode(ops_, some, run), 0, some.rows, run);
-    batch.put(nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run), begin, result);
-  }
-  return result;
+  return IvfIndex::search(queries, k, params, run);
 }
 
 RadiusNeighbors IvfSqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
   fail(Fault::unsupported, "an index of quantized rows does not know what is within a radius: distances to them are estimates");
-}
-
-Neighbors IvfSqIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
-  return nearest_of_all(queries, k, only, run);
-}
-
-// ---- changing
-
-LiveRows IvfSqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
-  const auto bytes = std::make_shared<const Matrix>(pca_.encode(ops_, rows, run));
-  ListDivision division = centroids_.divide(*bytes, run);
-  FullRows full = full_rows(rows, ids);
-  return {std::make_shared<ListRows>(*bytes, std::move(division.order), std::move(division.begins), std::move(ids), bytes), nullptr, rows.rows, std::move(full)};
 }
 
 std::size_t IvfSqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {

@@ -20,18 +20,18 @@ class IvfSqIndex : public IvfIndex {
                                   const IndexSetting& setting, int threads);
 
   std::string_view kind() const override { return ivf_sq_schema; }
-  bool refines() const override { return true; }
-  std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
-  Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
+  std::size_t searching_bytes_needed(int threads) const override {
+    return bytes_needed(rows(), cols(), dtype(), metric(), lists(), dims(), setting_, threads);
+  }
   std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const override;
   std::size_t least_writing_bytes(std::int64_t n) const override;
 
-  std::int64_t dims() const { return pca_.dims(); }
-
  private:
-  LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
+  std::int64_t dims() const { return pca_.dims(); }
+  std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const override { return pca_.encode(ops_, rows, run); }
+  std::string lists_description() const override;
   void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
   const char* other_fit_than(const IvfIndex& other) const override;
 

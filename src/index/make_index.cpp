@@ -7,7 +7,6 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/ivf_sq.hpp"
-#include "index/ivf_transformed.hpp"
 #include "index/recipe.hpp"
 #include "io/validate.hpp"
 #include "learn/opq.hpp"
@@ -148,16 +147,16 @@ std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunO
 
 // Of preparing and searching what was made.
 std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters, setting_of(params), threads_of(run));
+  return IvfFlatIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters}, setting_of(params), threads_of(run));
 }
 
 std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  return IvfFlatIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, 0, setting_of(params), threads_of(run));
+  return IvfFlatIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, 0}, setting_of(params), threads_of(run));
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return IvfPqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, params.code_bytes, params.code_bits,
-                                  params.refine, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
+  return IvfPqIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, 0, params.refine}, params.code_bytes,
+                                  params.code_bits, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
 // ---- quantized rows
@@ -270,61 +269,70 @@ std::size_t transformed_bytes(MatrixRef base, const IvfTransformedParams& params
   return at((base.rows + base.cols + 1) * cols_out(base, params)) * sizeof(float);
 }
 
-// Of transforming, dividing and encoding them, of their ids list after list, and of what orders full vectors by id.
+// The shape of what is divided and encoded.
+MatrixRef shape_of_transformed(MatrixRef base, const IvfTransformedParams& params) { return {nullptr, base.rows, cols_out(base, params), DType::f32}; }
+
+// Of rows that are divided or encoded as well, and not yet written, and of what orders full vectors by id.
+std::size_t divided_bytes(MatrixRef base, const IvfTransformedParams& params) {
+  const MatrixRef rows = shape_of_transformed(base, params);
+  const std::size_t ordering = params.lists.ids.size() * sizeof(LocalRow), transform = at((base.cols + 1) * rows.cols) * sizeof(float);
+  return ordering + (params.code_bytes > 0 ? transform + encoded_bytes(rows, codes_of(params)) : transformed_bytes(base, params) + divided_bytes(rows, params.lists));
+}
+
+// Of transforming, dividing and encoding them.
 std::size_t transforming_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  const MatrixRef rows(nullptr, base.rows, cols_out(base, params), DType::f32);
+  const MatrixRef rows = shape_of_transformed(base, params);
   const std::size_t inner = params.code_bytes > 0 ? encoding_bytes(rows, codes_of(params), run) : dividing_bytes(rows, params.lists, run);
-  const std::size_t ordering = at(base.rows) * sizeof(RowId) + params.lists.ids.size() * (2 * sizeof(RowId) + 3 * sizeof(LocalRow));
-  return std::max(fitting_bytes(base, params, run),
-                  transformed_bytes(base, params) + std::max(LinearTransform::applying_bytes(base.rows, base.cols), inner + ordering));
+  return std::max({fitting_bytes(base, params, run), transformed_bytes(base, params) + std::max(LinearTransform::applying_bytes(base.rows, base.cols), inner),
+                   divided_bytes(base, params) + params.lists.ids.size() * (2 * sizeof(RowId) + 2 * sizeof(LocalRow))});  // with what sorts their ids
 }
 
 IndexSetting setting_of(const IvfTransformedParams& params) {
-  return {params.lists.device, params.lists.expected_k, params.lists.expected_queries, params.refine ? SearchParams{}.refine : 1};
+  return {params.lists.device, params.lists.expected_k, params.lists.expected_queries, SearchParams{}.refine};
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  return IvfTransformedIndex::bytes_needed({base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params),
-                                            params.code_bytes, params.code_bits, params.refine},
-                                           setting_of(params), threads_of(run));
+  const IvfShape shape{base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params), params.refine};
+  if (params.code_bytes == 0) return IvfFlatIndex::bytes_needed(shape, setting_of(params), threads_of(run));
+  return IvfPqIndex::bytes_needed(shape, params.code_bytes, params.code_bits, setting_of(params), threads_of(run));
 }
 
-struct OwnedTransformed {
-  Matrix transformed;
-  Matrix centroids;
-  std::shared_ptr<const void> codes;
-  Matrix rows;  // by rank, where ids are not the rows' numbers
-};
+// Full vectors as searches need them.
+FullRows standing_by_rank(FullRows full, const RunOptions& run) {
+  if (!full.by_rank) return full;
+  const auto rows = std::make_shared<const Matrix>(gather_rows(full.rows, *full.by_rank, run));
+  return {*rows, nullptr, rows};
+}
 
-// Full vectors remain those of the base, as they stand there.
-StoredTransformed transformed(MatrixRef base, const IvfTransformedParams& params, OwnedTransformed& owned, const RunOptions& run) {
+// Full vectors remain those of the base, as they stand there or, to be searched, by rank.
+std::unique_ptr<IvfIndex> transformed_index(MatrixRef base, const IvfTransformedParams& params, bool by_rank, const RunOptions& run) {
   if (!params.lists.ids.empty()) RowIds(params.lists.ids, nullptr).require_sound();
-  StoredTransformed stored;
-  stored.transform = fitted_transform(base, params, run);
-  owned.transformed = stored.transform.apply(ops_of(params.lists.device), base, run);
-  if (params.refine) stored.rows = base;
+  const auto transform = std::make_shared<const LinearTransform>(fitted_transform(base, params, run));
+  const auto rows = std::make_shared<Matrix>(transform->apply(ops_of(params.lists.device), base, run));
   const RunOptions rest = left_by(transformed_bytes(base, params), run);
+  const auto of_rows = [&](IvfFacts& facts) {
+    facts.dtype = base.dtype;
+    facts.cols = base.cols;
+    facts.transform = transform;
+  };
+  FullRows full;
+  const auto find_full = [&] {
+    if (params.refine) full = full_rows(base, ids_of(base, params.lists));
+    if (by_rank) full = standing_by_rank(std::move(full), run);
+  };
   if (params.code_bytes > 0) {
-    EncodedIvfPq made = encode_ivf_pq(owned.transformed, codes_of(params), rest);
-    owned.transformed = {};
-    owned.codes = std::move(made.owner);
-    stored.parts = made.parts;
-    stored.facts = std::move(made.facts);
-  } else {
-    StoredIvfFlat made = divided(owned.transformed, params.lists, rest);
-    owned.centroids = std::move(made.centroids);
-    stored.parts.centroids = owned.centroids;
-    stored.lists = std::move(made.lists);
-    stored.facts = std::move(made.facts);
+    StoredIvfPq made = encode_ivf_pq(*rows, codes_of(params), rest);
+    *rows = {};
+    find_full();
+    of_rows(made.facts);
+    made.parts.full = std::move(full);
+    return std::make_unique<IvfPqIndex>(std::move(made), setting_of(params));
   }
-  stored.facts.dtype = base.dtype;
-  stored.facts.cols = base.cols;
-  return stored;
-}
-
-// Which row has each rank of the ids that the caller gives.
-std::vector<LocalRow> rows_by_rank(const IvfTransformedParams& params) {
-  return params.lists.ids.empty() || !params.refine ? std::vector<LocalRow>() : RowIds(params.lists.ids, nullptr).rows_by_rank();
+  StoredIvfFlat made = divided(*rows, params.lists, rest, rows);
+  find_full();
+  of_rows(made.facts);
+  made.full = std::move(full);
+  return std::make_unique<IvfFlatIndex>(std::move(made), setting_of(params));
 }
 
 std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
@@ -332,13 +340,7 @@ std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransform
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
   const std::size_t kept = params.code_bytes > 0 ? at(base.rows * (params.code_bytes + std::int64_t{sizeof(RowId)})) : transformed_bytes(base, params);
   require_budget(copied + std::max(transforming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
-  const auto owned = std::make_shared<OwnedTransformed>();
-  StoredTransformed stored = transformed(base, params, *owned, run);
-  if (const std::vector<LocalRow> order = rows_by_rank(params); !order.empty()) {
-    owned->rows = gather_rows(base, order, run);
-    stored.rows = owned->rows;
-  }
-  auto index = std::make_unique<IvfTransformedIndex>(std::move(stored), owned, std::string(), setting_of(params));
+  auto index = transformed_index(base, params, true, run);
   index->prepare(run);
   return index;
 }
@@ -411,10 +413,7 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
   const std::size_t searching = at(base.rows * kept_dims(base, params)) + searching_bytes(base, params, run);
   require_budget(copied + std::max(quantizing_bytes(base, params, run), searching), base.rows, run);
   StoredIvfSq stored = quantized(base, params, run);
-  if (stored.full.by_rank) {
-    const auto rows = std::make_shared<const Matrix>(gather_rows(base, *stored.full.by_rank, run));
-    stored.full = {*rows, nullptr, rows};
-  }
+  stored.full = standing_by_rank(std::move(stored.full), run);
   auto index = std::make_unique<IvfSqIndex>(std::move(stored), setting_of(params));
   index->prepare(run);
   return index;
@@ -442,9 +441,7 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
     return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
   }
   if (what.transformed) {
-    OwnedTransformed owned;
-    const StoredTransformed stored = transformed(base, *what.transformed, owned, run);
-    return write_ivf_transformed(stored, rows_by_rank(*what.transformed), path, run);
+    return transformed_index(base, *what.transformed, false, run)->save(path, left_by(divided_bytes(base, *what.transformed), run));
   }
   if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
@@ -460,7 +457,11 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
     return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
   }
-  if (what.transformed) return transforming_bytes(base, *what.transformed, run);
+  if (what.transformed) {
+    const std::int64_t code_bytes = what.transformed->code_bytes;
+    const std::size_t row_bytes = code_bytes > 0 ? writing_bytes_of_code(code_bytes) : at(cols_out(base, *what.transformed)) * sizeof(float);
+    return std::max(transforming_bytes(base, *what.transformed, run), divided_bytes(base, *what.transformed) + least_writing_bytes(base.rows, row_bytes));
+  }
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
   if (!what.inverted) return undivided_bytes(what.flat) + writing;
   return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + writing);

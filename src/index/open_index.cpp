@@ -11,7 +11,6 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/ivf_sq.hpp"
-#include "index/ivf_transformed.hpp"
 #include "io/container_values.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
@@ -19,49 +18,19 @@
 namespace gigaknn {
 namespace {
 
-// Of codes and quantized rows; others refine nothing.
-IndexSetting setting_of(const OpenParams& params) {
-  return {params.device, params.expected_k, params.expected_queries, params.expected_refine};
-}
-
-IndexSetting flat_setting_of(const OpenParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
-
-std::unique_ptr<IvfFlatIndex> opened_flat(const Container& file, const OpenParams& params) {
-  return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), flat_setting_of(params));
-}
-
-std::unique_ptr<IvfPqIndex> opened_pq(const Container& file, const OpenParams& params) {
-  const auto [facts, parts] = read_ivf_pq(file);
-  return std::make_unique<IvfPqIndex>(facts, parts, file.file().owner, file.file().name,
-                                      setting_of(params));
-}
-
-std::unique_ptr<IvfSqIndex> opened_sq(const Container& file, const OpenParams& params) {
-  return std::make_unique<IvfSqIndex>(read_ivf_sq(file), setting_of(params));
-}
-
-std::unique_ptr<IvfTransformedIndex> opened_transformed(const Container& file, const OpenParams& params) {
-  return std::make_unique<IvfTransformedIndex>(read_ivf_transformed(file), file.file().owner, file.file().name, setting_of(params));
-}
-
 void require_index(const Container& file) {
   constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
           "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
-// To add a kind: its schema above, and here, what it needs and how it is checked below.
-std::unique_ptr<IvfIndex> opened_to_change(const Container& file, const OpenParams& params) {
+// To add a kind: its schema above, and here, and how it is checked below.
+std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
   require_index(file);
-  require(file.schema() != ivf_transformed_schema, Fault::unsupported, file.file().name, ": an index of transformed rows does not change");
-  if (file.schema() == ivf_pq_schema) return opened_pq(file, params);
-  if (file.schema() == ivf_sq_schema) return opened_sq(file, params);
-  return opened_flat(file, params);
-}
-
-std::unique_ptr<Index> opened(const Container& file, const OpenParams& params) {
-  if (file.schema() == ivf_transformed_schema) return opened_transformed(file, params);
-  return opened_to_change(file, params);
+  IndexSetting setting{params.device, params.expected_k, params.expected_queries, params.expected_refine};
+  if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file), std::move(setting));
+  if (file.schema() == ivf_sq_schema) return std::make_unique<IvfSqIndex>(read_ivf_sq(file), std::move(setting));
+  return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), std::move(setting));
 }
 
 void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
@@ -93,35 +62,17 @@ std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenP
 
 std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {
   const Container file = Container::open(map_file(path));
-  require_index(file);
-  const std::size_t held = params.map ? 0 : file.file().size();
-  const int threads = threads_of(run);
-  if (file.schema() == ivf_pq_schema) {
-    const auto index = opened_pq(file, params);
-    return held + IvfPqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->code_bytes(), index->code_bits(),
-                                           index->keeps_rows(), setting_of(params), threads);
-  }
-  if (file.schema() == ivf_sq_schema) {
-    const auto index = opened_sq(file, params);
-    return held + IvfSqIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(), index->dims(),
-                                           setting_of(params), threads);
-  }
-  if (file.schema() == ivf_transformed_schema) {
-    return held + IvfTransformedIndex::bytes_needed(opened_transformed(file, params)->shape(), setting_of(params), threads);
-  }
-  const auto index = opened_flat(file, params);
-  return held + IvfFlatIndex::bytes_needed(index->rows(), index->cols(), index->dtype(), index->metric(), index->lists(),
-                                           flat_setting_of(params), threads);
+  return (params.map ? 0 : file.file().size()) + opened(file, params)->searching_bytes_needed(threads_of(run));
 }
 
 void check_index(const std::filesystem::path& path, const RunOptions& run) {
   const Container file = Container::open(map_file(path));
   file.verify(run);
   require_index(file);
-  if (file.schema() == ivf_pq_schema) {
-    const auto [facts, parts] = read_ivf_pq(file);
-    require_ids(file, RowIds(parts.ids, file.file().owner, file.file().name), parts.begins, facts.next_id);
-    if (parts.refines()) require_finite_rows(file, "rows", parts.rows, facts.metric, run);
+  if (holds_product_codes(file)) {
+    const StoredIvfPq stored = read_ivf_pq(file);
+    require_ids(file, RowIds(stored.parts.ids, stored.owner, stored.file), stored.parts.begins, stored.facts.next_id);
+    if (stored.parts.refines()) require_finite_rows(file, "rows", stored.parts.full.rows, stored.facts.metric, run);
     return;
   }
   if (file.schema() == ivf_sq_schema) {
@@ -131,21 +82,12 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
     require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
     return;
   }
-  if (file.schema() == ivf_transformed_schema) {
-    const StoredTransformed stored = read_ivf_transformed(file);
-    if (stored.lists) {
-      require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-      require_finite_rows(file, "transformed", stored.lists->rows(), stored.facts.metric, run);
-    } else {
-      require_ids(file, RowIds(stored.parts.ids, file.file().owner, file.file().name), stored.parts.begins, stored.facts.next_id);
-    }
-    if (stored.refines()) require_finite_rows(file, "rows", stored.rows, stored.facts.metric, run);
-    return;
-  }
   const StoredIvfFlat stored = read_ivf_flat(file);
   if (!stored.lists) return;
   require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-  if (!stored.facts.allow_nonfinite) require_finite_rows(file, "rows", stored.lists->rows(), stored.facts.metric, run);
+  const std::string_view listed = stored.facts.transform ? "transformed" : "rows";
+  if (!stored.facts.allow_nonfinite) require_finite_rows(file, listed, stored.lists->rows(), stored.facts.metric, run);
+  if (stored.full.any()) require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
 }
 
 namespace {
@@ -174,7 +116,7 @@ RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_
 
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
                   const std::string& device, const RunOptions& run) {
-  const auto index = opened_to_change(verified(from, run), {.device = device});
+  const auto index = opened(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
   const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
@@ -183,7 +125,7 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
-  const auto index = opened_to_change(verified(from, run), {});
+  const auto index = opened(verified(from, run), {});
   const RunOptions left = left_for_writing(*index, index->rows(), sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
@@ -195,7 +137,7 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
   std::size_t needed = 0;
   std::int64_t rows = 0;
   for (const auto& path : from) {
-    indexes.push_back(opened_to_change(verified(path, run), {}));
+    indexes.push_back(opened(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
     needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
