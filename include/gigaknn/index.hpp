@@ -44,6 +44,7 @@ struct IvfPqParams {
   std::int64_t lists = 0;               ///< as above
   std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 128
   int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
+  int rabitq_bits = 0;                  ///< 1, 2, 4 or 8: codes of RaBitQ, so many bits a dimension and 8 bytes, in place of product codes; of rows that were rotated at random, as IndexParams::recipe does
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
   int codeword_iterations = 20;         ///< of that of the codewords

@@ -151,7 +151,9 @@ void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
 void Exporter::codes(const StoredIvfPq& stored) {
   const IvfPqParts& parts = stored.parts;
   const RowIds ids(parts.ids, stored.owner, name_);
-  const std::int64_t m = parts.parts(), code_bytes = parts.code_bytes(), cols = centroids_.cols;
+  require(parts.grid_bits == 0, Fault::unsupported, name_, ": codes of RaBitQ are not written as Faiss's");
+  const CodeShape shape = parts.quantizer().shape();
+  const std::int64_t m = shape.m, code_bytes = shape.code_bytes(), cols = centroids_.cols;
   require(m * parts.codewords.cols == cols, Fault::unsupported, name_, ": product codes of ", m, " parts do not divide ", cols,
           " dimensions evenly, as Faiss needs it");
   begin_around_lists(parts.full, ids);

@@ -378,6 +378,17 @@ RowReader full_rows_by_id(std::span<const LiveRows> parts) {
 
 std::size_t writing_bytes_of_code(std::int64_t code_bytes) { return at(code_bytes * (1 + code_block_rows)); }
 
+namespace {
+
+// What codes are written in.
+void add_fit(ContainerWriter& writer, const ProductCodes& fit) {
+  if (!fit.scaled) return add_matrix(writer, "codewords", fit.codewords);
+  const std::int64_t grid_bits = 8 / fit.part_dims();
+  writer.add_section("rabitq", Element::i64, 1, 1, &grid_bits);
+}
+
+}  // namespace
+
 void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                   const RunOptions& run) {
   ContainerWriter writer(path, schema_of(facts, ivf_pq_schema), schema_version);
@@ -385,9 +396,9 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
   const std::vector<std::int64_t>& begins = rows.lists().begins();
   write_about(writer, facts, rows.lists().rows());
   add_matrix(writer, "centroids", fit.centroids);
-  if (!facts.transform) add_matrix(writer, "codewords", fit.codewords);
+  if (!facts.transform) add_fit(writer, fit);
   rows.begins_and_ids();
-  if (facts.transform) add_matrix(writer, "codewords", fit.codewords);  // where files of transformed rows have always had it
+  if (facts.transform) add_fit(writer, fit);  // where files of transformed rows have always had it
   std::int64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) blocks += ProductCodes::blocks_of(begins[list + 1] - begins[list]);
   writer.begin_section("codes", Element::u8, at(blocks), at(fit.code_bytes() * code_block_rows));
@@ -406,6 +417,17 @@ namespace {
 
 // Codes of rows [n, d], without what stands behind them.
 IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
+  std::uint64_t blocks = 0;
+  for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
+  if (file.find_section("rabitq")) {
+    const Section& section = sized_section(file, "rabitq", Element::i64, 1, 1);
+    verify_section(file, section);
+    const auto bits = values_in<std::int64_t>(file, "rabitq", Element::i64).front();
+    require_at(bits == 1 || bits == 2 || bits == 4 || bits == 8, file.file(), section.offset, "RaBitQ of ", bits, " bits a dimension, expected 1, 2, 4 or 8");
+    const CodeShape shape = grid_shape(d, static_cast<int>(bits));
+    sized_section(file, "codes", Element::u8, blocks, at(shape.code_bytes() * code_block_rows));
+    return {head.centroids, {}, head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, shape.bits, static_cast<int>(bits)};
+  }
   const Section& codewords = file.section("codewords", Element::f32);
   // Codes of 4 bits a part have 32 codewords a byte, where those of 8 have 256.
   const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
@@ -415,13 +437,16 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
              file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
              " columns");
   require_finite(file, codewords, "a codeword");
-  std::uint64_t blocks = 0;
-  for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
   sized_section(file, "codes", Element::u8, blocks, m * at(bits) / 8 * code_block_rows);
   return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};
 }
 
 }  // namespace
+
+ProductQuantizer IvfPqParts::quantizer() const {
+  if (grid_bits > 0) return grid_quantizer(centroids.cols, grid_bits);
+  return {centroids.cols, codewords.rows >> bits, copy_rows(codewords), bits};
+}
 
 bool holds_product_codes(const Container& file) {
   return file.schema() == ivf_pq_schema || (file.schema() == ivf_transformed_schema && !file.find_section("transformed"));

@@ -18,6 +18,7 @@
 #include "io/container.hpp"
 #include "learn/linear_transform.hpp"
 #include "learn/pca.hpp"
+#include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
 
@@ -75,15 +76,16 @@ std::size_t least_writing_bytes(std::int64_t rows, std::size_t row_bytes);
 /// What an inverted file of product codes holds; views of what the container or the caller keeps alive.
 struct IvfPqParts {
   MatrixRef centroids;                   ///< [lists, width] f32
-  MatrixRef codewords;                   ///< [m * words, part_dims] f32
+  MatrixRef codewords;                   ///< [m * words, part_dims] f32; of a grid: none
   std::span<const std::int64_t> begins;  ///< [lists + 1]
   std::span<const RowId> ids;            ///< [n] list after list, ascending in each
   std::span<const std::uint8_t> codes;   ///< [blocks][code_bytes][32]
   FullRows full;                         ///< or none
   int bits = 8;                          ///< of a part: 8 or 4
+  int grid_bits = 0;                     ///< of a dimension, of RaBitQ; 0: product codes
 
-  std::int64_t parts() const { return codewords.rows >> bits; }
-  std::int64_t code_bytes() const { return parts() * bits / 8; }
+  /// Of these, the codewords copied.
+  ProductQuantizer quantizer() const;
   bool refines() const { return full.any(); }
 };
 struct StoredIvfPq {

@@ -20,7 +20,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 IvfPqIndex::IvfPqIndex(StoredIvfPq stored, IndexSetting setting)
     : IvfIndex(stored.facts, copy_rows(stored.parts.centroids), stored.facts.metric, stored.parts.refines(), std::move(setting)),
-      quantizer_{facts_.width(), stored.parts.parts(), copy_rows(stored.parts.codewords), stored.parts.bits} {
+      quantizer_(stored.parts.quantizer()) {
   IvfPqParts& parts = stored.parts;
   if (parts.ids.empty()) return;
   const std::int64_t rows = std::ssize(parts.ids);
@@ -29,21 +29,20 @@ IvfPqIndex::IvfPqIndex(StoredIvfPq stored, IndexSetting setting)
   begin_with({std::move(lists), nullptr, rows, std::move(parts.full)});
 }
 
-std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, std::int64_t code_bytes, int code_bits, const IndexSetting& setting, int threads) {
-  const std::int64_t m = code_bytes * 8 / code_bits, width = shape.width();
+std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, const CodeShape& codes, const IndexSetting& setting, int threads) {
   PrepareHints hints = setting_for(setting, shape.refines).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
-  return bytes_beside_lists(shape, setting, threads) + at(shape.lists + 1) * 16 + at((part_dims_of(width, m) * m) << code_bits) * sizeof(float) +
-         ops_of(setting.device).code_bytes_needed(shape.n, width, m, code_bits, shape.metric, shape.lists, hints, threads) +
-         ListCentroids::bytes_needed(shape.lists, width, DType::f32, shape.metric, setting.device, setting.expected_queries, threads);
+  return bytes_beside_lists(shape, setting, threads) + at(shape.lists + 1) * 16 + at(codes.codewords() * codes.part_dims) * sizeof(float) +
+         ops_of(setting.device).code_bytes_needed(shape.n, codes, shape.metric, shape.lists, hints, threads) +
+         ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.metric, setting.device, setting.expected_queries, threads);
 }
 
 std::string IvfPqIndex::lists_description() const {
-  return join_text(lists(), " inverted lists", parts_description(join_text(code_bytes(), "-byte product codes")));
+  return join_text(lists(), " inverted lists", parts_description(join_text(code_bytes(), quantizer_.scaled() ? "-byte RaBitQ codes" : "-byte product codes")));
 }
 
 RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
-  fail(Fault::unsupported, "an index of product codes does not know what is within a radius: distances to its rows are estimates");
+  fail(Fault::unsupported, "an index of codes does not know what is within a radius: distances to its rows are estimates");
 }
 
 std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
@@ -70,7 +69,7 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
 std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
   const std::size_t transformed = facts_.transform ? at(n * facts_.width()) * sizeof(float) : 0;
-  const std::size_t encoding = transformed + quantizer_bytes_needed(n, quantizer_.d, quantizer_.m, code_bits(), threads_of(run));
+  const std::size_t encoding = transformed + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
   return std::max(IvfIndex::part_bytes_needed(n, run), encoding) + 2 * at(n * code_bytes()) + padding +
          at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
 }
@@ -83,7 +82,7 @@ std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigak
 
 const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
   const auto* const codes = dynamic_cast<const IvfPqIndex*>(&other);
-  return codes && same_values(quantizer_.codewords, codes->quantizer_.codewords) ? nullptr : "codewords";
+  return codes && quantizer_.grid_bits == codes->quantizer_.grid_bits && same_values(quantizer_.codewords, codes->quantizer_.codewords) ? nullptr : "codewords";
 }
 
 // ---- making
@@ -111,8 +110,12 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
   owned->centroids = fit_kmeans(base, fit, run).centroids;
   const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
   ListDivision division = divide_rows(lists, owned->centroids.rows());
-  owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
-                                           {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+  if (params.rabitq_bits > 0) {
+    owned->quantizer = grid_quantizer(base.cols, params.rabitq_bits);
+  } else {
+    owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
+                                             {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
+  }
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
     const float* const word = owned->quantizer.codewords.row<float>(i);
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
@@ -123,6 +126,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
   const auto in_list = [&](std::int64_t list) {
     return std::span(division.order).subspan(at(division.begins[at(list)]), at(division.begins[at(list + 1)] - division.begins[at(list)]));
   };
+  const std::int64_t code_bytes = owned->quantizer.code_bytes();
   std::vector<std::uint8_t> in_order;
   in_order.reserve(codes.size());
   for (std::int64_t list = 0; list < owned->centroids.rows(); ++list) {
@@ -130,11 +134,11 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
     std::sort(rows.begin(), rows.end(), [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
     for (const LocalRow row : rows) {
       owned->ids.push_back(id_of(row));
-      in_order.insert(in_order.end(), codes.begin() + std::int64_t{row} * params.code_bytes, codes.begin() + (std::int64_t{row} + 1) * params.code_bytes);
+      in_order.insert(in_order.end(), codes.begin() + std::int64_t{row} * code_bytes, codes.begin() + (std::int64_t{row} + 1) * code_bytes);
     }
   }
   codes = {};
-  owned->codes = in_blocks(in_order, params.code_bytes, division.begins);
+  owned->codes = in_blocks(in_order, code_bytes, division.begins);
   owned->begins = std::move(division.begins);
   MatrixRef full = params.refine ? base : MatrixRef();
   if (params.refine && !params.ids.empty()) {
@@ -148,7 +152,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
   IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
   for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, {full, nullptr, owned}, params.code_bits};
+  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, {full, nullptr, owned}, owned->quantizer.bits, owned->quantizer.grid_bits};
   return {facts, parts, owned};
 }
 

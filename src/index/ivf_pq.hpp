@@ -1,5 +1,5 @@
-// An inverted file of product codes (IVFADC: Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5), with full
-// vectors behind it or not.
+// An inverted file of product codes (IVFADC: Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5), or of RaBitQ's, whose codewords are a grid
+// (learn/rabitq.hpp), with full vectors behind it or not.
 //
 //   base [n, d] --k-means--> centroids --lists_of_rows--> lists; what centroids leave --fit_product_quantizer--> codewords --encode_rows--> codes
 //   queries [q, d] --ListCentroids::probe--> probes --Ops::nearest_in_codes--> k, or k * refine, nearest decoded rows
@@ -18,18 +18,17 @@ class IvfPqIndex : public IvfIndex {
   IvfPqIndex(StoredIvfPq stored, IndexSetting setting);
 
   /// The most that preparing and one search allocate, results not counted.
-  static std::size_t bytes_needed(const IvfShape& shape, std::int64_t code_bytes, int code_bits, const IndexSetting& setting, int threads);
+  static std::size_t bytes_needed(const IvfShape& shape, const CodeShape& codes, const IndexSetting& setting, int threads);
 
   std::string_view kind() const override { return facts_.transform ? ivf_transformed_schema : ivf_pq_schema; }
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
-  std::size_t searching_bytes_needed(int threads) const override { return bytes_needed(shape(), code_bytes(), code_bits(), setting_, threads); }
+  std::size_t searching_bytes_needed(int threads) const override { return bytes_needed(shape(), quantizer_.shape(), setting_, threads); }
   std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const override;
   std::size_t least_writing_bytes(std::int64_t n) const override;
 
  private:
   std::int64_t code_bytes() const { return quantizer_.code_bytes(); }
-  int code_bits() const { return quantizer_.bits; }
-  ProductCodes fit() const { return {quantizer_.d, quantizer_.m, quantizer_.codewords, centroids_.centroids(), {}, {}, quantizer_.bits}; }
+  ProductCodes fit() const { return quantizer_.codes(centroids_.centroids()); }
   std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const override;
   LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
   bool can_be_gathered() const override { return false; }  // codes are of residuals

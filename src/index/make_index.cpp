@@ -11,6 +11,7 @@
 #include "io/validate.hpp"
 #include "learn/opq.hpp"
 #include "learn/product_quantizer.hpp"
+#include "learn/rabitq.hpp"
 
 namespace gigaknn {
 namespace {
@@ -116,16 +117,19 @@ std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams&
   return std::make_unique<IvfFlatIndex>(divided(base, params, run), setting_of(params));
 }
 
-std::int64_t parts_of(const IvfPqParams& params) { return params.code_bytes * 8 / params.code_bits; }
+CodeShape shape_of_codes(std::int64_t d, const IvfPqParams& params) {
+  return params.rabitq_bits > 0 ? grid_shape(d, params.rabitq_bits) : product_shape(d, params.code_bytes * 8 / params.code_bits, params.code_bits);
+}
 
 void require_codes(MatrixRef base, const IvfPqParams& params) {
   require_shape(base, of_lists(params));
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
-          "product codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
+          "codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
+  if (params.rabitq_bits != 0) return require_grid_bits(params.rabitq_bits);
   require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
   const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
   require(params.code_bytes >= 1 && params.code_bytes <= 256, Fault::invalid_argument, "product codes have 1 to 256 bytes, got ", params.code_bytes);
-  const std::int64_t parts = parts_of(params);
+  const std::int64_t parts = shape_of_codes(base.cols, params).m;
   require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
           " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
   require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
@@ -133,16 +137,17 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
 
 // Of rows that are encoded and not yet written.
 std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
-  const std::int64_t lists = fit_params(base.rows, of_lists(params)).clusters, padded = part_dims_of(base.cols, parts_of(params)) * parts_of(params);
-  return at(lists * (code_block_rows - 1) * params.code_bytes) + at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(params.code_bytes)) +
+  const std::int64_t lists = fit_params(base.rows, of_lists(params)).clusters;
+  const CodeShape codes = shape_of_codes(base.cols, params);
+  return at(lists * (code_block_rows - 1) * codes.code_bytes()) + at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(codes.code_bytes())) +
          (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0) +
-         2 * at(lists * base.cols + (padded << params.code_bits)) * sizeof(float);
+         2 * at(lists * base.cols + codes.codewords() * codes.part_dims) * sizeof(float);
 }
 
 // Of fitting lists and codewords, and encoding.
 std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   return std::max(dividing_bytes(base, of_lists(params), run),
-                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(base.rows, base.cols, parts_of(params), params.code_bits, threads_of(run)));
+                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(base.rows, shape_of_codes(base.cols, params), threads_of(run)));
 }
 
 // Of preparing and searching what was made.
@@ -155,8 +160,8 @@ std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& param
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return IvfPqIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, 0, params.refine}, params.code_bytes,
-                                  params.code_bits, {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
+  return IvfPqIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, 0, params.refine},
+                                  shape_of_codes(base.cols, params), {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
 // ---- quantized rows
@@ -220,9 +225,12 @@ StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOption
 struct IvfTransformedParams {
   TransformRecipe transform;
   IvfFlatParams lists;
-  std::int64_t code_bytes = 0;  // of transformed rows; 0: these
+  std::int64_t code_bytes = 0;  // of transformed rows; without rabitq_bits 0: these
   int code_bits = 8;
+  int rabitq_bits = 0;
   bool refine = false;
+
+  bool codes() const { return code_bytes > 0 || rabitq_bits > 0; }
 };
 
 std::int64_t cols_out(MatrixRef base, const IvfTransformedParams& params) { return params.transform.dims > 0 ? params.transform.dims : base.cols; }
@@ -230,7 +238,7 @@ std::int64_t cols_out(MatrixRef base, const IvfTransformedParams& params) { retu
 OpqParams opq_of(const IvfTransformedParams& params) { return {.m = params.transform.parts, .dims = params.transform.dims, .seed = params.lists.seed}; }
 
 IvfPqParams codes_of(const IvfTransformedParams& params) {
-  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .code_bits = params.code_bits, .refine = false, .iterations = params.lists.iterations,
+  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .code_bits = params.code_bits, .rabitq_bits = params.rabitq_bits, .refine = false, .iterations = params.lists.iterations,
           .seed = params.lists.seed, .held_out = params.lists.held_out, .ids = params.lists.ids, .device = params.lists.device,
           .expected_k = params.lists.expected_k, .expected_queries = params.lists.expected_queries};
 }
@@ -243,7 +251,7 @@ void require_transformable(MatrixRef base, const IvfTransformedParams& params) {
   const MatrixRef rows(nullptr, base.rows, cols_out(base, params), DType::f32);
   require(rows.cols <= base.cols, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", rows.cols);
   if (params.transform.kind == TransformRecipe::Kind::opq) require_opq(base, opq_of(params));
-  if (params.code_bytes > 0) require_codes(rows, codes_of(params));
+  if (params.codes()) require_codes(rows, codes_of(params));
 }
 
 LinearTransform fitted_transform(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
@@ -276,13 +284,13 @@ MatrixRef shape_of_transformed(MatrixRef base, const IvfTransformedParams& param
 std::size_t divided_bytes(MatrixRef base, const IvfTransformedParams& params) {
   const MatrixRef rows = shape_of_transformed(base, params);
   const std::size_t ordering = params.lists.ids.size() * sizeof(LocalRow), transform = at((base.cols + 1) * rows.cols) * sizeof(float);
-  return ordering + (params.code_bytes > 0 ? transform + encoded_bytes(rows, codes_of(params)) : transformed_bytes(base, params) + divided_bytes(rows, params.lists));
+  return ordering + (params.codes() ? transform + encoded_bytes(rows, codes_of(params)) : transformed_bytes(base, params) + divided_bytes(rows, params.lists));
 }
 
 // Of transforming, dividing and encoding them.
 std::size_t transforming_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
   const MatrixRef rows = shape_of_transformed(base, params);
-  const std::size_t inner = params.code_bytes > 0 ? encoding_bytes(rows, codes_of(params), run) : dividing_bytes(rows, params.lists, run);
+  const std::size_t inner = params.codes() ? encoding_bytes(rows, codes_of(params), run) : dividing_bytes(rows, params.lists, run);
   return std::max({fitting_bytes(base, params, run), transformed_bytes(base, params) + std::max(LinearTransform::applying_bytes(base.rows, base.cols), inner),
                    divided_bytes(base, params) + params.lists.ids.size() * (2 * sizeof(RowId) + 2 * sizeof(LocalRow))});  // with what sorts their ids
 }
@@ -293,8 +301,8 @@ IndexSetting setting_of(const IvfTransformedParams& params) {
 
 std::size_t searching_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
   const IvfShape shape{base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params), params.refine};
-  if (params.code_bytes == 0) return IvfFlatIndex::bytes_needed(shape, setting_of(params), threads_of(run));
-  return IvfPqIndex::bytes_needed(shape, params.code_bytes, params.code_bits, setting_of(params), threads_of(run));
+  if (!params.codes()) return IvfFlatIndex::bytes_needed(shape, setting_of(params), threads_of(run));
+  return IvfPqIndex::bytes_needed(shape, shape_of_codes(cols_out(base, params), codes_of(params)), setting_of(params), threads_of(run));
 }
 
 // Full vectors as searches need them.
@@ -320,7 +328,7 @@ std::unique_ptr<IvfIndex> transformed_index(MatrixRef base, const IvfTransformed
     if (params.refine) full = full_rows(base, ids_of(base, params.lists));
     if (by_rank) full = standing_by_rank(std::move(full), run);
   };
-  if (params.code_bytes > 0) {
+  if (params.codes()) {
     StoredIvfPq made = encode_ivf_pq(*rows, codes_of(params), rest);
     *rows = {};
     find_full();
@@ -338,7 +346,7 @@ std::unique_ptr<IvfIndex> transformed_index(MatrixRef base, const IvfTransformed
 std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
   require_usable_values(base, params.lists.metric, false, "the base", run);
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
-  const std::size_t kept = params.code_bytes > 0 ? at(base.rows * (params.code_bytes + std::int64_t{sizeof(RowId)})) : transformed_bytes(base, params);
+  const std::size_t kept = params.codes() ? at(base.rows * (shape_of_codes(cols_out(base, params), codes_of(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : transformed_bytes(base, params);
   require_budget(copied + std::max(transforming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
   auto index = transformed_index(base, params, true, run);
   index->prepare(run);
@@ -364,7 +372,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
   require_shape(base, wanted.flat);
   wanted.inverted = recipe.inverted;
   if (recipe.transform) {
-    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.code_bits, recipe.refine};
+    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.code_bits, recipe.rabitq_bits, recipe.refine};
     require_transformable(base, *wanted.transformed);
     return wanted;
   }
@@ -399,7 +407,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
-  const std::size_t codes = at(base.rows * params.code_bytes);
+  const std::size_t codes = at(base.rows * shape_of_codes(base.cols, params).code_bytes());
   require_budget(std::max(encoding_bytes(base, params, run), codes + searching_bytes(base, params, run)), base.rows, run);
   auto index = build_ivf_pq(base, params, run);
   index->prepare(run);
@@ -450,7 +458,7 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) {
-    const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(what.codes->code_bytes));
+    const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(shape_of_codes(base.cols, *what.codes).code_bytes()));
     return std::max(encoding_bytes(base, *what.codes, run), encoded_bytes(base, *what.codes) + writing);
   }
   if (what.scalar) {
@@ -458,8 +466,8 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
   }
   if (what.transformed) {
-    const std::int64_t code_bytes = what.transformed->code_bytes;
-    const std::size_t row_bytes = code_bytes > 0 ? writing_bytes_of_code(code_bytes) : at(cols_out(base, *what.transformed)) * sizeof(float);
+    const std::int64_t dims = cols_out(base, *what.transformed);
+    const std::size_t row_bytes = what.transformed->codes() ? writing_bytes_of_code(shape_of_codes(dims, codes_of(*what.transformed)).code_bytes()) : at(dims) * sizeof(float);
     return std::max(transforming_bytes(base, *what.transformed, run), divided_bytes(base, *what.transformed) + least_writing_bytes(base.rows, row_bytes));
   }
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));

@@ -85,6 +85,13 @@ IndexRecipe parse_recipe(const std::string& text) {
     recipe.code_bits = nibbles ? 4 : 8;
     return recipe;
   }
+  if (const auto bits = rest.size() > 1 && rest[1] == "RaBitQ" ? std::optional<std::int64_t>(1) : number_behind(rest.size() > 1 ? rest[1] : "", "RaBitQ");
+      inverted && bits && (*bits == 1 || *bits == 2 || *bits == 4 || *bits == 8) && (rest.size() == 2 || recipe.refine) &&
+      (!recipe.transform || recipe.transform->kind == TransformRecipe::Kind::random_rotation)) {
+    recipe.rabitq_bits = static_cast<int>(*bits);
+    if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
+    return recipe;
+  }
   for (const std::string& word : words) {
     require(is_known(word), Fault::invalid_argument, "recipe '", printable(text), "': '", printable(word), "' says nothing; ", allowed);
   }

@@ -20,10 +20,13 @@ struct IndexRecipe {
   std::int64_t lists = 0;       ///< 0: as many as suit
   std::int64_t code_bytes = 0;  ///< of product codes; 0: full vectors
   int code_bits = 8;            ///< of a part of these
+  int rabitq_bits = 0;          ///< of a dimension, of codes of RaBitQ; 0: none
   bool scalar = false;          ///< quantized rows, a byte a dimension, with full vectors behind them
   std::int64_t reduced_dims = 0;  ///< of these, that PCA leaves; 0: all, as they stand
   bool refine = false;          ///< product codes, or transformed rows, with full vectors behind them
-  std::optional<TransformRecipe> transform = std::nullopt;  ///< of full vectors and product codes
+  std::optional<TransformRecipe> transform = std::nullopt;  ///< of full vectors and codes
+
+  bool codes() const { return code_bytes > 0 || rabitq_bits > 0; }
 };
 
 /// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat";

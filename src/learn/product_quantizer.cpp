@@ -54,7 +54,7 @@ Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixR
 
 ProductQuantizer grid_quantizer(std::int64_t d, int bits) {
   require_grid_bits(bits);
-  return {d, (d * bits + 7) / 8, grid_codewords(bits), 8, bits};
+  return {d, grid_shape(d, bits).m, grid_codewords(bits), 8, bits};
 }
 
 ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
@@ -128,13 +128,13 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
   return codes;
 }
 
-std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, int threads) {
-  const std::int64_t words = std::int64_t{1} << bits;
-  const std::int64_t padded = part_dims_of(d, m) * m, sample = std::min(n, quantizer_sample_rows);
-  const std::int64_t codewords = padded * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
-  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + part_dims_of(d, m)) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + part_dims_of(d, m) * 4);
-  const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * m * bits / 8;
+std::size_t quantizer_bytes_needed(std::int64_t n, const CodeShape& shape, int threads) {
+  const std::int64_t m = shape.m, words = shape.words();
+  const std::int64_t padded = shape.part_dims * m, sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
+  const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
+  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + shape.part_dims) * 4;
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4);
+  const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
   return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + (1u << 16);
 }
 

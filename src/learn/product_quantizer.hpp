@@ -22,13 +22,19 @@ struct ProductQuantizer {
   int bits = 8;        ///< of a part: 8, or 4, where m is even
   int grid_bits = 0;   ///< of a dimension of a grid; 0: codewords were fitted
 
-  std::int64_t part_dims() const { return codewords.cols(); }
-  std::int64_t words() const { return std::int64_t{1} << bits; }
   bool scaled() const { return grid_bits > 0; }
-  std::int64_t code_bytes() const { return m * bits / 8 + (scaled() ? scale_bytes : 0); }
+  CodeShape shape() const { return {d, m, codewords.cols(), bits, scaled()}; }
+  std::int64_t part_dims() const { return codewords.cols(); }
+  std::int64_t words() const { return shape().words(); }
+  std::int64_t code_bytes() const { return shape().code_bytes(); }
   /// Codes that are written in it; codewords are borrowed.
   ProductCodes codes(MatrixRef centroids) const { return {d, m, codewords, centroids, {}, {}, bits, scaled()}; }
 };
+
+/// Dimensions of a part.
+inline std::int64_t part_dims_of(std::int64_t d, std::int64_t m) { return (d + m - 1) / m; }
+inline CodeShape product_shape(std::int64_t d, std::int64_t m, int bits) { return {d, m, part_dims_of(d, m), bits}; }
+inline CodeShape grid_shape(std::int64_t d, int grid_bits) { return {d, (d * grid_bits + 7) / 8, 8 / grid_bits, 8, true}; }
 
 /// Of RaBitQ: 1, 2, 4 or 8 bits a dimension. Throws Error: invalid_argument.
 ProductQuantizer grid_quantizer(std::int64_t d, int bits);
@@ -41,9 +47,6 @@ struct ProductQuantizerParams {
   int iterations = 20;
   std::uint64_t seed = 0;
 };
-
-/// Dimensions of a part.
-inline std::int64_t part_dims_of(std::int64_t d, std::int64_t m) { return (d + m - 1) / m; }
 
 /// What is left of some rows when the centroids of their labels are taken off, in float32, zeros behind: [which, padded].
 Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixRef centroids, const RowId* labels, std::int64_t padded,
@@ -58,6 +61,6 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
                                       const RunOptions& run);
 
 /// The most that fitting and encoding allocate, the codes with it.
-std::size_t quantizer_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, int threads);
+std::size_t quantizer_bytes_needed(std::int64_t n, const CodeShape& shape, int threads);
 
 }  // namespace gigaknn

@@ -209,8 +209,7 @@ class Ops {
   virtual std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const;
   /// The most that it and one call of `nearest_in_codes` allocate, of the host's memory.
-  virtual std::size_t code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, Metric metric, std::int64_t cells, const PrepareHints& hints,
-                                        int threads) const;
+  virtual std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const;
   /// As `nearest_in_cells` of the decoded rows, bit for bit, with distances shifted where rows have a shift; queries are f32.
   virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
                                 NeighborsOut out, const RunOptions& run, RowMask allowed = {}, ListOrder order = ListOrder::by_distance) const;

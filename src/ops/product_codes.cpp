@@ -195,9 +195,9 @@ std::unique_ptr<PreparedCodes> Ops::prepare_codes(const ProductCodes& codes, Met
   return std::make_unique<DecodedCodes>(*this, codes, metric, hints, run);
 }
 
-std::size_t Ops::code_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t, int, Metric metric, std::int64_t cells, const PrepareHints& hints,
-                                   int threads) const {
-  return at(n * d) * sizeof(float) + at(cells + 1) * 8 + cell_bytes_needed(n, d, DType::f32, metric, cells, hints, threads);
+std::size_t Ops::code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const {
+  const std::size_t shifts = shape.scaled ? at(n) * (sizeof(float) + sizeof(LocalRow)) + at(cells + 1) * 8 : 0;
+  return at(n * shape.d) * sizeof(float) + shifts + at(cells + 1) * 8 + cell_bytes_needed(n, shape.d, DType::f32, metric, cells, hints, threads);
 }
 
 void Ops::nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,

@@ -42,6 +42,19 @@ struct RowScale {
 /// The distance, or its key, of a row with `shift` whose decoded row has `key`: where there is none, the same.
 float shifted_key(Metric metric, float key, float shift);
 
+/// What codes are like; what follows from it.
+struct CodeShape {
+  std::int64_t d = 0;          ///< of a decoded row
+  std::int64_t m = 0;          ///< parts
+  std::int64_t part_dims = 0;  ///< of them, m of which hold d at least
+  int bits = 8;                ///< of a part: 8, or 4, where m is even
+  bool scaled = false;
+
+  std::int64_t words() const { return std::int64_t{1} << bits; }
+  std::int64_t code_bytes() const { return m * bits / 8 + (scaled ? scale_bytes : 0); }
+  std::int64_t codewords() const { return (scaled ? 1 : m) * words(); }
+};
+
 /// Codewords, and the rows that are written in them. Views.
 struct ProductCodes {
   std::int64_t d = 0;                     ///< of a decoded row, at most m * part_dims
@@ -54,9 +67,10 @@ struct ProductCodes {
   int bits = 8;                           ///< of a part: 8, or 4, where m is even
   bool scaled = false;
 
+  CodeShape shape() const { return {d, m, codewords.cols, bits, scaled}; }
   std::int64_t part_dims() const { return codewords.cols; }
-  std::int64_t words() const { return std::int64_t{1} << bits; }
-  std::int64_t code_bytes() const { return m * bits / 8 + (scaled ? scale_bytes : 0); }
+  std::int64_t words() const { return shape().words(); }
+  std::int64_t code_bytes() const { return shape().code_bytes(); }
   std::int64_t first_word(std::int64_t part) const { return scaled ? 0 : part * words(); }
   const float* codeword(std::int64_t part, std::uint8_t code) const { return codewords.row<float>(first_word(part) + code); }
 

@@ -146,16 +146,15 @@ void CpuCodes::read_as_nibbles() {
   codes_.codewords = nibble_words_;
 }
 
-std::size_t CpuCodes::bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, std::int64_t cells, const PrepareHints& hints, int threads) {
-  const std::int64_t words = std::int64_t{1} << bits, width = padded_words(words);
-  const std::int64_t part_dims = (d + m - 1) / m;
+std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::int64_t m = shape.m, words = shape.words(), width = padded_words(words);
   const std::int64_t rows = n + cells * (block_rows - 1);
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
   const std::int64_t at_once = std::min(block_queries(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
-  const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * part_dims * 4;
+  const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
   const std::int64_t a_block = tile_queries * m * width * 4 +
-                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + d * 8;
-  return at(m * part_dims * width * 4 + rows * 4 + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
+                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
+  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
          TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 

@@ -29,7 +29,7 @@ class CpuCodes : public PreparedCodes {
   CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
            const RunOptions& run);
 
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d, std::int64_t m, int bits, std::int64_t cells, const PrepareHints& hints, int threads);
+  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads);
 
   std::int64_t rows() const override { return begins_.back(); }
   std::int64_t cols() const override { return codes_.d; }
