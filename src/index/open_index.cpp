@@ -65,6 +65,27 @@ std::size_t open_index_bytes_needed(const std::filesystem::path& path, const Ope
   return (params.map ? 0 : file.file().size()) + opened(file, params)->searching_bytes_needed(threads_of(run));
 }
 
+namespace {
+
+// Of scaled codes, that queries find all of them.
+void require_scales(const Container& file, const IvfPqParts& parts) {
+  const ProductQuantizer quantizer = parts.quantizer();
+  if (!quantizer.scaled()) return;
+  ProductCodes codes = quantizer.codes(parts.centroids);
+  codes.codes = parts.codes;
+  codes.cells = {{}, parts.begins};
+  const std::vector<std::int64_t> blocks = codes.block_begins();
+  std::int64_t unusable = 0;
+  for (std::int64_t list = 0; list < codes.cells.count(); ++list) {
+    const std::int64_t first = blocks[static_cast<std::size_t>(list)];
+    const std::int64_t rows = parts.begins[static_cast<std::size_t>(list + 1)] - parts.begins[static_cast<std::size_t>(list)];
+    for (std::int64_t row = 0; row < rows; ++row) unusable += !codes.scale(first + row / code_block_rows, row % code_block_rows).usable();
+  }
+  require_at(unusable == 0, file.file(), file.section("codes", Element::u8).offset, unusable, " codes have a factor or shift that is not finite, or a factor below 0");
+}
+
+}  // namespace
+
 void check_index(const std::filesystem::path& path, const RunOptions& run) {
   const Container file = Container::open(map_file(path));
   file.verify(run);
@@ -72,6 +93,7 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
   if (holds_product_codes(file)) {
     const StoredIvfPq stored = read_ivf_pq(file);
     require_ids(file, RowIds(stored.parts.ids, stored.owner, stored.file), stored.parts.begins, stored.facts.next_id);
+    require_scales(file, stored.parts);
     if (stored.parts.refines()) require_finite_rows(file, "rows", stored.parts.full.rows, stored.facts.metric, run);
     return;
   }

@@ -161,7 +161,7 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, std::
 std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
 
 std::string CpuCodes::description() const { 
-  return std::to_string(codes_.code_bytes()) + (codes_.scaled ? "-byte scaled codes, " : "-byte product codes, ") + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
+  return std::to_string(codes_.code_bytes()) + (codes_.scaled ? "-byte RaBitQ codes, " : "-byte product codes, ") + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
 }
 
 // Tables and bounds of the queries of a block.
