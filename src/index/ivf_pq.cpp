@@ -82,8 +82,7 @@ void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, c
 std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigaknn::least_writing_bytes(n, writing_bytes_of_code(code_bytes())); }
 
 const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
-  const auto* const codes = dynamic_cast<const IvfPqIndex*>(&other);
-  return codes && same_values(quantizer_.codewords, codes->quantizer_.codewords) ? nullptr : "codewords";
+  return same_values(quantizer_.codewords, static_cast<const IvfPqIndex&>(other).quantizer_.codewords) ? nullptr : "codewords";
 }
 
 // ---- making

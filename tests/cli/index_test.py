@@ -219,7 +219,7 @@ class Index(CliTest):
         ids = random.Random(6).sample(range(10**12), 400)
         self.write_ids("names.npy", ids)
         row_of = dict(zip(ids, self.rows))
-        for before, into, lists in (("OPQ5", 5, "PQ5"), ("OPQ2_4", 4, "PQ2"), ("PCA3", 3, "Flat"), ("RR4", 4, "PQ4"), ("RR", 5, "Flat")):
+        for before, into, lists in (("OPQ5", 5, "PQ5"), ("OPQ2_4", 4, "PQ2"), ("PCA3", 3, "Flat"), ("PCAW3", 3, "PQ3"), ("RR4", 4, "PQ4"), ("RR", 5, "Flat")):
             recipe = "%s,IVF8,%s" % (before, lists)
             for threads in (1, 3):
                 self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--ids", "names.npy", "--threads", threads, "--memory", "60MB", "-o", "x%d.gknn" % threads)
@@ -247,7 +247,7 @@ class Index(CliTest):
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
         refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
         refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
-        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
+        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
         refuse("transformed rows are searched by l2, euclidean or inner_product, not cosine", *build("RR,IVF8,Flat", "--metric", "cosine"))
         refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
         refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
