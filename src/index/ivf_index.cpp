@@ -210,9 +210,8 @@ LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) co
 }
 
 std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
-  const std::size_t dividing = centroids_.dividing_bytes_needed(n, run);
-  if (!facts_.transform) return dividing;
-  return at((n + facts_.cols + 1) * facts_.width()) * sizeof(float) + std::max(LinearTransform::applying_bytes(n, facts_.cols), dividing);
+  const std::size_t applying = facts_.transform ? LinearTransform::applying_bytes(n, facts_.cols) : 0;
+  return transformed_bytes(n) + std::max(applying, centroids_.dividing_bytes_needed(n, run));
 }
 
 IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {
