@@ -162,7 +162,7 @@ struct IndexParams {
   /// "IVF1024,PQ32x4": of 32 parts of 4 bits;
   /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
   /// behind them; "IVF1024,SQ8,RFlat": of all dimensions. Before full vectors and product codes rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20",
-  /// "PCA64,IVF1024,Flat", "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
+  /// "PCA64,IVF1024,Flat", "PCAW64,IVF1024,Flat" (whitened), "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means
@@ -216,7 +216,7 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 /// Writes to `to` the index at `from` without some rows; as Index::remove otherwise.
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run = {});
 
-/// Writes the rows of several indexes to one, which have the same lists, and codewords or directions: made from one by adding, updating and
+/// Writes the rows of several indexes to one, which have the same lists, and codewords, directions or transform: made from one by adding, updating and
 /// removing. Throws Error: invalid_argument (another kind, other lists, metric or dtype; an id that is in two), as open_index.
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run = {});
 

@@ -276,9 +276,15 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(std::tuple(recipe.transform->kind, recipe.transform->dims, recipe.transform->parts), std::tuple(t.kind, t.dims, t.parts)) << t.text;
     EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.scalar), std::tuple(t.lists, t.code_bytes, t.refine, false)) << t.text;
   }
+  EXPECT_FALSE(parse_recipe("PCA64,IVF7,Flat").transform->whiten);
+  for (const char* text : {"PCAW64,IVF7,Flat", "PCAW64,IVF7,PQ16,RFlat"}) {
+    EXPECT_EQ(parse_recipe(text).transform->kind, Kind::pca);
+    EXPECT_EQ(parse_recipe(text).transform->dims, 64);
+    EXPECT_TRUE(parse_recipe(text).transform->whiten);
+  }
   EXPECT_FALSE(parse_recipe("PCA48,IVF1024,SQ8,RFlat").transform.has_value());
   EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
-  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "RR,IVF4,SQ8,RFlat", "OPQ4,IVF4,SQ8,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW8,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "RR,IVF4,SQ8,RFlat", "OPQ4,IVF4,SQ8,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <typeinfo>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -209,9 +210,8 @@ LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) co
 }
 
 std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
-  const std::size_t dividing = centroids_.dividing_bytes_needed(n, run);
-  if (!facts_.transform) return dividing;
-  return at((n + facts_.cols + 1) * facts_.width()) * sizeof(float) + std::max(LinearTransform::applying_bytes(n, facts_.cols), dividing);
+  const std::size_t applying = facts_.transform ? LinearTransform::applying_bytes(n, facts_.cols) : 0;
+  return transformed_bytes(n) + std::max(applying, centroids_.dividing_bytes_needed(n, run));
 }
 
 IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {
@@ -366,8 +366,10 @@ void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
   require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
   require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
           name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
-  const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? other_fit_than(first) : "lists";
+  const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? nullptr : "lists";
+  if (typeid(*this) != typeid(first)) other = "rows in its lists";  // of transformed rows: codes, and not
   if (!same_transform(facts_.transform.get(), first.facts_.transform.get())) other = "directions";
+  if (!other) other = other_fit_than(first);
   require(!other, Fault::invalid_argument, "index ", number, " has other ", other ? other : "", " than the first");
   require(keeps_rows() == first.keeps_rows(), Fault::invalid_argument, "index ", number, " and the first do not both keep full vectors");
 }

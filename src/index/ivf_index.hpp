@@ -110,6 +110,10 @@ class IvfIndex : public Index {
   /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the transform; full vectors.
   static std::size_t bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads);
   IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), facts_.transform ? facts_.width() : 0, refines_}; }
+  /// Of n rows that are transformed, and the transform.
+  std::size_t transformed_bytes(std::int64_t n) const {
+    return facts_.transform ? static_cast<std::size_t>((n + facts_.cols + 1) * facts_.width()) * sizeof(float) : 0;
+  }
   FullRows full_behind(MatrixRef rows, const RowIds& ids) const { return refines_ ? full_rows(rows, ids) : FullRows(); }
   /// For files; null: there are none.
   RowReader full_reader(std::span<const LiveRows> parts) const { return refines_ ? full_rows_by_id(parts) : RowReader(); }

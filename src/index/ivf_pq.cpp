@@ -68,8 +68,7 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
 
 std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
-  const std::size_t transformed = facts_.transform ? at(n * facts_.width()) * sizeof(float) : 0;
-  const std::size_t encoding = transformed + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
+  const std::size_t encoding = transformed_bytes(n) + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
   return std::max(IvfIndex::part_bytes_needed(n, run), encoding) + 2 * at(n * code_bytes()) + padding +
          at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
 }
@@ -81,8 +80,8 @@ void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, c
 std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigaknn::least_writing_bytes(n, writing_bytes_of_code(code_bytes())); }
 
 const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
-  const auto* const codes = dynamic_cast<const IvfPqIndex*>(&other);
-  return codes && quantizer_.grid_bits == codes->quantizer_.grid_bits && same_values(quantizer_.codewords, codes->quantizer_.codewords) ? nullptr : "codewords";
+  const ProductQuantizer& others = static_cast<const IvfPqIndex&>(other).quantizer_;
+  return quantizer_.grid_bits == others.grid_bits && same_values(quantizer_.codewords, others.codewords) ? nullptr : "codewords";
 }
 
 // ---- making

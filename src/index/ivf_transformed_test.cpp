@@ -35,7 +35,7 @@ using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
 
-constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
+constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "PCAW6,IVF9,PQ3,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -43,6 +43,12 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::vector<RowId> scattered_ids(std::int64_t n) {
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{(i * 7919) % n * 1000000007 + 3});
+  return ids;
+}
+
+std::vector<RowId> numbers_below(std::int64_t n) {
+  std::vector<RowId> ids;
+  for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{i});
   return ids;
 }
 
@@ -86,7 +92,8 @@ TEST_F(IvfTransformed, refined_by_all_it_is_exact_and_by_some_nearly) {
 TEST_F(IvfTransformed, finds_what_an_index_of_transformed_rows_finds) {
   for (const Metric metric : {Metric::l2, Metric::inner_product}) {
     const LinearTransform opq = fit_opq(ops_of("cpu"), base_, {.m = 4, .dims = 12}, {});
-    const LinearTransform pca = fit_pca(base_, 6, metric == Metric::l2, 0, {});
+    const LinearTransform pca = fit_pca(base_, {.dims = 6, .with_bias = metric == Metric::l2}, {});
+    const LinearTransform white = fit_pca(base_, {.dims = 6, .with_bias = metric == Metric::l2, .whiten = true}, {});
     const auto by_hand = [&](const LinearTransform& transform, const char* inner, const char* recipe) {
       const Matrix rows = transform.apply(ops_of("cpu"), base_, {}), asked = transform.apply(ops_of("cpu"), queries_, {});
       const auto want = make_index(rows, {.recipe = inner, .metric = metric, .iterations = 3}), got = make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3});
@@ -95,6 +102,8 @@ TEST_F(IvfTransformed, finds_what_an_index_of_transformed_rows_finds) {
     };
     by_hand(opq, "IVF9,PQ4", "OPQ4_12,IVF9,PQ4");
     by_hand(pca, "IVF9,Flat", "PCA6,IVF9,Flat");
+    by_hand(white, "IVF9,Flat", "PCAW6,IVF9,Flat");
+    by_hand(white, "IVF9,PQ3", "PCAW6,IVF9,PQ3");
     by_hand(random_rotation(20, 20, 0), "IVF9,PQ4", "RR,IVF9,PQ4");
   }
 }
@@ -207,7 +216,7 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
     return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
   };
   build("PCA4,IVF3,Flat,RFlat");
-  expect_error(Fault::corrupt_file, {"0 rows, expected 1 to"}, changed("about", put(0, std::uint64_t{0})));
+  expect_error(Fault::corrupt_file, {"lists must ascend from 0 to the 0 rows"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
   expect_error(Fault::corrupt_file, {"metric cosine, expected l2, euclidean or inner_product"}, changed("about", put(24, std::array<char, 16>{"cosine"})));
   expect_error(Fault::corrupt_file, {"a bias, expected none under inner_product"}, changed("about", put(24, std::array<char, 16>{"inner_product"})));
@@ -268,19 +277,106 @@ TEST_F(IvfTransformed, budgets_are_kept) {
   }
 }
 
-TEST_F(IvfTransformed, does_not_change) {
-  build_index(base_, file("x.gknn"), {.recipe = "PCA6,IVF10,Flat,RFlat"});
-  const auto index = open_index(file("x.gknn"));
-  const RowId first{0}, none{1200};
-  expect_error(Fault::unsupported, {"cannot take more rows"}, [&] { index->add(base_); });
-  expect_error(Fault::unsupported, {"cannot replace rows"}, [&] { index->update(base_.ref().slice(0, 1), {&first, 1}); });
-  expect_error(Fault::unsupported, {"cannot lose rows"}, [&] { index->remove({&first, 1}); });
-  expect_error(Fault::invalid_argument, {"id 1200 is not in the index"}, [&] { index->reconstruct({&none, 1}); });
-  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { add_to_index(file("x.gknn"), base_, {}, false, file("y.gknn")); });
-  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { remove_from_index(file("x.gknn"), {&first, 1}, file("y.gknn")); });
-  const std::filesystem::path both[] = {file("x.gknn"), file("x.gknn")};
-  expect_error(Fault::unsupported, {"x.gknn: an index of transformed rows does not change"}, [&] { merge_indexes(both, file("y.gknn")); });
-  EXPECT_FALSE(std::filesystem::exists(file("y.gknn")));
+// What is added stands in lists as the transform of the index, which stays, makes it.
+TEST_F(IvfTransformed, rows_that_are_added_are_found_as_an_index_of_transformed_rows_finds_them) {
+  for (const char* inner : {"IVF9,Flat", "IVF9,PQ4"}) {
+    const LinearTransform transform = random_rotation(20, 8, 0);
+    const auto turned = [&](MatrixRef rows) { return transform.apply(ops_of("cpu"), rows, {}); };
+    const Matrix few_turned = turned(few());
+    const auto want = make_index(few_turned, {.recipe = inner, .iterations = 3}), got = make_index(few(), {.recipe = std::string("RR8,") + inner, .iterations = 3});
+    for (std::int64_t begin = 300; begin < 1200; begin += 300) {
+      got->add(base_.ref().slice(begin, begin + 300));
+      want->add(turned(base_.ref().slice(begin, begin + 300)));
+    }
+    const std::vector<RowId> gone = {RowId{5}, RowId{500}, RowId{1100}};
+    got->remove(gone);
+    want->remove(gone);
+    expect_same(got->search(queries_, 7, {.nprobe = 3}), want->search(turned(queries_), 7, {.nprobe = 3}), inner);
+  }
+}
+
+TEST_F(IvfTransformed, a_budget_for_adding_has_room_for_transformed_rows) {
+  for (const char* recipe : recipes) {
+    build_index(few(), file("x.gknn"), {.recipe = recipe, .iterations = 2});
+    const auto needed_for = [&](std::int64_t rows) {
+      try {
+        add_to_index(file("x.gknn"), base_.ref().slice(300, 300 + rows), {}, false, file("none.gknn"), "cpu", {.memory_bytes = 1000});
+      } catch (const Error& error) {
+        const std::string message = error.what();
+        return static_cast<std::size_t>(std::stoull(message.substr(message.rfind(' ') + 1)));
+      }
+      return std::size_t{0};
+    };
+    const std::int64_t cols_out = std::string(recipe).starts_with("PCA") ? 6 : 8;  // at least
+    EXPECT_GE(needed_for(900), needed_for(450) + at(450 * cols_out) * sizeof(float)) << recipe;
+    add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("free.gknn"));
+    const std::size_t needed = needed_for(900);
+    add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("budget.gknn"), "cpu", {.memory_bytes = needed});
+    EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn"))) << recipe;
+    expect_error(Fault::out_of_memory, {std::to_string(needed)},
+                 [&] { add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("none.gknn"), "cpu", {.memory_bytes = needed - 1}); });
+    EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
+  }
+}
+
+TEST_F(IvfTransformed, a_row_that_is_removed_or_replaced_is_not_found_among_candidates) {
+  for (const char* recipe : {"PCA6,IVF9,Flat,RFlat", "OPQ4_12,IVF9,PQ4,RFlat", "PCA6,IVF9,Flat"}) {
+    const auto index = make_index(base_, {.recipe = recipe});
+    const Neighbors before = index->search(queries_, 3, {.nprobe = 9, .refine = 50});
+    std::vector<RowId> gone;
+    for (std::int64_t q = 0; q < 50; ++q) gone.push_back(before.ids[at(3 * q)]);
+    std::sort(gone.begin(), gone.end());
+    gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+    const RowId replaced = gone.back();
+    gone.pop_back();
+    index->remove(gone);
+    index->update(queries_.ref().slice(0, 1), {&replaced, 1});
+    for (const std::int64_t refine : {0, 1, 50}) {
+      const Neighbors after = index->search(queries_, 9, {.nprobe = 9, .refine = refine});
+      for (const RowId id : gone) EXPECT_EQ(std::count(after.ids.begin(), after.ids.end(), id), 0) << recipe;
+    }
+    const Neighbors after = index->search(queries_, 9, {.nprobe = 9, .refine = 1200});
+    EXPECT_EQ(after.ids[0], replaced) << recipe;
+    if (!refines(recipe)) continue;
+    expect_same(after, index->search_all(queries_, 9), recipe);
+    EXPECT_EQ(std::memcmp(index->reconstruct({&replaced, 1}).row<float>(0), queries_.ref().row<float>(0), 20 * sizeof(float)), 0);
+    expect_error(Fault::invalid_argument, {"is not in the index"}, [&] { index->reconstruct({&gone.front(), 1}); });
+  }
+}
+
+TEST_F(IvfTransformed, what_other_transforms_made_is_not_merged) {
+  const auto merge = [&](const char* a, const char* b) {
+    return [this, a, b] {
+      const std::filesystem::path both[] = {file(a), file(b)};
+      merge_indexes(both, file("none.gknn"));
+    };
+  };
+  const auto build = [&](const char* name, const char* recipe, MatrixRef base, std::uint64_t seed = 0) {
+    build_index(base, file(name), {.recipe = recipe, .iterations = 2, .seed = seed});
+  };
+  build("rows", "RR8,IVF9,Flat", few());
+  build("refining", "RR8,IVF9,Flat,RFlat", few());
+  build("codes", "RR8,IVF9,PQ4", few());
+  build("seed", "RR8,IVF9,Flat", few(), 1);
+  build("narrow", "RR7,IVF9,Flat", few());
+  build("plain", "IVF9,Flat", few());
+  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("rows", "seed"));
+  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("rows", "narrow"));
+  expect_error(Fault::invalid_argument, {"index 1 is an ivf_flat, the first an ivf_transformed"}, merge("rows", "plain"));
+  expect_error(Fault::invalid_argument, {"index 1 has other rows in its lists than the first"}, merge("codes", "rows"));
+  expect_error(Fault::invalid_argument, {"index 1 has other rows in its lists than the first"}, merge("rows", "codes"));
+  expect_error(Fault::invalid_argument, {"index 1 and the first do not both keep full vectors"}, merge("rows", "refining"));
+  expect_error(Fault::invalid_argument, {"id 0 is in two of the indexes"}, merge("rows", "rows"));
+  // The same directions, moved: rows would stand elsewhere.
+  build("moved", "PCA6,IVF9,Flat", few());
+  remove_from_index(file("moved"), numbers_below(300), file("one"));
+  const Container whole = Container::open(file("one"));
+  write_changed(whole, file("other"), "bias", put(4, -0.5f));
+  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("moved", "other"));
+  write_changed(whole, file("other"), "bias", left_out());
+  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("moved", "other"));
+  merge("moved", "one")();
+  EXPECT_EQ(bytes_of(file("none.gknn")), bytes_of(file("moved")));
 }
 
 TEST_F(IvfTransformed, refuses_what_it_cannot_do) {

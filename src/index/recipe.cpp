@@ -14,7 +14,7 @@ namespace gigaknn {
 namespace {
 
 constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; "
-    "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
+    "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -43,6 +43,7 @@ std::optional<TransformRecipe> transform_of(std::string_view word) {
   if (word == "RR") return TransformRecipe{Kind::random_rotation};
   if (const auto dims = number_behind(word, "RR")) return TransformRecipe{Kind::random_rotation, *dims};
   if (const auto dims = number_behind(word, "PCA")) return TransformRecipe{Kind::pca, *dims};
+  if (const auto dims = number_behind(word, "PCAW")) return TransformRecipe{Kind::pca, *dims, 0, true};
   if (const auto parts = number_behind(word, "OPQ")) return TransformRecipe{Kind::opq, 0, *parts};
   const std::size_t bar = std::min(word.find('_'), word.size());
   const auto parts = number_behind(word.substr(0, bar), "OPQ"), dims = number_behind(word.substr(bar), "_");
@@ -65,7 +66,7 @@ IndexRecipe parse_recipe(const std::string& text) {
   const bool inverted = rest.front() == "IVF" || lists.has_value();
   if (inverted) recipe.lists = lists.value_or(0);
   recipe.refine = rest.size() == 3 && rest[2] == "RFlat";
-  const bool reduces = !recipe.transform || recipe.transform->kind == TransformRecipe::Kind::pca;
+  const bool reduces = !recipe.transform || (recipe.transform->kind == TransformRecipe::Kind::pca && !recipe.transform->whiten);
   if (inverted && reduces && recipe.refine && rest[1] == "SQ8") {
     recipe.scalar = true;
     recipe.refine = false;

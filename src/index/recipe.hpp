@@ -13,6 +13,7 @@ struct TransformRecipe {
   Kind kind = Kind::pca;
   std::int64_t dims = 0;   ///< that are left; 0: all
   std::int64_t parts = 0;  ///< of opq
+  bool whiten = false;     ///< of pca
 };
 
 struct IndexRecipe {
@@ -30,7 +31,7 @@ struct IndexRecipe {
 };
 
 /// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat";
-/// before IVF..,Flat, IVF..,PQ16 and these with ,RFlat "PCA64", "RR", "RR64", "OPQ16" or "OPQ20_80". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// before IVF..,Flat, IVF..,PQ16 and these with ,RFlat "PCA64", "PCAW64", "RR", "RR64", "OPQ16" or "OPQ20_80". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

@@ -34,6 +34,39 @@ Matrix as_float_matrix(const std::vector<double>& rows, std::int64_t count, std:
   return matrix;
 }
 
+double product_of(const float* a, const float* b, std::int64_t d) {
+  double product = 0;
+  for (std::int64_t j = 0; j < d; ++j) product += static_cast<double>(a[j]) * static_cast<double>(b[j]);
+  return product;
+}
+
+float as_finite(double x) {
+  constexpr double most = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(x, -most, most));
+}
+
+// Divides directions by the standard deviations of the sample, whose mean is 0, along them.
+void whiten(Matrix& directions, MatrixRef sample, const RunOptions& run) {
+  constexpr double least_share = 0x1p-32;  // of the largest variance: below it stands what rounding directions to float32 leaves
+  std::vector<double> variances(at(directions.rows()));
+  parallel_for(run, directions.rows(), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t row = 0; row < sample.rows; ++row) {
+        const double along = product_of(directions.row<float>(i), sample.row<float>(row), sample.cols);
+        variances[at(i)] += along * along / static_cast<double>(sample.rows);
+      }
+    }
+  });
+  check_cancelled(run);
+  const double largest = *std::max_element(variances.begin(), variances.end());
+  if (largest == 0) return;
+  for (std::int64_t i = 0; i < directions.rows(); ++i) {
+    const double deviation = std::sqrt(variances[at(i)] > least_share * largest ? variances[at(i)] : largest);
+    float* const direction = directions.row<float>(i);
+    std::transform(direction, direction + directions.cols(), direction, [&](float x) { return as_finite(static_cast<double>(x) / deviation); });
+  }
+}
+
 // A direction in which the sample is nothing may be one in which queries are something.
 Matrix whole_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run) {
   const Matrix found = leading_directions(sample, dims, run);
@@ -63,17 +96,14 @@ Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& 
 
 std::size_t LinearTransform::applying_bytes(std::int64_t n, std::int64_t d_in) { return at(std::min(n, rows_at_once) * d_in) * sizeof(float); }
 
-LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run) {
-  require_dims(dims, rows.cols);
-  const CentredSample sample = centred_sample(rows, pca_sample_rows, seed, run);
-  LinearTransform transform{whole_directions(sample.rows, dims, run), {}};
-  if (!with_bias) return transform;
-  transform.bias.resize(at(dims));
-  for (std::int64_t i = 0; i < dims; ++i) {
-    double product = 0;
-    for (std::int64_t j = 0; j < rows.cols; ++j) product += static_cast<double>(transform.matrix.row<float>(i)[j]) * static_cast<double>(sample.mean[at(j)]);
-    transform.bias[at(i)] = static_cast<float>(-product);
-  }
+LinearTransform fit_pca(MatrixRef rows, const PcaParams& params, const RunOptions& run) {
+  require_dims(params.dims, rows.cols);
+  const CentredSample sample = centred_sample(rows, pca_sample_rows, params.seed, run);
+  LinearTransform transform{whole_directions(sample.rows, params.dims, run), {}};
+  if (params.whiten) whiten(transform.matrix, sample.rows, run);
+  if (!params.with_bias) return transform;
+  transform.bias.resize(at(params.dims));
+  for (std::int64_t i = 0; i < params.dims; ++i) transform.bias[at(i)] = as_finite(-product_of(transform.matrix.row<float>(i), sample.mean.data(), rows.cols));
   return transform;
 }
 

@@ -2,7 +2,7 @@
 //
 //   rows [n, d_in] --products with the rows of the matrix, canonical; + bias in float32--> f32 [n, d_out]
 //
-// Three ways to fit one: the directions of most variance (PCA), a rotation at random, and the rotation that product codes lose least by (opq.hpp).
+// Three ways to fit one: the directions of most variance (PCA), whitened or not, a rotation at random, and the rotation that product codes lose least by (opq.hpp).
 // All are float64 in one order: the same bits for the same seed, for any number of threads, on every device.
 #pragma once
 
@@ -28,9 +28,18 @@ struct LinearTransform {
   static std::size_t applying_bytes(std::int64_t n, std::int64_t d_in);
 };
 
+struct PcaParams {
+  std::int64_t dims = 0;
+  bool with_bias = true;
+  bool whiten = false;
+  std::uint64_t seed = 0;
+};
 /// The `dims` directions in which a sample of `rows` varies most, 1 <= dims <= d. The bias takes their mean away; without, products of rows and queries are kept as
 /// far as so few directions can: of one query the mean adds the same to all of them.
-LinearTransform fit_pca(MatrixRef rows, std::int64_t dims, bool with_bias, std::uint64_t seed, const RunOptions& run);
+///
+/// `whiten`: a direction is divided by the standard deviation of the sample along it, so that all vary alike. One that varies less than 2^-16 of the widest counts as
+/// constant and is divided as this is: what stands there is rounding, or nothing. Where the whole sample is constant, nothing is divided.
+LinearTransform fit_pca(MatrixRef rows, const PcaParams& params, const RunOptions& run);
 std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t dims);
 
 /// `dims` directions at right angles, 1 <= dims <= d; all of them are as likely, nearly: they are made of sums of 12 uniform numbers, which are normal but for

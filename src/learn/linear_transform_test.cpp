@@ -73,7 +73,7 @@ double lost(MatrixRef rows, std::int64_t m) {
 TEST(LinearTransform, is_at_right_angles_and_keeps_distances) {
   const Ops& ops = ops_of("cpu");
   const StridedRows rows = rows_of(Kind::decaying, 900, 20);
-  const LinearTransform whole[] = {fit_pca(rows, 20, true, 0, {}), fit_pca(rows, 20, false, 0, {}), random_rotation(20, 20, 0), fit_opq(ops, rows, {.m = 5}, {})};
+  const LinearTransform whole[] = {fit_pca(rows, {.dims = 20}, {}), fit_pca(rows, {.dims = 20, .with_bias = false}, {}), random_rotation(20, 20, 0), fit_opq(ops, rows, {.m = 5}, {})};
   for (const LinearTransform& transform : whole) {
     EXPECT_LT(furthest_from_orthonormal(transform.matrix), 1e-6);
     const Matrix turned = transform.apply(ops, rows, {});
@@ -86,7 +86,7 @@ TEST(LinearTransform, is_at_right_angles_and_keeps_distances) {
       EXPECT_NEAR(after / before, 1, 1e-5);
     }
   }
-  const LinearTransform part[] = {fit_pca(rows, 6, true, 0, {}), random_rotation(20, 7, 0), fit_opq(ops, rows, {.m = 2, .dims = 8}, {})};
+  const LinearTransform part[] = {fit_pca(rows, {.dims = 6}, {}), random_rotation(20, 7, 0), fit_opq(ops, rows, {.m = 2, .dims = 8}, {})};
   for (const LinearTransform& transform : part) EXPECT_LT(furthest_from_orthonormal(transform.matrix), 1e-6);
   EXPECT_NE(0, std::memcmp(random_rotation(20, 7, 0).matrix.row<float>(0), random_rotation(20, 7, 1).matrix.row<float>(0), 80));
 }
@@ -141,18 +141,66 @@ TEST(LinearTransform, pca_keeps_more_of_the_variance_than_chance) {
     return sum;
   };
   const double all = kept(random_rotation(24, 24, 0));
-  EXPECT_GT(kept(fit_pca(rows, 6, true, 0, {})), 0.8 * all);  // a spectrum 1, 1/2, 1/3 ... has 93 % of its squares there
+  EXPECT_GT(kept(fit_pca(rows, {.dims = 6}, {})), 0.8 * all);  // a spectrum 1, 1/2, 1/3 ... has 93 % of its squares there
   EXPECT_LT(kept(random_rotation(24, 6, 0)), 0.5 * all);
   EXPECT_GT(kept(fit_opq(ops, rows, {.m = 3, .dims = 6}, {})), 0.75 * all);
   // Centred rows have the mean 0 along each direction.
-  const Matrix along = fit_pca(rows, 3, true, 0, {}).apply(ops, rows, {});
+  const Matrix along = fit_pca(rows, {.dims = 3}, {}).apply(ops, rows, {});
   double mean = 0, length = 0;
   for (std::int64_t i = 0; i < 1000; ++i) {
     mean += along.row<float>(i)[0] / 1000.0;
     length += std::abs(along.row<float>(i)[0]) / 1000.0;
   }
   EXPECT_LT(std::abs(mean), 1e-5 * length);
-  EXPECT_TRUE(fit_pca(rows, 3, false, 0, {}).bias.empty());
+  EXPECT_TRUE(fit_pca(rows, {.dims = 3, .with_bias = false}, {}).bias.empty());
+}
+
+TEST(LinearTransform, whitened_rows_vary_alike_and_apart) {
+  const Ops& ops = ops_of("cpu");
+  for (const Kind kind : {Kind::decaying, Kind::gaussian, Kind::offset}) {
+    const StridedRows rows = rows_of(kind, 3000, 12);
+    for (const bool with_bias : {true, false}) {
+      const LinearTransform transform = fit_pca(rows, {.dims = 8, .with_bias = with_bias, .whiten = true}, {});
+      const Matrix along = transform.apply(ops, rows, {});
+      std::vector<double> mean(8);
+      for (std::int64_t i = 0; i < 3000; ++i) {
+        for (std::int64_t j = 0; j < 8; ++j) mean[at(j)] += along.row<float>(i)[j] / 3000.0;
+      }
+      for (std::int64_t a = 0; a < 8; ++a) {
+        if (with_bias) {
+          EXPECT_NEAR(mean[at(a)], 0, kind == Kind::offset ? 0.05 : 1e-3) << name_of(kind);  // far from 0 float32 has few digits left for what differs
+        }
+        for (std::int64_t b = 0; b <= a; ++b) {
+          double product = 0;
+          for (std::int64_t i = 0; i < 3000; ++i) product += (along.row<float>(i)[a] - mean[at(a)]) * (along.row<float>(i)[b] - mean[at(b)]) / 3000.0;
+          EXPECT_NEAR(product, a == b ? 1 : 0, a == b ? 1e-3 : 0.05) << name_of(kind) << ' ' << a << ' ' << b;  // directions are those that 40 rounds of iteration find
+        }
+      }
+    }
+  }
+}
+
+// Two dimensions vary, by 300 and by 0.01; the third is always 7, the fourth always 0.
+TEST(LinearTransform, what_is_constant_is_divided_as_the_widest_direction_is) {
+  Matrix rows(500, 4, DType::f32);
+  for (std::int64_t i = 0; i < 500; ++i) {
+    const float values[] = {i % 2 == 0 ? 300.0f : -300.0f, i % 4 < 2 ? 0.01f : -0.01f, 7, 0};
+    std::copy_n(values, 4, rows.row<float>(i));
+  }
+  const LinearTransform transform = fit_pca(rows, {.dims = 4, .whiten = true}, {});
+  // Directions may point either way, and those that are constant be any two at right angles.
+  const auto length = [&](std::int64_t column) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < 4; ++i) sum += std::pow(static_cast<double>(transform.matrix.row<float>(i)[column]), 2);
+    return std::sqrt(sum);
+  };
+  EXPECT_NEAR(length(0), 1 / 300.0, 1e-6);
+  EXPECT_NEAR(length(1), 100, 0.1);
+  EXPECT_NEAR(length(2), 1 / 300.0, 1e-6);
+  EXPECT_NEAR(length(3), 1 / 300.0, 1e-6);
+  // Nothing is known of rows that are all alike: distances to others are as they were.
+  for (std::int64_t i = 0; i < 500; ++i) std::fill_n(rows.row<float>(i), 4, 7.0f);
+  EXPECT_LT(furthest_from_orthonormal(fit_pca(rows, {.dims = 4, .whiten = true}, {}).matrix), 1e-6);
 }
 
 TEST(LinearTransform, opq_loses_less_than_product_codes_and_than_chance) {
@@ -176,17 +224,17 @@ TEST(LinearTransform, opq_begins_from_dimensions_as_they_stand_where_these_have_
     }
   }
   const Ops& ops = ops_of("cpu");
-  EXPECT_LT(lost(fit_opq(ops, rows, {.m = 3}, {}).apply(ops, rows, {}), 3), 0.2 * lost(fit_pca(rows, 12, true, 0, {}).apply(ops, rows, {}), 3));
+  EXPECT_LT(lost(fit_opq(ops, rows, {.m = 3}, {}).apply(ops, rows, {}), 3), 0.2 * lost(fit_pca(rows, {.dims = 12}, {}).apply(ops, rows, {}), 3));
 }
 
 TEST(LinearTransform, is_the_same_on_every_device_and_for_any_threads) {
   for (const DType dtype : {DType::f32, DType::u8}) {
     const StridedRows rows = rows_of(Kind::decaying, 400, 12, dtype);
-    const LinearTransform opq = fit_opq(ops_of("cpu"), rows, {.m = 3}, {.threads = 1}), pca = fit_pca(rows, 5, true, 0, {.threads = 1});
+    const LinearTransform opq = fit_opq(ops_of("cpu"), rows, {.m = 3}, {.threads = 1}), pca = fit_pca(rows, {.dims = 5, .whiten = true}, {.threads = 1});
     const Matrix along = opq.apply(ops_of("cpu"), rows, {.threads = 1});
     for (const char* device : {"cpu", "cpu:generic", "cpu:avx2"}) {
       expect_same(fit_opq(ops_of(device), rows, {.m = 3}, {.threads = 3}), opq, device);
-      expect_same(fit_pca(rows, 5, true, 0, {.threads = 4}), pca, device);
+      expect_same(fit_pca(rows, {.dims = 5, .whiten = true}, {.threads = 4}), pca, device);
       EXPECT_EQ(0, std::memcmp(opq.apply(ops_of(device), rows, {.threads = 4}).row<float>(0), along.row<float>(0), 400 * 12 * sizeof(float))) << device;
     }
   }
@@ -206,9 +254,12 @@ TEST(LinearTransform, rows_that_vary_in_few_directions_or_none_have_one) {
       const Matrix along = opq.apply(ops_of("cpu"), rows, {});
       for (std::int64_t i = 0; i < 300 * dims; ++i) ASSERT_TRUE(std::isfinite(along.row<float>(0)[i])) << name_of(kind);
     }
-    const LinearTransform pca = fit_pca(rows, 12, true, 0, {});
+    const LinearTransform pca = fit_pca(rows, {.dims = 12}, {});
     EXPECT_LT(furthest_from_orthonormal(pca.matrix), 1e-5) << name_of(kind);
     for (const float x : pca.bias) ASSERT_TRUE(std::isfinite(x)) << name_of(kind);
+    const LinearTransform white = fit_pca(rows, {.dims = 12, .whiten = true}, {});
+    for (std::int64_t i = 0; i < 12 * 12; ++i) ASSERT_TRUE(std::isfinite(white.matrix.row<float>(0)[i])) << name_of(kind);
+    for (const float x : white.bias) ASSERT_TRUE(std::isfinite(x)) << name_of(kind);
   }
 }
 
@@ -247,7 +298,7 @@ TEST(LinearTransform, refuses_what_has_none) {
   const StridedRows rows = rows_of(Kind::gaussian, 300, 12), few = rows_of(Kind::gaussian, 255, 12);
   const Ops& ops = ops_of("cpu");
   for (const std::int64_t dims : {0, 13}) {
-    expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got "}, [&] { fit_pca(rows, dims, true, 0, {}); });
+    expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got "}, [&] { fit_pca(rows, {.dims = dims}, {}); });
     expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got "}, [&] { random_rotation(12, dims, 0); });
   }
   expect_error(Fault::invalid_argument, {"12 dimensions keeps 1 to 12, got 15"}, [&] { fit_opq(ops, rows, {.m = 3, .dims = 15}, {}); });

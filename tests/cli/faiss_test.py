@@ -116,7 +116,7 @@ class Faiss(CliTest):
         for dtype, options in (("f4", []), ("f4", ["--ids", "ids.npy"]), ("u1", []), ("i1", ["--ids", "ids.npy"])):
             self.make(dtype)
             for metric in METRICS:
-                for recipe in ("PCA8,IVF%d,Flat", "RR,IVF%d,PQ4", "OPQ4_8,IVF%d,PQ8"):
+                for recipe in ("PCA8,IVF%d,Flat", "PCAW8,IVF%d,Flat", "PCAW8,IVF%d,PQ4", "RR,IVF%d,PQ4", "OPQ4_8,IVF%d,PQ8"):
                     with self.subTest(dtype=dtype, metric=metric, options=options, recipe=recipe):
                         index = self.to_faiss_and_back(metric, recipe % LISTS, *options, same_bytes=dtype == "f4")
                         self.assertIsInstance(index, faiss.IndexPreTransform)

@@ -219,7 +219,7 @@ class Index(CliTest):
         ids = random.Random(6).sample(range(10**12), 400)
         self.write_ids("names.npy", ids)
         row_of = dict(zip(ids, self.rows))
-        for before, into, lists in (("OPQ5", 5, "PQ5"), ("OPQ2_4", 4, "PQ2"), ("PCA3", 3, "Flat"), ("RR4", 4, "PQ4"), ("RR", 5, "Flat")):
+        for before, into, lists in (("OPQ5", 5, "PQ5"), ("OPQ2_4", 4, "PQ2"), ("PCA3", 3, "Flat"), ("PCAW3", 3, "PQ3"), ("RR4", 4, "PQ4"), ("RR", 5, "Flat")):
             recipe = "%s,IVF8,%s" % (before, lists)
             for threads in (1, 3):
                 self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--ids", "names.npy", "--threads", threads, "--memory", "60MB", "-o", "x%d.gknn" % threads)
@@ -247,14 +247,38 @@ class Index(CliTest):
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
         refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
         refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
-        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
+        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
         refuse("transformed rows are searched by l2, euclidean or inner_product, not cosine", *build("RR,IVF8,Flat", "--metric", "cosine"))
         refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
         refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
         refuse("within a radius", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
-        refuse("an index of transformed rows does not change", "add", "x1.gknn", "q.u8bin")
-        refuse("an index of transformed rows does not change", "remove", "x1.gknn", "--ids", "only.npy")
-        refuse("an index of transformed rows does not change", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+        refuse("id 17 is not in the index", "remove", "x1.gknn", "--ids", "only.npy")
+        refuse("is in two of the indexes", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
+        self.run_cli("build", "base.u8bin", "--index", "RR,IVF8,Flat,RFlat", "--seed", 5, "-o", "other.gknn")
+        refuse("has other directions than the first", "merge", "x1.gknn", "other.gknn", "-o", "out.gknn")
+
+    def test_an_index_of_transformed_rows_changes(self):
+        for recipe in ("RR,IVF8,Flat,RFlat", "OPQ2_4,IVF8,PQ2,RFlat", "PCAW3,IVF8,Flat,RFlat"):
+            self.build(recipe=recipe)
+            self.build(name="whole.gknn", recipe=recipe)
+            row_of = dict(enumerate(self.rows))
+            self.run_cli("add", "x.gknn", "q.u8bin", "--memory", "20MB")
+            row_of.update(zip(range(400, 425), self.queries))
+            gone = list(range(0, 425, 7))
+            self.write_ids("gone.npy", gone)
+            self.run_cli("remove", "x.gknn", "--ids", "gone.npy")
+            for i in gone:
+                del row_of[i]
+            self.run_cli("check", "x.gknn")
+            self.expect_exact(self.search(nprobe=8, refine=200), row_of)
+            self.write_ids("kept.npy", [i for i in range(400) if i not in gone])
+            self.run_cli("remove", "whole.gknn", "--ids", "kept.npy", "-o", "others.gknn")
+            self.run_cli("merge", "x.gknn", "others.gknn", "-o", "merged.gknn")
+            row_of.update((i, self.rows[i]) for i in gone if i < 400)
+            self.expect_exact(self.search("merged.gknn", nprobe=8, refine=200), row_of)
+            self.write_ids("all.npy", list(row_of))
+            self.run_cli("remove", "merged.gknn", "--ids", "all.npy")
+            self.assertIn("0 x 5 u8", self.run_cli("info", "merged.gknn").stdout)
 
     @unittest.skipIf(is_sanitized(), "sanitizers take memory of their own")
     def test_an_index_of_all_rows_is_written_without_holding_them(self):
