@@ -29,6 +29,8 @@ constexpr GoldenFile golden[] = {
     {"ivf_transformed_1", "PCA3,IVF4,Flat,RFlat", Metric::l2},
     {"ivf_transformed_pq_1", "OPQ2,IVF4,PQ2", Metric::inner_product},
     {"ivf_transformed_white_1", "PCAW3,IVF4,Flat", Metric::euclidean},
+    {"ivf_rabitq_1", "IVF4,RaBitQ2", Metric::l2},
+    {"ivf_rabitq_rows_1", "IVF4,RaBitQ,RFlat", Metric::euclidean},
     {"ivf_sq_plain_1", "IVF4,SQ8,RFlat", Metric::euclidean},
 };
 
