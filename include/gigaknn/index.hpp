@@ -159,7 +159,8 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
 
 struct IndexParams {
   /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
-  /// "IVF1024,PQ32x4": of 32 parts of 4 bits;
+  /// "IVF1024,PQ32x4": of 32 parts of 4 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1, 2, 4 or 8 bits a dimension and 8 bytes, of rows that are rotated at random ("RR64,...": and
+  /// shortened), whose distances are estimates without bias, so that they may be below 0;
   /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
   /// behind them; "IVF1024,SQ8,RFlat": of all dimensions. Before full vectors and product codes rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20",
   /// "PCA64,IVF1024,Flat", "PCAW64,IVF1024,Flat" (whitened), "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
