@@ -264,7 +264,9 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
   const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
   if (quantizer) require_trained(source.file, source.index, *quantizer);
   FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
-  if (source.chain && rows.dtype() != DType::f32) refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
+  if (source.chain && rows.dtype() != DType::f32) {
+    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
+  }
   const FullVectors full = full_vectors_of(source);
   const IvfFacts facts = facts_of(source, metric, sorted, source.chain ? full.dtype : rows.dtype());
   write_ivf_flat(facts, centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);

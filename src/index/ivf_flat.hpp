@@ -3,7 +3,8 @@
 //   base [n, d] --k-means--> centroids --ListCentroids::divide--> ListRows --Ops::prepare_cells, at the first search--> cells
 //   queries [q, d] --ListCentroids::probe--> probes [q, nprobe] --Ops::nearest_in_cells, part by part--> neighbours
 //
-// Without centroids ("flat") all rows stand in one list: a search looks at every row. Vectors are full ones, or transformed ones with full vectors behind them or not.
+// Without centroids ("flat") all rows stand in one list: a search looks at every row. Vectors are full ones, or transformed ones
+// with full vectors behind them or not.
 #pragma once
 
 #include "index/ivf_index.hpp"

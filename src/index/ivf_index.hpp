@@ -3,7 +3,8 @@
 //   rows [m, d] --as_listed: transformed, encoded or as they stand--> part_of --> a part: lists, and full vectors behind them or not --add--> State
 //   queries --as_listed--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
 //
-// A transform (IvfFacts::transform) is no business of the kinds: their lists hold what it makes. Without full vectors distances are then those among transformed rows.
+// A transform (IvfFacts::transform) is no business of most kinds: their lists hold what it makes. Without full vectors distances are then those among
+// transformed rows.
 //
 // The index at one time is a State that never changes: parts, each with the rows that still count. A search keeps the one it began with.
 // `add` brings a part of its own, and parts become one as soon as the last is half as large as the one before: few parts, and each

@@ -257,9 +257,9 @@ void require_transformable(MatrixRef base, const IvfTransformedParams& params) {
 LinearTransform fitted_transform(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
   const std::int64_t dims = cols_out(base, params);
   switch (params.transform.kind) {
-    case TransformRecipe::Kind::pca: {
-      return fit_pca(base, {.dims = dims, .with_bias = params.lists.metric != Metric::inner_product, .whiten = params.transform.whiten, .seed = params.lists.seed}, run);
-    }
+    case TransformRecipe::Kind::pca:
+      return fit_pca(base, {.dims = dims, .with_bias = params.lists.metric != Metric::inner_product, .whiten = params.transform.whiten, .seed = params.lists.seed},
+                     run);
     case TransformRecipe::Kind::random_rotation: return random_rotation(base.cols, dims, params.lists.seed);
     default: return fit_opq(ops_of(params.lists.device), base, opq_of(params), run);
   }

@@ -183,6 +183,17 @@ class Faiss(CliTest):
         self.compare_theirs(index)
         self.compare_theirs(faiss.index_factory(D, "PCA8,IVF%d,SQ8" % LISTS), says=["note: IndexIVFScalarQuantizer of QT_8bit by residual"])
 
+    def test_what_faiss_has_only_trained_takes_rows_here(self):
+        self.make()
+        for recipe in ("PCAW8,IVF%d,Flat", "OPQ4_8,IVF%d,PQ4np", "PCA8,IVF%d,Flat,RFlat"):
+            index = faiss.index_factory(D, recipe % LISTS)
+            index.train(self.base)
+            faiss.write_index(index, self.path("theirs.faiss"))
+            self.run_cli("convert", "theirs.faiss", "x.gknn")
+            self.run_cli("add", "x.gknn", "base.fbin")
+            index.add(self.base)
+            self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120 if "RFlat" in recipe else None))
+
     def test_scalar_codes_of_faiss_are_searched_as_the_rows_they_stand_for(self):
         self.make()
         types = faiss.ScalarQuantizer
