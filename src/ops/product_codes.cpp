@@ -7,6 +7,7 @@
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/list_writer.hpp"
+#include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 #include "ops/requests.hpp"
 
@@ -141,11 +142,7 @@ void Ops::nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const R
                            const RunOptions& run, RowMask allowed, ListOrder order) const {
   require_code_probing(base, queries, probes, width, k, allowed, run);
   nearest_in_cells(static_cast<const DecodedCodes&>(base).decoded(), queries, probes, width, k, out, run, nullptr, allowed);
-  if (order == ListOrder::by_distance) return;
-  const auto number = [](RowId id) { return static_cast<std::uint64_t>(value_of(id)); };  // no_row is the largest
-  for (std::int64_t i = 0; i < queries.rows; ++i) {
-    std::sort(out.ids + i * k, out.ids + (i + 1) * k, [&](RowId a, RowId b) { return number(a) < number(b); });
-  }
+  if (order == ListOrder::by_id) sort_by_id(out);
 }
 
 void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k,
