@@ -13,6 +13,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 256;
+[[maybe_unused]] constexpr int blocks_an_sm = 2;  // 128 registers a thread: with fewer the list spills
 constexpr int block_rows = 32;  // of codes
 constexpr std::int64_t most_steps = 1 << 20;  // of float32 that a margin is proven for
 
@@ -21,7 +22,11 @@ __device__ __forceinline__ int cell_at(const std::int64_t* begins, int cells, st
   int low = 0, high = cells;
   while (high - low > 1) {
     const int middle = low + (high - low) / 2;
-    (begins[middle] <= at ? low : high) = middle;
+    if (begins[middle] <= at) {
+      low = middle;
+    } else {
+      high = middle;
+    }
   }
   return low;
 }
@@ -84,24 +89,22 @@ __device__ __forceinline__ void make_table(const CodedRows& rows, const float* q
 __device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int code_bytes, const float* table) {
   const int group = lane_id() / 8, quad = lane_id() % 8;
   const auto* const fours = reinterpret_cast<const std::uint32_t*>(block) + quad;
-  float sums[4] = {0, 0, 0, 0};
+  float sums[4] = {0, 0, 0, 0};  // the j-th of row j ^ group of the quad, so that what lanes exchange stands in the same register everywhere
   for (int byte = group; byte < code_bytes; byte += 4) {
     const std::uint32_t codes = fours[byte * (block_rows / 4)];
     const float* const entries = table + byte * byte_values;
-    GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) sums[j] += entries[codes >> 8 * j & 255];
+    GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) sums[j] += entries[codes >> 8 * (j ^ group) & 255];
   }
-  // Lanes 16 apart share their four rows: each keeps two and gives two away; then lanes 8 apart, one each.
-  const bool upper = lane_id() & 16, odd = lane_id() & 8;
-  const float first = (upper ? sums[2] : sums[0]) + simt::shfl_xor(upper ? sums[0] : sums[2], 16);
-  const float second = (upper ? sums[3] : sums[1]) + simt::shfl_xor(upper ? sums[1] : sums[3], 16);
-  return (odd ? second : first) + simt::shfl_xor(odd ? first : second, 8);
+  sums[0] += simt::shfl_xor(sums[2], 16);
+  sums[1] += simt::shfl_xor(sums[3], 16);
+  return sums[0] + simt::shfl_xor(sums[1], 8);
 }
 __device__ __forceinline__ int row_of_lane() { return 4 * (lane_id() % 8) + lane_id() / 8; }
 
 // ---- kernels
 
 // A warp a block of codes, row after row.
-__global__ void __launch_bounds__(block_threads) find_terms_kernel(CodedRows rows, Metric metric, float* terms, unsigned* largest) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel(CodedRows rows, Metric metric, float* terms, unsigned* largest) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t block = std::int64_t{blockIdx.x} * block_warps() + warp_id(); block < rows.blocks; block += step) {
     const int cell = cell_at(rows.block_begins, rows.cells, block);
@@ -142,7 +145,7 @@ __global__ void __launch_bounds__(block_threads) find_query_terms_kernel(CodedRo
 }
 
 template <bool shared_table>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     nearest_codes_kernel(CodedRows rows, CodeQueries queries, LimitRule rule, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
   const std::int64_t query_count = lists.queries / splits;
@@ -163,24 +166,30 @@ __global__ void __launch_bounds__(block_threads)
     float limit = limit_of(rule, query, list.bound);
     // Places of the list that no row of the blocks under way may need.
     std::int64_t room = lists.pitch;
-    for (std::int64_t rank = i / query_count; rank < queries.width; rank += splits) {
-      const std::int32_t cell = queries.probes[query * queries.width + rank];
-      if (cell < 0) continue;
-      const std::int64_t first_block = rows.block_begins[cell], end_block = rows.block_begins[cell + 1];
-      const float* const centroid = rows.centroids + std::int64_t{cell} * rows.d;
-      const float coarse = __double2float_rn(
-          canonical_product(rows.d, [=](int j) { return double{x[j]}; }, [=](int j) { return double{centroid[j]}; }));
-      for (std::int64_t begin = first_block; begin < end_block;) {
-        if (room < block_rows) {
+    // Past its cells the list is settled for good: here, and not behind the loop, so that the code stands once.
+    bool last = false;
+    for (std::int64_t rank = i / query_count; !last; rank += splits) {
+      last = rank >= queries.width;
+      const std::int32_t cell = last ? -1 : queries.probes[query * queries.width + rank];
+      const std::int64_t first_block = cell < 0 ? 0 : rows.block_begins[cell], end_block = cell < 0 ? 0 : rows.block_begins[cell + 1];
+      float coarse = 0;
+      if (cell >= 0) {
+        const float* const centroid = rows.centroids + std::int64_t{cell} * rows.d;
+        coarse = __double2float_rn(
+            canonical_product(rows.d, [=](int j) { return double{x[j]}; }, [=](int j) { return double{centroid[j]}; }));
+      }
+      for (std::int64_t begin = first_block; last || begin < end_block;) {
+        if (last || room < block_rows) {
           team.sync();
           list.count = team.found();
           team.sync();  // all have read
           // The first bound as soon as there is one; then rarely, since to find it takes longer than to scan as many rows.
-          if (list.bound == no_neighbor || list.count > lists.k + (lists.pitch - lists.k) / 2) {
-            tighten(team, rule, query, lists.k, lists.pitch, false, computed, list);
+          if (last || list.bound == no_neighbor || list.count > lists.k + (lists.pitch - lists.k) / 2) {
+            tighten(team, rule, query, lists.k, lists.pitch, last, computed, list);
             limit = limit_of(rule, query, list.bound);
           }
           room = lists.pitch - list.count;
+          if (last) break;
         }
         const std::int64_t end = min(end_block, begin + room / block_rows);
         for (std::int64_t block = begin + team.warp(); block < end; block += team.warps()) {
@@ -201,10 +210,6 @@ __global__ void __launch_bounds__(block_threads)
         begin = end;
       }
     }
-    team.sync();
-    list.count = team.found();
-    team.sync();  // all have read
-    tighten(team, rule, query, lists.k, lists.pitch, true, computed, list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
