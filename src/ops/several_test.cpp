@@ -48,10 +48,10 @@ TEST(Several, devices_answer_as_one) {
 // In cells of hundreds of rows, of both kinds of codes.
 TEST(Several, shards_divide_the_rows_of_each_cell) {
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
-    for (const std::uint64_t seed : {1, 2, 3, 4}) {
-      Case c = case_of(metric, DType::f32, 700, 9);
+    for (const std::uint64_t seed : {1, 2}) {
+      Case c = case_of(metric, DType::f32, 400, 5);
       c.seed = seed;
-      for (const auto& [count, shards] : {std::pair{2, 1}, {2, 2}, {4, 2}, {4, 4}}) {
+      for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {3, 3}}) {
         check_nearest_in_codes(c, {&ops_of("emulated:" + std::to_string(count), shards)});
       }
     }
