@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     const auto computed = [&](LocalRow row) { return neighbor_of(rows, rule.metric, x, row); };
     List list = list_of(lists, at);
     if (team.rank() == 0) team.found() = 0;
-    team.sync();
+    team.sync();  // the table is made
     float limit = limit_of(rule, query, list.bound);
     // Places of the list that no row of the blocks under way may need.
     std::int64_t room = lists.pitch;
