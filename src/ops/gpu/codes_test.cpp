@@ -183,7 +183,7 @@ TEST(GpuCodes, rows_that_overflow_are_not_found) {
   check(coded, 20);  // none is left
 }
 TEST(GpuCodes, queries_far_from_everything_find_what_is_nearest) {
-  Coded coded({6, 3, 8, {200, 140}, 6});
+  Coded coded({6, 3, 8, {200, 140}, 20});  // enough of them that each has one list
   for (std::int64_t j = 0; j < 6; ++j) {
     coded.queries.row<float>(0)[j] = 1e30f;  // rows differ by less than float32 can tell
     coded.queries.row<float>(1)[j] = 1e4f;
@@ -203,7 +203,10 @@ TEST(GpuCodes, a_giant_row_hides_no_other) {
 }
 // Centroids and codewords that cancel: rows at zero, of which the products are as large as any.
 TEST(GpuCodes, rows_at_zero_are_told_apart) {
-  Coded coded({4, 2, 8, {1500}});
+  Coded coded({4, 2, 8, {4000}, 20});
+  for (std::int64_t q = 0; q < 20; ++q) {
+    for (std::int64_t j = 0; j < 4; ++j) coded.queries.row<float>(q)[j] = 1.1f + 0.37f * small_integer(10, q * 4 + j);
+  }
   for (std::int64_t j = 0; j < 4; ++j) coded.centroids.row<float>(0)[j] = 1e5f;
   for (std::int64_t w = 0; w < coded.codewords.rows(); ++w) {
     for (std::int64_t j = 0; j < 2; ++j) coded.codewords.row<float>(w)[j] = -1e5f + 0.0078125f * small_integer(9, w * 2 + j);

@@ -116,13 +116,11 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel
     double most = -1;  // no row
     for (int row = 0; row < block_rows && row < count; ++row) {
       const CodePlace place{cell, block, row};
-      bool finite = true;
-      for (int i = lane_id(); i < rows.d; i += 32) finite = finite && fabsf(decoded(rows, place, i)) < infinity();
       const double squared = canonical_sum(rows.d, [=](int i) {
         const double value = decoded(rows, place, i);
         return __dmul_rn(value, value);
       });
-      if (!__all_sync(~0u, finite)) continue;
+      if (!(squared < 1e300)) continue;  // infinity or NaN: float64 has room for what is finite
       most = fmax(most, sqrt(squared));
       if (lane_id() == row) own = has_difference(metric) ? __double2float_rn(squared) : 0.0f;
     }
