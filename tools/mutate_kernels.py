@@ -84,11 +84,11 @@ MUTANTS = [
     ("doubt leaves out the norms", "limits.cuh", "doubt += value_of_bf16(x[2]) * h_doubt(h, g);", ""),
     ("doubt leaves out the rounding", "limits.cuh", "(2 + g) * (value", "0 * (value"),
     ("other side has the wrong norm", "limits.cuh", "+ h_y_above - h_x_below", "+ h_x_below - h_y_above"),
-    ("doubtful entries are dropped", "survivors.cu", "&& !(doubtful && passes(form, number, limit))) continue;", ") continue;"),
-    ("pruning overwrites unread entries", "survivors.cu", "best_number(form);\n    team.sync();", "best_number(form);"),
-    ("list is read before it is pruned", "survivors.cu", "  team.sync();\n  list.count = team.found();", "  list.count = team.found();"),
-    ("keys stay open", "survivors.cu", "if (computed || !(last || list.count > k + (pitch - k) / 2)) return;", "return;"),
-    ("numbers do not follow their keys", "survivors.cu", "    if (list.numbers) list.numbers[slot] = number;\n", ""),
+    ("doubtful entries are dropped", "survivor_lists.cuh", "&& !(doubtful && passes(form, number, limit))) continue;", ") continue;"),
+    ("pruning overwrites unread entries", "survivor_lists.cuh", "best_number(form);\n    team.sync();", "best_number(form);"),
+    ("list is read before it is pruned", "survivor_lists.cuh", "  team.sync();\n  list.count = team.found();", "  list.count = team.found();"),
+    ("keys stay open", "survivor_lists.cuh", "if (computed || !(last || list.count > k + (pitch - k) / 2)) return;", "return;"),
+    ("numbers do not follow their keys", "survivor_lists.cuh", "    if (list.numbers) list.numbers[slot] = number;\n", ""),
     ("places are taken for rows", "survivors.cu", "const LocalRow row = job.places.order[place];\n          list", "const LocalRow row = place;\n          list"),
     ("lists of places are taken for rows'", "survivors.cu", "const std::int64_t own = query_row(job, query);", "const std::int64_t own = query;"),
     ("pairs come twice", "scan_products.cu", "(!both || place > query)", "true"),
@@ -106,6 +106,27 @@ MUTANTS = [
     ("a full buffer goes unnoticed", "select_rows.cu", "if (held + stream_chunk > capacity) {", "if (held > 2 * capacity) {"),
     ("a chunk's count is read too early", "select_rows.cu", SYNC + "\n      held = shared.held;", "held = shared.held;"),
     ("a chunk's count is changed too early", "select_rows.cu", "held = shared.held;\n      " + SYNC, "held = shared.held;"),
+    ("codes: numbers have no margin", "nearest_codes.cu", "squared : 0) - margin, 1}", "squared : 0), 1}"),
+    ("codes: doubt leaves out the margin", "nearest_codes.cu", "queries.doubts[query] = 2 * margin;", "queries.doubts[query] = 0;"),
+    ("codes: overflow is not thought of", "nearest_codes.cu", "reach * reach < 1e36 && ", ""),
+    ("codes: reach leaves out the query", "nearest_codes.cu", "sqrt(squared) + __uint_as_float(*rows.largest)", "__uint_as_float(*rows.largest)"),
+    ("codes: norms leave out centroids", "nearest_codes.cu", "most + 2 * sqrt(centroid_squared)", "most + 0 * sqrt(centroid_squared)"),
+    ("codes: far rows are found", "nearest_codes.cu", "if (!(squared < 1e300)) continue;", ""),
+    ("codes: rows are named after the bound", "nearest_codes.cu", "most + (PackedNeighbor{1} << 32)", "most"),
+    ("codes: groups exchange wrong sums", "nearest_codes.cu", "simt::shfl_xor(sums[3], 16)", "simt::shfl_xor(sums[2], 16)"),
+    ("codes: lanes have wrong rows", "nearest_codes.cu", "4 * (lane_id() % 8) + lane_id() / 8", "lane_id()"),
+    ("codes: nibbles are swapped", "nearest_codes.cu", "part % 2 == 0 ? byte & 15", "part % 2 == 1 ? byte & 15"),
+    ("codes: an entry has one part of two", "nearest_codes.cu", " + product_with_word(rows, query, 2 * byte + 1, value >> 4)", ""),
+    ("codes: the table is read before it is made", "nearest_codes.cu", "    team.sync();  // the table is made\n", ""),
+    ("codes: a full list goes unnoticed", "nearest_codes.cu", "if (last || room < block_rows) {", "if (last) {"),
+    ("codes: found is changed before all have read", "nearest_codes.cu", "list.count = team.found();\n          team.sync();  // all have read\n", "list.count = team.found();\n"),
+    ("codes: a mask is by row", "nearest_codes.cu", "queries.allowed[name / 64] >> (name % 64)", "queries.allowed[name / 64] >> (row % 64)"),
+    ("codes: cells without rows are found", "nearest_codes.cu", "begins[middle] <= at)", "begins[middle] < at)"),
+    ("codes: shares of a query overlap", "nearest_codes.cu", "for (std::int64_t rank = i / query_count;", "for (std::int64_t rank = 0;"),
+    ("encoding: ties are not settled", "encode_products.cu", "if (count > 1) {", "if (count > 99) {"),
+    ("encoding: no error is allowed for", "encode_products.cu", "least * (1 + 4 * error) + (part_dims + 8) * 0x1p-148", "least"),
+    ("encoding: words past the end count", "encode_products.cu", "if (w * 32 + lane_id() < words) least", "least"),
+    ("encoding: slabs are overwritten while they are read", "encode_products.cu", "      }\n      " + SYNC + "\n    }\n    GIGAKNN", "      }\n    }\n    GIGAKNN"),
 ]
 
 # Mutants that change no result, and why.
@@ -118,6 +139,7 @@ TESTS = [
     ("0", "src/ops/select_rows_test"),
     ("0", "src/ops/gpu_limits_test", "--gtest_filter=*both_sides*"),
     ("1", "src/ops/gpu_conformance_test", "--gtest_filter=*warpgroups*:*crosses*"),
+    ("0", "src/ops/gpu_codes_test"),
     ("0", "src/ops/gpu_conformance_test", "--gtest_filter=GpuSearch.*:*scans*:*nearest_rows*:*symmetric*:*first_self*:*self_nearest*:*pair_distances*:*sum_by_label*"),
 ]
 
@@ -145,7 +167,7 @@ class Copy:
 
     def build(self, preset):
         return (run(["cmake", "--preset", preset, "-DGIGAKNN_CLI=OFF", "-DGIGAKNN_BENCH=OFF", "-DGIGAKNN_WERROR=OFF"], self.path, 300) and
-                run(["cmake", "--build", "--preset", preset, "-j1", "--target", "select_rows_test", "gpu_limits_test", "gpu_conformance_test"],
+                run(["cmake", "--build", "--preset", preset, "-j1", "--target", "select_rows_test", "gpu_limits_test", "gpu_conformance_test", "gpu_codes_test"],
                     self.path, 3600))
 
     def passes(self, preset):

@@ -295,6 +295,59 @@ void measure_kmeans(const Ops& ops) {
   }
 }
 
+// Product codes in lists, as IVFADC scans them. The roof is that of a scan which reads each query's codes from memory; queries beside each
+// other share lists, which the L2 cache may hold, so a share can be above 1.
+void measure_codes(const Ops& ops, double bytes_a_ms) {
+  const std::int64_t lists = small ? 8 : 1024;
+  const std::int64_t n = small ? 2000 : 1024 * 1024;
+  const std::int64_t d = small ? 16 : 128;
+  const Matrix centroids = make_rows(lists, d, DType::f32, 6);
+  std::vector<std::int64_t> begins;
+  for (std::int64_t list = 0; list <= lists; ++list) begins.push_back(n * list / lists);
+  for (const auto& [m, bits] : {std::pair{d / 8, 8}, {d / 4, 8}, {d / 2, 4}}) {
+    const Matrix codewords = make_rows(m << bits, d / m, DType::f32, 7);
+    ProductCodes codes{.d = d, .m = m, .codewords = codewords, .centroids = centroids, .codes = {}, .cells = {{}, begins}, .bits = bits};
+    std::vector<std::uint8_t> drawn(static_cast<std::size_t>(codes.block_begins().back() * codes.code_bytes() * code_block_rows));
+    for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<std::uint8_t>(random_bits(8, 0, i));
+    codes.codes = drawn;
+    const std::string name = join_text(n, " x ", m, " parts of ", bits, " bits in ", lists, " lists");
+    for (const std::int64_t q : {small ? 20 : 10000, 1}) {
+      const std::int64_t probed = small ? 3 : 32;
+      const PrepareHints hints{.k = 100, .queries = q, .batch = q, .self = false};
+      const Matrix queries = make_rows(q, d, DType::f32, 9);
+      std::vector<RowId> probes;
+      for (std::int64_t i = 0; i < q * probed; ++i) probes.push_back(RowId{(i / probed * lists / q + i % probed) % lists});
+      const auto prepared = ops.prepare_codes(codes, Metric::l2, hints, {});
+      for (const std::int64_t k : {10, 100}) {
+        Neighbors found(q, k);
+        const auto search = [&] { ops.nearest_in_codes(*prepared, queries, probes.data(), probed, k, NeighborsOut(found), {}); };
+        search();
+        std::vector<PackedNeighbor> want;
+        std::vector<float> row(static_cast<std::size_t>(d));
+        const std::vector<std::int64_t> blocks = codes.block_begins();
+        for (std::int64_t j = 0; j < probed; ++j) {
+          const auto list = static_cast<std::size_t>(value_of(probes[static_cast<std::size_t>(j)]));
+          for (std::int64_t i = 0; i < begins[list + 1] - begins[list]; ++i) {
+            codes.decode(static_cast<std::int64_t>(list), blocks[list] + i / code_block_rows, i % code_block_rows, row.data());
+            double sum = 0;
+            for (std::int64_t c = 0; c < d; ++c) sum += std::pow(double{queries.row<float>(0)[c]} - row[static_cast<std::size_t>(c)], 2);
+            want.push_back(pack_neighbor(static_cast<float>(sum), static_cast<LocalRow>(begins[list] + i)));
+          }
+        }
+        std::nth_element(want.begin(), want.begin() + (k - 1), want.end());
+        const float kth = key_of(want[static_cast<std::size_t>(k - 1)]), got = found.distances[static_cast<std::size_t>(k - 1)];
+        require_right(std::abs(got - kth) <= 1e-6f * kth, join_text("codes, k-th distance ", got, ", want ", kth));
+        const double bytes = static_cast<double>(q * probed) * static_cast<double>(n / lists) * static_cast<double>(codes.code_bytes() + 4);
+        report(join_text("codes: ", q, " queries in ", probed, " lists of ", name, ", k = ", k), host_ms(small ? 1 : 5, search), bytes / bytes_a_ms, 0);
+      }
+    }
+    const Matrix rows = make_rows(n, d, DType::f32, 10);
+    std::vector<std::uint8_t> encoded(static_cast<std::size_t>(n * m));
+    report(join_text("encode ", n, " x ", d, " f32, ", m, " parts of ", bits, " bits"),
+           host_ms(small ? 1 : 3, [&] { ops.encode_products(rows, codewords, encoded.data(), {}); }), 0, 0);
+  }
+}
+
 // Bustos et al. 2006: nearest neighbour by l1; upload, compute and download apart.
 void measure_manhattan(const Ops& ops, simt::Stream* stream) {
   const std::int64_t n = small ? 3000 : 262144;
@@ -351,6 +404,7 @@ int run(int argc, char** argv) {
   if (!only_search) {
     measure_unfused(ops);
     measure_kmeans(ops);
+    measure_codes(ops, bytes_a_ms);
     measure_manhattan(ops, stream);
   }
   if (!json.empty()) {

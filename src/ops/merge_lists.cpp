@@ -51,6 +51,13 @@ void clear_lists(NeighborsOut out, Metric metric) {
   std::fill_n(out.distances, out.rows * out.k, larger_is_nearer(metric) ? -infinity : infinity);
 }
 
+void sort_by_id(NeighborsOut out) {
+  const auto number = [](RowId id) { return static_cast<std::uint64_t>(value_of(id)); };  // no_row is the largest
+  for (std::int64_t i = 0; i < out.rows; ++i) {
+    std::sort(out.ids + i * out.k, out.ids + (i + 1) * out.k, [&](RowId a, RowId b) { return number(a) < number(b); });
+  }
+}
+
 void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
                  const RunOptions& run) {
   const std::int64_t k = out.k;

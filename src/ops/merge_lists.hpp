@@ -13,6 +13,9 @@ namespace gigaknn {
 /// Fills every list with `no_row` beside the farthest value.
 void clear_lists(NeighborsOut out, Metric metric);
 
+/// ListOrder::by_id: every list by id, `no_row` behind; values stay where they are.
+void sort_by_id(NeighborsOut out);
+
 /// Bytes that lists of k neighbours take.
 inline std::size_t list_bytes(std::int64_t rows, std::int64_t k) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(k) *

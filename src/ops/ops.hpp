@@ -203,16 +203,16 @@ class Ops {
   ///   rows       [n, m * part_dims]    f32
   ///   codewords  [m * words, part_dims]  f32, finite; 1 to 256 words
   ///   codes      [n, m]                of a part with NaN or infinity: any
-  virtual void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const;
+  virtual void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const = 0;
 
   /// Prepares codes for searches of some of their cells, by l2, euclidean or inner_product. Throws as `prepare`.
   virtual std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
-                                                       const RunOptions& run) const;
+                                                       const RunOptions& run) const = 0;
   /// The most that it and one call of `nearest_in_codes` allocate, of the host's memory.
-  virtual std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const;
+  virtual std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const = 0;
   /// As `nearest_in_cells` of the decoded rows, bit for bit, with distances shifted where rows have a shift; queries are f32.
   virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
-                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}, ListOrder order = ListOrder::by_distance) const;
+                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}, ListOrder order = ListOrder::by_distance) const = 0;
 
   /// The k nearest to each query of some rows of `base`: re-ranking. What is farthest from everything is not among them.
   ///

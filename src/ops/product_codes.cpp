@@ -9,6 +9,7 @@
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/list_writer.hpp"
+#include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 #include "ops/requests.hpp"
 
@@ -27,74 +28,6 @@ void decode_parts(const ProductCodes& codes, const float* centroid, std::int64_t
     for (int j = 0; j < dims; ++j) out[j] = centroid[j] + word[j];
   }
 }
-
-// Rows as decoded, and searched as those, or compared one by one where they are shifted: the specification.
-class DecodedCodes : public PreparedCodes {
- public:
-  DecodedCodes(const Ops& ops, const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run)
-      : rows_(std::max<std::int64_t>(1, codes.cells.begins.back()), codes.d, DType::f32), shifts_(codes.scaled ? at(codes.cells.begins.back()) : 0) {
-    const std::vector<std::int64_t> blocks = codes.block_begins();
-    parallel_for(run, codes.cells.count(), 1, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t cell = begin; cell < end; ++cell) {
-        const std::int64_t first = codes.cells.begins[at(cell)];
-        for (std::int64_t row = first; row < codes.cells.begins[at(cell + 1)]; ++row) {
-          const std::int64_t block = blocks[at(cell)] + (row - first) / code_block_rows;
-          codes.decode(cell, block, (row - first) % code_block_rows, rows_.row<float>(row));
-          if (codes.scaled) shifts_[at(row)] = codes.scale(block, (row - first) % code_block_rows).shift;
-        }
-      }
-    });
-    if (codes.scaled && metric != Metric::inner_product) {
-      begins_.assign(codes.cells.begins.begin(), codes.cells.begins.end());
-      names_.assign(codes.cells.names.begin(), codes.cells.names.end());
-    }
-    cells_ = ops.prepare_cells(rows_, codes.cells, metric, hints, run);
-  }
-
-  std::int64_t rows() const override { return cells_->rows(); }
-  std::int64_t cols() const override { return cells_->cols(); }
-  std::int64_t cells() const override { return cells_->cells(); }
-  Metric metric() const override { return cells_->metric(); }
-  std::size_t bytes() const override { return cells_->bytes() + at(rows_.rows() * rows_.ref().stride_bytes); }
-  std::string description() const override { return "decoded: " + cells_->description(); }
-  const PreparedCells& decoded() const { return *cells_; }
-  bool shifted() const { return !begins_.empty(); }
-
-  // The neighbours of one query, where rows are shifted.
-  std::vector<PackedNeighbor> nearest_to(const Ops& ops, MatrixRef query, std::span<const RowId> probes, std::int64_t k, RowMask allowed, const RunOptions& run) const {
-    std::vector<PackedNeighbor> found;
-    std::vector<RowId> in_cells;
-    for (const RowId probe : probes) {
-      if (probe == no_row) continue;
-      const std::int64_t cell = value_of(probe);
-      for (std::int64_t row = begins_[at(cell)]; row < begins_[at(cell + 1)]; ++row) {
-        if (allowed.has(name_of(row)) && all_finite(rows_.row<float>(row))) in_cells.push_back(RowId{row});
-      }
-    }
-    if (in_cells.empty() || !all_finite(query.row<float>(0))) return found;
-    std::vector<float> values(in_cells.size());
-    ops.pair_distances(gather_rows(query, std::vector<std::int64_t>(in_cells.size()), run), rows_, metric(), in_cells.data(), values.data(), run);
-    for (std::size_t i = 0; i < in_cells.size(); ++i) {
-      const std::int64_t row = value_of(in_cells[i]);
-      found.push_back(pack_neighbor(shifted_key(metric(), values[i], shifts_[at(row)]), name_of(row)));
-    }
-    std::sort(found.begin(), found.end());
-    found.resize(std::min(found.size(), at(k)));
-    return found;
-  }
-
- private:
-  LocalRow name_of(std::int64_t row) const { return names_.empty() ? static_cast<LocalRow>(row) : names_[at(row)]; }
-  bool all_finite(const float* row) const {
-    return std::all_of(row, row + cols(), [](float x) { return std::isfinite(x); });
-  }
-
-  Matrix rows_;
-  std::vector<float> shifts_;
-  std::vector<std::int64_t> begins_;  // where rows are shifted
-  std::vector<LocalRow> names_;
-  std::unique_ptr<PreparedCells> cells_;
-};
 
 }  // namespace
 
@@ -172,50 +105,6 @@ void Ops::products(MatrixRef rows, MatrixRef directions, float* out, const RunOp
       with.push_back(RowId{i % directions.rows});
     }
     pair_distances(gather_rows(rows, repeated, run), directions, Metric::inner_product, with.data(), out + begin * directions.rows, run);
-  }
-}
-
-void Ops::encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const {
-  require_encoding(rows, codewords);
-  const std::int64_t m = rows.cols / codewords.cols, words = codewords.rows / m;
-  const PrepareHints hints{.k = 1, .queries = rows.rows, .batch = rows.rows, .self = false};
-  for (std::int64_t part = 0; part < m; ++part) {
-    MatrixRef slice = rows;
-    slice.data = rows.row<float>(0) + part * codewords.cols;
-    slice.cols = codewords.cols;
-    const auto prepared = prepare(codewords.slice(part * words, (part + 1) * words), Metric::l2, hints, run);
-    Neighbors nearest(rows.rows, 1);
-    nearest_rows(*prepared, slice, 1, NeighborsOut(nearest), run);
-    for (std::int64_t i = 0; i < rows.rows; ++i) codes[i * m + part] = static_cast<std::uint8_t>(value_of(nearest.ids[at(i)]));
-  }
-}
-
-std::unique_ptr<PreparedCodes> Ops::prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const {
-  require_codes(codes, metric);
-  return std::make_unique<DecodedCodes>(*this, codes, metric, hints, run);
-}
-
-std::size_t Ops::code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const {
-  const std::size_t shifts = shape.scaled ? at(n) * (sizeof(float) + sizeof(LocalRow)) + at(cells + 1) * 8 : 0;
-  return at(n * shape.d) * sizeof(float) + shifts + at(cells + 1) * 8 + cell_bytes_needed(n, shape.d, DType::f32, metric, cells, hints, threads);
-}
-
-void Ops::nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                           const RunOptions& run, RowMask allowed, ListOrder order) const {
-  require_code_probing(base, queries, probes, width, k, allowed, run);
-  const auto& codes = static_cast<const DecodedCodes&>(base);
-  if (codes.shifted()) {
-    for (std::int64_t i = 0; i < queries.rows; ++i) {
-      const auto found = codes.nearest_to(*this, queries.slice(i, i + 1), {probes + i * width, at(width)}, k, allowed, run);
-      ListWriter(codes.metric(), 0, {}).write(found.data(), std::ssize(found), false, -1, i, out);
-    }
-  } else {
-    nearest_in_cells(codes.decoded(), queries, probes, width, k, out, run, nullptr, allowed);
-  }
-  if (order == ListOrder::by_distance) return;
-  const auto number = [](RowId id) { return static_cast<std::uint64_t>(value_of(id)); };  // no_row is the largest
-  for (std::int64_t i = 0; i < queries.rows; ++i) {
-    std::sort(out.ids + i * k, out.ids + (i + 1) * k, [&](RowId a, RowId b) { return number(a) < number(b); });
   }
 }
 

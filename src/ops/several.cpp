@@ -71,6 +71,78 @@ class SeveralCells : public PreparedCells {
   std::vector<std::unique_ptr<PreparedCells>> parts;  // null: a shard without rows
 };
 
+// Product codes: a shard's rows of every cell, in blocks of their own.
+struct ShardCodes {
+  std::vector<std::uint8_t> blocks;
+  std::vector<std::int64_t> begins = {0};
+  std::vector<LocalRow> names;  // from 0 on
+
+  ShardCodes() = default;
+  // Those rows whose names are in [first_name, end_name).
+  ShardCodes(const ProductCodes& codes, std::int64_t first_name, std::int64_t end_name) {
+    std::vector<std::int64_t> rows;  // of all
+    for (std::int64_t cell = 0; cell < codes.cells.count(); ++cell) {
+      for (std::int64_t row = codes.cells.begins[static_cast<std::size_t>(cell)]; row < codes.cells.begins[static_cast<std::size_t>(cell) + 1]; ++row) {
+        const std::int64_t name = codes.cells.names.empty() ? row : std::int64_t{codes.cells.names[static_cast<std::size_t>(row)]};
+        if (name < first_name || name >= end_name) continue;
+        rows.push_back(row);
+        names.push_back(static_cast<LocalRow>(name - first_name));
+      }
+      begins.push_back(std::ssize(rows));
+    }
+    const std::vector<std::int64_t> to_blocks = of(codes).block_begins(), from_blocks = codes.block_begins();
+    const std::int64_t bytes = codes.code_bytes();
+    blocks.resize(static_cast<std::size_t>(to_blocks.back() * bytes * code_block_rows));
+    for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
+      for (std::int64_t to = begins[cell]; to < begins[cell + 1]; ++to) {
+        const std::int64_t to_row = to - begins[cell], from_row = rows[static_cast<std::size_t>(to)] - codes.cells.begins[cell];
+        for (std::int64_t byte = 0; byte < bytes; ++byte) {
+          blocks[static_cast<std::size_t>(ProductCodes::place(to_blocks[cell] + to_row / code_block_rows, bytes, byte, to_row % code_block_rows))] =
+              codes.codes[static_cast<std::size_t>(ProductCodes::place(from_blocks[cell] + from_row / code_block_rows, bytes, byte, from_row % code_block_rows))];
+        }
+      }
+    }
+  }
+
+  // Of codewords and centroids that are those of all.
+  ProductCodes of(ProductCodes codes) const {
+    codes.codes = blocks;
+    codes.cells = {{}, begins, names};
+    return codes;
+  }
+  static std::size_t bytes_needed(std::int64_t rows, std::int64_t code_bytes, std::int64_t cells) {
+    const std::int64_t padded = rows + std::min(rows, cells) * (code_block_rows - 1);
+    return static_cast<std::size_t>(padded * code_bytes) + static_cast<std::size_t>(2 * rows) * (sizeof(std::int64_t) + sizeof(LocalRow)) +  // twice as they grow
+           static_cast<std::size_t>(4 * (cells + 1)) * sizeof(std::int64_t);
+  }
+};
+
+class SeveralCodes : public PreparedCodes {
+ public:
+  SeveralCodes(std::int64_t d, std::int64_t cells, Metric metric, std::vector<std::int64_t> begins)
+      : d_(d), cells_(cells), metric_(metric), begins(std::move(begins)) {}
+
+  std::int64_t rows() const override { return begins.back(); }
+  std::int64_t cols() const override { return d_; }
+  std::int64_t cells() const override { return cells_; }
+  Metric metric() const override { return metric_; }
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& part : parts) sum += part ? part->bytes() : 0;
+    return sum;
+  }
+  std::string description() const override {
+    return join_text(parts.front()->description(), "; ", parts.size(), " devices");
+  }
+
+  std::int64_t d_;
+  std::int64_t cells_;
+  Metric metric_;
+  std::vector<std::int64_t> begins;  // [shards + 1] names
+  std::vector<ShardCodes> shards;    // where there are several
+  std::vector<std::unique_ptr<PreparedCodes>> parts;  // null: a shard without rows
+};
+
 class Several : public Ops {
  public:
   Several(std::vector<const Ops*> devices, int shards)
@@ -274,17 +346,7 @@ class Several : public Ops {
                         const RowId* self, RowMask allowed) const override {
     require_probing(prepared, queries, probes, width, k, allowed, run);
     const auto& base = static_cast<const SeveralCells&>(prepared);
-    std::vector<Neighbors> found(devices_.size());
-    on_each(run, [&](std::size_t i, const RunOptions& own) {
-      const auto [begin, end] = queries_of(i, queries.rows);
-      if (begin == end) return;
-      NeighborsOut to = lists_of(out, begin, end);
-      if (shards_ > 1) {
-        found[i] = Neighbors(end - begin, k);
-        to = NeighborsOut(found[i]);
-        clear_lists(to, base.metric());
-      }
-      if (!base.parts[i]) return;
+    search_shards(base, queries.rows, out, run, [&](std::size_t i, std::int64_t begin, std::int64_t end, NeighborsOut to, const RunOptions& own) {
       // A shard numbers its rows from 0.
       const std::int64_t first_row = base.begins[i % shards_];
       const std::int64_t end_row = base.begins[i % shards_ + 1];
@@ -297,12 +359,53 @@ class Several : public Ops {
       devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width, width, k, to, own,
                                     self ? mine.data() : nullptr, shards_ == 1 ? allowed : RowMask{own_bits});
     });
-    if (shards_ == 1) return;
-    clear_lists(out, base.metric());
-    for (std::size_t i = 0; i < devices_.size(); ++i) {
-      const auto [begin, end] = queries_of(i, queries.rows);
-      merge_lists(lists_of(out, begin, end), found[i], base.begins[i % shards_], base.metric(), run);
+  }
+
+  void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
+    require_encoding(rows, codewords);
+    const auto count = static_cast<std::int64_t>(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const std::int64_t begin = rows.rows * static_cast<std::int64_t>(i) / count;
+      const std::int64_t end = rows.rows * (static_cast<std::int64_t>(i) + 1) / count;
+      devices_[i]->encode_products(rows.slice(begin, end), codewords, codes + begin * (rows.cols / codewords.cols), own);
+    });
+  }
+
+  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const override {
+    require_codes(codes, metric);
+    auto prepared = std::make_unique<SeveralCodes>(codes.d, codes.cells.count(), metric, shard_begins(codes.cells.begins.back()));
+    const std::vector<std::int64_t>& begins = prepared->begins;
+    prepared->parts.resize(devices_.size());
+    if (shards_ > 1) {
+      prepared->shards.resize(shards_);
+      on_each(run, [&](std::size_t i, const RunOptions&) {
+        if (i < shards_) prepared->shards[i] = ShardCodes(codes, begins[i], begins[i + 1]);
+      });
     }
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const std::size_t s = i % shards_;
+      if (begins[s] == begins[s + 1]) return;
+      prepared->parts[i] = devices_[i]->prepare_codes(shards_ > 1 ? prepared->shards[s].of(codes) : codes, metric, hints, own);
+    });
+    return prepared;
+  }
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const override {
+    const std::size_t a_device = devices_.front()->code_bytes_needed(shard_rows(n), shape, metric, cells, hints, threads);
+    if (shards_ == 1) return a_device * devices_.size();
+    return a_device * devices_.size() + shards_ * (ShardCodes::bytes_needed(shard_rows(n), shape.code_bytes(), cells) + list_bytes(hints.batch, std::min(hints.k, n)));
+  }
+
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
+                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+    require_code_probing(prepared, queries, probes, width, k, allowed, run);
+    const auto& base = static_cast<const SeveralCodes&>(prepared);
+    search_shards(base, queries.rows, out, run, [&](std::size_t i, std::int64_t begin, std::int64_t end, NeighborsOut to, const RunOptions& own) {
+      const std::vector<std::uint64_t> own_bits =
+          shards_ == 1 ? std::vector<std::uint64_t>() : bits_of(allowed, base.begins[i % shards_], base.begins[i % shards_ + 1]);
+      devices_[i]->nearest_in_codes(*base.parts[i], queries.slice(begin, end), probes + begin * width, width, k, to, own,
+                                    shards_ == 1 ? allowed : RowMask{own_bits}, shards_ == 1 ? order : ListOrder::by_distance);
+    });
+    if (shards_ > 1 && order == ListOrder::by_id) sort_by_id(out);
   }
 
   void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
@@ -341,6 +444,31 @@ class Several : public Ops {
     out.distances += begin * out.k;
     out.rows = end - begin;
     return out;
+  }
+
+  // Calls search(i, begin, end, lists, run) for every device whose shard has rows, of the queries [begin, end) that are its own, and merges
+  // what shards find.
+  template <class Base>
+  void search_shards(const Base& base, std::int64_t queries, NeighborsOut out, const RunOptions& run,
+                     const std::function<void(std::size_t, std::int64_t, std::int64_t, NeighborsOut, const RunOptions&)>& search) const {
+    std::vector<Neighbors> found(devices_.size());
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const auto [begin, end] = queries_of(i, queries);
+      if (begin == end) return;
+      NeighborsOut to = lists_of(out, begin, end);
+      if (shards_ > 1) {
+        found[i] = Neighbors(end - begin, out.k);
+        to = NeighborsOut(found[i]);
+        clear_lists(to, base.metric());
+      }
+      if (base.parts[i]) search(i, begin, end, to, own);
+    });
+    if (shards_ == 1) return;
+    clear_lists(out, base.metric());
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      const auto [begin, end] = queries_of(i, queries);
+      merge_lists(lists_of(out, begin, end), found[i], base.begins[i % shards_], base.metric(), run);
+    }
   }
 
   // Calls work(i, run) for every device at once, each from a thread of its own. The first error is

@@ -31,6 +31,10 @@ TEST(Several, devices_answer_as_one) {
         check_first_self(c, several);
         check_nearest_in_cells(c, several);
         check_join_cells(c, several);
+        if (dtype == DType::f32 && metric == Metric::l2) {
+          check_nearest_in_codes(c, several);
+          check_encode_products(c, several);
+        }
         check_within_radius(c, several);
         check_pair_distances(c, several);
         c.q = 1;
@@ -41,6 +45,18 @@ TEST(Several, devices_answer_as_one) {
   }
 }
 
+// In cells of hundreds of rows, of both kinds of codes.
+TEST(Several, shards_divide_the_rows_of_each_cell) {
+  for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
+    for (const std::uint64_t seed : {1, 2}) {
+      Case c = case_of(metric, DType::f32, 400, 5);
+      c.seed = seed;
+      for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {3, 3}}) {
+        check_nearest_in_codes(c, {&ops_of("emulated:" + std::to_string(count), shards)});
+      }
+    }
+  }
+}
 TEST(Several, refuses_what_cannot_be_shared) {
   test::expect_error(Fault::invalid_argument, {"shards must divide the 4 devices, got 3"},
                      [] { ops_of("emulated:4", 3); });
@@ -57,6 +73,8 @@ TEST(Several, shards_may_have_no_rows) {
     const Devices several = {&ops_of("emulated:8", 4)};
     check_nearest_rows(case_of(Metric::l2, DType::f32, n, 5), several);
     check_within_radius(case_of(Metric::l1, DType::i8, n, 5), several);
+    check_nearest_in_codes(case_of(Metric::inner_product, DType::f32, n, 5), several);
+    check_encode_products(case_of(Metric::l2, DType::f32, n, 5), several);
   }
 }
 

@@ -30,7 +30,25 @@ __device__ __forceinline__ float cosine_value(double dot, double x_squared, doub
   return __double2float_rn(__dsub_rn(1.0, __ddiv_rn(dot, __dsqrt_rn(__dmul_rn(x_squared, y_squared)))));
 }
 
-/// The key (smaller is nearer) of rows that are not far. All 32 lanes call it and get it.
+/// Keys (smaller is nearer) of rows whose elements are at_x(i) and at_y(i), in float64. All 32 lanes call these and get them.
+template <class X, class Y>
+__device__ __forceinline__ double canonical_product(int cols, X at_x, Y at_y) {
+  return canonical_sum(cols, [=](int i) { return __dmul_rn(at_x(i), at_y(i)); });
+}
+template <class X, class Y>
+__device__ __forceinline__ float product_key(int cols, X at_x, Y at_y) {
+  return -__double2float_rn(canonical_product(cols, at_x, at_y));
+}
+template <class X, class Y>
+__device__ __forceinline__ float difference_key(Metric metric, int cols, X at_x, Y at_y) {
+  const double sum = canonical_sum(cols, [=](int i) {
+    const double difference = __dsub_rn(at_x(i), at_y(i));
+    return __dmul_rn(difference, difference);
+  });
+  return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
+}
+
+/// The key of rows that are not far. All 32 lanes call it and get it.
 template <DType dtype>
 __device__ float canonical_key(Metric metric, const std::byte* x, const std::byte* y, int cols, double x_squared,
                                double y_squared) {
@@ -38,7 +56,6 @@ __device__ float canonical_key(Metric metric, const std::byte* x, const std::byt
   const auto at_y = [=](int i) { return element<dtype>(y, i); };
   const auto difference = [=](int i) { return __dsub_rn(at_x(i), at_y(i)); };
   const auto square = [](double value) { return __dmul_rn(value, value); };
-  const auto dot = [=] { return canonical_sum(cols, [=](int i) { return __dmul_rn(at_x(i), at_y(i)); }); };
   const auto bits = [=](auto join) {
     return canonical_sum(cols, [=](int i) {
       return double(__popc(join(static_cast<unsigned>(at_x(i)), static_cast<unsigned>(at_y(i)))));
@@ -46,12 +63,9 @@ __device__ float canonical_key(Metric metric, const std::byte* x, const std::byt
   };
   switch (metric) {
     case Metric::l2:
-    case Metric::euclidean: {
-      const double sum = canonical_sum(cols, [=](int i) { return square(difference(i)); });
-      return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
-    }
-    case Metric::inner_product: return -__double2float_rn(dot());
-    case Metric::cosine: return cosine_value(dot(), x_squared, y_squared);
+    case Metric::euclidean: return difference_key(metric, cols, at_x, at_y);
+    case Metric::inner_product: return product_key(cols, at_x, at_y);
+    case Metric::cosine: return cosine_value(canonical_product(cols, at_x, at_y), x_squared, y_squared);
     case Metric::l1: return __double2float_rn(canonical_sum(cols, [=](int i) { return fabs(difference(i)); }));
     case Metric::linf: {
       double most = 0;

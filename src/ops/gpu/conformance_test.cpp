@@ -89,7 +89,7 @@ TEST_P(GpuConformance, join_cells_equals_the_reference) {
 TEST_P(GpuConformance, product_codes_are_searched_as_the_rows_they_stand_for) {
   if (GetParam().dtype != DType::f32) return;
   if (GetParam().metric == Metric::l2) sweep(2, 2e4, false, check_encode_products);
-  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::inner_product) sweep(2, 1e5, false, check_nearest_in_codes);
+  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::euclidean || GetParam().metric == Metric::inner_product) sweep(12, 2e5, false, check_nearest_in_codes);
 }
 TEST_P(GpuConformance, products_equal_the_reference) {
   if (GetParam().dtype == DType::f32 && GetParam().metric == Metric::inner_product) sweep(2, 1e5, false, check_products);

@@ -7,7 +7,9 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "ops/canonical.hpp"
+#include "ops/gpu/encode_products.hpp"
 #include "ops/gpu/gpu_cells.hpp"
+#include "ops/gpu/gpu_codes.hpp"
 #include "ops/gpu/gpu_growth.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
@@ -15,6 +17,7 @@
 #include "ops/gpu/sum_by_label.hpp"
 #include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
+#include "ops/merge_lists.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::gpu {
@@ -22,6 +25,7 @@ namespace {
 
 constexpr std::size_t select_batch_bytes = std::size_t{1} << 30;
 constexpr std::int64_t pair_batch_bytes = 64 << 20;  // of rows that are gathered at a time
+constexpr std::size_t encode_batch_bytes = std::size_t{256} << 20;
 
 class GpuOps : public Ops {
  public:
@@ -91,6 +95,53 @@ class GpuOps : public Ops {
                   std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_joining(prepared, rows, own, probes, width, k, run);
     join_by_search(*this, prepared, static_cast<const GpuCells&>(prepared).base(), rows, own, probes, width, k, out, run);
+  }
+
+  void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
+    require_encoding(rows, codewords);
+    const std::int64_t part_dims = codewords.cols, m = rows.cols / part_dims;
+    const std::size_t row_bytes = static_cast<std::size_t>(rows.cols) * sizeof(float);
+    const std::size_t word_bytes = static_cast<std::size_t>(part_dims) * sizeof(float);
+    const std::size_t all_word_bytes = static_cast<std::size_t>(codewords.rows) * word_bytes;
+    const std::size_t a_row = row_bytes + static_cast<std::size_t>(m);
+    const std::size_t needed = all_word_bytes + a_row + 3 * 256;
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
+            " bytes is too small: encoding a row needs ", needed);
+    const std::size_t room = run.device_memory_bytes == 0 ? encode_batch_bytes : std::min(encode_batch_bytes, run.device_memory_bytes - (needed - a_row));
+    const std::int64_t batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(room / a_row));
+    const simt::OwnStream stream(device_);
+    const simt::DeviceBuffer<float> words(static_cast<std::size_t>(codewords.rows * part_dims), stream);
+    simt::copy_rows(words.get(), word_bytes, codewords.data, static_cast<std::size_t>(codewords.stride_bytes), word_bytes,
+                    static_cast<std::size_t>(codewords.rows), stream);
+    for (std::int64_t first = 0; first < rows.rows; first += batch) {
+      check_cancelled(run);
+      const std::int64_t count = std::min(batch, rows.rows - first);
+      const simt::DeviceBuffer<float> some(static_cast<std::size_t>(count * rows.cols), stream);
+      const simt::DeviceBuffer<std::uint8_t> found(static_cast<std::size_t>(count * m), stream);
+      simt::copy_rows(some.get(), row_bytes, rows.row_bytes(first), static_cast<std::size_t>(rows.stride_bytes), row_bytes, static_cast<std::size_t>(count), stream);
+      gpu::encode_products(some.get(), count, words.get(), m, static_cast<int>(codewords.rows / m), static_cast<int>(part_dims), found.get(), stream);
+      simt::copy(codes + first * m, found.get(), found.size(), stream);
+      simt::synchronize(stream);
+    }
+  }
+
+  std::unique_ptr<PreparedCodes> prepare_codes(const gigaknn::ProductCodes& codes, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
+    require_codes(codes, metric);
+    const std::size_t needed =
+        GpuCodes::device_bytes_needed(device_, codes.cells.begins.back(), codes.shape(), codes.cells.count(), hints);
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
+            " bytes is too small: the codes of ", codes.cells.begins.back(), " rows need ", needed);
+    return std::make_unique<GpuCodes>(device_, codes, metric, run);
+  }
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape&, Metric, std::int64_t cells, const PrepareHints& hints, int) const override {
+    return GpuCodes::host_bytes_needed(n, cells, hints);
+  }
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
+                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+    require_code_probing(prepared, queries, probes, width, k, allowed, run);
+    static_cast<const GpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, run);
+    if (order == ListOrder::by_id) sort_by_id(out);
   }
 
   std::unique_ptr<GrowingGraph> grow_graph(MatrixRef rows, Metric metric, const GrowthParams& params,

@@ -96,27 +96,33 @@ __device__ __forceinline__ double doubt_of_product(const SearchJob& job, std::in
   return doubt * (1 + 0x1p-36) + 0x1p-99;  // products that vanish
 }
 
-/// A key that the pair's is not above, from its number in the scan.
-__device__ __forceinline__ float most_key(const SearchJob& job, std::int64_t query, std::int64_t place, float number) {
-  constexpr double safe = 0x1p-36;  // what float64 loses, in the canonical distance too
+// What float64 loses, in the canonical distance too.
+constexpr double float64_share = 0x1p-36;
+
+/// A key that the pair's is not above, from what its number in a scan is at least (LimitForm::at_least).
+__device__ __forceinline__ float most_key(Metric metric, const QueryTerms& terms, double least) {
+  if (!(terms.slope > 0)) return infinity();  // it has no code
+  const double start = terms.start + fabs(terms.start) * 0x1p-35 + 0x1p-99;
+  double growth = (start - least) / terms.slope;
+  growth += (fabs(start) + fabs(least)) / terms.slope * float64_share;
   double key;
+  switch (metric) {
+    case Metric::euclidean: key = sqrt(fmax(growth, 0.0)); break;
+    case Metric::hellinger: key = sqrt(fmax(growth, 0.0) / 2); break;
+    case Metric::l2: key = fmax(growth, 0.0); break;
+    default: key = growth;
+  }
+  return __double2float_ru(key + fabs(key) * float64_share);
+}
+
+/// The same of a place.
+__device__ __forceinline__ float most_key(const SearchJob& job, std::int64_t query, std::int64_t place, float number) {
   if (job.rule.form == LimitForm::at_least) {
     const QueryTerms terms = job.rule.terms[query];
-    if (!(terms.slope > 0)) return infinity();  // it has no code
-    const double least = number - doubt_of_product(job, query, place);
-    const double start = terms.start + fabs(terms.start) * 0x1p-35 + 0x1p-99;
-    double growth = (start - least) / terms.slope;
-    growth += (fabs(start) + fabs(least)) / terms.slope * safe;
-    switch (job.metric) {
-      case Metric::euclidean: key = sqrt(fmax(growth, 0.0)); break;
-      case Metric::hellinger: key = sqrt(fmax(growth, 0.0) / 2); break;
-      case Metric::l2: key = fmax(growth, 0.0); break;
-      default: key = growth;
-    }
-  } else {
-    key = (number + job.rule.slack) * (1 + job.rule.error);
+    return most_key(job.metric, terms, terms.slope > 0 ? number - doubt_of_product(job, query, place) : 0);
   }
-  return __double2float_ru(key + fabs(key) * safe);
+  const double key = (number + job.rule.slack) * (1 + job.rule.error);
+  return __double2float_ru(key + fabs(key) * float64_share);
 }
 
 }  // namespace gigaknn::gpu

@@ -1,14 +1,10 @@
-// A list is a warp's where few neighbours are sought, a block's otherwise: the same steps, by threads of a Team. Numbers
-// become the most that keys can be, thread by thread; the k-th smallest of them bounds the list; what its limit excludes is
-// dropped. Keys are computed, a warp a row, once at the end, or where more is left than the list has room for.
+// Who brings rows to the lists (survivor_lists.cuh): what a scan let through, all rows of a base, or those of some cells.
 #include "ops/gpu/survivors.hpp"
 
 #include "ops/gpu/append.cuh"
-#include "ops/gpu/block_select.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
-#include "ops/gpu/limits.cuh"
-#include "ops/gpu/warp_select.cuh"
+#include "ops/gpu/survivor_lists.cuh"
 
 namespace gigaknn::gpu {
 namespace {
@@ -18,118 +14,12 @@ constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;
 [[maybe_unused]] constexpr int list_blocks_an_sm = 5;
 
-// ---- who has a list
-
-struct BlockTeam {
-  static constexpr int a_block = 1;  // teams
-  struct Shared {
-    DigitCounts counts;
-    unsigned found;
-  };
-  Shared& shared = simt::shared<Shared>();
-
-  __device__ __forceinline__ unsigned& found() const { return shared.found; }
-  static __device__ __forceinline__ int index() { return 0; }
-  static __device__ __forceinline__ int rank() { return static_cast<int>(threadIdx.x); }
-  static __device__ __forceinline__ int size() { return block_threads; }
-  static __device__ __forceinline__ int warp() { return warp_id(); }
-  static __device__ __forceinline__ int warps() { return block_threads / 32; }
-  static __device__ __forceinline__ void sync() { __syncthreads(); }
-  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
-    return block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, shared.counts);
-  }
-};
-
-template <int K>
-struct WarpTeam {
-  static constexpr int a_block = block_threads / 32;
-  struct Shared {
-    unsigned found[a_block];
-  };
-  Shared& shared = simt::shared<Shared>();
-
-  __device__ __forceinline__ unsigned& found() const { return shared.found[warp_id()]; }
-  static __device__ __forceinline__ int index() { return warp_id(); }
-  static __device__ __forceinline__ int rank() { return lane_id(); }
-  static __device__ __forceinline__ int size() { return 32; }
-  static __device__ __forceinline__ int warp() { return 0; }
-  static __device__ __forceinline__ int warps() { return 1; }
-  static __device__ __forceinline__ void sync() { __syncwarp(); }
-  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
-    WarpSelect<K, thread_queue_length<K>> best(static_cast<int>(k));
-    for (unsigned first = 0; first < count; first += 32) {
-      const unsigned i = first + static_cast<unsigned>(lane_id());
-      best.take(i < count ? keys[i] : no_neighbor, first + 32 >= count);
-    }
-    return best.queue().bound();
-  }
-};
-
-// ---- a list and what is done with it; all threads of a team call every function together
-
-struct List {
-  PackedNeighbor* keys;
-  float* numbers;  // null: all keys are computed
-  unsigned count;
-  PackedNeighbor bound;
-};
-
-__device__ __forceinline__ List list_of(const Survivors& lists, std::int64_t at) {
-  return {lists.keys + at * lists.pitch, lists.numbers ? lists.numbers + at * lists.pitch : nullptr, lists.held[at],
-          lists.bounds[at]};
-}
-
 /// All lanes of a warp call it together.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
   const std::int64_t own = query_row(job, query);
   if (is_self(job.first_self, own, row)) return no_neighbor;
   return canonical_neighbor<dtype>(job.metric, job.queries, own, job.base, row);
-}
-
-/// Finds the bound and drops what cannot be among the k nearest.
-template <class Team>
-__device__ __forceinline__ void prune(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, List& list) {
-  if (list.count >= k) list.bound = team.kth_smallest(list.keys, list.count, k);
-  const LimitForm form = job.rule.form;
-  const float limit = list.numbers ? limit_of(job.rule, query, list.bound) : 0;
-  if (team.rank() == 0) team.found() = 0;
-  // In place: a round reads as many entries as there are threads, then writes to places that were read before.
-  for (unsigned first = 0; first < list.count; first += static_cast<unsigned>(team.size())) {
-    const unsigned i = first + static_cast<unsigned>(team.rank());
-    const PackedNeighbor key = i < list.count ? list.keys[i] : no_neighbor;
-    const float number = list.numbers && i < list.count ? list.numbers[i] : best_number(form);
-    team.sync();
-    if (key == no_neighbor) continue;
-    const bool doubtful = number != best_number(form);
-    if (key > list.bound && !(doubtful && passes(form, number, limit))) continue;
-    const unsigned slot = atomicAdd(&team.found(), 1u);
-    list.keys[slot] = key;
-    if (list.numbers) list.numbers[slot] = number;
-  }
-  team.sync();
-  list.count = team.found();
-  team.sync();
-}
-
-/// Prunes, and computes keys if this is the last time or too little room is left.
-template <DType dtype, class Team>
-__device__ __forceinline__ void tighten(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
-                                        std::int64_t pitch, bool last, List& list) {
-  for (bool computed = !list.numbers;; computed = true) {
-    prune(team, job, query, k, list);
-    if (computed || !(last || list.count > k + (pitch - k) / 2)) return;
-    for (unsigned i = static_cast<unsigned>(team.warp()); i < list.count; i += static_cast<unsigned>(team.warps())) {
-      if (list.numbers[i] == best_number(job.rule.form)) continue;
-      const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, static_cast<LocalRow>(list.keys[i]));
-      __syncwarp();  // all lanes have read
-      if (lane_id() == 0) {
-        list.keys[i] = neighbor;
-        list.numbers[i] = best_number(job.rule.form);
-      }
-    }
-    team.sync();
-  }
 }
 
 /// Which rows count, and what they are called; as CellsView.
@@ -149,6 +39,7 @@ template <DType dtype, class Team>
 __device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
                                             std::int64_t pitch, std::int64_t begin, std::int64_t end, const Candidates& candidates,
                                             List& list) {
+  const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
   // At a time as many places as the list has room for.
   while (begin < end) {
     const std::int64_t last = min(end, begin + pitch - list.count);
@@ -170,7 +61,7 @@ __device__ __forceinline__ void take_places(const Team& team, const SearchJob& j
     team.sync();
     if (found > list.count) {
       list.count = found;
-      tighten<dtype>(team, job, query, k, pitch, false, list);
+      tighten(team, job.rule, query, k, pitch, false, computed, list);
     }
     begin = last;
   }
@@ -185,6 +76,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
   const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
   for (std::int64_t query = std::int64_t{blockIdx.x} * Team::a_block + team.index(); query < lists.queries; query += step) {
     List list = list_of(lists, query);
+    const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
     const unsigned count = lists.counts[query];
     team.sync();  // all have read
     if (count > lists.pitch) {
@@ -204,7 +96,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
       if (count == list.count && !final) continue;
       list.count = count;
     }
-    tighten<dtype>(team, job, query, lists.k, lists.pitch, final, list);
+    tighten(team, job.rule, query, lists.k, lists.pitch, final, computed, list);
     if (team.rank() == 0) {
       lists.counts[query] = list.count;
       lists.held[query] = list.count;
@@ -217,7 +109,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
 template <DType dtype>
 __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     take_all_kernel(SearchJob job, int splits, Survivors lists) {
-  const BlockTeam team;
+  const BlockTeam<block_threads> team;
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t i = blockIdx.x; i < lists.queries; i += gridDim.x) {
     // Blocks that run side by side have the same part, which so comes from memory once.
@@ -235,7 +127,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
 template <DType dtype>
 __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     take_cells_kernel(SearchJob job, CellsView cells, Survivors lists) {
-  const BlockTeam team;
+  const BlockTeam<block_threads> team;
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     List list = list_of(lists, query);
     team.sync();  // all have read, should there be no place
@@ -286,7 +178,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
-  const BlockTeam team;
+  const BlockTeam<block_threads> team;
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
     const auto entry = [&](std::int64_t i) {
@@ -324,9 +216,9 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
       simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, "settle"}, settle_kernel<dtype, Team>,
                    job, last, lists);
     };
-    if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k>>();
-    if (lists.k <= some_k) return run.template operator()<WarpTeam<some_k>>();
-    run.template operator()<BlockTeam>();
+    if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k, block_threads>>();
+    if (lists.k <= some_k) return run.template operator()<WarpTeam<some_k, block_threads>>();
+    run.template operator()<BlockTeam<block_threads>>();
   });
 }
 

@@ -1,0 +1,324 @@
+// The edges of searching product codes, and of encoding, on the GPU, real or emulated: against the rows that codes stand for, in float64.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/expect_error.hpp"
+#include "ops/conformance.hpp"
+#include "ops/gpu/gpu_ops.hpp"
+#include "ops/product_codes.hpp"
+#include "ops/reference.hpp"
+#include "simt/device.hpp"
+
+namespace gigaknn {
+namespace {
+
+using namespace test;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+const Ops& gpu_ops() { return *gpu::devices().front(); }
+float small_integer(std::uint64_t stream, std::int64_t i) { return static_cast<float>(random_below(9, 5, stream, static_cast<std::uint64_t>(i))) - 4; }
+
+struct Shape {
+  std::int64_t d, m;
+  int bits;
+  std::vector<std::int64_t> sizes;  // of cells
+  std::int64_t queries = 3;
+};
+
+// Codewords, centroids and queries of small integers, in halves: many distances are the same. Codes are drawn. What a test changes comes
+// before `finish`, which `check` calls.
+struct Coded {
+  Shape shape;
+  Matrix codewords, centroids, queries;
+  std::vector<std::int64_t> begins = {0};
+  std::vector<LocalRow> names;
+  std::vector<std::uint8_t> parts;  // [n, m]
+  std::vector<std::uint8_t> blocks;
+  Matrix decoded;  // by name
+  std::vector<RowId> probes;
+  std::int64_t width;
+
+  explicit Coded(const Shape& shape_)
+      : shape(shape_), codewords(shape.m << shape.bits, (shape.d + shape.m - 1) / shape.m, DType::f32), centroids(std::ssize(shape.sizes), shape.d, DType::f32),
+        queries(shape.queries, shape.d, DType::f32), width(std::ssize(shape.sizes)) {
+    for (const std::int64_t size : shape.sizes) begins.push_back(begins.back() + size);
+    const auto draw = [](Matrix& rows, std::uint64_t stream) {
+      for (std::int64_t i = 0; i < rows.rows(); ++i) {
+        for (std::int64_t j = 0; j < rows.cols(); ++j) rows.row<float>(i)[j] = 0.5f * small_integer(stream, i * rows.cols() + j);
+      }
+    };
+    draw(codewords, 1);
+    draw(centroids, 2);
+    draw(queries, 3);
+    for (std::int64_t i = 0; i < n() * shape.m; ++i) {
+      parts.push_back(static_cast<std::uint8_t>(random_below(std::uint64_t{1} << shape.bits, 5, 4, static_cast<std::uint64_t>(i))));
+    }
+    names.resize(at(n()));
+    std::iota(names.begin(), names.end(), LocalRow{0});
+    for (std::size_t i = names.size(); i > 1; --i) std::swap(names[i - 1], names[random_below(i, 5, 6, i)]);
+    for (std::int64_t q = 0; q < shape.queries; ++q) {
+      for (std::int64_t cell = 0; cell < width; ++cell) probes.push_back(RowId{(cell + q) % width});
+    }
+  }
+
+  std::int64_t n() const { return begins.back(); }
+  const float* word(std::int64_t row, std::int64_t part) const { return codewords.row<float>((part << shape.bits) + parts[at(row * shape.m + part)]); }
+
+  void finish() {
+    std::vector<std::uint8_t> packed = parts;
+    if (shape.bits == 4) {
+      packed.resize(parts.size() / 2);
+      for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(parts[2 * i] | parts[2 * i + 1] << 4);
+    }
+    blocks = in_blocks(packed, shape.m * shape.bits / 8, begins);
+    decoded = Matrix(n(), shape.d, DType::f32);
+    for (std::int64_t cell = 0; cell + 1 < std::ssize(begins); ++cell) {
+      for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+        for (std::int64_t j = 0; j < shape.d; ++j) {
+          decoded.row<float>(names[at(row)])[j] = centroids.row<float>(cell)[j] + word(row, j / codewords.cols())[j % codewords.cols()];
+        }
+      }
+    }
+  }
+  ProductCodes codes() const { return {shape.d, shape.m, codewords, centroids, blocks, {{}, begins, names}, shape.bits}; }
+
+  Neighbors want(Metric metric, std::int64_t k, RowMask allowed) const {
+    const reference::Rows xs(queries, metric), ys(decoded, metric);
+    Neighbors lists(shape.queries, k);
+    std::fill(lists.distances.begin(), lists.distances.end(), reference::farthest(metric));
+    for (std::int64_t q = 0; q < shape.queries; ++q) {
+      std::vector<reference::Entry> entries;
+      for (std::int64_t j = 0; j < width && xs.usable[at(q)]; ++j) {
+        const std::int64_t cell = value_of(probes[at(q * width + j)]);
+        for (std::int64_t row = cell < 0 ? 0 : begins[at(cell)]; cell >= 0 && row < begins[at(cell + 1)]; ++row) {
+          const LocalRow name = names[at(row)];
+          if (allowed.has(name) && ys.usable[name]) entries.push_back({reference::distance(xs, q, ys, name, metric), name});
+        }
+      }
+      std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, metric); });
+      for (std::int64_t j = 0; j < std::min<std::int64_t>(k, std::ssize(entries)); ++j) {
+        lists.ids[at(q * k + j)] = RowId{entries[at(j)].id};
+        lists.distances[at(q * k + j)] = entries[at(j)].value;
+      }
+    }
+    return lists;
+  }
+  PrepareHints hints(std::int64_t k) const { return {.k = k, .queries = shape.queries, .batch = shape.queries, .self = false}; }
+};
+
+void fill(Matrix& rows, float value) {
+  for (std::int64_t i = 0; i < rows.rows(); ++i) std::fill_n(rows.row<float>(i), rows.cols(), value);
+}
+
+void check(Coded& coded, std::int64_t k, RowMask allowed = {}) {
+  coded.finish();
+  for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
+    const auto prepared = gpu_ops().prepare_codes(coded.codes(), metric, coded.hints(k), {});
+    GuardedLists lists(coded.shape.queries, k);
+    gpu_ops().nearest_in_codes(*prepared, coded.queries, coded.probes.data(), coded.width, k, lists.out(), {}, allowed);
+    EXPECT_TRUE(same_lists(lists, coded.want(metric, k, allowed)))
+        << name_of(metric) << ", n=" << coded.n() << " d=" << coded.shape.d << " m=" << coded.shape.m << " bits=" << coded.shape.bits << " k=" << k;
+  }
+}
+
+void check(Coded&& coded, std::int64_t k) { check(coded, k); }
+
+TEST(GpuCodes, answers_any_number_of_parts_and_any_k) {
+  for (const Shape& shape : {Shape{7, 1, 8, {40, 3}}, Shape{5, 2, 4, {70}}, Shape{6, 3, 8, {33}}, Shape{13, 4, 4, {65, 64}}, Shape{9, 5, 8, {100}},
+                             Shape{11, 6, 4, {129, 1}}, Shape{2, 5, 8, {50}} /* the last parts are empty */}) {
+    for (const std::int64_t k : {1, 10, 200}) check(Coded(shape), k);
+  }
+}
+TEST(GpuCodes, cells_may_be_empty_or_end_within_a_block) {
+  for (const std::int64_t k : {1, 7}) {
+    check(Coded({8, 4, 8, {0, 33, 0, 0, 1, 32, 31, 0, 64, 65, 0}}), k);
+    check(Coded({8, 4, 4, {0, 0, 2, 0}}), k);
+  }
+}
+TEST(GpuCodes, lists_overflow_with_rows_that_are_alike) {
+  Coded coded({12, 4, 8, {900, 1700, 600}});
+  std::fill(coded.parts.begin(), coded.parts.end(), std::uint8_t{3});
+  fill(coded.centroids, 1);
+  check(coded, 10);
+  check(coded, 1500);
+}
+TEST(GpuCodes, many_rows_pass_through_a_list) {
+  check(Coded({16, 8, 8, {1500, 200, 3000}}), 10);
+  check(Coded({16, 8, 4, {1500, 200, 3000}, 20}), 3);
+}
+TEST(GpuCodes, a_query_alone_is_shared_among_blocks) {
+  Shape shape{8, 4, 8, {}, 1};
+  for (std::int64_t cell = 0; cell < 40; ++cell) shape.sizes.push_back(cell % 7 * 11);
+  for (const std::int64_t k : {1, 5, 3000}) check(Coded(shape), k);
+}
+TEST(GpuCodes, masks_may_leave_some_rows_or_none) {
+  Coded coded({8, 4, 8, {300, 80}});
+  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{0xF0F0}}) {
+    const std::vector<std::uint64_t> words(RowMask::words_for(coded.n()), word);
+    check(coded, 12, {words});
+  }
+}
+TEST(GpuCodes, queries_may_look_nowhere) {
+  Coded coded({8, 4, 8, {50}});
+  coded.probes.assign(coded.probes.size(), no_row);
+  check(coded, 3);
+  coded.width = 0;
+  check(coded, 3);
+}
+TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_in_the_devices) {
+  Coded coded({200, 128, 8, {70, 30}});
+  coded.finish();
+  EXPECT_NE(gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description().find(gpu::emulated() ? "device memory" : "memory"), std::string::npos);
+  check(coded, 3);
+  check(Coded({200, 200, 4, {700, 30}}), 3);
+}
+TEST(GpuCodes, rows_that_overflow_are_not_found) {
+  Coded coded({6, 3, 8, {200, 40}});
+  for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(1)[j] = 3e38f;
+  for (std::int64_t w = 0; w < 256; w += 3) coded.codewords.row<float>(w)[0] = 2e38f;
+  check(coded, 20);
+  for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(0)[j] = 3e38f;
+  fill(coded.codewords, 3e38f);
+  check(coded, 20);  // none is left
+}
+TEST(GpuCodes, queries_far_from_everything_find_what_is_nearest) {
+  Coded coded({6, 3, 8, {200, 140}, 20});  // enough of them that each has one list
+  for (std::int64_t j = 0; j < 6; ++j) {
+    coded.queries.row<float>(0)[j] = 1e30f;  // rows differ by less than float32 can tell
+    coded.queries.row<float>(1)[j] = 1e4f;
+    coded.queries.row<float>(2)[j] = NAN;
+    coded.queries.row<float>(3)[j] = 3e38f;
+    coded.queries.row<float>(4)[j] = 1e-30f;
+  }
+  coded.queries.row<float>(5)[0] = INFINITY;
+  check(coded, 9);
+}
+TEST(GpuCodes, a_giant_row_hides_no_other) {
+  for (const float giant : {1e6f, 1e18f, 1e25f}) {
+    Coded coded({6, 3, 8, {1300, 40}});
+    for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(1)[j] = giant;
+    check(coded, 9);
+  }
+}
+// Centroids and codewords that cancel: rows at zero, of which the products are as large as any.
+TEST(GpuCodes, rows_at_zero_are_told_apart) {
+  Coded coded({4, 2, 8, {4000}, 20});
+  for (std::int64_t q = 0; q < 20; ++q) {
+    for (std::int64_t j = 0; j < 4; ++j) coded.queries.row<float>(q)[j] = 1.1f + 0.37f * small_integer(10, q * 4 + j);
+  }
+  for (std::int64_t j = 0; j < 4; ++j) coded.centroids.row<float>(0)[j] = 1e5f;
+  for (std::int64_t w = 0; w < coded.codewords.rows(); ++w) {
+    for (std::int64_t j = 0; j < 2; ++j) coded.codewords.row<float>(w)[j] = -1e5f + 0.0078125f * small_integer(9, w * 2 + j);
+  }
+  check(coded, 10);
+  fill(coded.codewords, -1e5f);
+  check(coded, 10);
+}
+// Distances as small as the smallest floats.
+TEST(GpuCodes, distances_that_vanish_keep_their_order) {
+  for (const float scale : {1e-18f, 1e-20f, 1e-22f, 1e-38f}) {
+    Coded coded({6, 3, 8, {1400}});
+    for (Matrix* rows : {&coded.codewords, &coded.centroids, &coded.queries}) {
+      for (std::int64_t i = 0; i < rows->rows(); ++i) {
+        for (std::int64_t j = 0; j < rows->cols(); ++j) rows->row<float>(i)[j] *= scale;
+      }
+    }
+    check(coded, 10);
+  }
+}
+TEST(GpuCodes, codes_are_not_decoded_first) {
+  auto before = gpu::launches();
+  check(Coded({8, 4, 8, {300}}), 3);
+  auto after = gpu::launches();
+  EXPECT_GT(after["nearest_codes"], before["nearest_codes"]);
+  EXPECT_EQ(after["take_cells"], before["take_cells"]);
+}
+TEST(GpuCodes, memory_stays_within_what_was_said) {
+  struct Budget {
+    explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+    ~Budget() { simt::set_memory_budget(0); }
+  };
+  for (const std::int64_t m : {4, 128}) {  // the latter's tables stand in the device's memory
+    for (const auto& [k, q] : {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}}) {
+      Coded coded({128, m, 8, {700, 0, 33}, q});
+      coded.finish();
+      const Neighbors want = coded.want(Metric::l2, k, {});
+      std::size_t least = 0;
+      try {
+        RunOptions run;
+        run.device_memory_bytes = 1000;
+        gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(k), run);
+        ADD_FAILURE() << "1,000 bytes were enough";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.fault(), Fault::out_of_memory);
+        const std::string text = error.what();
+        least = std::stoull(text.substr(text.rfind(' ')));
+      }
+      RunOptions run;
+      run.device_memory_bytes = least;
+      const Budget budget(least);
+      const auto prepared = gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(k), run);
+      EXPECT_LE(prepared->bytes(), least);
+      GuardedLists lists(q, k);
+      gpu_ops().nearest_in_codes(*prepared, coded.queries, coded.probes.data(), coded.width, k, lists.out(), run);
+      EXPECT_TRUE(same_lists(lists, want)) << k << ' ' << q;
+    }
+    EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
+  }
+}
+
+// ---- encoding
+
+void check_encoding(MatrixRef rows, MatrixRef codewords, const RunOptions& run = {}) {
+  const std::int64_t m = rows.cols / codewords.cols, words = codewords.rows / m;
+  std::vector<std::uint8_t> got(at(rows.rows * m + 8), 77);
+  gpu_ops().encode_products(rows, codewords, got.data(), run);
+  for (std::int64_t part = 0; part < m; ++part) {
+    MatrixRef slice = rows;
+    slice.data = rows.row<float>(0) + part * codewords.cols;
+    slice.cols = codewords.cols;
+    const Neighbors want = reference::nearest_rows(slice, codewords.slice(part * words, (part + 1) * words), Metric::l2, 1);
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      if (!std::isfinite(want.distances[at(i)])) continue;  // any
+      ASSERT_EQ(got[at(i * m + part)], value_of(want.ids[at(i)])) << "row " << i << ", part " << part << " of " << m << ", " << words << " words";
+    }
+  }
+  EXPECT_TRUE(std::all_of(got.end() - 8, got.end(), [](std::uint8_t code) { return code == 77; }));
+}
+
+TEST(GpuCodes, the_nearest_codeword_is_found_of_any_number_and_length) {
+  for (const std::int64_t words : {1, 2, 31, 33, 255, 256}) {
+    for (const auto& [m, part_dims] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 2}, {2, 33}, {5, 17}}) {
+      for (const std::int64_t n : {1, 15, 17, 40}) {
+        Matrix rows(n, m * part_dims, DType::f32), codewords(m * words, part_dims, DType::f32);
+        for (std::int64_t i = 0; i < n * m * part_dims; ++i) rows.row<float>(i / (m * part_dims))[i % (m * part_dims)] = 0.5f * small_integer(20, i);
+        for (std::int64_t i = 0; i < m * words * part_dims; ++i) codewords.row<float>(i / part_dims)[i % part_dims] = small_integer(21, i);  // many are alike
+        rows.row<float>(n - 1)[0] = NAN;
+        check_encoding(rows, codewords);
+      }
+    }
+  }
+}
+// Distances that float32 sums cannot tell apart, that vanish, and that overflow.
+TEST(GpuCodes, nearly_equal_codewords_are_told_apart) {
+  for (const float scale : {1.0f, 1e-22f, 3e18f}) {
+    Matrix rows(20, 40, DType::f32), codewords(2 * 64, 20, DType::f32);
+    for (std::int64_t i = 0; i < 20 * 40; ++i) rows.row<float>(i / 40)[i % 40] = scale * (1 + 1e-7f * small_integer(22, i));
+    for (std::int64_t i = 0; i < 2 * 64 * 20; ++i) codewords.row<float>(i / 20)[i % 20] = scale * (3 + 1e-6f * small_integer(23, i));
+    check_encoding(rows, codewords);
+  }
+}
+TEST(GpuCodes, rows_are_encoded_within_a_budget) {
+  Matrix rows(100, 8, DType::f32), codewords(4 * 16, 2, DType::f32);
+  for (std::int64_t i = 0; i < 800; ++i) rows.row<float>(i / 8)[i % 8] = small_integer(24, i);
+  for (std::int64_t i = 0; i < 128; ++i) codewords.row<float>(i / 2)[i % 2] = small_integer(25, i);
+  RunOptions run;
+  run.device_memory_bytes = 2000;
+  check_encoding(rows, codewords, run);
+  run.device_memory_bytes = 600;
+  expect_error(Fault::out_of_memory, {"a device budget of 600 bytes is too small", "encoding a row needs"}, [&] { check_encoding(rows, codewords, run); });
+}
+
+}  // namespace
+}  // namespace gigaknn

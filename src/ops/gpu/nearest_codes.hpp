@@ -1,0 +1,77 @@
+// Product codes on a device, and the search of some of their cells.
+//
+//   |q - x|^2 = |q|^2 - (2 <q, centroid> + 2 sum over parts <q part, codeword> - |x|^2)      (l2; equation 11 of Johnson, Douze,
+//                                                                                             Jégou 2017, by what depends on whom)
+//   a query         table [word_bytes][256] of its products with the codewords of a byte: of one part, or of two of 4 bits;
+//                   float32, in shared memory where it fits
+//   a row           |x|^2 in float32 beside its code; NaN: its decoding overflows, or no row stands there
+//                   scaled codes: a factor, by which the sum of its table entries is multiplied, and |x|^2 + shift
+//   both            number = what stands in brackets, in float32; of inner_product <q, x>, without a term
+//
+// A number decides as those of scans do (LimitForm::at_least, survivor_lists.cuh): what may be among the k nearest is decoded, and takes
+// the canonical distance. By how much is it wrong? Let L be the most that |x| + 2 |centroid| is of any row, R = |q| + L, u = 2^-24.
+// Then the codewords of a row are together no longer than |x| + |centroid| (1 + u), so that no sum of absolute products exceeds R^2 / 4, and
+//   products of a part, and their sum over m parts    (part_dims + m + 3) u R^2 / 4, and twice that in a number
+//   <q, centroid>, rounded once, and its addition     4 u R^2 / 4
+//   x = centroid + codewords, rounded to float32      2 u R^2 / 4
+//   |x|^2, and the number itself                      2 u R^2
+// Of scaled codes the codewords times the factor are no longer than that, and L is no less than the root of any shift: the factor and the shift round four
+// more sums, of the row and of its key, each of 2 R^2 at most.
+// margin = (part_dims + m + 32) u R^2 is more than that, and than what rounding a key may hide; 2^-124 a step is added, where
+// products vanish. Where R^2 is so large that float32 could overflow, numbers say nothing and every row of the query is computed.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gpu/survivors.hpp"
+#include "ops/product_codes.hpp"
+
+namespace gigaknn::gpu {
+
+inline constexpr std::int64_t byte_values = 256;
+
+/// Borrowed by kernels. Codes are those of ops/product_codes.hpp as they stand.
+struct CodedRows {
+  const std::uint8_t* codes = nullptr;          ///< [blocks][code_bytes][32]
+  const float* terms = nullptr;                 ///< [blocks][32]
+  const float* factors = nullptr;               ///< [blocks][32] of scaled codes
+  const float* codewords = nullptr;             ///< [m * words][part_dims]; scaled: [words][part_dims]
+  const float* centroids = nullptr;             ///< [cells][d]
+  const std::int64_t* begins = nullptr;         ///< [cells + 1] rows
+  const std::int64_t* block_begins = nullptr;   ///< [cells + 1]
+  const LocalRow* names = nullptr;              ///< [rows]; null: their numbers
+  const unsigned* largest = nullptr;            ///< L, and the largest factor: floats' bits
+  std::int64_t blocks = 0;
+  std::int32_t cells = 0;
+  std::int32_t d = 0;
+  std::int32_t m = 0;
+  std::int32_t part_dims = 0;
+  std::int32_t bits = 8;
+  bool scaled = false;
+
+  constexpr std::int32_t word_bytes() const { return m * bits / 8; }
+  constexpr std::int32_t code_bytes() const { return word_bytes() + (scaled ? static_cast<std::int32_t>(scale_bytes) : 0); }
+  constexpr std::int64_t table_entries() const { return std::int64_t{word_bytes()} * byte_values; }
+};
+
+/// Writes terms and factors [blocks][32] and what is largest [2]. Of inner_product a term is 0, or NaN.
+void find_terms(const CodedRows& rows, Metric metric, float* terms, float* factors, unsigned* largest, simt::Stream* stream);
+
+/// Some queries, and the cells they look into.
+struct CodeQueries {
+  RowsView rows;                             ///< f32, with facts
+  const std::int32_t* probes = nullptr;      ///< [q, width]; -1: none
+  std::int64_t width = 0;
+  const std::uint64_t* allowed = nullptr;    ///< [rows] bits by name; null: all are
+  QueryTerms* terms = nullptr;               ///< [q] to be written
+  double* doubts = nullptr;                  ///< [q] to be written: by how much a number may exceed what it stands for, the margin in `terms` included
+  float* tables = nullptr;                   ///< [lists][table_entries]; null: they stand in shared memory
+};
+
+/// Whether a table fits in a block's shared memory.
+bool shares_table(std::int64_t table_entries, int device);
+/// Leaves the k nearest rows of the probed cells in the lists, with their keys. List i belongs to query i / splits and looks into every
+/// splits-th of its cells, from the (i % splits)-th on.
+void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric metric, int splits, const Survivors& lists, simt::Stream* stream);
+
+}  // namespace gigaknn::gpu
