@@ -4,7 +4,8 @@
     bench/setup_peers && bench/.venv/bin/python bench/compressed.py [--only refined] [--rounds 7]
 
 "codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part and of 4 (twice the parts) beside Faiss's
-IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. "alone": the same codes, a query at a time. "refined": full vectors behind codes of at most 48
+IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. "rabitq": RaBitQ's codes alone of 1, 2 and 4 bits
+a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "alone": the same codes, a query at a time. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (48 dimensions of 8 bits) and
 ivf_pq (32 bytes); Faiss's: fast-scan of 16 and 32 bytes, RaBitQ, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
 (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes. Each library with its own training: 10 iterations of k-means for the lists, for
@@ -141,6 +142,17 @@ def codes_row(engine, problem, code_bytes, rounds):
             "ratio_equal_recall": min(p["equal recall"]["gigaknn"]["qps"] / p["equal recall"]["faiss fast-scan"]["qps"] for p in points)}
 
 
+def rabitq_row(engine, problem, bits, rounds):
+    contestants = {"gigaknn": Ours(engine, problem, f"IVF{LISTS},RaBitQ{bits}")}
+    for name, code in (("faiss", "RaBitQ"), ("faiss fast-scan", "RaBitQfs")):
+        contestants[name] = Theirs(problem, f"RR,IVF{LISTS},{code}{bits if bits > 1 else ''}", False)
+    points = [timed(contestants, {name: (nprobe, 0) for name in contestants}, rounds) for nprobe in (4, 16, 64)]
+    peers = ("faiss", "faiss fast-scan")
+    return {"points": points, "bytes": {"gigaknn": problem.base.shape[1] * bits // 8 + 8, **{name: int(contestants[name].lists.code_size) for name in peers}},
+            "ratio": min(p["gigaknn"]["qps"] / max(p[name]["qps"] for name in peers) for p in points),
+            "recall_margin": min(p["gigaknn"]["recall"] - max(p[name]["recall"] for name in peers) for p in points)}
+
+
 def alone_row(engine, problem, code_bytes, nprobe, rounds):
     """Seconds of each query by itself: median and 99th percentile, medians of the rounds."""
     contestants = codes_contestants(engine, problem, code_bytes)
@@ -228,6 +240,13 @@ def markdown(results, header):
                              f"{equal['gigaknn']['qps'] / equal['faiss fast-scan']['qps']:.2f}x |")
             lines += ["", f"8 bits against IVFPQ: {r['ratio']:.2f}x or more (target {r['target']}x), recall above by {r['recall_margin']:+.4f} or more; against fast-scan at equal probes: "
                       f"{r['ratio_fast_scan']:.2f}x or more, recall above by {r['recall_margin_fast_scan']:+.4f} or more.", ""]
+        elif r["kind"] == "rabitq":
+            names = list(r["bytes"])
+            lines += [f"## {r['row']}", "", "| nprobe | " + " | ".join(f"{name}, {r['bytes'][name]} bytes" for name in names) + " | ratio to the faster |", "|---" * (len(names) + 2) + "|"]
+            for p in r["points"]:
+                cells = " | ".join(f"{p[name]['recall']:.4f}, {p[name]['qps']:.0f} QPS" for name in names)
+                lines.append(f"| {p['gigaknn']['nprobe']} | {cells} | {p['gigaknn']['qps'] / max(p[name]['qps'] for name in names[1:]):.2f}x |")
+            lines += ["", f"Against the faster of Faiss's: {r['ratio']:.2f}x or more; recall against the better: {r['recall_margin']:+.4f} or more.", ""]
         elif r["kind"] == "alone":
             lines += [f"## {r['row']}", "", f"One query at a time, {r['nprobe']} lists.", "", "| contestant | median | p99 |", "|---|---|---|"]
             lines += [f"| {name} | {1e3 * c['p50_s']:.3f} ms | {1e3 * c['p99_s']:.3f} ms |" for name, c in r["contestants"].items()]
@@ -286,6 +305,8 @@ def main():
         work[name] = row(name, "codes", 1.3, lambda b=code_bytes: codes_row(engine, problem("sift"), b, arguments.rounds))
         name = f"alone sift {code_bytes}"
         work[name] = row(name, "alone", 1.0, lambda b=code_bytes: alone_row(engine, problem("sift"), b, 16, arguments.rounds))
+    for bits in (1, 2, 4):
+        work[f"rabitq sift {bits}"] = row(f"rabitq sift {bits}", "rabitq", None, lambda b=bits: rabitq_row(engine, problem("sift"), b, arguments.rounds))
     made = {}
 
     def contestants():
