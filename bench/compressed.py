@@ -271,6 +271,8 @@ def draw(results, path):
     from matplotlib import pyplot
 
     rows = [r for r in results if r["kind"] == "codes"]
+    if not rows:
+        return
     figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), sharey=True, squeeze=False)
     names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
     for axis, r in zip(axes[0], rows):

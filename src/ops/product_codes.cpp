@@ -18,14 +18,15 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Of codes of 8 bits, of a width that the compiler knows.
+// Of codes of 8 bits, of a width that the compiler knows. A factor of 1 changes nothing.
 template <int dims>
-void decode_parts(const ProductCodes& codes, const float* centroid, std::int64_t block, std::int64_t row, float* out) {
-  const std::uint8_t* code = codes.codes.data() + ProductCodes::place(block, codes.m, 0, row);
+void decode_parts(const ProductCodes& codes, const float* centroid, float factor, std::int64_t block, std::int64_t row, float* out) {
+  const std::uint8_t* code = codes.codes.data() + ProductCodes::place(block, codes.code_bytes(), 0, row);
   const auto* words = static_cast<const float*>(codes.codewords.data);
-  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += most_codewords * dims, centroid += dims, out += dims) {
+  const std::int64_t next_words = codes.scaled ? 0 : most_codewords * dims;
+  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += next_words, centroid += dims, out += dims) {
     const float* const word = words + *code * dims;
-    for (int j = 0; j < dims; ++j) out[j] = centroid[j] + word[j];
+    for (int j = 0; j < dims; ++j) out[j] = centroid[j] + factor * word[j];
   }
 }
 
@@ -62,10 +63,11 @@ void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t ro
     std::fill_n(out, d, std::numeric_limits<float>::quiet_NaN());
     return;
   }
-  switch (bits == 8 && !scaled && m * part_dims() == d ? part_dims() : 0) {
-    case 2: return decode_parts<2>(*this, centroid, block, row, out);
-    case 4: return decode_parts<4>(*this, centroid, block, row, out);
-    case 8: return decode_parts<8>(*this, centroid, block, row, out);
+  switch (bits == 8 && m * part_dims() == d ? part_dims() : 0) {
+    case 1: return decode_parts<1>(*this, centroid, scaling.factor, block, row, out);
+    case 2: return decode_parts<2>(*this, centroid, scaling.factor, block, row, out);
+    case 4: return decode_parts<4>(*this, centroid, scaling.factor, block, row, out);
+    case 8: return decode_parts<8>(*this, centroid, scaling.factor, block, row, out);
     default: break;
   }
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
