@@ -98,7 +98,7 @@ class Index {
   ///
   ///   queries           [q, d]  same dtype as the base
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
-  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for, or of transformed rows; +inf (inner_product: -inf) beside `no_row`
+  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for (of RaBitQ's they are estimates, l2 and euclidean may be below 0), or of transformed rows; +inf (inner_product: -inf) beside `no_row`
   ///
   /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
   /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.

@@ -425,6 +425,7 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
     const auto bits = values_in<std::int64_t>(file, "rabitq", Element::i64).front();
     require_at(bits == 1 || bits == 2 || bits == 4 || bits == 8, file.file(), section.offset, "RaBitQ of ", bits, " bits a dimension, expected 1, 2, 4 or 8");
     const CodeShape shape = grid_shape(d, static_cast<int>(bits));
+    require_at(shape.m <= most_code_parts, file.file(), section.offset, "RaBitQ of ", bits, " bits has at most ", most_code_parts, " bytes, of ", d, " columns it would have ", shape.m);
     sized_section(file, "codes", Element::u8, blocks, at(shape.code_bytes() * code_block_rows));
     return {head.centroids, {}, head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, shape.bits, static_cast<int>(bits)};
   }

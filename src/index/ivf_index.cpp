@@ -358,19 +358,18 @@ bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {
 
 bool IvfIndex::same_transform(const LinearTransform* a, const LinearTransform* b) {
   if (!a || !b) return a == b;
-  const auto bias = [](const LinearTransform& of) { return MatrixRef(of.bias.data(), 1, std::ssize(of.bias), DType::f32); };
-  return same_values(a->matrix, b->matrix) && same_values(bias(*a), bias(*b));
+  return same_values(a->matrix, b->matrix) && a->bias == b->bias;
 }
 
 void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
   require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
   require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
           name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
-  const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? nullptr : "lists";
-  if (typeid(*this) != typeid(first)) other = "rows in its lists";  // of transformed rows: codes, and not
-  if (!same_transform(facts_.transform.get(), first.facts_.transform.get())) other = "directions";
+  const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? nullptr : "other lists";
+  if (typeid(*this) != typeid(first)) other = "other rows in its lists";  // of transformed rows: codes, and not
+  if (!same_transform(facts_.transform.get(), first.facts_.transform.get())) other = "another transform";
   if (!other) other = other_fit_than(first);
-  require(!other, Fault::invalid_argument, "index ", number, " has other ", other ? other : "", " than the first");
+  require(!other, Fault::invalid_argument, "index ", number, " has ", other ? other : "", " than the first");
   require(keeps_rows() == first.keeps_rows(), Fault::invalid_argument, "index ", number, " and the first do not both keep full vectors");
 }
 

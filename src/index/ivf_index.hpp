@@ -68,6 +68,8 @@ class IvfIndex : public Index {
   virtual std::size_t searching_bytes_needed(int threads) const = 0;
   /// The most that making a part of n rows allocates.
   virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const;
+  /// What the index holds that rows have nothing to do with: centroids and the transform.
+  std::size_t held_bytes() const { return static_cast<std::size_t>(lists() * centroids_.centroids().cols) * sizeof(float) + transformed_bytes(0); }
   /// What writing holds at least, of an index of n rows.
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 
@@ -103,7 +105,7 @@ class IvfIndex : public Index {
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;
   virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
-  /// What else than lists this index has that another of its kind has not ("codewords"); null: nothing.
+  /// What else than lists this index has that another of its kind has not ("other codewords"); null: nothing.
   virtual const char* other_fit_than(const IvfIndex& other) const = 0;
   static bool same_values(MatrixRef a, MatrixRef b);
 
@@ -111,7 +113,7 @@ class IvfIndex : public Index {
   /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the transform; full vectors.
   static std::size_t bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads);
   IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), facts_.transform ? facts_.width() : 0, refines_}; }
-  /// Of n rows that are transformed, and the transform.
+  /// Of n rows that are transformed, and the transform; nothing where there is none.
   std::size_t transformed_bytes(std::int64_t n) const {
     return facts_.transform ? static_cast<std::size_t>((n + facts_.cols + 1) * facts_.width()) * sizeof(float) : 0;
   }

@@ -39,7 +39,7 @@ std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, const CodeShape& cod
 }
 
 std::string IvfPqIndex::lists_description() const {
-  return join_text(lists(), " inverted lists", parts_description(join_text(code_bytes(), quantizer_.scaled() ? "-byte RaBitQ codes" : "-byte product codes")));
+  return join_text(lists(), " inverted lists", parts_description(quantizer_.shape().description()));
 }
 
 RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
@@ -82,7 +82,7 @@ std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigak
 
 const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
   const ProductQuantizer& others = static_cast<const IvfPqIndex&>(other).quantizer_;
-  return quantizer_.grid_bits == others.grid_bits && same_values(quantizer_.codewords, others.codewords) ? nullptr : "codewords";
+  return quantizer_.grid_bits == others.grid_bits && same_values(quantizer_.codewords, others.codewords) ? nullptr : "other codewords";
 }
 
 // ---- making

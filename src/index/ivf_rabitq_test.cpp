@@ -14,6 +14,7 @@
 #include "io/changed_container.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
+#include "learn/linear_transform.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
 
@@ -137,6 +138,32 @@ TEST_F(IvfRabitq, opens_as_what_was_saved_and_keeps_budgets) {
       }
     }
   }
+}
+
+// Without a transform these are rows as they stand.
+TEST_F(IvfRabitq, rows_that_the_caller_has_rotated_are_encoded_as_they_stand) {
+  const LinearTransform rotation = random_rotation(20, 20, 0);
+  const Matrix rows = rotation.apply(ops_of("cpu"), base_, {}), asked = rotation.apply(ops_of("cpu"), queries_, {});
+  for (const int bits : {1, 4}) {
+    const auto by_hand = make_ivf_pq_index(rows, {.lists = 9, .rabitq_bits = bits, .refine = false, .iterations = 3});
+    const auto want = make_index(base_, {.recipe = join_text("IVF9,RaBitQ", bits), .iterations = 3});
+    expect_same(by_hand->search(asked, 7, {.nprobe = 3}), want->search(queries_, 7, {.nprobe = 3}), "by hand");
+    by_hand->save(file("by_hand.gknn"));
+    check_index(file("by_hand.gknn"));
+    const auto opened = open_index(file("by_hand.gknn"));
+    EXPECT_EQ(opened->kind(), "ivf_pq");
+    expect_same(opened->search(asked, 7, {.nprobe = 3}), by_hand->search(asked, 7, {.nprobe = 3}), "opened");
+    opened->save(file("again.gknn"));
+    EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("by_hand.gknn")));
+  }
+}
+
+// Read as parts of 4 bits a query's table is an eighth, and so many more queries are at work together.
+TEST_F(IvfRabitq, a_plan_knows_how_codes_are_scanned) {
+  build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
+  const auto needed = [&](const char* device, std::int64_t k) { return open_index_bytes_needed(file("x.gknn"), {.device = device, .expected_k = k, .map = true}, {.threads = 1}); };
+  // 512 queries of 10 tables of 256 bytes in 512 KiB, or of 20 of 16 bytes: each takes 4 k candidates besides, of 12 bytes, twice as they grow.
+  EXPECT_GT(needed("cpu:generic", 1000) - needed("cpu:generic", 1), 512u * 12 * 4 * 999);
 }
 
 TEST_F(IvfRabitq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {

@@ -59,7 +59,7 @@ std::size_t IvfSqIndex::least_writing_bytes(std::int64_t n) const { return gigak
 
 const char* IvfSqIndex::other_fit_than(const IvfIndex& other) const {
   const PcaBytes& pca = static_cast<const IvfSqIndex&>(other).pca_;
-  return pca_.mean == pca.mean && pca_.step == pca.step && same_values(pca_.directions, pca.directions) ? nullptr : "bytes";
+  return pca_.mean == pca.mean && pca_.step == pca.step && same_values(pca_.directions, pca.directions) ? nullptr : "other bytes";
 }
 
 }  // namespace gigaknn

@@ -319,6 +319,31 @@ TEST_F(IvfTransformed, a_budget_for_adding_has_room_for_transformed_rows) {
   }
 }
 
+TEST_F(IvfTransformed, a_budget_for_removing_and_merging_has_room_for_the_transforms) {
+  StridedRows wide(60, 200, DType::f32, 0), unused(1, 200, DType::f32, 0);
+  test::VectorMaker(Kind::gaussian, 60, 200, DType::f32, Metric::l2, 3).fill(wide, unused);
+  const auto needed = [](const auto& change) {
+    try {
+      change();
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      return static_cast<std::size_t>(std::stoull(message.substr(message.rfind(' ') + 1)));
+    }
+    return std::size_t{0};
+  };
+  const RunOptions little{.memory_bytes = 1000};
+  const RowId first{0};
+  const std::filesystem::path two[] = {file("x.gknn"), file("x.gknn")};
+  std::vector<std::size_t> removing, merging;
+  for (const char* recipe : {"IVF2,Flat", "RR,IVF2,Flat"}) {
+    build_index(wide, file("x.gknn"), {.recipe = recipe, .iterations = 1});
+    removing.push_back(needed([&] { remove_from_index(file("x.gknn"), {&first, 1}, file("none.gknn"), little); }));
+    merging.push_back(needed([&] { merge_indexes(two, file("none.gknn"), little); }));
+  }
+  EXPECT_GE(removing[1], removing[0] + at(200 * 200) * sizeof(float));
+  EXPECT_GE(merging[1], merging[0] + 2 * at(200 * 200) * sizeof(float));
+}
+
 TEST_F(IvfTransformed, a_row_that_is_removed_or_replaced_is_not_found_among_candidates) {
   for (const char* recipe : {"PCA6,IVF9,Flat,RFlat", "OPQ4_12,IVF9,PQ4,RFlat", "PCA6,IVF9,Flat"}) {
     const auto index = make_index(base_, {.recipe = recipe});
@@ -360,8 +385,8 @@ TEST_F(IvfTransformed, what_other_transforms_made_is_not_merged) {
   build("seed", "RR8,IVF9,Flat", few(), 1);
   build("narrow", "RR7,IVF9,Flat", few());
   build("plain", "IVF9,Flat", few());
-  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("rows", "seed"));
-  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("rows", "narrow"));
+  expect_error(Fault::invalid_argument, {"index 1 has another transform than the first"}, merge("rows", "seed"));
+  expect_error(Fault::invalid_argument, {"index 1 has another transform than the first"}, merge("rows", "narrow"));
   expect_error(Fault::invalid_argument, {"index 1 is an ivf_flat, the first an ivf_transformed"}, merge("rows", "plain"));
   expect_error(Fault::invalid_argument, {"index 1 has other rows in its lists than the first"}, merge("codes", "rows"));
   expect_error(Fault::invalid_argument, {"index 1 has other rows in its lists than the first"}, merge("rows", "codes"));
@@ -372,9 +397,9 @@ TEST_F(IvfTransformed, what_other_transforms_made_is_not_merged) {
   remove_from_index(file("moved"), numbers_below(300), file("one"));
   const Container whole = Container::open(file("one"));
   write_changed(whole, file("other"), "bias", put(4, -0.5f));
-  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("moved", "other"));
+  expect_error(Fault::invalid_argument, {"index 1 has another transform than the first"}, merge("moved", "other"));
   write_changed(whole, file("other"), "bias", left_out());
-  expect_error(Fault::invalid_argument, {"index 1 has other directions than the first"}, merge("moved", "other"));
+  expect_error(Fault::invalid_argument, {"index 1 has another transform than the first"}, merge("moved", "other"));
   merge("moved", "one")();
   EXPECT_EQ(bytes_of(file("none.gknn")), bytes_of(file("moved")));
 }

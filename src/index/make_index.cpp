@@ -125,7 +125,11 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   require_shape(base, of_lists(params));
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
           "codes are searched by l2, euclidean or inner_product, not ", name_of(params.metric));
-  if (params.rabitq_bits != 0) return require_grid_bits(params.rabitq_bits);
+  if (params.rabitq_bits != 0) {
+    require_grid_bits(params.rabitq_bits);
+    const std::int64_t parts = shape_of_codes(base.cols, params).m;
+    return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols, " dimensions they had ", parts);
+  }
   require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
   const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
   require(params.code_bytes >= 1 && params.code_bytes <= 256, Fault::invalid_argument, "product codes have 1 to 256 bytes, got ", params.code_bytes);

@@ -141,14 +141,13 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
   const auto index = opened(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
-  const std::size_t of_centroids = static_cast<std::size_t>(index->lists() * rows.cols) * sizeof(float);
-  const std::size_t needed = index->part_bytes_needed(rows.rows, run) + of_ids + of_centroids;
+  const std::size_t needed = index->part_bytes_needed(rows.rows, run) + of_ids + index->held_bytes();
   index->save_with(rows, ids, replace, to, run, left_for_writing(*index, index->rows() + rows.rows, needed, run));
 }
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
   const auto index = opened(verified(from, run), {});
-  const RunOptions left = left_for_writing(*index, index->rows(), sorting_bytes(index->rows()) + ids.size_bytes(), run);
+  const RunOptions left = left_for_writing(*index, index->rows(), index->held_bytes() + sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
 }
@@ -162,7 +161,7 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
     indexes.push_back(opened(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
-    needed += sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
+    needed += indexes.back()->held_bytes() + sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
   }
   require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
   IvfIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));

@@ -13,7 +13,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without; "
+constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without, and IVF<lists>,RaBitQ or RaBitQ<1, 2, 4 or 8 bits> with ,RFlat or without, behind RR, RR<dims> or nothing; "
     "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -48,6 +48,13 @@ std::optional<TransformRecipe> transform_of(std::string_view word) {
   const std::size_t bar = std::min(word.find('_'), word.size());
   const auto parts = number_behind(word.substr(0, bar), "OPQ"), dims = number_behind(word.substr(bar), "_");
   return parts && dims ? std::optional(TransformRecipe{Kind::opq, *dims, *parts}) : std::nullopt;
+}
+
+// "RaBitQ", "RaBitQ4"; 0: it is not that.
+int rabitq_bits_of(std::string_view word) {
+  if (word == "RaBitQ") return 1;
+  const std::int64_t bits = number_behind(word, "RaBitQ").value_or(0);
+  return bits == 1 || bits == 2 || bits == 4 || bits == 8 ? static_cast<int>(bits) : 0;
 }
 
 bool is_known(std::string_view word) {
@@ -86,10 +93,9 @@ IndexRecipe parse_recipe(const std::string& text) {
     recipe.code_bits = nibbles ? 4 : 8;
     return recipe;
   }
-  if (const auto bits = rest.size() > 1 && rest[1] == "RaBitQ" ? std::optional<std::int64_t>(1) : number_behind(rest.size() > 1 ? rest[1] : "", "RaBitQ");
-      inverted && bits && (*bits == 1 || *bits == 2 || *bits == 4 || *bits == 8) && (rest.size() == 2 || recipe.refine) &&
-      (!recipe.transform || recipe.transform->kind == TransformRecipe::Kind::random_rotation)) {
-    recipe.rabitq_bits = static_cast<int>(*bits);
+  const bool turned = !recipe.transform || recipe.transform->kind == TransformRecipe::Kind::random_rotation;
+  recipe.rabitq_bits = rest.size() > 1 ? rabitq_bits_of(rest[1]) : 0;
+  if (inverted && turned && recipe.rabitq_bits > 0 && (rest.size() == 2 || recipe.refine)) {
     if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
     return recipe;
   }

@@ -22,7 +22,7 @@ void require_grid_bits(int bits);
 Matrix grid_codewords(int bits);
 
 /// Codes of residuals [n, d] f32: [n, bytes of the parts + 8]. By float32 and float64 in one order: the same bits everywhere.
-/// Throws Error: unsupported where a residual's square is more than float32 holds.
+/// Throws Error: unsupported where float32 does not hold a residual's square, or that of factor * point, which may be d times as large.
 void encode_scaled(MatrixRef residuals, int bits, std::uint8_t* codes, const RunOptions& run);
 
 }  // namespace gigaknn

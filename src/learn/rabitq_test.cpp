@@ -177,6 +177,9 @@ TEST(RaBitQ, nothing_tiny_and_huge) {
   expect_error(Fault::unsupported, {"more than float32 holds"}, [&] { encode_scaled(rows, 1, codes.data(), {}); });
   rows.row<float>(2)[3] = std::numeric_limits<float>::quiet_NaN();
   expect_error(Fault::unsupported, {"more than float32 holds"}, [&] { encode_scaled(rows, 1, codes.data(), {}); });
+  // Its square fits, that of the point times its factor does not.
+  for (std::int64_t j = 0; j < 9; ++j) rows.row<float>(2)[j] = j == 4 ? 1.5e19f : 0;
+  expect_error(Fault::unsupported, {"more than float32 holds"}, [&] { encode_scaled(rows, 1, codes.data(), {}); });
   for (const int bits : {0, 3, 16}) expect_error(Fault::invalid_argument, {"1, 2, 4 or 8 bits"}, [&] { grid_codewords(bits); });
 }
 

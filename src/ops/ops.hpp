@@ -202,7 +202,7 @@ class Ops {
   ///
   ///   rows       [n, m * part_dims]    f32
   ///   codewords  [m * words, part_dims]  f32, finite; 1 to 256 words
-  ///   codes      [n, m]                of a part with NaN or infinity: any
+  ///   codes      [n, m]                of a part with NaN or infinity: any of the words'
   virtual void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const = 0;
 
   /// Prepares codes for searches of some of their cells, by l2, euclidean or inner_product. Throws as `prepare`.

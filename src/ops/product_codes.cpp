@@ -32,6 +32,8 @@ void decode_parts(const ProductCodes& codes, const float* centroid, float factor
 
 }  // namespace
 
+std::string CodeShape::description() const { return std::to_string(code_bytes()) + (scaled ? "-byte RaBitQ codes" : "-byte product codes"); }
+
 bool RowScale::usable() const { return factor >= 0 && std::isfinite(factor) && std::isfinite(shift); }
 
 float shifted_key(Metric metric, float key, float shift) {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gigaknn/matrix.hpp>
@@ -30,6 +31,7 @@ namespace gigaknn {
 inline constexpr std::int64_t most_codewords = 256;  // of a part
 inline constexpr std::int64_t code_block_rows = 32;
 inline constexpr std::int64_t scale_bytes = 8;       // of a scaled code: factor and shift
+inline constexpr std::int64_t most_code_parts = 1 << 15;
 
 /// Of a scaled code; of any other 1 and 0. No query finds a row whose factor is negative, or that has one that is not finite.
 struct RowScale {
@@ -53,6 +55,8 @@ struct CodeShape {
   std::int64_t words() const { return std::int64_t{1} << bits; }
   std::int64_t code_bytes() const { return m * bits / 8 + (scaled ? scale_bytes : 0); }
   std::int64_t codewords() const { return (scaled ? 1 : m) * words(); }
+  /// "16-byte product codes"
+  std::string description() const;
 };
 
 /// Codewords, and the rows that are written in them. Views.

@@ -112,6 +112,7 @@ inline void require_encoding(MatrixRef rows, MatrixRef codewords) {
 inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
           "codes are searched by l2, euclidean or inner_product, not ", name_of(metric));
+  require(codes.m <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, got ", codes.m);
   const CellRows& cells = codes.cells;
   require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
           Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");

@@ -110,6 +110,7 @@ struct ShardCodes {
     codes.cells = {{}, begins, names};
     return codes;
   }
+  std::size_t bytes() const { return blocks.size() + begins.size() * sizeof(std::int64_t) + names.size() * sizeof(LocalRow); }
   static std::size_t bytes_needed(std::int64_t rows, std::int64_t code_bytes, std::int64_t cells) {
     const std::int64_t padded = rows + std::min(rows, cells) * (code_block_rows - 1);
     return static_cast<std::size_t>(padded * code_bytes) + static_cast<std::size_t>(2 * rows) * (sizeof(std::int64_t) + sizeof(LocalRow)) +  // twice as they grow
@@ -129,6 +130,7 @@ class SeveralCodes : public PreparedCodes {
   std::size_t bytes() const override {
     std::size_t sum = 0;
     for (const auto& part : parts) sum += part ? part->bytes() : 0;
+    for (const ShardCodes& shard : shards) sum += shard.bytes();
     return sum;
   }
   std::string description() const override {
@@ -139,7 +141,7 @@ class SeveralCodes : public PreparedCodes {
   std::int64_t cells_;
   Metric metric_;
   std::vector<std::int64_t> begins;  // [shards + 1] names
-  std::vector<ShardCodes> shards;    // where there are several
+  std::vector<ShardCodes> shards;    // where there are several; a device may borrow them
   std::vector<std::unique_ptr<PreparedCodes>> parts;  // null: a shard without rows
 };
 
@@ -376,16 +378,15 @@ class Several : public Ops {
     auto prepared = std::make_unique<SeveralCodes>(codes.d, codes.cells.count(), metric, shard_begins(codes.cells.begins.back()));
     const std::vector<std::int64_t>& begins = prepared->begins;
     prepared->parts.resize(devices_.size());
-    if (shards_ > 1) {
-      prepared->shards.resize(shards_);
-      on_each(run, [&](std::size_t i, const RunOptions&) {
-        if (i < shards_) prepared->shards[i] = ShardCodes(codes, begins[i], begins[i + 1]);
-      });
-    }
+    std::vector<ShardCodes>& shards = prepared->shards;
+    shards.resize(shards_ > 1 ? shards_ : 0);
+    on_each(run, [&](std::size_t i, const RunOptions&) {
+      if (i < shards.size()) shards[i] = ShardCodes(codes, begins[i], begins[i + 1]);
+    });
     on_each(run, [&](std::size_t i, const RunOptions& own) {
       const std::size_t s = i % shards_;
       if (begins[s] == begins[s + 1]) return;
-      prepared->parts[i] = devices_[i]->prepare_codes(shards_ > 1 ? prepared->shards[s].of(codes) : codes, metric, hints, own);
+      prepared->parts[i] = devices_[i]->prepare_codes(shards_ > 1 ? shards[s].of(codes) : codes, metric, hints, own);
     });
     return prepared;
   }

@@ -255,7 +255,7 @@ class Index(CliTest):
         refuse("id 17 is not in the index", "remove", "x1.gknn", "--ids", "only.npy")
         refuse("is in two of the indexes", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
         self.run_cli("build", "base.u8bin", "--index", "RR,IVF8,Flat,RFlat", "--seed", 5, "-o", "other.gknn")
-        refuse("has other directions than the first", "merge", "x1.gknn", "other.gknn", "-o", "out.gknn")
+        refuse("has another transform than the first", "merge", "x1.gknn", "other.gknn", "-o", "out.gknn")
 
     def test_an_index_of_transformed_rows_changes(self):
         for recipe in ("RR,IVF8,Flat,RFlat", "OPQ2_4,IVF8,PQ2,RFlat", "PCAW3,IVF8,Flat,RFlat"):

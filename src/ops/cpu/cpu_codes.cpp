@@ -36,6 +36,25 @@ std::int64_t block_queries(std::int64_t m, std::int64_t words) { return std::cla
 // Candidates of a query between two looks at which are left.
 std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
 
+// Of scaled codes of bytes, whose halves may be looked up each in a table of its own; of others the same.
+CodeShape as_nibbles(const CodeShape& shape) {
+  if (!shape.scaled || shape.bits != 8 || shape.part_dims % 2 != 0) return shape;
+  return {shape.d, 2 * shape.m, shape.part_dims / 2, 4, true};
+}
+
+// Of codes that are scanned as they stand.
+std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::int64_t m = shape.m, words = shape.words(), width = padded_words(words);
+  const std::int64_t rows = n + cells * (block_rows - 1);
+  const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
+  const std::int64_t at_once = std::min(block_queries(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
+  const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
+  const std::int64_t a_block = tile_queries * m * width * 4 +
+                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
+  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
+         TopK::bytes_of(at_once, std::min(hints.k, n));
+}
+
 // Row r of a block among its lanes.
 std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); }
 
@@ -130,38 +149,32 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   check_cancelled(run);
 }
 
-// Bytes whose halves are looked up each in a table of its own: where the words that all parts share are those of a grid.
+// Where the words that all parts share are those of a grid.
 void CpuCodes::read_as_nibbles() {
-  const std::int64_t dims = codes_.part_dims();
-  if (!codes_.scaled || codes_.bits != 8 || dims % 2 != 0) return;
-  nibble_words_ = Matrix(16, dims / 2, DType::f32);
-  for (std::int64_t word = 0; word < 16; ++word) std::copy_n(codes_.codewords.row<float>(word), dims / 2, nibble_words_.row<float>(word));
-  for (std::int64_t word = 0; word < codes_.words(); ++word) {
+  const CodeShape bytes = codes_.shape(), nibbles = as_nibbles(bytes);
+  if (nibbles.bits == bytes.bits) return;
+  const std::int64_t dims = nibbles.part_dims;
+  nibble_words_ = Matrix(16, dims, DType::f32);
+  for (std::int64_t word = 0; word < 16; ++word) std::copy_n(codes_.codewords.row<float>(word), dims, nibble_words_.row<float>(word));
+  for (std::int64_t word = 0; word < bytes.words(); ++word) {
     const float* const whole = codes_.codewords.row<float>(word);
     const float *const low = nibble_words_.row<float>(word & 15), *const high = nibble_words_.row<float>(word >> 4);
-    if (!std::equal(whole, whole + dims / 2, low) || !std::equal(whole + dims / 2, whole + dims, high)) return;
+    if (!std::equal(whole, whole + dims, low) || !std::equal(whole + dims, whole + 2 * dims, high)) return;
   }
-  codes_.m *= 2;
-  codes_.bits = 4;
+  codes_.m = nibbles.m;
+  codes_.bits = nibbles.bits;
   codes_.codewords = nibble_words_;
 }
 
-std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
-  const std::int64_t m = shape.m, words = shape.words(), width = padded_words(words);
-  const std::int64_t rows = n + cells * (block_rows - 1);
-  const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
-  const std::int64_t at_once = std::min(block_queries(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
-  const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
-  const std::int64_t a_block = tile_queries * m * width * 4 +
-                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
-  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
-         TopK::bytes_of(at_once, std::min(hints.k, n));
+std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::size_t as_they_stand = bytes_of_scan(n, shape, cells, hints, threads);
+  return quick_bytes ? as_they_stand : std::max(as_they_stand, bytes_of_scan(n, as_nibbles(shape), cells, hints, threads));
 }
 
 std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
 
-std::string CpuCodes::description() const { 
-  return std::to_string(codes_.code_bytes()) + (codes_.scaled ? "-byte RaBitQ codes, " : "-byte product codes, ") + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
+std::string CpuCodes::description() const {
+  return codes_.shape().description() + ", " + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
 }
 
 // Tables and bounds of the queries of a block.
@@ -179,7 +192,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       // The last part of a row may end early: zeros behind it.
       const std::int64_t begin = part * part_dims, dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
       std::fill(parts.begin(), parts.end(), 0.0f);
-      for (std::int64_t i = 0; i < some; ++i) {
+      for (std::int64_t i = 0; i < some && dims > 0; ++i) {
         std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
       }
       floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,

@@ -4,7 +4,7 @@
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
 //   a query       table [m][words] of its products with codewords, in 256 steps from below
-//   a row         |x|^2, kept beside its code; of a scaled code its factor too, and its shift in |x|^2
+//   a row         |x|^2, kept beside its code; of a scaled code, whose codewords count factor times, the factor too, and |x|^2 + shift
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
@@ -29,7 +29,8 @@ class CpuCodes : public PreparedCodes {
   CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
            const RunOptions& run);
 
-  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads);
+  /// `quick_bytes`: as ProductKernels has it.
+  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, std::int64_t cells, const PrepareHints& hints, int threads);
 
   std::int64_t rows() const override { return begins_.back(); }
   std::int64_t cols() const override { return codes_.d; }

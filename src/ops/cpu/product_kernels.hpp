@@ -10,18 +10,17 @@
 
 namespace gigaknn::cpu {
 
-/// Parts whose sums 16 bits hold; of more, those of so many at a time are added in float32, exactly.
+/// Parts whose sums 16 bits hold; of more, those of so many at a time are added in float32, exactly: it holds those of twice most_code_parts.
 #ifdef GIGAKNN_TINY_TILES
 inline constexpr std::int64_t parts_of_sum = 4;
 #else
 inline constexpr std::int64_t parts_of_sum = 256;
 #endif
-inline constexpr std::int64_t most_code_parts = 1 << 16;
 
 struct ProductTile {
   const std::uint8_t* codes;
   std::int64_t blocks;
-  std::int64_t m;            ///< at most most_code_parts
+  std::int64_t m;            ///< at most twice most_code_parts
   std::int64_t block_bytes;  ///< from one block to the next
   const std::uint8_t* table;
   const float* terms;

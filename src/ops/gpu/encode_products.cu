@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(block_threads)
           nearest = found < nearest ? found : nearest;
         }
       }
-      if (lane_id() == 0) codes[row * m + part] = static_cast<std::uint8_t>(nearest);
+      if (lane_id() == 0) codes[row * m + part] = nearest == no_neighbor ? 0 : static_cast<std::uint8_t>(nearest);
     }
   }
 }

@@ -36,7 +36,7 @@ std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std:
 }  // namespace
 
 GpuCodes::GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric, const RunOptions& run)
-    : device_(device), metric_(metric), rows_(codes.cells.begins.back()), stream_(device) {
+    : device_(device), metric_(metric), rows_(codes.cells.begins.back()), stream_(device), shape_(codes.shape()) {
   check_cancelled(run);
   const std::vector<std::int64_t> blocks = codes.block_begins();
   const auto upload = [&](MatrixRef rows) {
@@ -93,7 +93,7 @@ std::size_t GpuCodes::bytes() const {
 }
 
 std::string GpuCodes::description() const {
-  return std::to_string(coded_.code_bytes()) + (coded_.scaled ? "-byte RaBitQ codes" : "-byte product codes") + ", float32 tables in " + (entries_of_table(coded_.word_bytes(), device_) == 0 ? "shared" : "device") +
+  return shape_.description() + ", float32 tables in " + (entries_of_table(coded_.word_bytes(), device_) == 0 ? "shared" : "device") +
          " memory";
 }
 

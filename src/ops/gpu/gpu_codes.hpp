@@ -41,6 +41,7 @@ class GpuCodes : public PreparedCodes {
   simt::DeviceBuffer<LocalRow> names_;
   simt::DeviceBuffer<unsigned> largest_;  // of a row, and of a factor
   CodedRows coded_;  // all of these
+  CodeShape shape_;
 };
 
 }  // namespace gigaknn::gpu

@@ -2,7 +2,7 @@
 // the code each, four rows a lane: 128 bytes that lie side by side in one load, and no lane idles where the bytes are a multiple of four.
 // Three shuffles add the groups' sums so that every lane ends with the row 4 * (lane % 8) + lane / 8.
 //
-// A row costs code_bytes + 4 bytes read and code_bytes lookups in shared memory; what does not pass its query's limit costs nothing more.
+// A row costs word_bytes + 4 bytes read, of a scaled code 4 more, and word_bytes lookups in shared memory; what does not pass its query's limit costs nothing more.
 #include "ops/gpu/nearest_codes.hpp"
 
 #include "ops/gpu/canonical.cuh"
