@@ -19,7 +19,6 @@ namespace {
 
 void check_arguments(const SearchOptions& options) {
   require(options.verify == 0 && options.report.empty(), Fault::invalid_argument, "--verify and --report need vectors, which an index is not");
-  require(options.common.shards == 1, Fault::invalid_argument, "--shards belongs to exact search");
   require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", options.nprobe.value_or(1));
   require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", options.refine.value_or(0));
   check_recall(options.recall);
@@ -110,6 +109,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;
   open.device = options.common.device;
+  open.shards = options.common.shards;
   open.expected_k = options.k.value_or(10);
   open.expected_queries = q;
   const SearchParams params = params_of(options, point, only);

@@ -190,7 +190,8 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params =
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 struct OpenParams {
-  std::string device = "cpu";
+  std::string device = "cpu";             ///< or several: device.hpp
+  int shards = 1;                         ///< several GPUs: parts of the rows, or codes, that each group of them holds
   std::int64_t expected_k = 10;           ///< what the preparation is tuned for; any k works
   std::int64_t expected_queries = 10000;
   std::int64_t expected_refine = 4;       ///< of codes and quantized rows: SearchParams::refine

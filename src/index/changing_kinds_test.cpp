@@ -220,6 +220,22 @@ TEST_F(ChangingKinds, parts_answer_alike_by_inner_product_and_on_every_device) {
   }
 }
 
+// Replicas, shards, and groups of shards.
+TEST_F(ChangingKinds, several_devices_answer_as_one) {
+  for (const char* recipe : recipes) {
+    build(recipe);
+    const auto one = open_index(file("base.gknn"));
+    one->add(some(300, 340));
+    for (const auto& [device, shards] : {std::pair("emulated:2", 2), {"emulated:4", 2}}) {
+      const auto several = open_index(file("base.gknn"), {.device = device, .shards = shards});
+      several->add(some(300, 340));
+      expect_alike(*several, *one, queries_.ref().slice(0, 3), join_text(recipe, ' ', device, ' ', shards), {4});
+    }
+    EXPECT_THROW(open_index(file("base.gknn"), {.device = "emulated:4", .shards = 3}), Error);
+    EXPECT_THROW(open_index(file("base.gknn"), {.shards = 2}), Error);
+  }
+}
+
 TEST_F(ChangingKinds, files_change_as_indexes_in_memory_do) {
   for (const char* recipe : recipes) {
     build(recipe);

@@ -29,7 +29,7 @@ std::size_t IvfFlatIndex::bytes_needed(const IvfShape& shape, const IndexSetting
   const IndexSetting suited = setting_for(setting, shape.refines);
   const DType listed = shape.dims > 0 ? DType::f32 : shape.dtype;
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
-  const std::size_t of_cells = ops_of(suited.device).cell_bytes_needed(shape.n, shape.width(), listed, shape.metric, std::max<std::int64_t>(1, shape.lists),
+  const std::size_t of_cells = suited.ops().cell_bytes_needed(shape.n, shape.width(), listed, shape.metric, std::max<std::int64_t>(1, shape.lists),
                                                                        suited.hints(), threads);
   const std::size_t of_lists = at(shape.lists + 1) * 16 + of_cells +
                                ListCentroids::bytes_needed(shape.lists, shape.width(), listed, shape.metric, suited.device, suited.expected_queries, threads);

@@ -37,7 +37,7 @@ std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, c
 }  // namespace
 
 IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, bool refines, IndexSetting setting)
-    : facts_(facts), refines_(refines), setting_(setting_for(std::move(setting), refines)), ops_(ops_of(setting_.device)),
+    : facts_(facts), refines_(refines), setting_(setting_for(std::move(setting), refines)), ops_(setting_.ops()),
       centroids_(std::move(centroids), scanned, setting_.device, setting_.expected_queries), scanned_(scanned),
       state_(std::make_shared<const State>(State{.parts = {}, .rows = 0, .next_id = facts.next_id})) {}
 
@@ -75,7 +75,7 @@ std::size_t IvfIndex::bytes_beside_lists(const IvfShape& shape, const IndexSetti
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
   const std::size_t of_queries = at(shape.width()) * sizeof(float) + at(shape.d) * size_of(shape.dtype) + at(hints.k) * (sizeof(RowId) + sizeof(float));
   const std::size_t transforming = shape.dims > 0 ? at((shape.d + 1) * shape.dims) * sizeof(float) + LinearTransform::applying_bytes(batch, shape.d) : 0;
-  const std::size_t scanning = shape.refines ? scan_bytes_needed(ops_of(setting.device), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
+  const std::size_t scanning = shape.refines ? scan_bytes_needed(setting.ops(), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
   return at(shape.n) * of_rows + at(batch) * of_queries + transforming + scanning;
 }
 

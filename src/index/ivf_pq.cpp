@@ -34,7 +34,7 @@ std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, const CodeShape& cod
   PrepareHints hints = setting_for(setting, shape.refines).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
   return bytes_beside_lists(shape, setting, threads) + at(shape.lists + 1) * 16 + at(codes.codewords() * codes.part_dims) * sizeof(float) +
-         ops_of(setting.device).code_bytes_needed(shape.n, codes, shape.metric, shape.lists, hints, threads) +
+         setting.ops().code_bytes_needed(shape.n, codes, shape.metric, shape.lists, hints, threads) +
          ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.metric, setting.device, setting.expected_queries, threads);
 }
 

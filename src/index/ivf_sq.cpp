@@ -21,7 +21,7 @@ IvfSqIndex::IvfSqIndex(StoredIvfSq stored, IndexSetting setting)
 
 std::size_t IvfSqIndex::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t lists, std::int64_t dims,
                                      const IndexSetting& setting, int threads) {
-  const Ops& ops = ops_of(setting.device);
+  const Ops& ops = setting.ops();
   PrepareHints hints = setting.hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, n));
   const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));

@@ -22,7 +22,9 @@ struct IndexSetting {
   std::int64_t expected_k;
   std::int64_t expected_queries;
   std::int64_t expected_refine = 1;
+  int shards = 1;  ///< of what lists hold; every device has all centroids
 
+  const Ops& ops() const { return ops_of(device, shards); }
   PrepareHints hints() const;
 };
 

@@ -27,7 +27,7 @@ void require_index(const Container& file) {
 // To add a kind: its schema above, and here, and how it is checked below.
 std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
   require_index(file);
-  IndexSetting setting{params.device, params.expected_k, params.expected_queries, params.expected_refine};
+  IndexSetting setting{params.device, params.expected_k, params.expected_queries, params.expected_refine, params.shards};
   if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file), std::move(setting));
   if (file.schema() == ivf_sq_schema) return std::make_unique<IvfSqIndex>(read_ivf_sq(file), std::move(setting));
   return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), std::move(setting));

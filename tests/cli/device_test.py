@@ -45,6 +45,20 @@ class Devices(CliTest):
         with open(self.path("run.json"), encoding="utf-8") as file:
             self.assertGreater(json.load(file)["kernels"]["scan_products"], 0)
 
+    def test_indexes_are_searched_in_shards(self):
+        write_bin(self.path("base.fbin"), real_rows(600, 10, 1))
+        write_bin(self.path("queries.fbin"), real_rows(20, 10, 2))
+        for recipe in ("IVF8,Flat", "IVF8,PQ5", "IVF8,RaBitQ2,RFlat"):
+            self.run_cli("build", "base.fbin", "--index", recipe, "-o", "x.gknn", "--quiet")
+            found = []
+            for options in ((), ("--device", "emulated:4", "--shards", 2), ("--device", "emulated:2", "--shards", 2)):
+                self.run_cli("search", "x.gknn", "--queries", "queries.fbin", "-k", 5, "--nprobe", 3, "-o", "ids.ibin", "--quiet", *options)
+                with open(self.path("ids.ibin"), "rb") as file:
+                    found.append(file.read())
+            self.assertEqual(found, found[:1] * 3)
+        run = self.run_cli("search", "x.gknn", "--queries", "queries.fbin", "-k", 5, "-o", "ids.ibin", "--shards", 2, code=2)
+        self.assertIn("shards are for several GPUs, got 2 on cpu", run.stderr)
+
     def test_a_budget_too_small_names_the_least(self):
         write_bin(self.path("few.fbin"), real_rows(90, 10, 3))
         run = self.run_cli("graph", "few.fbin", "-k", 5, "-o", "g.knng", "--quiet", "--device", "emulated", "--device-memory",
