@@ -103,8 +103,6 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
             ", got ", options.k.value_or(0));
     require(options.refine.value_or(1) >= 1 || index->kind() != "ivf_sq", Fault::invalid_argument, "--refine must be at least 1 for ", options.base.string(),
             ", whose quantized rows alone are not searched, got 0");
-    require(!options.radius || index->kind() == "ivf_flat" || index->kind() == "flat", Fault::unsupported, options.base.string(), ": an index of kind ", index->kind(),
-            " does not know what is within a radius");
   }
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;

@@ -96,6 +96,11 @@ class ChangingKinds : public FileTest {
           }
         }
       }
+      const float radius = want.search(queries.slice(0, 1), 9, {.nprobe = 12, .only = only}).distances[6];
+      const RadiusNeighbors within = got.search_radius(queries, radius, {.nprobe = 4, .only = only}), wanted_within = want.search_radius(queries, radius, {.nprobe = 4, .only = only});
+      EXPECT_EQ(within.offsets, wanted_within.offsets) << what;
+      EXPECT_EQ(within.ids, wanted_within.ids) << what;
+      EXPECT_EQ(within.distances, wanted_within.distances) << what;
       if (!got.keeps_rows()) continue;
       const Neighbors found = got.search_all(queries, 9, only), wanted = want.search_all(queries, 9, only);
       EXPECT_EQ(found.ids, wanted.ids) << what;
@@ -216,6 +221,38 @@ TEST_F(ChangingKinds, parts_answer_alike_by_inner_product_and_on_every_device) {
       EXPECT_NE(index->description().find(" in 4 parts"), std::string::npos) << index->description();
       expect_alike(*index, *open_index(file("rebuilt.gknn")), queries_.ref().slice(0, 3), join_text(recipe, ' ', device), {4});
       if (index->keeps_rows()) expect_exact(*index, row_of, device);
+    }
+  }
+}
+
+TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
+  for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+    for (const char* recipe : recipes) {
+      if (metric == Metric::inner_product && std::string_view(recipe).find("SQ8") != std::string_view::npos) continue;
+      build(recipe, metric);
+      const auto index = open_index(file("base.gknn"));
+      index->add(some(300, 340));
+      // As far as lists go, or of those candidates that full vectors were compared with: here all.
+      const Neighbors all = index->search(queries_, 340, {.nprobe = 12, .refine = 1});
+      for (const std::int64_t rank : {0, 7, 150, 339}) {
+        const float radius = all.distances[at(rank)];
+        const RadiusNeighbors found = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 340});
+        ASSERT_EQ(std::ssize(found.offsets), all.queries + 1);
+        for (std::int64_t i = 0; i < all.queries; ++i) {
+          std::int64_t count = 0;
+          while (count < 340 && (metric == Metric::l2 ? all.distances[at(i * 340 + count)] <= radius : all.distances[at(i * 340 + count)] >= radius)) ++count;
+          ASSERT_EQ(found.offsets[at(i + 1)] - found.offsets[at(i)], count) << recipe << " rank " << rank;
+          for (std::int64_t j = 0; j < count; ++j) {
+            EXPECT_EQ(found.ids[at(found.offsets[at(i)] + j)], all.ids[at(i * 340 + j)]) << recipe;
+            EXPECT_EQ(found.distances[at(found.offsets[at(i)] + j)], all.distances[at(i * 340 + j)]) << recipe;
+          }
+        }
+        if (!index->refines()) continue;
+        // Few candidates leave some out, and add none.
+        const RadiusNeighbors fewer = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 1});
+        EXPECT_LE(fewer.ids.size(), found.ids.size()) << recipe;
+        for (const float distance : fewer.distances) EXPECT_TRUE(metric == Metric::l2 ? distance <= radius : distance >= radius);
+      }
     }
   }
 }

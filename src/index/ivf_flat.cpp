@@ -8,12 +8,6 @@
 namespace gigaknn {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t first_radius_k = 2;
-#else
-constexpr std::int64_t first_radius_k = 64;
-#endif
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
@@ -46,45 +40,6 @@ Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSe
 }
 
 // Longer and longer lists, for the queries whose lists are not long enough.
-RadiusNeighbors IvfFlatIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
-  require(!facts_.transform, Fault::unsupported, "an index of transformed rows does not know what is within a radius: distances to them are estimates");
-  require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
-  require_queries_for(facts_, queries, run);
-  const Scope scope = scope_of(params.only, params.nprobe, true, run);
-  const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
-  const bool similarity = facts_.metric == Metric::inner_product;
-  const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
-  std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
-  const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
-  for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
-    ProbingBatch batch = probe(scope, queries, begin, std::min(queries.rows, begin + batch_rows), run);
-    for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
-      const Neighbors found = nearest_in_lists(scope, batch, k, run);
-      std::vector<std::int64_t> unfinished;
-      for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
-        auto& list = lists[at(batch.rows[at(i)])];
-        list.clear();
-        std::int64_t j = 0;
-        for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
-          list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
-        }
-        if (j == k && k < most) unfinished.push_back(i);
-      }
-      batch = batch.some(unfinished);
-    }
-  }
-  RadiusNeighbors result;
-  result.offsets.push_back(0);
-  for (const auto& list : lists) {
-    for (const auto& [id, distance] : list) {
-      result.ids.push_back(id);
-      result.distances.push_back(distance);
-    }
-    result.offsets.push_back(std::ssize(result.ids));
-  }
-  return result;
-}
-
 void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
   if (lists() == 0) return write_flat(facts, parts, path, run);
   write_ivf_flat(facts, centroids_.centroids(), parts, full_reader(parts), path, run);

@@ -19,6 +19,12 @@ namespace {
 
 constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
 
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t first_radius_k = 2;
+#else
+constexpr std::int64_t first_radius_k = 64;
+#endif
+
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The candidates that a part has, by rank.
@@ -165,9 +171,11 @@ std::optional<Matrix> IvfIndex::as_listed(MatrixRef rows, const RunOptions& run)
   return facts_.transform ? std::optional(facts_.transform->apply(ops_, rows, run)) : std::nullopt;
 }
 
+void IvfIndex::require_refine(std::int64_t refine) const { require(refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", refine); }
+
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   require_search(queries, k, run);
-  require(params.refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", params.refine);
+  require_refine(params.refine);
   const bool refine = refines_ && params.refine > 0;
   const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
@@ -179,6 +187,49 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
     const ProbingBatch batch = probe(scope, listed ? listed->ref() : some, 0, some.rows, run);
     const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
     batch.put(found, begin, result);
+  }
+  return result;
+}
+
+RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
+  require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
+  require_search(queries, 1, run);
+  require_refine(params.refine);
+  const bool refine = refines_ && params.refine > 0;
+  const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
+  const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
+  const bool similarity = facts_.metric == Metric::inner_product;
+  const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
+  std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
+  const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
+  for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
+    const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + batch_rows));
+    const std::optional<Matrix> listed = as_listed(some, run);
+    ProbingBatch batch = probe(scope, listed ? listed->ref() : some, 0, some.rows, run);
+    // Longer and longer lists for the queries that need them.
+    for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
+      const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
+      std::vector<std::int64_t> unfinished;
+      for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
+        auto& list = lists[at(begin + batch.rows[at(i)])];
+        list.clear();
+        std::int64_t j = 0;
+        for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
+          list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
+        }
+        if ((j == k || (refine && j > k / params.refine)) && k < most) unfinished.push_back(i);
+      }
+      batch = batch.some(unfinished);
+    }
+  }
+  RadiusNeighbors result;
+  result.offsets.push_back(0);
+  for (const auto& list : lists) {
+    for (const auto& [id, distance] : list) {
+      result.ids.push_back(id);
+      result.distances.push_back(distance);
+    }
+    result.offsets.push_back(std::ssize(result.ids));
   }
   return result;
 }

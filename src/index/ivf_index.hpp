@@ -48,6 +48,9 @@ class IvfIndex : public Index {
   bool refines() const override { return refines_; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
+  /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of candidates, of which `refine` times as
+  /// many are compared as are found.
+  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   std::vector<RowId> held_out() const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
@@ -104,6 +107,8 @@ class IvfIndex : public Index {
   virtual bool can_be_gathered() const { return true; }
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;
+  /// Throws Error: invalid_argument where SearchParams::refine cannot be that.
+  virtual void require_refine(std::int64_t refine) const;
   virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
   /// What else than lists this index has that another of its kind has not ("other codewords"); null: nothing.
   virtual const char* other_fit_than(const IvfIndex& other) const = 0;

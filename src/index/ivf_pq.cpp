@@ -42,10 +42,6 @@ std::string IvfPqIndex::lists_description() const {
   return join_text(lists(), " inverted lists", parts_description(quantizer_.shape().description()));
 }
 
-RadiusNeighbors IvfPqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
-  fail(Fault::unsupported, "an index of codes does not know what is within a radius: distances to its rows are estimates");
-}
-
 std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
   return facts_.transform ? IvfIndex::as_listed(rows, run) : as_floats(rows, run);
 }

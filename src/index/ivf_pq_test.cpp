@@ -230,7 +230,7 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
   }
   const auto refining = make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4, .codeword_iterations = 1});
   expect_same(refining->search(queries_, 7, {.nprobe = 10, .refine = std::int64_t{1} << 62}), refining->search_all(queries_, 7));
-  expect_error(Fault::unsupported, [&] { index->search_radius(queries_, 1); }, "within a radius");
+  expect_error(Fault::invalid_argument, [&] { index->search_radius(queries_, NAN); }, "the radius must be a number");
   expect_error(Fault::unsupported, [&] { index->search_all(queries_, 1); }, "without full vectors");
   const RowId first{0};
   expect_error(Fault::unsupported, [&] { index->reconstruct({&first, 1}); }, "without full vectors");

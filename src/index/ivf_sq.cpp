@@ -38,13 +38,8 @@ std::string IvfSqIndex::lists_description() const {
                    ", 8 bits each, in ", lists(), " inverted lists", parts_description(""));
 }
 
-Neighbors IvfSqIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
-  require(params.refine >= 1, Fault::invalid_argument, "refine must be >= 1 for an index that compares by full vectors, got ", params.refine);
-  return IvfIndex::search(queries, k, params, run);
-}
-
-RadiusNeighbors IvfSqIndex::search_radius(MatrixRef, float, const SearchParams&, const RunOptions&) const {
-  fail(Fault::unsupported, "an index of quantized rows does not know what is within a radius: distances to them are estimates");
+void IvfSqIndex::require_refine(std::int64_t refine) const {
+  require(refine >= 1, Fault::invalid_argument, "refine must be >= 1 for an index that compares by full vectors, got ", refine);
 }
 
 std::size_t IvfSqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {

@@ -20,8 +20,6 @@ class IvfSqIndex : public IvfIndex {
                                   const IndexSetting& setting, int threads);
 
   std::string_view kind() const override { return ivf_sq_schema; }
-  Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
-  RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   std::size_t searching_bytes_needed(int threads) const override {
     return bytes_needed(rows(), cols(), dtype(), metric(), lists(), dims(), setting_, threads);
   }
@@ -32,6 +30,7 @@ class IvfSqIndex : public IvfIndex {
   std::int64_t dims() const { return pca_.dims(); }
   std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const override { return pca_.encode(ops_, rows, run); }
   std::string lists_description() const override;
+  void require_refine(std::int64_t refine) const override;
   void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
   const char* other_fit_than(const IvfIndex& other) const override;
 

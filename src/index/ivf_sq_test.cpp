@@ -372,7 +372,7 @@ TEST_F(IvfSq, refuses_what_it_cannot_do) {
   });
   expect_error(Fault::invalid_argument, {"refine must be >= 1", "got 0"}, [&] { index->search(queries_, 3, {.refine = 0}); });
   expect_error(Fault::invalid_argument, {"k must be >= 1"}, [&] { index->search(queries_, 0); });
-  expect_error(Fault::unsupported, {"within a radius"}, [&] { index->search_radius(queries_, 3); });
+  expect_error(Fault::invalid_argument, {"refine must be >= 1", "got 0"}, [&] { index->search_radius(queries_, 3, {.refine = 0}); });
   base_.set(5, 5, NAN);
   expect_error(Fault::invalid_data, {"the base", "row 5"}, [&] { make_ivf_sq_index(base_, {.dims = 4}); });
   expect_error(Fault::invalid_data, {"the base", "row 5"}, build({.recipe = "IVF4,SQ8,RFlat"}));

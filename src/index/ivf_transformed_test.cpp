@@ -427,7 +427,6 @@ TEST_F(IvfTransformed, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"k must be >= 1, got 0"}, [&] { index->search(queries_, 0); });
   expect_error(Fault::invalid_argument, {"refine must be >= 0, got -1"}, [&] { index->search(queries_, 1, {.refine = -1}); });
   expect_error(Fault::invalid_argument, {"queries are 6 x f32, the base 20 x f32"}, [&] { index->search(Matrix(1, 6, DType::f32), 1); });
-  expect_error(Fault::unsupported, {"within a radius"}, [&] { index->search_radius(queries_, 3); });
   expect_error(Fault::unsupported, {"without full vectors cannot be searched exactly"}, [&] { index->search_all(queries_, 3); });
   const RowId first{0};
   expect_error(Fault::unsupported, {"without full vectors cannot give them back"}, [&] { index->reconstruct({&first, 1}); });
