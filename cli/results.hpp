@@ -16,8 +16,8 @@ struct ResultFiles {
 
 /// Throws Error: invalid_argument where no writer knows a name (`radius`: any name will do).
 void check_result_names(const ResultFiles& files, bool radius);
-/// Throws Error: unsupported where ids below `n` do not fit the format.
-void check_ids_fit(const ResultFiles& files, std::int64_t n);
+/// Throws Error: unsupported where ids below `n` do not fit the format; `radius`: that of range results, whatever the name.
+void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius = false);
 
 /// Bytes that k neighbours of each query take on disk.
 std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k);

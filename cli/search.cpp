@@ -143,7 +143,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   require(record.k <= record.n, Fault::invalid_argument, "k must be from 1 to n = ", record.n,
           " in ", base.name, ", got ", record.k);
   check_same_rows(base, queries);
-  check_ids_fit(options.output, record.n);
+  check_ids_fit(options.output, record.n, options.radius.has_value());
   const Metric metric = metric_of(options.common.metric);
   check_metric(base, metric);
   image_size(options.image, base);

@@ -132,7 +132,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
           record.metric);
   check_same_rows(*index, options.base, queries);
   check_values(queries, index->metric(), session);
-  check_ids_fit(options.output, index->next_id());
+  check_ids_fit(options.output, index->next_id(), options.radius.has_value());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),

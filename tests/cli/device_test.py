@@ -56,6 +56,7 @@ class Devices(CliTest):
                 with open(self.path("ids.ibin"), "rb") as file:
                     found.append(file.read())
             self.assertEqual(found, found[:1] * 3)
+            self.run_cli("search", "x.gknn", "--queries", "queries.fbin", "--radius", 2, "--nprobe", 3, "-o", "within.range", "--quiet")
         run = self.run_cli("search", "x.gknn", "--queries", "queries.fbin", "-k", 5, "-o", "ids.ibin", "--shards", 2, code=2)
         self.assertIn("shards are for several GPUs, got 2 on cpu", run.stderr)
 
