@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/threads.hpp"
 #include "ops/canonical.hpp"
 
 namespace gigaknn {
@@ -37,6 +38,16 @@ void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far,
     ids[j] = j < count ? RowId{row_of(list[j])} : no_row;
     distances[j] = value_of_key(metric_, j < count ? key_of(list[j]) : infinity);
   }
+}
+
+void ListWriter::write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first, NeighborsOut out,
+                             const RunOptions& run) const {
+  parallel_for(run, queries, 2048, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const PackedNeighbor* const list = sorted.data() + i * k;
+      write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, -1, first + i, out);
+    }
+  });
 }
 
 void write_selected(const PackedNeighbor* sorted, std::int64_t row, NeighborsOut out) {

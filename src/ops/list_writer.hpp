@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/neighbor.hpp"
@@ -21,6 +22,9 @@ class ListWriter {
   /// itself is farthest from everything; `self`: the row of the base that it is, or -1.
   void write(const PackedNeighbor* list, std::int64_t count, bool far, std::int64_t self,
              std::int64_t row, NeighborsOut out) const;
+
+  /// Lists `first` and on of `out` from lists of k that end in `no_neighbor` where they are shorter, of queries that are not far.
+  void write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
 
   const std::vector<LocalRow>& far_rows() const { return far_rows_; }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/cancelled.hpp"
-#include "core/threads.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::gpu {
@@ -136,12 +135,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(count * splits * kept) : 0, stream);
     finish_lists(lists, static_cast<int>(splits), merged.get(), finished.get(), stream);
     const std::vector<PackedNeighbor> sorted = finished.download();
-    parallel_for(run, count, 2048, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const PackedNeighbor* list = sorted.data() + i * kept;
-        writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1, first + i, out);
-      }
-    });
+    writer.write_ended(sorted, count, kept, first, out, run);
     if (run.progress) run.progress->report("search", first + count, queries.rows);
   }
 }
