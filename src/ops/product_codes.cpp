@@ -34,17 +34,7 @@ void decode_parts(const ProductCodes& codes, const float* centroid, float factor
 
 std::string CodeShape::description() const { return std::to_string(code_bytes()) + (scaled ? "-byte RaBitQ codes" : "-byte product codes"); }
 
-bool RowScale::usable() const { return factor >= 0 && std::isfinite(factor) && std::isfinite(shift); }
-
-float shifted_key(Metric metric, float key, float shift) {
-  if (metric == Metric::inner_product || shift == 0) return key;
-  if (metric != Metric::euclidean) return key + shift;
-  const double square = static_cast<double>(key) * static_cast<double>(key) + static_cast<double>(shift);
-  return static_cast<float>(std::copysign(std::sqrt(std::abs(square)), square));
-}
-
-RowScale ProductCodes::scale(std::int64_t block, std::int64_t row) const {
-  if (!scaled) return {};
+RowScale ProductCodes::stored_scale(std::int64_t block, std::int64_t row) const {
   std::uint32_t words32[2] = {};
   for (int byte = 0; byte < scale_bytes; ++byte) {
     words32[byte / 4] |= std::uint32_t{codes[at(place(block, code_bytes(), code_bytes() - scale_bytes + byte, row))]} << (8 * (byte % 4));

@@ -15,6 +15,7 @@
 //   distance      l2: |q - decoded|^2 + shift, which may be below 0; inner_product: <q, decoded>
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,11 +39,16 @@ struct RowScale {
   float factor = 1;
   float shift = 0;
 
-  bool usable() const;
+  bool usable() const { return factor >= 0 && std::isfinite(factor) && std::isfinite(shift); }
 };
 
 /// The distance, or its key, of a row with `shift` whose decoded row has `key`: where there is none, the same.
-float shifted_key(Metric metric, float key, float shift);
+inline float shifted_key(Metric metric, float key, float shift) {
+  if (shift == 0 || metric == Metric::inner_product) return key;
+  if (metric != Metric::euclidean) return key + shift;
+  const double square = static_cast<double>(key) * static_cast<double>(key) + static_cast<double>(shift);
+  return static_cast<float>(std::copysign(std::sqrt(std::abs(square)), square));
+}
 
 /// What codes are like; what follows from it.
 struct CodeShape {
@@ -90,9 +96,12 @@ struct ProductCodes {
     const std::uint8_t byte = codes[static_cast<std::size_t>(place(block, code_bytes(), part * bits / 8, row))];
     return bits == 8 ? byte : static_cast<std::uint8_t>(part % 2 == 0 ? byte & 15 : byte >> 4);
   }
-  RowScale scale(std::int64_t block, std::int64_t row) const;
+  RowScale scale(std::int64_t block, std::int64_t row) const { return scaled ? stored_scale(block, row) : RowScale(); }
   /// Row `row` of a block of a cell; NaN where its scale is not usable.
   void decode(std::int64_t cell, std::int64_t block, std::int64_t row, float* out) const;
+
+ private:
+  RowScale stored_scale(std::int64_t block, std::int64_t row) const;
 };
 
 /// Codes [n, code_bytes], row after row, as blocks.

@@ -68,29 +68,14 @@ template <bool scaled>
   return _mm512_fmadd_ps(_mm512_loadu_ps(tile.factors + row), _mm512_fmadd_ps(sums, step, _mm512_set1_ps(tile.base)), terms);
 }
 
-// Calls take(block, even, odd) with the estimates of each block.
-template <int pairs, bool scaled, class Take>
-[[gnu::always_inline]] inline void take_pairs(const ProductTile& tile, std::int64_t block, const Take& take) {
-  const std::int64_t end = block + 2 * pairs < tile.blocks ? block + 2 * pairs : tile.blocks;
-  const std::uint8_t* const first = tile.codes + block * tile.block_bytes;
-  const std::uint8_t* const last = tile.codes + (end - 1) * tile.block_bytes;
-  const auto give = [&](int p, const PairSums& sums) {
-    for (int b = 0; b < 2; ++b) {
-      const std::int64_t at = block + 2 * p + b;
-      if (at >= end) return;
-      take(at, estimate<scaled>(sums.blocks[b].even, tile, at * rows), estimate<scaled>(sums.blocks[b].odd, tile, at * rows + 16));
-    }
-  };
-  Sums sums[most_pairs];
-  if (tile.m <= parts_of_sum) {
-    add_parts<pairs>(first, last, tile.block_bytes, tile.m, tile.table, sums);
-    for (int p = 0; p < pairs; ++p) give(p, floats_of(sums[p]));
-    return;
-  }
-  PairSums added[most_pairs] = {};
+// The sums of more parts than 16 bits hold.
+template <int pairs>
+[[gnu::noinline]] void add_many_parts(const std::uint8_t* codes, const std::uint8_t* last, const ProductTile& tile, PairSums (&added)[most_pairs]) {
+  for (int p = 0; p < pairs; ++p) added[p] = {};
   for (std::int64_t part = 0; part < tile.m; part += parts_of_sum) {
     const std::int64_t count = tile.m - part < parts_of_sum ? tile.m - part : parts_of_sum;
-    add_parts<pairs>(first + part * rows, last + part * rows, tile.block_bytes, count, tile.table + part * words, sums);
+    Sums sums[most_pairs];
+    add_parts<pairs>(codes + part * rows, last + part * rows, tile.block_bytes, count, tile.table + part * words, sums);
     for (int p = 0; p < pairs; ++p) {
       const PairSums found = floats_of(sums[p]);
       for (int b = 0; b < 2; ++b) {
@@ -99,7 +84,29 @@ template <int pairs, bool scaled, class Take>
       }
     }
   }
-  for (int p = 0; p < pairs; ++p) give(p, added[p]);
+}
+
+// Calls take(block, even, odd) with the estimates of each block.
+template <int pairs, bool scaled, class Take>
+[[gnu::always_inline]] inline void take_pairs(const ProductTile& tile, std::int64_t block, const Take& take) {
+  const std::int64_t end = block + 2 * pairs < tile.blocks ? block + 2 * pairs : tile.blocks;
+  const std::uint8_t* const first = tile.codes + block * tile.block_bytes;
+  const std::uint8_t* const last = tile.codes + (end - 1) * tile.block_bytes;
+  const auto give = [&](int p, const PairSums& sums) {
+    const std::int64_t at = block + 2 * p;
+    take(at, estimate<scaled>(sums.blocks[0].even, tile, at * rows), estimate<scaled>(sums.blocks[0].odd, tile, at * rows + 16));
+    if (at + 1 >= end) return;  // of the last pair
+    take(at + 1, estimate<scaled>(sums.blocks[1].even, tile, at * rows + 32), estimate<scaled>(sums.blocks[1].odd, tile, at * rows + 48));
+  };
+  if (tile.m <= parts_of_sum) {
+    Sums sums[most_pairs];
+    add_parts<pairs>(first, last, tile.block_bytes, tile.m, tile.table, sums);
+    for (int p = 0; p < pairs; ++p) give(p, floats_of(sums[p]));
+  } else {
+    PairSums sums[most_pairs];
+    add_many_parts<pairs>(first, last, tile, sums);
+    for (int p = 0; p < pairs; ++p) give(p, sums[p]);
+  }
 }
 
 template <bool scaled, class Take>
