@@ -217,7 +217,8 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
         for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
           list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
         }
-        if ((j == k || (refine && j > k / params.refine)) && k < most) unfinished.push_back(i);
+        // A search for one more would compare `refine` times so many, and find that one too far.
+        if ((j == k || (refine && j + 1 > k / params.refine)) && k < most) unfinished.push_back(i);
       }
       batch = batch.some(unfinished);
     }
