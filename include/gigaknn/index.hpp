@@ -106,7 +106,7 @@ class Index {
   Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run = {}) const { return search(queries, k, SearchParams{}, run); }
 
   /// All rows at most `radius` away (inner_product: of at least this product), nearest first, of those that the index looks at, by the distances of `search`. Where candidates are
-  /// compared by full vectors, these are `refine` times as many as are found, at least.
+  /// compared by full vectors, these are `refine` times one more than are found, at least.
   virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run = {}) const = 0;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);

@@ -158,6 +158,7 @@ TEST_F(IvfRabitq, rows_that_the_caller_has_rotated_are_encoded_as_they_stand) {
   }
 }
 
+#ifndef GIGAKNN_TINY_TILES
 // Read as parts of 4 bits a query's table is an eighth, and so many more queries are at work together.
 TEST_F(IvfRabitq, a_plan_knows_how_codes_are_scanned) {
   build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
@@ -165,6 +166,7 @@ TEST_F(IvfRabitq, a_plan_knows_how_codes_are_scanned) {
   // 512 queries of 10 tables of 256 bytes in 512 KiB, or of 20 of 16 bytes: each takes 4 k candidates besides, of 12 bytes, twice as they grow.
   EXPECT_GT(needed("cpu:generic", 1000) - needed("cpu:generic", 1), 512u * 12 * 4 * 999);
 }
+#endif
 
 TEST_F(IvfRabitq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(20, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
