@@ -48,8 +48,8 @@ class IvfIndex : public Index {
   bool refines() const override { return refines_; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
-  /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of which `refine` times one more than are found
-  /// are compared at least.
+  /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of candidates: `refine` times one
+  /// more than are found are compared at least.
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   std::vector<RowId> held_out() const override;
