@@ -8,7 +8,7 @@
 #include <gigaknn/index.hpp>
 
 #include "index/damaged_index.hpp"
-#include "index/test_recall.hpp"
+#include "index/test_answers.hpp"
 #include "io/changed_container.hpp"
 #include "io/test_files.hpp"
 #include "ops/reference.hpp"
@@ -17,6 +17,7 @@
 namespace gigaknn {
 namespace {
 
+using test::expect_same;
 using test::Kind;
 using test::put;
 using test::recall;
@@ -27,10 +28,6 @@ class IvfPq : public FileTest {
  protected:
   IvfPq() : base_(1500, 12, DType::f32, 0), queries_(60, 12, DType::f32, 2) {
     test::VectorMaker(Kind::clustered, 1500, 12, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static void expect_same(const Neighbors& got, const Neighbors& want) {
-    EXPECT_EQ(got.ids, want.ids);
-    EXPECT_EQ(got.distances, want.distances);
   }
 
   StridedRows base_;

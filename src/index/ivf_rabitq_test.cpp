@@ -10,7 +10,7 @@
 
 #include "core/expect_error.hpp"
 #include "index/damaged_index.hpp"
-#include "index/test_recall.hpp"
+#include "index/test_answers.hpp"
 #include "io/changed_container.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
@@ -22,11 +22,13 @@ namespace gigaknn {
 namespace {
 
 using test::expect_error;
+using test::expect_same;
 using test::Kind;
 using test::left_out;
 using test::put;
 using test::recall;
 using test::resized;
+using test::scattered_ids;
 using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
@@ -37,10 +39,6 @@ class IvfRabitq : public FileTest {
  protected:
   IvfRabitq() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static void expect_same(const Neighbors& got, const Neighbors& want, const std::string& what) {
-    EXPECT_EQ(got.ids, want.ids) << what;
-    EXPECT_EQ(got.distances, want.distances) << what;
   }
 
   StridedRows base_;
@@ -114,8 +112,7 @@ TEST_F(IvfRabitq, is_the_same_on_every_device_for_any_threads_and_many_dimension
 }
 
 TEST_F(IvfRabitq, opens_as_what_was_saved_and_keeps_budgets) {
-  std::vector<RowId> ids;
-  for (std::int64_t i = 0; i < 1200; ++i) ids.push_back(RowId{(i * 7919) % 1200 * 1000000007 + 3});
+  const std::vector<RowId> ids = scattered_ids(1200);
   for (const std::span<const RowId> called : {std::span<const RowId>(), std::span<const RowId>(ids)}) {
     for (const char* recipe : recipes) {
       const IndexParams params{.recipe = recipe, .iterations = 2, .held_out = 20, .ids = called};

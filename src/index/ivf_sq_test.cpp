@@ -13,7 +13,7 @@
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "index/damaged_index.hpp"
-#include "index/test_recall.hpp"
+#include "index/test_answers.hpp"
 #include "io/changed_container.hpp"
 #include "io/test_files.hpp"
 #include "learn/pca.hpp"
@@ -24,30 +24,21 @@ namespace gigaknn {
 namespace {
 
 using test::expect_error;
+using test::expect_same;
 using test::Kind;
 using test::left_out;
 using test::put;
 using test::recall;
 using test::resized;
+using test::scattered_ids;
 using test::StridedRows;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Ids in no order and with gaps.
-std::vector<RowId> scattered_ids(std::int64_t n) {
-  std::vector<RowId> ids;
-  for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{(i * 7919) % n * 1000000007 + 3});
-  return ids;
-}
 
 class IvfSq : public FileTest {
  protected:
   IvfSq() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static void expect_same(const Neighbors& got, const Neighbors& want) {
-    EXPECT_EQ(got.ids, want.ids);
-    EXPECT_EQ(got.distances, want.distances);
   }
   // What a search of all lists must find: both steps row by row. `dims` of 0: all.
   static Neighbors by_the_book(MatrixRef base, std::span<const RowId> ids, MatrixRef queries, std::int64_t dims, std::int64_t k, std::int64_t refine,

@@ -14,7 +14,7 @@
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "index/damaged_index.hpp"
-#include "index/test_recall.hpp"
+#include "index/test_answers.hpp"
 #include "io/changed_container.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
@@ -26,11 +26,13 @@ namespace gigaknn {
 namespace {
 
 using test::expect_error;
+using test::expect_same;
 using test::Kind;
 using test::left_out;
 using test::put;
 using test::recall;
 using test::resized;
+using test::scattered_ids;
 using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
@@ -38,13 +40,6 @@ using test::write_changed;
 constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "PCAW6,IVF9,PQ3,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-// Ids in no order and with gaps.
-std::vector<RowId> scattered_ids(std::int64_t n) {
-  std::vector<RowId> ids;
-  for (std::int64_t i = 0; i < n; ++i) ids.push_back(RowId{(i * 7919) % n * 1000000007 + 3});
-  return ids;
-}
 
 std::vector<RowId> numbers_below(std::int64_t n) {
   std::vector<RowId> ids;
@@ -58,10 +53,6 @@ class IvfTransformed : public FileTest {
  protected:
   IvfTransformed() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
-  }
-  static void expect_same(const Neighbors& got, const Neighbors& want, const std::string& what) {
-    EXPECT_EQ(got.ids, want.ids) << what;
-    EXPECT_EQ(got.distances, want.distances) << what;
   }
 
   MatrixRef few() const { return base_.ref().slice(0, 300); }

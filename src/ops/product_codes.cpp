@@ -6,10 +6,8 @@
 #include <limits>
 
 #include "core/gather.hpp"
-#include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/list_writer.hpp"
-#include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 #include "ops/requests.hpp"
 
