@@ -72,8 +72,8 @@ class Gigaknn:
             raise RuntimeError(self.library.gigaknn_bench_error().decode())
         return seconds, ids, distances
 
-    def ivf(self, base, metric, recipe, iterations):
-        return GigaknnIvf(self, base, metric, recipe, iterations)
+    def ivf(self, base, metric, recipe, iterations, seed=0):
+        return GigaknnIvf(self, base, metric, recipe, iterations, seed)
 
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)
@@ -129,13 +129,13 @@ class GigaknnIndex:
 class GigaknnIvf:
     """An inverted file by its recipe ("IVF1024,PQ16")."""
 
-    def __init__(self, owner, base, metric, recipe, iterations):
+    def __init__(self, owner, base, metric, recipe, iterations, seed):
         self.owner, self.base = owner, base
         seconds = ctypes.c_double()
         self.handle = ctypes.c_void_p(owner.library.gigaknn_bench_ivf(
             owner.device, ctypes.c_void_p(base.ctypes.data), ctypes.c_int64(base.shape[0]), ctypes.c_int64(base.shape[1]),
             DTYPES[base.dtype.name].encode(), metric.encode(), recipe.encode(), iterations,
-            owner.threads, ctypes.byref(seconds)))
+            ctypes.c_int64(seed), owner.threads, ctypes.byref(seconds)))
         if not self.handle:
             raise RuntimeError(owner.library.gigaknn_bench_error().decode())
         self.build_s = seconds.value

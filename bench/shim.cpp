@@ -183,13 +183,14 @@ double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n
 
 /// An index by its recipe (IndexParams), its rows those of `base`, which must outlive it; null on failure. `seconds` gets the time it took.
 void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric, const char* recipe,
-                        int iterations, int threads, double* seconds) {
+                        int iterations, std::int64_t seed, int threads, double* seconds) {
   std::unique_ptr<Index> index;
   *seconds = seconds_of([&] {
     IndexParams params;
     params.recipe = recipe;
     params.metric = metric_of(metric);
     params.iterations = iterations;
+    params.seed = static_cast<std::uint64_t>(seed);
     params.device = device;
     index = make_index(MatrixRef(base, n, d, dtype_called(dtype)), params, run_on(threads));
   });
