@@ -56,7 +56,7 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   check_recall(options.recall);
   if (options.recall && !options.recipe.empty()) {
     const IndexRecipe recipe = parse_recipe(options.recipe);
-    require(recipe.scalar || recipe.refine || (recipe.code_bytes == 0 && !recipe.transform), Fault::invalid_argument, "--recall needs full vectors to measure with: ", options.recipe,
+    require(recipe.keeps_rows(), Fault::invalid_argument, "--recall needs full vectors to measure with: ", options.recipe,
             ",RFlat; or gigaknn tune, with --truth");
   }
   check_output(options.output, 0);

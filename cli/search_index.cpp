@@ -101,8 +101,6 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
     }
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));
-    require(options.refine.value_or(1) >= 1 || index->kind() != "ivf_sq", Fault::invalid_argument, "--refine must be at least 1 for ", options.base.string(),
-            ", whose quantized rows alone are not searched, got 0");
   }
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;

@@ -40,7 +40,7 @@ struct IvfFlatParams {
 };
 
 struct IvfPqParams {
-  Metric metric = Metric::l2;           ///< l2, euclidean or inner_product
+  Metric metric = Metric::l2;           ///< l2, euclidean, inner_product or cosine
   std::int64_t lists = 0;               ///< as above
   std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 128
   int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
@@ -57,10 +57,12 @@ struct IvfPqParams {
 };
 
 struct IvfSqParams {
-  Metric metric = Metric::l2;           ///< l2 or euclidean
+  Metric metric = Metric::l2;           ///< l2, euclidean, inner_product or cosine
   std::int64_t lists = 0;               ///< as above
   bool reduce = true;                   ///< false: all dimensions are kept, as they stand
-  std::int64_t dims = 48;               ///< that are kept otherwise, a byte each: those of most variance (PCA)
+  std::int64_t dims = 48;               ///< that are kept otherwise: those of most variance (PCA)
+  DType dtype = DType::i8;              ///< a byte a dimension, by one step for all; or f16
+  bool refine = true;                   ///< full vectors are kept behind them: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
   std::uint64_t seed = 0;
   std::int64_t held_out = 0;            ///< as above

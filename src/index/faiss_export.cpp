@@ -99,7 +99,7 @@ void Exporter::own_rows(MatrixRef rows) {
 }
 
 void Exporter::flat(const StoredIvfFlat& stored) {
-  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.width(), facts_.transform ? DType::f32 : facts_.dtype);
+  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.width(), facts_.listed_dtype());
   const RowIds none(0, 0);
   const RowIds& ids = stored.lists ? stored.lists->ids() : none;
   if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
@@ -133,10 +133,10 @@ void Exporter::full_vectors(MatrixRef rows) {
 void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
   if (full.any() && !is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
   if (full.any()) writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
-  if (!facts_.transform) return;
+  if (!facts_.form) return;
   writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
   writer_.value(std::int32_t{1});
-  writer_.linear_transform(facts_.transform->matrix, facts_.transform->bias);
+  writer_.linear_transform(facts_.form->linear.matrix, facts_.form->linear.bias);
 }
 
 void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {

@@ -151,9 +151,12 @@ IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted
   const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
   IvfFacts facts{metric, dtype, source.index.cols, next_id, false};
   if (!source.chain) return facts;
-  facts.transform = std::make_shared<const LinearTransform>(composed(source.file, *source.chain));
-  facts.cols = facts.transform->cols_in();
-  if (metric == Metric::inner_product && !facts.transform->bias.empty()) {
+  RowForm form;
+  form.linear = composed(source.file, *source.chain);
+  facts.cols = form.linear.cols_in();
+  const bool moves = !form.linear.bias.empty();
+  facts.form = std::make_shared<const RowForm>(std::move(form));
+  if (metric == Metric::inner_product && moves) {
     refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
   }
   return facts;

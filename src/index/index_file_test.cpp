@@ -254,12 +254,16 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(parse_recipe(text).code_bits, 4) << text;
   }
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
-  EXPECT_FALSE(parse_recipe("IVF,PQ12,RFlat").scalar);
-  for (const auto& [text, lists, dims] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48), {"PCA1,IVF,SQ8,RFlat", 0, 1}, {"IVF7,SQ8,RFlat", 7, 0}}) {
+  EXPECT_EQ(parse_recipe("IVF,PQ12,RFlat").listed, DType::f32);
+  for (const auto& [text, lists, dims, listed] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48, DType::i8), {"PCA1,IVF,SQ8,RFlat", 0, 1, DType::i8}, {"IVF7,SQ8,RFlat", 7, 0, DType::i8},
+                                                  {"IVF7,SQ8", 7, 0, DType::i8}, {"OPQ4_8,IVF7,SQfp16", 7, 8, DType::f16}}) {
     const IndexRecipe recipe = parse_recipe(text);
-    EXPECT_TRUE(recipe.scalar && recipe.code_bytes == 0);
+    EXPECT_FALSE(recipe.codes());
+    EXPECT_EQ(recipe.listed, listed) << text;
     EXPECT_EQ(recipe.lists, lists);
-    EXPECT_EQ(recipe.reduced_dims, dims);
+    EXPECT_EQ(recipe.transform ? recipe.transform->dims : 0, dims);
+    EXPECT_EQ(recipe.refine, std::string_view(text).ends_with("RFlat"));
+    EXPECT_EQ(recipe.keeps_rows(), recipe.refine);
   }
   using Kind = TransformRecipe::Kind;
   struct Transformed {
@@ -274,7 +278,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     const IndexRecipe recipe = parse_recipe(t.text);
     ASSERT_TRUE(recipe.transform.has_value()) << t.text;
     EXPECT_EQ(std::tuple(recipe.transform->kind, recipe.transform->dims, recipe.transform->parts), std::tuple(t.kind, t.dims, t.parts)) << t.text;
-    EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.scalar), std::tuple(t.lists, t.code_bytes, t.refine, false)) << t.text;
+    EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.listed), std::tuple(t.lists, t.code_bytes, t.refine, DType::f32)) << t.text;
   }
   EXPECT_FALSE(parse_recipe("PCA64,IVF7,Flat").transform->whiten);
   for (const char* text : {"PCAW64,IVF7,Flat", "PCAW64,IVF7,PQ16,RFlat"}) {
@@ -282,15 +286,14 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(parse_recipe(text).transform->dims, 64);
     EXPECT_TRUE(parse_recipe(text).transform->whiten);
   }
-  EXPECT_FALSE(parse_recipe("PCA48,IVF1024,SQ8,RFlat").transform.has_value());
   EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
-  for (const char* text : {"PCA48,IVF1024,SQ8", "PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW8,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "RR,IVF4,SQ8,RFlat", "OPQ4,IVF4,SQ8,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "IVF4,SQ6", "IVF4,SQbf16", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
-    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "PCA<dims>,IVF<lists>,SQ8,RFlat");
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
-                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,SQ8", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
-    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, IVF<lists>,Flat"));
+                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, or IVF<lists>"));
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
     expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");

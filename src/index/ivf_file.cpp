@@ -113,20 +113,26 @@ std::vector<RowId> held_out_in(const Container& file, std::int64_t next_id) {
   return ids;
 }
 
+void add_linear(ContainerWriter& writer, std::string_view matrix, const LinearTransform& linear) {
+  const auto add = [&](std::string_view name, const std::vector<float>& values) {
+    if (!values.empty()) writer.add_section(name, Element::f32, 1, values.size(), values.data());
+  };
+  add("mean", linear.mean);
+  if (linear.turns()) add_matrix(writer, matrix, linear.matrix);
+  add("bias", linear.bias);
+}
+
 void write_about(ContainerWriter& writer, const IvfFacts& facts, std::int64_t rows) {
   const std::string about = encode(facts, rows);
   writer.add_section("about", Element::u8, 1, about.size(), about.data());
-  if (!facts.transform) return;
-  const std::vector<float>& bias = facts.transform->bias;
-  add_matrix(writer, "transform", facts.transform->matrix);
-  if (!bias.empty()) writer.add_section("bias", Element::f32, 1, bias.size(), bias.data());
+  if (schema_of(facts, {}) == ivf_transformed_schema) add_linear(writer, "transform", facts.form->linear);
 }
 
-std::string_view schema_of(const IvfFacts& facts, std::string_view plain) { return facts.transform ? ivf_transformed_schema : plain; }
-
-// Of what lists of vectors hold.
-std::string_view rows_name(const IvfFacts& facts) { return facts.transform ? "transformed" : "rows"; }
-DType rows_dtype(const IvfFacts& facts) { return facts.transform ? DType::f32 : facts.dtype; }
+// Of quantized rows.
+void write_quantizer(ContainerWriter& writer, const RowForm& form) {
+  add_linear(writer, "directions", form.linear);
+  if (form.dtype == DType::i8) writer.add_section("step", Element::f64, 1, 1, &form.step);
+}
 
 void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols, const RowReader& read_row, const RunOptions& run) {
   writer.begin_section(name, element_of(dtype), at(rows), at(cols));
@@ -141,6 +147,13 @@ void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std
 }
 
 }  // namespace
+
+std::string_view schema_of(const IvfFacts& facts, std::string_view plain) {
+  if (!facts.form) return plain;
+  return facts.form->quantizes() ? ivf_sq_schema : facts.form->linear.turns() ? ivf_transformed_schema : plain;
+}
+
+std::string_view rows_name(const IvfFacts& facts) { return !facts.form ? "rows" : facts.form->quantizes() ? "codes" : "transformed"; }
 
 void require_queries_for(const IvfFacts& facts, MatrixRef queries, const RunOptions& run) {
   require(queries.cols == facts.cols && queries.dtype == facts.dtype, Fault::invalid_argument, "queries are ", queries.cols, " x ",
@@ -242,7 +255,8 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   write_about(writer, facts, rows.lists().rows());
   add_matrix(writer, "centroids", centroids);
   rows.begins_and_ids();
-  rows.rows(rows_name(facts), rows_dtype(facts), facts.width());
+  if (schema_of(facts, {}) == ivf_sq_schema) write_quantizer(writer, *facts.form);
+  rows.rows(rows_name(facts), facts.listed_dtype(), facts.width());
   if (read_full) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_full, run);
   add_measured(writer, facts);
   writer.finish();
@@ -255,7 +269,8 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   add_matrix(writer, "centroids", centroids);
   writer.add_section("begins", Element::i64, begins.size(), 1, begins.data());
   writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
-  write_rows(writer, rows_name(facts), rows_dtype(facts), std::ssize(ids), facts.width(), read_row, run);
+  if (schema_of(facts, {}) == ivf_sq_schema) write_quantizer(writer, *facts.form);
+  write_rows(writer, rows_name(facts), facts.listed_dtype(), std::ssize(ids), facts.width(), read_row, run);
   if (read_full) write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_full, run);
   add_measured(writer, facts);
   writer.finish();
@@ -287,30 +302,59 @@ About read_about(const Container& file) {
   return about;
 }
 
-LinearTransform read_transform(const Container& file, const IvfFacts& facts) {
-  const Section& matrix = file.section("transform", Element::f32);
-  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section 'transform' is ", matrix.rows,
+// Sections of a transform, whose matrix is called so, where there are any.
+LinearTransform read_linear(const Container& file, std::string_view name, const IvfFacts& facts) {
+  LinearTransform linear;
+  const auto read = [&](std::string_view vector, std::int64_t size) {
+    std::vector<float> values;
+    if (!file.find_section(vector)) return values;
+    const Section& section = sized_section(file, vector, Element::f32, 1, at(size));
+    require_at(facts.metric != Metric::inner_product, file.file(), section.offset, "a ", vector, ", expected none under inner_product, whose order it would change");
+    require_finite(file, section, vector == "mean" ? "the mean" : "a bias");
+    const auto held = values_in<float>(file, vector, Element::f32);
+    values.assign(held.begin(), held.end());
+    return values;
+  };
+  linear.mean = read("mean", facts.cols);
+  if (!file.find_section(name)) return linear;
+  const Section& matrix = file.section(name, Element::f32);
+  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section '", name, "' is ", matrix.rows,
              " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
-  require_finite(file, matrix, "a transform");
-  LinearTransform transform{copy_rows(matrix_in(file, "transform")), {}};
-  if (!file.find_section("bias")) return transform;
-  const Section& bias = sized_section(file, "bias", Element::f32, 1, matrix.rows);
-  require_at(facts.metric != Metric::inner_product, file.file(), bias.offset, "a bias, expected none under inner_product, whose order it would change");
-  require_finite(file, bias, "a bias");
-  const auto values = values_in<float>(file, "bias", Element::f32);
-  transform.bias.assign(values.begin(), values.end());
-  return transform;
+  require_finite(file, matrix, name == "transform" ? "a transform" : "a direction");
+  linear.matrix = copy_rows(matrix_in(file, name));
+  linear.bias = read("bias", linear.cols_out());
+  return linear;
 }
 
-// Of codes and of transformed rows, which stand for finite rows.
+RowForm read_quantizer(const Container& file, const IvfFacts& facts) {
+  RowForm form{.unit = facts.metric == Metric::cosine, .linear = read_linear(file, "directions", facts)};
+  const Section* const codes = file.find_section("codes");
+  form.dtype = codes && codes->element == Element::f16 ? DType::f16 : DType::i8;
+  if (form.dtype != DType::i8) return form;
+  const Section& step = sized_section(file, "step", Element::f64, 1, 1);
+  verify_section(file, step);
+  form.step = values_in<double>(file, "step", Element::f64).front();
+  require_at(std::isfinite(form.step) && form.step > 0, file.file(), step.offset, "the step is ", form.step, ", expected more than 0");
+  return form;
+}
+
+// Of codes and of rows of another form, which stand for finite rows.
 About read_about_codes(const Container& file) {
   About about = read_about(file);
-  require_at(!about.facts.allow_nonfinite, file.file(), file.section("about", Element::u8).offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
-  if (file.schema() != ivf_transformed_schema) return about;
-  const Metric metric = about.facts.metric;
-  require_at(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, file.file(), file.section("about", Element::u8).offset + 24,
-             "metric ", name_of(metric), ", expected l2, euclidean or inner_product of transformed rows");
-  about.facts.transform = std::make_shared<const LinearTransform>(read_transform(file, about.facts));
+  IvfFacts& facts = about.facts;
+  const std::uint64_t offset = file.section("about", Element::u8).offset;
+  require_at(!facts.allow_nonfinite, file.file(), offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
+  const bool cosine = facts.metric == Metric::cosine;
+  require_at(cosine || facts.metric == Metric::l2 || facts.metric == Metric::euclidean || facts.metric == Metric::inner_product, file.file(), offset + 24, "metric ",
+             name_of(facts.metric), ", expected l2, euclidean, inner_product or cosine of codes");
+  if (file.schema() == ivf_sq_schema) {
+    facts.form = std::make_shared<const RowForm>(read_quantizer(file, facts));
+  } else if (file.schema() == ivf_transformed_schema) {
+    file.section("transform", Element::f32);
+    facts.form = std::make_shared<const RowForm>(RowForm{.unit = cosine, .linear = read_linear(file, "transform", facts)});
+  } else if (cosine) {
+    facts.form = std::make_shared<const RowForm>(RowForm{.unit = true});
+  }
   return about;
 }
 
@@ -356,15 +400,16 @@ FullRows full_rows_in(const Container& file, const About& about) {
 }  // namespace
 
 StoredIvfFlat read_ivf_flat(const Container& file) {
-  const bool in_one = file.schema() == flat_schema, turned = file.schema() == ivf_transformed_schema;
-  require_schema(file, in_one ? flat_schema : turned ? ivf_transformed_schema : ivf_flat_schema, schema_version);
-  const About about = turned ? read_about_codes(file) : read_about(file);
+  const bool in_one = file.schema() == flat_schema, formed = file.schema() == ivf_transformed_schema || file.schema() == ivf_sq_schema;
+  require_schema(file, in_one || formed ? file.schema() : ivf_flat_schema, schema_version);
+  const About about = formed ? read_about_codes(file) : read_about(file);
   const std::int64_t all[] = {0, static_cast<std::int64_t>(about.rows)};
   const Head head = in_one ? Head{{}, all, ids_in(file, about)} : read_head(file, about, about.facts.width());
   StoredIvfFlat stored{about.facts, in_one ? Matrix() : copy_rows(head.centroids), nullptr};
-  sized_section(file, rows_name(stored.facts), element_of(rows_dtype(stored.facts)), about.rows, at(stored.facts.width()));
-  stored.lists = lists_in(file, head, matrix_in(file, rows_name(stored.facts)));
-  if (turned) stored.full = full_rows_in(file, about);
+  const std::string_view listed = rows_name(stored.facts);
+  sized_section(file, listed, element_of(stored.facts.listed_dtype()), about.rows, at(stored.facts.width()));
+  stored.lists = lists_in(file, head, matrix_in(file, listed));
+  if (formed) stored.full = full_rows_in(file, about);
   return stored;
 }
 
@@ -396,9 +441,10 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
   const std::vector<std::int64_t>& begins = rows.lists().begins();
   write_about(writer, facts, rows.lists().rows());
   add_matrix(writer, "centroids", fit.centroids);
-  if (!facts.transform) add_fit(writer, fit);
+  const bool transformed = schema_of(facts, {}) == ivf_transformed_schema;
+  if (!transformed) add_fit(writer, fit);
   rows.begins_and_ids();
-  if (facts.transform) add_fit(writer, fit);  // where files of transformed rows have always had it
+  if (transformed) add_fit(writer, fit);  // where files of transformed rows have always had it
   std::int64_t blocks = 0;
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) blocks += ProductCodes::blocks_of(begins[list + 1] - begins[list]);
   writer.begin_section("codes", Element::u8, at(blocks), at(fit.code_bytes() * code_block_rows));
@@ -460,61 +506,6 @@ StoredIvfPq read_ivf_pq(const Container& file) {
   IvfPqParts parts = read_codes(file, read_head(file, about, width), width);
   parts.full = full_rows_in(file, about);
   return {about.facts, std::move(parts), file.file().owner, file.file().name};
-}
-
-void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
-                  const RunOptions& run) {
-  ContainerWriter writer(path, ivf_sq_schema, schema_version);
-  const PartsWriter rows(writer, parts, centroids.rows, run);
-  write_about(writer, facts, rows.lists().rows());
-  add_matrix(writer, "centroids", centroids);
-  rows.begins_and_ids();
-  writer.add_section("mean", Element::f32, 1, pca.mean.size(), pca.mean.data());
-  if (pca.directions.rows() > 0) add_matrix(writer, "directions", pca.directions);
-  writer.add_section("step", Element::f64, 1, 1, &pca.step);
-  rows.rows("codes", DType::i8, pca.dims());
-  write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, full_rows_by_id(parts), run);
-  add_measured(writer, facts);
-  writer.finish();
-}
-
-namespace {
-
-PcaBytes read_pca(const Container& file, std::int64_t cols) {
-  PcaBytes pca;
-  require_finite(file, sized_section(file, "mean", Element::f32, 1, at(cols)), "the mean");
-  const auto mean = values_in<float>(file, "mean", Element::f32);
-  pca.mean.assign(mean.begin(), mean.end());
-  if (file.find_section("directions")) {
-    const Section& directions = file.section("directions", Element::f32);
-    require_at(directions.rows >= 1 && directions.rows <= at(cols) && directions.cols == at(cols), file.file(), directions.offset,
-               "section 'directions' is ", directions.rows, " x ", directions.cols, ", expected 1 to ", cols, " x ", cols);
-    require_finite(file, directions, "a direction");
-    pca.directions = copy_rows(matrix_in(file, "directions"));
-  }
-  const Section& step = sized_section(file, "step", Element::f64, 1, 1);
-  verify_section(file, step);
-  pca.step = values_in<double>(file, "step", Element::f64).front();
-  require_at(std::isfinite(pca.step) && pca.step > 0, file.file(), step.offset, "the step is ", pca.step, ", expected more than 0");
-  return pca;
-}
-
-}  // namespace
-
-StoredIvfSq read_ivf_sq(const Container& file) {
-  require_schema(file, ivf_sq_schema, schema_version);
-  const About about = read_about_codes(file);
-  const IvfFacts& facts = about.facts;
-  require_at(facts.metric == Metric::l2 || facts.metric == Metric::euclidean, file.file(), file.section("about", Element::u8).offset + 24, "metric ",
-             name_of(facts.metric), ", expected l2 or euclidean of quantized rows");
-  StoredIvfSq stored{facts, {}, read_pca(file, facts.cols), nullptr, {}};
-  const Head head = read_head(file, about, stored.pca.dims());
-  stored.centroids = copy_rows(head.centroids);
-  sized_section(file, "codes", Element::i8, about.rows, at(stored.pca.dims()));
-  stored.lists = lists_in(file, head, matrix_in(file, "codes"));
-  sized_section(file, "rows", element_of(facts.dtype), about.rows, at(facts.cols));
-  stored.full = {matrix_in(file, "rows"), nullptr, file.file().owner};
-  return stored;
 }
 
 }  // namespace gigaknn

@@ -16,9 +16,8 @@
 
 #include "index/list_rows.hpp"
 #include "io/container.hpp"
-#include "learn/linear_transform.hpp"
-#include "learn/pca.hpp"
 #include "learn/product_quantizer.hpp"
+#include "learn/row_form.hpp"
 
 namespace gigaknn {
 
@@ -30,10 +29,12 @@ struct IvfFacts {
   bool allow_nonfinite = false;
   std::vector<RowId> held_out = {};  ///< ascending: Index::held_out, of the index as it was made
   std::optional<RecallCurve> curve = std::nullopt;  ///< of the index as it was once
-  std::shared_ptr<const LinearTransform> transform = nullptr;  ///< of rows before they stand in lists, in f32, and of queries; null: they stand as they are
+  std::shared_ptr<const RowForm> form = nullptr;  ///< of rows as lists of vectors hold them, or product codes stand for; null: as they are
 
-  /// Dimensions of what lists compare.
-  std::int64_t width() const { return transform ? transform->cols_out() : cols; }
+  /// Dimensions of what lists compare, its type, and the metric among it.
+  std::int64_t width() const { return form ? form->width(cols) : cols; }
+  DType listed_dtype() const { return form ? form->dtype : dtype; }
+  Metric compared_by() const { return form ? RowForm::compared_by(metric, form->dtype) : metric; }
 };
 
 /// Throws Error: invalid_argument (another shape or type), invalid_data (NaN or infinity, unless allowed).
@@ -43,12 +44,17 @@ struct StoredIvfFlat {
   IvfFacts facts;
   Matrix centroids;                       ///< none: of schema "flat"
   std::shared_ptr<const ListRows> lists;  ///< null: no row
-  FullRows full = {};                     ///< behind transformed rows, or none
+  FullRows full = {};                     ///< behind rows of another form, or none
 };
 
 inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
-inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";  ///< lists of vectors or product codes of rows that `facts.transform` made
+inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";  ///< lists of vectors, f32, or product codes of rows that a matrix has turned
+inline constexpr std::string_view ivf_sq_schema = "ivf_sq";                    ///< lists of quantized rows: i8 or f16
+/// By the form of rows; `plain`: where they are not turned or quantized.
+std::string_view schema_of(const IvfFacts& facts, std::string_view plain);
+/// The section of what lists of vectors hold.
+std::string_view rows_name(const IvfFacts& facts);
 
 /// Writes the rows of `parts`, each one list, that count, by their ids.
 void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run);
@@ -58,7 +64,7 @@ using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
 /// The full vectors behind `parts`, in the order of their ids.
 RowReader full_rows_by_id(std::span<const LiveRows> parts);
 
-/// Writes the rows of `parts` that count; full vectors behind transformed rows by `read_full`, in the order of their ids; null: none. Here and below a band of
+/// Writes the rows of `parts` that count; full vectors behind others by `read_full`, in the order of their ids; null: none. Here and below a band of
 /// lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                     const RunOptions& run);
@@ -105,22 +111,7 @@ std::size_t writing_bytes_of_code(std::int64_t code_bytes);
 bool holds_product_codes(const Container& file);
 StoredIvfPq read_ivf_pq(const Container& file);
 
-/// An inverted file of quantized rows with full vectors behind them.
-struct StoredIvfSq {
-  IvfFacts facts;
-  Matrix centroids;                       ///< [lists, dims] f32, of the bytes
-  PcaBytes pca;
-  std::shared_ptr<const ListRows> lists;  ///< of bytes, i8 [n, dims]; null: no row
-  FullRows full;
-};
-inline constexpr std::string_view ivf_sq_schema = "ivf_sq";
-
-/// Writes the rows of `parts`, lists of bytes, that count.
-void write_ivf_sq(const IvfFacts& facts, MatrixRef centroids, const PcaBytes& pca, std::span<const LiveRows> parts, const std::filesystem::path& path,
-                  const RunOptions& run);
-StoredIvfSq read_ivf_sq(const Container& file);
-
-/// Of schema flat, ivf_flat or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them
+/// Of schema flat, ivf_flat, ivf_sq or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them
 /// only whether lists could be meant. Throws Error: corrupt_file, unsupported.
 StoredIvfFlat read_ivf_flat(const Container& file);
 

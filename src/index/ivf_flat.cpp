@@ -13,7 +13,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 IvfFlatIndex::IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting)
-    : IvfIndex(stored.facts, std::move(stored.centroids), stored.facts.metric, stored.full.any(), std::move(setting)) {
+    : IvfIndex(stored.facts, std::move(stored.centroids), stored.full.any(), std::move(setting)) {
   if (!stored.lists) return;
   const std::int64_t rows = stored.lists->rows().rows;
   begin_with({std::move(stored.lists), nullptr, rows, std::move(stored.full)});
@@ -21,13 +21,13 @@ IvfFlatIndex::IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting)
 
 std::size_t IvfFlatIndex::bytes_needed(const IvfShape& shape, const IndexSetting& setting, int threads) {
   const IndexSetting suited = setting_for(setting, shape.refines);
-  const DType listed = shape.dims > 0 ? DType::f32 : shape.dtype;
+  const DType listed = shape.listed_dtype();
+  const Metric metric = shape.compared_by();
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
-  const std::size_t of_cells = suited.ops().cell_bytes_needed(shape.n, shape.width(), listed, shape.metric, std::max<std::int64_t>(1, shape.lists),
-                                                                       suited.hints(), threads);
+  const std::size_t of_cells = suited.ops().cell_bytes_needed(shape.n, shape.width(), listed, metric, std::max<std::int64_t>(1, shape.lists), suited.hints(), threads);
   const std::size_t of_lists = at(shape.lists + 1) * 16 + of_cells +
-                               ListCentroids::bytes_needed(shape.lists, shape.width(), listed, shape.metric, suited.device, suited.expected_queries, threads);
-  return of_lists + (shape.dims > 0 ? bytes_beside_lists(shape, suited, threads) : at(shape.n) * of_rows);
+                               ListCentroids::bytes_needed(shape.lists, shape.width(), listed, metric, suited.device, suited.expected_queries, threads);
+  return of_lists + (shape.form ? bytes_beside_lists(shape, suited, threads) : at(shape.n) * of_rows);
 }
 
 std::string IvfFlatIndex::lists_description() const {
@@ -35,18 +35,17 @@ std::string IvfFlatIndex::lists_description() const {
 }
 
 Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
-  if (facts_.transform) return IvfIndex::search_all(queries, k, only, run);
+  if (facts_.form) return IvfIndex::search_all(queries, k, only, run);
   return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
 }
 
-// Longer and longer lists, for the queries whose lists are not long enough.
 void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
   if (lists() == 0) return write_flat(facts, parts, path, run);
   write_ivf_flat(facts, centroids_.centroids(), parts, full_reader(parts), path, run);
 }
 
 std::size_t IvfFlatIndex::least_writing_bytes(std::int64_t n) const {
-  return gigaknn::least_writing_bytes(n, at(facts_.width()) * size_of(facts_.transform ? DType::f32 : dtype()));
+  return gigaknn::least_writing_bytes(n, at(facts_.width()) * size_of(facts_.listed_dtype()));
 }
 
 }  // namespace gigaknn

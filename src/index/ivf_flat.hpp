@@ -3,8 +3,8 @@
 //   base [n, d] --k-means--> centroids --ListCentroids::divide--> ListRows --Ops::prepare_cells, at the first search--> cells
 //   queries [q, d] --ListCentroids::probe--> probes [q, nprobe] --Ops::nearest_in_cells, part by part--> neighbours
 //
-// Without centroids ("flat") all rows stand in one list: a search looks at every row. Vectors are full ones, or transformed ones
-// with full vectors behind them or not.
+// Without centroids ("flat") all rows stand in one list: a search looks at every row. Vectors are full ones, or others
+// (transformed, quantized) with full vectors behind them or not.
 #pragma once
 
 #include "index/ivf_index.hpp"
@@ -19,8 +19,8 @@ class IvfFlatIndex : public IvfIndex {
 
   IvfFlatIndex(StoredIvfFlat stored, IndexSetting setting);
 
-  std::string_view kind() const override { return facts_.transform ? ivf_transformed_schema : lists() > 0 ? ivf_flat_schema : flat_schema; }
-  bool keeps_rows() const override { return !facts_.transform || refines(); }
+  std::string_view kind() const override { return schema_of(facts_, lists() > 0 ? ivf_flat_schema : flat_schema); }
+  bool keeps_rows() const override { return !facts_.form || refines(); }
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   std::size_t searching_bytes_needed(int threads) const override { return bytes_needed(shape(), setting_, threads); }
   std::size_t least_writing_bytes(std::int64_t n) const override;

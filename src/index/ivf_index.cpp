@@ -42,9 +42,9 @@ std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, c
 
 }  // namespace
 
-IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, bool refines, IndexSetting setting)
+IvfIndex::IvfIndex(const IvfFacts& facts, Matrix centroids, bool refines, IndexSetting setting)
     : facts_(facts), refines_(refines), setting_(setting_for(std::move(setting), refines)), ops_(setting_.ops()),
-      centroids_(std::move(centroids), scanned, setting_.device, setting_.expected_queries), scanned_(scanned),
+      centroids_(std::move(centroids), facts.compared_by(), setting_.device, setting_.expected_queries), scanned_(facts.compared_by()),
       state_(std::make_shared<const State>(State{.parts = {}, .rows = 0, .next_id = facts.next_id})) {}
 
 void IvfIndex::begin_with(LiveRows part) {
@@ -80,14 +80,20 @@ std::size_t IvfIndex::bytes_beside_lists(const IvfShape& shape, const IndexSetti
   const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
   const std::size_t of_queries = at(shape.width()) * sizeof(float) + at(shape.d) * size_of(shape.dtype) + at(hints.k) * (sizeof(RowId) + sizeof(float));
-  const std::size_t transforming = shape.dims > 0 ? at((shape.d + 1) * shape.dims) * sizeof(float) + LinearTransform::applying_bytes(batch, shape.d) : 0;
+  const std::size_t forming = shape.form ? shape.form->bytes(0) + shape.form->applying_bytes(batch) : 0;
   const std::size_t scanning = shape.refines ? scan_bytes_needed(setting.ops(), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
-  return at(shape.n) * of_rows + at(batch) * of_queries + transforming + scanning;
+  return at(shape.n) * of_rows + at(batch) * of_queries + forming + scanning;
 }
 
 std::string IvfIndex::description() const {
-  const std::string before = facts_.transform ? join_text(cols(), " dimensions transformed into ", facts_.width(), ", in ") : std::string();
-  return join_text(before, lists_description(), refines_ ? ", full vectors behind them" : "");
+  std::string form;
+  if (facts_.form) {
+    if (facts_.form->unit) form += "rows of length 1, ";
+    form += facts_.form->linear.turns() ? join_text(cols(), " dimensions transformed into ", facts_.width()) : join_text("all ", cols(), " dimensions");
+    if (facts_.form->quantizes()) form += join_text(", ", 8 * size_of(facts_.form->dtype), " bits each");
+    form += ", in ";
+  }
+  return join_text(form, lists_description(), refines_ ? ", full vectors behind them" : "");
 }
 
 std::string IvfIndex::parts_description(const std::string& unprepared) const {
@@ -100,8 +106,9 @@ std::string IvfIndex::parts_description(const std::string& unprepared) const {
 
 // ---- searching
 
-void IvfIndex::require_search(MatrixRef queries, std::int64_t k, const RunOptions& run) const {
+void IvfIndex::require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const {
   require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  require(refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", refine);
   require_queries_for(facts_, queries, run);
 }
 
@@ -168,14 +175,33 @@ Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batc
 }
 
 std::optional<Matrix> IvfIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
-  return facts_.transform ? std::optional(facts_.transform->apply(ops_, rows, run)) : std::nullopt;
+  return facts_.form ? std::optional(facts_.form->apply(ops_, rows, run)) : std::nullopt;
 }
 
-void IvfIndex::require_refine(std::int64_t refine) const { require(refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", refine); }
+FormedQueries IvfIndex::listed_queries(MatrixRef queries, const RunOptions& run) const {
+  if (facts_.form) return facts_.form->apply_to_queries(ops_, queries, facts_.metric, run);
+  std::optional<Matrix> listed = as_listed(queries, run);
+  return {listed ? std::move(*listed) : Matrix(), {}};
+}
+
+void IvfIndex::show(Neighbors& found, std::int64_t first, std::span<const double> factors) const {
+  for (std::int64_t i = 0; i < std::ssize(factors); ++i) {
+    const double factor = factors[at(i)];
+    for (std::int64_t j = (first + i) * found.k; j < (first + i + 1) * found.k; ++j) {
+      if (found.ids[at(j)] == no_row) continue;
+      float& distance = found.distances[at(j)];
+      if (std::isnan(factor)) {  // a query that has no direction
+        found.ids[at(j)] = no_row;
+        distance = std::numeric_limits<float>::infinity();
+      } else {
+        distance = RowForm::shown(distance, factor, facts_.metric, facts_.listed_dtype());
+      }
+    }
+  }
+}
 
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
-  require_search(queries, k, run);
-  require_refine(params.refine);
+  require_search(queries, k, params.refine, run);
   const bool refine = refines_ && params.refine > 0;
   const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
@@ -183,18 +209,18 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
-    const std::optional<Matrix> listed = as_listed(some, run);
-    const ProbingBatch batch = probe(scope, listed ? listed->ref() : some, 0, some.rows, run);
+    const FormedQueries listed = listed_queries(some, run);
+    const ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
     const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
     batch.put(found, begin, result);
+    if (!refine) show(result, begin, listed.factor);
   }
   return result;
 }
 
 RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
-  require_search(queries, 1, run);
-  require_refine(params.refine);
+  require_search(queries, 1, params.refine, run);
   const bool refine = refines_ && params.refine > 0;
   const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
   const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
@@ -204,11 +230,14 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
   const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
   for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + batch_rows));
-    const std::optional<Matrix> listed = as_listed(some, run);
-    ProbingBatch batch = probe(scope, listed ? listed->ref() : some, 0, some.rows, run);
+    const FormedQueries listed = listed_queries(some, run);
+    ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
     // Longer and longer lists for the queries that need them.
     for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
-      const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
+      Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
+      std::vector<double> factors;
+      for (std::int64_t i = 0; !refine && !listed.factor.empty() && i < batch.queries.rows(); ++i) factors.push_back(listed.factor[at(batch.rows[at(i)])]);
+      show(found, 0, factors);
       std::vector<std::int64_t> unfinished;
       for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
         auto& list = lists[at(begin + batch.rows[at(i)])];
@@ -237,7 +266,7 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
 
 Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
   require(refines_, Fault::unsupported, "an index without full vectors cannot be searched exactly");
-  require_search(queries, k, run);
+  require_search(queries, k, 1, run);
   const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max(), false, run);
   Neighbors result(queries.rows, k);
   clear_lists(NeighborsOut(result), facts_.metric);
@@ -262,8 +291,8 @@ LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) co
 }
 
 std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
-  const std::size_t applying = facts_.transform ? LinearTransform::applying_bytes(n, facts_.cols) : 0;
-  return transformed_bytes(n) + std::max(applying, centroids_.dividing_bytes_needed(n, run));
+  const std::size_t applying = facts_.form ? form_shape()->applying_bytes(n) : 0;
+  return formed_bytes(n) + std::max(applying, centroids_.dividing_bytes_needed(n, run));
 }
 
 IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {
@@ -304,6 +333,7 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
   if (rows.rows == 0) return next;
   require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
+  if (facts_.form && facts_.form->unit) require_directions(rows, "the rows", run);
   // A file says what the next id is, which may be wrong.
   for (std::size_t p = 0; ids.empty() && p < next.parts.size(); ++p) {
     const RowIds& there = next.parts[p].lists->ids();
@@ -408,18 +438,14 @@ bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {
   return true;
 }
 
-bool IvfIndex::same_transform(const LinearTransform* a, const LinearTransform* b) {
-  if (!a || !b) return a == b;
-  return same_values(a->matrix, b->matrix) && a->bias == b->bias;
-}
-
 void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
   require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
   require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
           name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
   const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? nullptr : "other lists";
   if (typeid(*this) != typeid(first)) other = "other rows in its lists";  // of transformed rows: codes, and not
-  if (!same_transform(facts_.transform.get(), first.facts_.transform.get())) other = "another transform";
+  const RowForm *form = facts_.form.get(), *form_of_first = first.facts_.form.get();
+  if (form && form_of_first ? !(*form == *form_of_first) : form != form_of_first) other = "another transform";
   if (!other) other = other_fit_than(first);
   require(!other, Fault::invalid_argument, "index ", number, " has ", other ? other : "", " than the first");
   require(keeps_rows() == first.keeps_rows(), Fault::invalid_argument, "index ", number, " and the first do not both keep full vectors");

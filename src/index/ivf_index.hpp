@@ -1,10 +1,10 @@
 // What inverted files of every kind do alike: they change, are searched part by part, and are written.
 //
-//   rows [m, d] --as_listed: transformed, encoded or as they stand--> part_of --> a part: lists, and full vectors behind them or not --add--> State
-//   queries --as_listed--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
+//   rows [m, d] --as_listed: in their form, or as they stand--> part_of --> a part: lists, and full vectors behind them or not --add--> State
+//   queries --listed_queries--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
 //
-// A transform (IvfFacts::transform) is no business of most kinds: their lists hold what it makes. Without full vectors distances are then those among
-// transformed rows.
+// The form of rows (IvfFacts::form: turned, quantized) is no business of most kinds: their lists hold what it makes. Without full vectors distances are then those
+// among rows of that form, in the unit of the rows.
 //
 // The index at one time is a State that never changes: parts, each with the rows that still count. A search keeps the one it began with.
 // `add` brings a part of its own, and parts become one as soon as the last is half as large as the one before: few parts, and each
@@ -30,10 +30,12 @@ struct IvfShape {
   DType dtype;
   Metric metric;
   std::int64_t lists;
-  std::int64_t dims = 0;  ///< of transformed rows; 0: rows are not transformed
-  bool refines = false;   ///< by full vectors behind what lists hold
+  std::optional<FormShape> form = {};  ///< of what lists hold; none: rows as they are
+  bool refines = false;                ///< by full vectors behind it
 
-  std::int64_t width() const { return dims > 0 ? dims : d; }
+  std::int64_t width() const { return form ? form->width : d; }
+  DType listed_dtype() const { return form ? form->dtype : dtype; }
+  Metric compared_by() const { return form ? RowForm::compared_by(metric, form->dtype) : metric; }
 };
 
 class IvfIndex : public Index {
@@ -71,8 +73,8 @@ class IvfIndex : public Index {
   virtual std::size_t searching_bytes_needed(int threads) const = 0;
   /// The most that making a part of n rows allocates.
   virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const;
-  /// What the index holds that rows have nothing to do with: centroids and the transform.
-  std::size_t held_bytes() const { return static_cast<std::size_t>(lists() * centroids_.centroids().cols) * sizeof(float) + transformed_bytes(0); }
+  /// What the index holds that rows have nothing to do with: centroids and the form.
+  std::size_t held_bytes() const { return static_cast<std::size_t>(lists() * centroids_.centroids().cols) * sizeof(float) + formed_bytes(0); }
   /// What writing holds at least, of an index of n rows.
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 
@@ -94,12 +96,12 @@ class IvfIndex : public Index {
     RowMask mask(std::size_t part) const { return words.empty() ? state->parts[part].mask() : RowMask{words[part]}; }
   };
 
-  /// `centroids` [lists, width] f32, of what lists hold, which is compared by `scanned`; `refines`: by full vectors behind it.
-  IvfIndex(const IvfFacts& facts, Matrix centroids, Metric scanned, bool refines, IndexSetting setting);
+  /// `centroids` [lists, width] f32, of what lists hold; `refines`: by full vectors behind it.
+  IvfIndex(const IvfFacts& facts, Matrix centroids, bool refines, IndexSetting setting);
   /// The first part, before anyone else knows the index.
   void begin_with(LiveRows part);
 
-  /// Rows and queries as lists compare them; none: as they stand.
+  /// Rows as lists compare them; none: as they stand.
   virtual std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const;
   /// Rows that are borrowed, as a part of their own: lists of what `as_listed` makes of them.
   virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
@@ -107,27 +109,24 @@ class IvfIndex : public Index {
   virtual bool can_be_gathered() const { return true; }
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;
-  /// Throws Error: invalid_argument where SearchParams::refine cannot be that.
-  virtual void require_refine(std::int64_t refine) const;
   virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
   /// What else than lists this index has that another of its kind has not ("other codewords"); null: nothing.
   virtual const char* other_fit_than(const IvfIndex& other) const = 0;
   static bool same_values(MatrixRef a, MatrixRef b);
 
   static IndexSetting setting_for(IndexSetting setting, bool refines);
-  /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the transform; full vectors.
+  /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the form; full vectors.
   static std::size_t bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads);
-  IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), facts_.transform ? facts_.width() : 0, refines_}; }
-  /// Of n rows that are transformed, and the transform; nothing where there is none.
-  std::size_t transformed_bytes(std::int64_t n) const {
-    return facts_.transform ? static_cast<std::size_t>((n + facts_.cols + 1) * facts_.width()) * sizeof(float) : 0;
-  }
+  std::optional<FormShape> form_shape() const { return facts_.form ? std::optional(facts_.form->shape(facts_.cols)) : std::nullopt; }
+  IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), form_shape(), refines_}; }
+  /// Of n rows in their form, and the form; nothing where there is none.
+  std::size_t formed_bytes(std::int64_t n) const { return facts_.form ? form_shape()->bytes(n) : 0; }
   FullRows full_behind(MatrixRef rows, const RowIds& ids) const { return refines_ ? full_rows(rows, ids) : FullRows(); }
   /// For files; null: there are none.
   RowReader full_reader(std::span<const LiveRows> parts) const { return refines_ ? full_rows_by_id(parts) : RowReader(); }
 
   std::shared_ptr<const State> state() const;
-  void require_search(MatrixRef queries, std::int64_t k, const RunOptions& run) const;
+  void require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const;
   /// `gathers`: where few rows pass `only`, these are gathered.
   Scope scope_of(const IdSet* only, std::int64_t nprobe, bool gathers, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
@@ -152,7 +151,10 @@ class IvfIndex : public Index {
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);
   static std::optional<RowsById::Place> place_of(const State& state, RowId id);
   static State without(const State& state, std::span<const RowId> ids);
-  static bool same_transform(const LinearTransform* a, const LinearTransform* b);
+  /// Queries as lists compare them.
+  FormedQueries listed_queries(MatrixRef queries, const RunOptions& run) const;
+  /// Distances that lists gave, as people see them.
+  void show(Neighbors& found, std::int64_t first, std::span<const double> factors) const;
   void require_like(const IvfIndex& first, std::size_t number) const;
 
   const Metric scanned_;

@@ -19,7 +19,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 IvfPqIndex::IvfPqIndex(StoredIvfPq stored, IndexSetting setting)
-    : IvfIndex(stored.facts, copy_rows(stored.parts.centroids), stored.facts.metric, stored.parts.refines(), std::move(setting)),
+    : IvfIndex(stored.facts, copy_rows(stored.parts.centroids), stored.parts.refines(), std::move(setting)),
       quantizer_(stored.parts.quantizer()) {
   IvfPqParts& parts = stored.parts;
   if (parts.ids.empty()) return;
@@ -34,8 +34,8 @@ std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, const CodeShape& cod
   PrepareHints hints = setting_for(setting, shape.refines).hints();
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
   return bytes_beside_lists(shape, setting, threads) + at(shape.lists + 1) * 16 + at(codes.codewords() * codes.part_dims) * sizeof(float) +
-         setting.ops().code_bytes_needed(shape.n, codes, shape.metric, shape.lists, hints, threads) +
-         ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.metric, setting.device, setting.expected_queries, threads);
+         setting.ops().code_bytes_needed(shape.n, codes, shape.compared_by(), shape.lists, hints, threads) +
+         ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.compared_by(), setting.device, setting.expected_queries, threads);
 }
 
 std::string IvfPqIndex::lists_description() const {
@@ -43,7 +43,7 @@ std::string IvfPqIndex::lists_description() const {
 }
 
 std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
-  return facts_.transform ? IvfIndex::as_listed(rows, run) : as_floats(rows, run);
+  return facts_.form ? IvfIndex::as_listed(rows, run) : as_floats(rows, run);
 }
 
 // ---- changing
@@ -65,7 +65,7 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
 
 std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
-  const std::size_t encoding = transformed_bytes(n) + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
+  const std::size_t encoding = formed_bytes(n) + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
   return std::max(IvfIndex::part_bytes_needed(n, run), encoding) + 2 * at(n * code_bytes()) + padding +
          at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
 }

@@ -20,7 +20,7 @@ class IvfPqIndex : public IvfIndex {
   /// The most that preparing and one search allocate, results not counted.
   static std::size_t bytes_needed(const IvfShape& shape, const CodeShape& codes, const IndexSetting& setting, int threads);
 
-  std::string_view kind() const override { return facts_.transform ? ivf_transformed_schema : ivf_pq_schema; }
+  std::string_view kind() const override { return schema_of(facts_, ivf_pq_schema); }
   std::size_t searching_bytes_needed(int threads) const override { return bytes_needed(shape(), quantizer_.shape(), setting_, threads); }
   std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const override;
   std::size_t least_writing_bytes(std::int64_t n) const override;

@@ -204,7 +204,7 @@ TEST_F(IvfRabitq, refuses_what_it_cannot_do) {
   for (const char* recipe : {"IVF9,RaBitQ3", "IVF9,RaBitQ16", "PCA8,IVF9,RaBitQ", "OPQ4,IVF9,RaBitQ2", "RaBitQ", "IVF9,RaBitQ,Flat"}) {
     expect_error(Fault::unsupported, {"RaBitQ", "is not built"}, build({.recipe = recipe}));
   }
-  expect_error(Fault::unsupported, {"l2, euclidean or inner_product, not cosine"}, build({.recipe = "IVF9,RaBitQ", .metric = Metric::cosine}));
+  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, build({.recipe = "IVF9,RaBitQ", .metric = Metric::l1}));
   expect_error(Fault::invalid_argument, {"1, 2, 4 or 8 bits a dimension, got 3"}, [&] { make_ivf_pq_index(base_, {.lists = 2, .rabitq_bits = 3}); });
   build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
   expect_error(Fault::unsupported, {"codes of RaBitQ are not written as Faiss's"}, [&] { export_faiss(file("x.gknn"), file("x.faiss")); });

@@ -1,4 +1,4 @@
-// The inverted file of reduced, quantized rows as a caller sees it.
+// The inverted file of quantized rows, reduced or not, as a caller sees it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "io/changed_container.hpp"
 #include "io/test_files.hpp"
 #include "learn/pca.hpp"
+#include "learn/row_form.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
 
@@ -35,6 +36,16 @@ using test::StridedRows;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Bytes of the directions of most variance; `dims` of 0: of all dimensions, as they stand.
+RowForm bytes_of_rows(MatrixRef base, std::int64_t dims) {
+  RowForm form{.dtype = DType::i8};
+  CentredSample sample = centred_sample(base, base.rows, 0, {});
+  if (dims > 0) form.linear.matrix = leading_directions(sample.rows, dims, {});
+  form.linear.mean = std::move(sample.mean);
+  form.step = fit_step(form.linear.apply(ops_of("cpu"), base, {}));
+  return form;
+}
+
 class IvfSq : public FileTest {
  protected:
   IvfSq() : base_(1200, 20, DType::f32, 0), queries_(50, 20, DType::f32, 2) {
@@ -43,7 +54,7 @@ class IvfSq : public FileTest {
   // What a search of all lists must find: both steps row by row. `dims` of 0: all.
   static Neighbors by_the_book(MatrixRef base, std::span<const RowId> ids, MatrixRef queries, std::int64_t dims, std::int64_t k, std::int64_t refine,
                                Metric metric, const IdSet* only = nullptr) {
-    const PcaBytes pca = fit_pca_bytes(ops_of("cpu"), base, dims, 0, {});
+    const RowForm form = bytes_of_rows(base, dims);
     std::vector<std::int64_t> rows;
     for (std::int64_t i = 0; i < base.rows; ++i) {
       if (!only || only->has(ids[at(i)])) rows.push_back(i);
@@ -51,7 +62,7 @@ class IvfSq : public FileTest {
     std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return ids[at(a)] < ids[at(b)]; });
     const Matrix full = gather_rows(base, rows);
     const std::int64_t candidates = std::max(k, std::min(k * refine, base.rows));
-    const Neighbors near = reference::nearest_rows(pca.encode(ops_of("cpu"), queries, {}), pca.encode(ops_of("cpu"), full, {}), Metric::l2, candidates);
+    const Neighbors near = reference::nearest_rows(form.apply(ops_of("cpu"), queries, {}), form.apply(ops_of("cpu"), full, {}), Metric::l2, candidates);
     Neighbors want(queries.rows, k);
     for (std::int64_t i = 0; i < queries.rows; ++i) {
       std::vector<std::int64_t> among;
@@ -74,11 +85,12 @@ class IvfSq : public FileTest {
 };
 
 TEST_F(IvfSq, directions_are_orthonormal_and_hold_the_variance) {
-  const PcaBytes pca = fit_pca_bytes(ops_of("cpu"), base_, 6, 0, {});
+  const RowForm form = bytes_of_rows(base_, 6);
+  const Matrix& directions = form.linear.matrix;
   for (std::int64_t i = 0; i < 6; ++i) {
     for (std::int64_t j = 0; j <= i; ++j) {
       double product = 0;
-      for (std::int64_t c = 0; c < 20; ++c) product += static_cast<double>(pca.directions.row<float>(i)[c]) * pca.directions.row<float>(j)[c];
+      for (std::int64_t c = 0; c < 20; ++c) product += static_cast<double>(directions.row<float>(i)[c]) * directions.row<float>(j)[c];
       EXPECT_NEAR(product, i == j ? 1 : 0, 1e-6);
     }
   }
@@ -92,13 +104,13 @@ TEST_F(IvfSq, directions_are_orthonormal_and_hold_the_variance) {
   };
   const auto along = [&](std::int64_t i, std::int64_t j) {
     double product = 0;
-    for (std::int64_t c = 0; c < 20; ++c) product += static_cast<double>(base_.ref().row<float>(i)[c]) * pca.directions.row<float>(j)[c];
+    for (std::int64_t c = 0; c < 20; ++c) product += static_cast<double>(base_.ref().row<float>(i)[c]) * directions.row<float>(j)[c];
     return product;
   };
   const auto coordinate = [&](std::int64_t i, std::int64_t j) { return static_cast<double>(base_.ref().row<float>(i)[j]); };
   EXPECT_GT(held(along, 6), 0.8 * held(coordinate, 20));  // a spectrum 1, 1/2, 1/3 ... has 93 % of its squares there
-  const Matrix bytes = pca.encode(ops_of("cpu"), base_, {});
-  const auto of_bytes = [&](std::int64_t i, std::int64_t j) { return pca.step * static_cast<double>(bytes.row<std::int8_t>(i)[j]); };
+  const Matrix bytes = form.apply(ops_of("cpu"), base_, {});
+  const auto of_bytes = [&](std::int64_t i, std::int64_t j) { return form.step * static_cast<double>(bytes.row<std::int8_t>(i)[j]); };
   EXPECT_NEAR(held(of_bytes, 6) / held(along, 6), 1, 0.05);
 }
 
@@ -284,12 +296,12 @@ TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
   };
   expect_error(Fault::corrupt_file, {"lists must ascend from 0 to the 0 rows"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
-  expect_error(Fault::corrupt_file, {"metric cosine, expected l2 or euclidean"}, changed("about", put(24, std::array<char, 16>{"cosine"})));
+  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"}, changed("about", put(24, std::array<char, 16>{"l1"})));
   expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 20, expected 1 x 19"}, changed("about", put(8, std::uint64_t{19})));
   expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 19"}, changed("mean", resized(1, 19)));
   expect_error(Fault::corrupt_file, {"the mean has the value nan"}, changed("mean", put(8, NAN)));
-  expect_error(Fault::corrupt_file, {"section 'directions' is 4 x 19, expected 1 to 20 x 20"}, changed("directions", resized(4, 19)));
-  expect_error(Fault::corrupt_file, {"section 'directions' is 21 x 20"}, changed("directions", resized(21, 20)));
+  expect_error(Fault::corrupt_file, {"section 'directions' is 4 x 19, expected 1 to 4294967295 x 20"}, changed("directions", resized(4, 19)));
+  expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 21"}, changed("directions", resized(21, 20)));
   expect_error(Fault::corrupt_file, {"section 'directions' is 0 x 20"}, changed("directions", resized(0, 20)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 5"}, changed("directions", resized(5, 20)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 20"}, changed("directions", left_out()));
@@ -302,7 +314,7 @@ TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", [](Section& section, std::string&) { section.element = Element::u8; }));
   expect_error(Fault::corrupt_file, {"section 'rows' is 1199 x 20"}, changed("rows", resized(1199, 20)));
   expect_error(Fault::corrupt_file, {"id -1 is negative"}, changed("ids", put(0, std::int64_t{-1})));
-  for (const char* name : {"mean", "step", "codes", "rows", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, left_out()));
+  for (const char* name : {"step", "codes", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, left_out()));
   changed("rows", put(4, NAN))();  // a row that is found by nothing
   expect_error(Fault::corrupt_file, {"1 rows have NaN or infinity"}, [&] { check_index(file("changed.gknn")); });
   changed("ids", put(0, std::int64_t{1200}))();
@@ -336,9 +348,10 @@ TEST_F(IvfSq, budgets_are_kept) {
 }
 
 TEST_F(IvfSq, refuses_what_it_cannot_do) {
-  expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 21"}, [&] { make_ivf_sq_index(base_, {.dims = 21}); });
-  expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 0"}, [&] { make_ivf_sq_index(base_, {.dims = 0}); });
-  expect_error(Fault::unsupported, {"l2 or euclidean, not cosine"}, [&] { make_ivf_sq_index(base_, {.metric = Metric::cosine, .dims = 4}); });
+  expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, [&] { make_ivf_sq_index(base_, {.dims = 21}); });
+  expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 0"}, [&] { make_ivf_sq_index(base_, {.dims = 0}); });
+  expect_error(Fault::invalid_argument, {"quantized rows are i8 or f16, not u8"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .dtype = DType::u8}); });
+  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, [&] { make_ivf_sq_index(base_, {.metric = Metric::l1, .dims = 4}); });
   expect_error(Fault::invalid_argument, {"lists must be in [1, 1200]"}, [&] { make_ivf_sq_index(base_, {.lists = 1201, .dims = 4}); });
   expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { make_ivf_sq_index(base_, {.dims = 4}, {.memory_bytes = 1000}); });
   std::vector<RowId> ids = scattered_ids(1200);
@@ -348,9 +361,9 @@ TEST_F(IvfSq, refuses_what_it_cannot_do) {
   ids[7] = RowId{std::int64_t{1} << 62};
   expect_error(Fault::invalid_data, {"id 4611686018427387904 is above"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = ids}); });
   const auto build = [&](const IndexParams& params) { return [this, params] { build_index(base_, file("none.gknn"), params); }; };
-  expect_error(Fault::invalid_argument, {"1 to 20 dimensions, got 21"}, build({.recipe = "PCA21,IVF4,SQ8,RFlat"}));
+  expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, build({.recipe = "PCA21,IVF4,SQ8,RFlat"}));
   expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "IVF1201,SQ8,RFlat"}));
-  expect_error(Fault::unsupported, {"l2 or euclidean, not inner_product"}, build({.recipe = "IVF4,SQ8,RFlat", .metric = Metric::inner_product}));
+  expect_error(Fault::unsupported, {"inner_product or cosine, not chi2"}, build({.recipe = "IVF4,SQ8,RFlat", .metric = Metric::chi2}));
   expect_error(Fault::unsupported, {"finite rows alone"}, build({.recipe = "IVF4,SQ8,RFlat", .allow_nonfinite = true}));
   expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { build_index(base_, file("none.gknn"), {.recipe = "IVF4,SQ8,RFlat"}, {.memory_bytes = 1000}); });
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
@@ -361,9 +374,9 @@ TEST_F(IvfSq, refuses_what_it_cannot_do) {
     test::VectorMaker(Kind::gaussian, 40, 20, DType::u8, Metric::l2, 3).fill(bytes, unused);
     make_ivf_sq_index(bytes, {.lists = 4, .dims = 4})->search(queries_, 1);
   });
-  expect_error(Fault::invalid_argument, {"refine must be >= 1", "got 0"}, [&] { index->search(queries_, 3, {.refine = 0}); });
+  expect_error(Fault::invalid_argument, {"refine must be >= 0", "got -1"}, [&] { index->search(queries_, 3, {.refine = -1}); });
   expect_error(Fault::invalid_argument, {"k must be >= 1"}, [&] { index->search(queries_, 0); });
-  expect_error(Fault::invalid_argument, {"refine must be >= 1", "got 0"}, [&] { index->search_radius(queries_, 3, {.refine = 0}); });
+  expect_error(Fault::invalid_argument, {"refine must be >= 0", "got -1"}, [&] { index->search_radius(queries_, 3, {.refine = -1}); });
   base_.set(5, 5, NAN);
   expect_error(Fault::invalid_data, {"the base", "row 5"}, [&] { make_ivf_sq_index(base_, {.dims = 4}); });
   expect_error(Fault::invalid_data, {"the base", "row 5"}, build({.recipe = "IVF4,SQ8,RFlat"}));

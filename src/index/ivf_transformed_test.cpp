@@ -209,7 +209,7 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   build("PCA4,IVF3,Flat,RFlat");
   expect_error(Fault::corrupt_file, {"lists must ascend from 0 to the 0 rows"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
-  expect_error(Fault::corrupt_file, {"metric cosine, expected l2, euclidean or inner_product"}, changed("about", put(24, std::array<char, 16>{"cosine"})));
+  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"}, changed("about", put(24, std::array<char, 16>{"l1"})));
   expect_error(Fault::corrupt_file, {"a bias, expected none under inner_product"}, changed("about", put(24, std::array<char, 16>{"inner_product"})));
   expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 20, expected 1 to 4294967295 x 19"}, changed("about", put(8, std::uint64_t{19})));
   expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 19"}, changed("transform", resized(4, 19)));
@@ -405,10 +405,10 @@ TEST_F(IvfTransformed, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"product codes of 6 dimensions have 1 to 6 parts", "got 7"}, build({.recipe = "PCA6,IVF4,PQ7"}));
   expect_error(Fault::invalid_argument, {"OPQ needs at least 256 rows"}, [&] { build_index(base_.ref().slice(0, 255), file("none.gknn"), {.recipe = "OPQ4,IVF4,Flat"}); });
   expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "RR,IVF1201,Flat"}));
-  for (const Metric metric : {Metric::cosine, Metric::l1}) {
-    expect_error(Fault::unsupported, {"transformed rows are searched by l2, euclidean or inner_product, not "}, build({.recipe = "RR,IVF4,Flat", .metric = metric}));
+  for (const Metric metric : {Metric::linf, Metric::l1}) {
+    expect_error(Fault::unsupported, {"transformed rows are searched by l2, euclidean, inner_product or cosine, not "}, build({.recipe = "RR,IVF4,Flat", .metric = metric}));
   }
-  expect_error(Fault::unsupported, {"only finite rows are transformed"}, build({.recipe = "RR,IVF4,Flat", .allow_nonfinite = true}));
+  expect_error(Fault::unsupported, {"transformed rows stand for finite rows alone"}, build({.recipe = "RR,IVF4,Flat", .allow_nonfinite = true}));
   std::vector<RowId> ids = scattered_ids(1200);
   ids[7] = ids[5];
   for (const char* recipe : recipes) expect_error(Fault::invalid_data, {"is there twice"}, build({.recipe = recipe, .ids = ids}));

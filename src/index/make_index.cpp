@@ -3,13 +3,14 @@
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
-#include "index/ivf_sq.hpp"
 #include "index/recipe.hpp"
 #include "io/validate.hpp"
 #include "learn/opq.hpp"
+#include "learn/pca.hpp"
 #include "learn/product_quantizer.hpp"
 #include "learn/rabitq.hpp"
 
@@ -164,151 +165,128 @@ std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& param
 }
 
 std::size_t searching_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return IvfPqIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, 0, params.refine},
+  return IvfPqIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, {}, params.refine},
                                   shape_of_codes(base.cols, params), {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}, threads_of(run));
 }
 
-// ---- quantized rows
+// ---- rows of another form: transformed, quantized, of length 1
 
-// How their bytes are divided.
-IvfFlatParams of_lists(const IvfSqParams& params) {
-  return {.metric = Metric::l2, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
-          .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries};
-}
-
-std::int64_t kept_dims(MatrixRef base, const IvfSqParams& params) { return params.reduce ? params.dims : base.cols; }
-
-void require_quantizable(MatrixRef base, const IvfSqParams& params) {
-  require_shape(base, of_lists(params));
-  require(params.metric == Metric::l2 || params.metric == Metric::euclidean, Fault::unsupported, "quantized rows are searched by l2 or euclidean, not ",
-          name_of(params.metric));
-  require(!params.reduce || (params.dims >= 1 && params.dims <= base.cols), Fault::invalid_argument, "a reduction keeps 1 to ", base.cols,
-          " dimensions, got ", params.dims);
-}
-
-IndexSetting setting_of(const IvfSqParams& params) { return {params.device, params.expected_k, params.expected_queries, SearchParams{}.refine}; }
-
-std::size_t searching_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  return IvfSqIndex::bytes_needed(base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, of_lists(params)).clusters, kept_dims(base, params),
-                                  setting_of(params), threads_of(run));
-}
-
-// Of rows that are quantized and not yet divided.
-std::size_t quantized_bytes(MatrixRef base, const IvfSqParams& params) {
-  const std::int64_t dims = kept_dims(base, params);
-  return at(base.rows * dims) + at((params.reduce ? dims + 1 : 1) * base.cols) * sizeof(float);
-}
-
-MatrixRef shape_of_bytes(MatrixRef base, const IvfSqParams& params) { return {nullptr, base.rows, kept_dims(base, params), DType::i8}; }
-
-// Of rows that are divided as well, and of what orders full vectors by id.
-std::size_t divided_bytes(MatrixRef base, const IvfSqParams& params) {
-  return quantized_bytes(base, params) + divided_bytes(shape_of_bytes(base, params), of_lists(params)) + params.ids.size() * sizeof(LocalRow);
-}
-
-// Of quantizing and dividing them.
-std::size_t quantizing_bytes(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  return std::max({pca_bytes_needed(base.rows, base.cols, params.reduce ? params.dims : 0),
-                   quantized_bytes(base, params) + dividing_bytes(shape_of_bytes(base, params), of_lists(params), run), divided_bytes(base, params)});
-}
-
-// Full vectors remain those of the base, as they stand there.
-StoredIvfSq quantized(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
-  const Ops& ops = ops_of(params.device);
-  PcaBytes pca = fit_pca_bytes(ops, base, params.reduce ? params.dims : 0, params.seed, run);
-  const auto bytes = std::make_shared<const Matrix>(pca.encode(ops, base, run));
-  StoredIvfFlat lists = divided(*bytes, of_lists(params), left_by(quantized_bytes(base, params), run), bytes);
-  const IvfFacts facts{params.metric, base.dtype, base.cols, lists.facts.next_id, false, lists.facts.held_out};
-  FullRows full = full_rows(base, lists.lists->ids());
-  return {facts, std::move(lists.centroids), std::move(pca), std::move(lists.lists), std::move(full)};
-}
-
-// ---- transformed rows
-
-struct IvfTransformedParams {
-  TransformRecipe transform;
+struct IvfFormedParams {
+  std::optional<TransformRecipe> transform;
+  DType dtype = DType::f32;          // of what lists hold, without codes
+  std::optional<IvfPqParams> codes;  // of it; their lists and ids are those below
   IvfFlatParams lists;
-  std::int64_t code_bytes = 0;  // of transformed rows; without rabitq_bits 0: these
-  int code_bits = 8;
-  int rabitq_bits = 0;
   bool refine = false;
-
-  bool codes() const { return code_bytes > 0 || rabitq_bits > 0; }
 };
 
-std::int64_t cols_out(MatrixRef base, const IvfTransformedParams& params) { return params.transform.dims > 0 ? params.transform.dims : base.cols; }
-
-OpqParams opq_of(const IvfTransformedParams& params) { return {.m = params.transform.parts, .dims = params.transform.dims, .seed = params.lists.seed}; }
-
-IvfPqParams codes_of(const IvfTransformedParams& params) {
-  return {.metric = params.lists.metric, .lists = params.lists.lists, .code_bytes = params.code_bytes, .code_bits = params.code_bits, .rabitq_bits = params.rabitq_bits, .refine = false, .iterations = params.lists.iterations,
-          .seed = params.lists.seed, .held_out = params.lists.held_out, .ids = params.lists.ids, .device = params.lists.device,
-          .expected_k = params.lists.expected_k, .expected_queries = params.lists.expected_queries};
+FormShape shape_of_form(MatrixRef base, const IvfFormedParams& params) {
+  const std::int64_t dims = params.transform ? params.transform->dims : 0;
+  return {base.cols, dims > 0 ? dims : base.cols, params.dtype, params.transform.has_value(), params.lists.metric == Metric::cosine};
 }
 
-void require_transformable(MatrixRef base, const IvfTransformedParams& params) {
+// The shape of what is divided and encoded.
+MatrixRef shape_of_formed(MatrixRef base, const IvfFormedParams& params) {
+  const FormShape shape = shape_of_form(base, params);
+  return {nullptr, base.rows, shape.width, shape.dtype};
+}
+
+OpqParams opq_of(const IvfFormedParams& params) { return {.m = params.transform->parts, .dims = params.transform->dims, .seed = params.lists.seed}; }
+
+// How what has its form is divided and encoded.
+IvfFlatParams formed_lists(const IvfFormedParams& params) {
+  IvfFlatParams lists = params.lists;
+  lists.metric = RowForm::compared_by(params.lists.metric, params.dtype);
+  return lists;
+}
+
+IvfPqParams formed_codes(const IvfFormedParams& params) {
+  IvfPqParams codes = *params.codes;
+  codes.metric = formed_lists(params).metric;
+  codes.refine = false;
+  return codes;
+}
+
+void require_formable(MatrixRef base, const IvfFormedParams& params) {
   const Metric metric = params.lists.metric;
-  require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
-          "transformed rows are searched by l2, euclidean or inner_product, not ", name_of(metric));
-  require(!params.lists.allow_nonfinite, Fault::unsupported, "only finite rows are transformed");
-  const MatrixRef rows(nullptr, base.rows, cols_out(base, params), DType::f32);
+  require_shape(base, params.lists);
+  require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine, Fault::unsupported,
+          "codes, quantized and transformed rows are searched by l2, euclidean, inner_product or cosine, not ", name_of(metric));
+  require(!params.lists.allow_nonfinite, Fault::unsupported, "codes, quantized and transformed rows stand for finite rows alone");
+  const MatrixRef rows = shape_of_formed(base, params);
   require(rows.cols <= base.cols, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", rows.cols);
-  if (params.transform.kind == TransformRecipe::Kind::opq) require_opq(base, opq_of(params));
-  if (params.codes()) require_codes(rows, codes_of(params));
+  if (params.transform && params.transform->kind == TransformRecipe::Kind::opq) require_opq(base, opq_of(params));
+  if (params.codes) require_codes(rows, formed_codes(params));
 }
 
-LinearTransform fitted_transform(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  const std::int64_t dims = cols_out(base, params);
-  switch (params.transform.kind) {
-    case TransformRecipe::Kind::pca:
-      return fit_pca(base, {.dims = dims, .with_bias = params.lists.metric != Metric::inner_product, .whiten = params.transform.whiten, .seed = params.lists.seed},
-                     run);
+constexpr std::int64_t form_sample_rows = 1 << 15, step_sample_rows = 1 << 14;
+
+LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, bool with_bias, const RunOptions& run) {
+  const std::int64_t dims = shape_of_form(base, params).width;
+  switch (params.transform->kind) {
+    case TransformRecipe::Kind::pca: return fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
     case TransformRecipe::Kind::random_rotation: return random_rotation(base.cols, dims, params.lists.seed);
     default: return fit_opq(ops_of(params.lists.device), base, opq_of(params), run);
   }
 }
 
-std::size_t fitting_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  const std::int64_t dims = cols_out(base, params);
-  switch (params.transform.kind) {
-    case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, dims);
-    case TransformRecipe::Kind::random_rotation: return at(dims * base.cols) * (sizeof(double) + sizeof(float));
-    default: return opq_bytes_needed(base.rows, base.cols, opq_of(params), threads_of(run));
+// Under inner_product nothing is moved: it would change the order of products. Bytes hold most of what is left by the mean.
+RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  RowForm form{.unit = params.lists.metric == Metric::cosine, .dtype = params.dtype};
+  const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8;
+  Matrix sample;
+  if (form.unit && (params.transform || of_bytes)) {
+    sample = unit_rows(gather_rows(base, sample_rows(base.rows, form_sample_rows, params.lists.seed), run), run);
+    base = sample;
   }
+  if (params.transform) form.linear = fitted_transform(base, params, moves && !of_bytes, run);
+  if (!of_bytes) return form;
+  if (moves) form.linear.mean = centred_sample(base, step_sample_rows, params.lists.seed, run).mean;
+  const Matrix drawn = gather_rows(base, sample_rows(base.rows, step_sample_rows, params.lists.seed), run);
+  form.step = fit_step(form.linear.apply(ops_of(params.lists.device), drawn, run));
+  return form;
 }
 
-// Of rows that are transformed, and the transform.
-std::size_t transformed_bytes(MatrixRef base, const IvfTransformedParams& params) {
-  return at((base.rows + base.cols + 1) * cols_out(base, params)) * sizeof(float);
+std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  const FormShape shape = shape_of_form(base, params);
+  const auto transform = [&]() -> std::size_t {
+    if (!params.transform) return 0;
+    switch (params.transform->kind) {
+      case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, shape.width);
+      case TransformRecipe::Kind::random_rotation: return at(shape.width * base.cols) * (sizeof(double) + sizeof(float));
+      default: return opq_bytes_needed(base.rows, base.cols, opq_of(params), threads_of(run));
+    }
+  };
+  const std::int64_t drawn = std::min(base.rows, step_sample_rows);
+  const std::size_t of_step = shape.dtype == DType::i8 ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
+  const std::size_t of_unit = shape.unit ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
+  return shape.bytes(0) + of_unit + std::max(transform(), of_step);
 }
-
-// The shape of what is divided and encoded.
-MatrixRef shape_of_transformed(MatrixRef base, const IvfTransformedParams& params) { return {nullptr, base.rows, cols_out(base, params), DType::f32}; }
 
 // Of rows that are divided or encoded as well, and not yet written, and of what orders full vectors by id.
-std::size_t divided_bytes(MatrixRef base, const IvfTransformedParams& params) {
-  const MatrixRef rows = shape_of_transformed(base, params);
-  const std::size_t ordering = params.lists.ids.size() * sizeof(LocalRow), transform = at((base.cols + 1) * rows.cols) * sizeof(float);
-  return ordering + (params.codes() ? transform + encoded_bytes(rows, codes_of(params)) : transformed_bytes(base, params) + divided_bytes(rows, params.lists));
+std::size_t divided_bytes(MatrixRef base, const IvfFormedParams& params) {
+  const MatrixRef rows = shape_of_formed(base, params);
+  const FormShape shape = shape_of_form(base, params);
+  const std::size_t ordering = params.lists.ids.size() * sizeof(LocalRow);
+  return ordering + (params.codes ? shape.bytes(0) + encoded_bytes(rows, formed_codes(params)) : shape.bytes(base.rows) + divided_bytes(rows, formed_lists(params)));
 }
 
-// Of transforming, dividing and encoding them.
-std::size_t transforming_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  const MatrixRef rows = shape_of_transformed(base, params);
-  const std::size_t inner = params.codes() ? encoding_bytes(rows, codes_of(params), run) : dividing_bytes(rows, params.lists, run);
-  return std::max({fitting_bytes(base, params, run), transformed_bytes(base, params) + std::max(LinearTransform::applying_bytes(base.rows, base.cols), inner),
+// Of giving them their form, dividing and encoding them.
+std::size_t forming_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  const MatrixRef rows = shape_of_formed(base, params);
+  const FormShape shape = shape_of_form(base, params);
+  const std::size_t inner = params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
+  return std::max({fitting_bytes(base, params, run), shape.bytes(base.rows) + std::max(shape.applying_bytes(base.rows), inner),
                    divided_bytes(base, params) + params.lists.ids.size() * (2 * sizeof(RowId) + 2 * sizeof(LocalRow))});  // with what sorts their ids
 }
 
-IndexSetting setting_of(const IvfTransformedParams& params) {
+IndexSetting setting_of(const IvfFormedParams& params) {
   return {params.lists.device, params.lists.expected_k, params.lists.expected_queries, SearchParams{}.refine};
 }
 
-std::size_t searching_bytes(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
-  const IvfShape shape{base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, cols_out(base, params), params.refine};
-  if (!params.codes()) return IvfFlatIndex::bytes_needed(shape, setting_of(params), threads_of(run));
-  return IvfPqIndex::bytes_needed(shape, shape_of_codes(cols_out(base, params), codes_of(params)), setting_of(params), threads_of(run));
+std::size_t searching_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  const IvfShape shape{base.rows, base.cols, base.dtype, params.lists.metric, fit_params(base.rows, params.lists).clusters, shape_of_form(base, params), params.refine};
+  if (!params.codes) return IvfFlatIndex::bytes_needed(shape, setting_of(params), threads_of(run));
+  return IvfPqIndex::bytes_needed(shape, shape_of_codes(shape.width(), formed_codes(params)), setting_of(params), threads_of(run));
 }
 
 // Full vectors as searches need them.
@@ -319,42 +297,45 @@ FullRows standing_by_rank(FullRows full, const RunOptions& run) {
 }
 
 // Full vectors remain those of the base, as they stand there or, to be searched, by rank.
-std::unique_ptr<IvfIndex> transformed_index(MatrixRef base, const IvfTransformedParams& params, bool by_rank, const RunOptions& run) {
+std::unique_ptr<IvfIndex> formed_index(MatrixRef base, const IvfFormedParams& params, bool by_rank, const RunOptions& run) {
   if (!params.lists.ids.empty()) RowIds(params.lists.ids, nullptr).require_sound();
-  const auto transform = std::make_shared<const LinearTransform>(fitted_transform(base, params, run));
-  const auto rows = std::make_shared<Matrix>(transform->apply(ops_of(params.lists.device), base, run));
-  const RunOptions rest = left_by(transformed_bytes(base, params), run);
+  const auto form = std::make_shared<const RowForm>(fitted_form(base, params, run));
+  const auto rows = std::make_shared<Matrix>(form->apply(ops_of(params.lists.device), base, run));
+  const RunOptions rest = left_by(shape_of_form(base, params).bytes(base.rows), run);
   const auto of_rows = [&](IvfFacts& facts) {
+    facts.metric = params.lists.metric;
     facts.dtype = base.dtype;
     facts.cols = base.cols;
-    facts.transform = transform;
+    facts.form = form;
   };
   FullRows full;
   const auto find_full = [&] {
     if (params.refine) full = full_rows(base, ids_of(base, params.lists));
     if (by_rank) full = standing_by_rank(std::move(full), run);
   };
-  if (params.codes()) {
-    StoredIvfPq made = encode_ivf_pq(*rows, codes_of(params), rest);
+  if (params.codes) {
+    StoredIvfPq made = encode_ivf_pq(*rows, formed_codes(params), rest);
     *rows = {};
     find_full();
     of_rows(made.facts);
     made.parts.full = std::move(full);
     return std::make_unique<IvfPqIndex>(std::move(made), setting_of(params));
   }
-  StoredIvfFlat made = divided(*rows, params.lists, rest, rows);
+  StoredIvfFlat made = divided(*rows, formed_lists(params), rest, rows);
   find_full();
   of_rows(made.facts);
   made.full = std::move(full);
   return std::make_unique<IvfFlatIndex>(std::move(made), setting_of(params));
 }
 
-std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransformedParams& params, const RunOptions& run) {
+std::unique_ptr<Index> make_formed_index(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   require_usable_values(base, params.lists.metric, false, "the base", run);
+  if (params.lists.metric == Metric::cosine) require_directions(base, "the base", run);
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
-  const std::size_t kept = params.codes() ? at(base.rows * (shape_of_codes(cols_out(base, params), codes_of(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : transformed_bytes(base, params);
-  require_budget(copied + std::max(transforming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
-  auto index = transformed_index(base, params, true, run);
+  const FormShape shape = shape_of_form(base, params);
+  const std::size_t kept = params.codes ? at(base.rows * (shape_of_codes(shape.width, formed_codes(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : shape.bytes(base.rows);
+  require_budget(copied + std::max(forming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
+  auto index = formed_index(base, params, true, run);
   index->prepare(run);
   return index;
 }
@@ -363,9 +344,8 @@ std::unique_ptr<Index> make_transformed_index(MatrixRef base, const IvfTransform
 struct Wanted {
   IvfFlatParams flat;
   bool inverted = true;
-  std::optional<IvfTransformedParams> transformed;
-  std::optional<IvfPqParams> codes;
-  std::optional<IvfSqParams> scalar;
+  std::optional<IvfFormedParams> formed;
+  std::optional<IvfPqParams> codes;  // of rows as they are
 };
 
 Wanted wanted(MatrixRef base, const IndexParams& params) {
@@ -377,25 +357,20 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
                  .allow_nonfinite = params.allow_nonfinite};
   require_shape(base, wanted.flat);
   wanted.inverted = recipe.inverted;
-  if (recipe.transform) {
-    wanted.transformed = {*recipe.transform, wanted.flat, recipe.code_bytes, recipe.code_bits, recipe.rabitq_bits, recipe.refine};
-    require_transformable(base, *wanted.transformed);
-    return wanted;
+  std::optional<IvfPqParams> codes;
+  if (recipe.codes()) {
+    codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
+             .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
+             .expected_queries = params.expected_queries};
   }
-  if (recipe.scalar) {
-    wanted.scalar = {.metric = params.metric, .lists = recipe.lists, .reduce = recipe.reduced_dims > 0, .dims = recipe.reduced_dims,
-                     .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device,
-                     .expected_k = params.expected_k, .expected_queries = params.expected_queries};
-    require(!params.allow_nonfinite, Fault::unsupported, "quantized rows stand for finite rows alone");
-    require_quantizable(base, *wanted.scalar);
-    return wanted;
+  if (recipe.transform || recipe.listed != DType::f32 || (codes && params.metric == Metric::cosine)) {
+    wanted.formed = {recipe.transform, recipe.listed, std::move(codes), wanted.flat, recipe.refine};
+    require_formable(base, *wanted.formed);
+  } else if (codes) {
+    require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");
+    require_codes(base, *codes);
+    wanted.codes = std::move(codes);
   }
-  if (recipe.code_bytes == 0) return wanted;
-  wanted.codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .code_bits = recipe.code_bits, .refine = recipe.refine,
-                  .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
-                  .expected_queries = params.expected_queries};
-  require(!params.allow_nonfinite, Fault::unsupported, "product codes stand for finite rows alone");
-  require_codes(base, *wanted.codes);
   return wanted;
 }
 
@@ -411,6 +386,11 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 }
 
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  if (params.metric == Metric::cosine) {
+    const IvfFormedParams formed{std::nullopt, DType::f32, params, of_lists(params), params.refine};
+    require_formable(base, formed);
+    return make_formed_index(base, formed, run);
+  }
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
   const std::size_t codes = at(base.rows * shape_of_codes(base.cols, params).code_bytes());
@@ -421,22 +401,20 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 }
 
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  require_quantizable(base, params);
-  require_usable_values(base, params.metric, false, "the base", run);
-  const std::size_t copied = at(std::ssize(params.ids) * base.cols) * size_of(base.dtype);
-  const std::size_t searching = at(base.rows * kept_dims(base, params)) + searching_bytes(base, params, run);
-  require_budget(copied + std::max(quantizing_bytes(base, params, run), searching), base.rows, run);
-  StoredIvfSq stored = quantized(base, params, run);
-  stored.full = standing_by_rank(std::move(stored.full), run);
-  auto index = std::make_unique<IvfSqIndex>(std::move(stored), setting_of(params));
-  index->prepare(run);
-  return index;
+  require(!params.reduce || params.dims >= 1, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", params.dims);
+  require(params.dtype == DType::i8 || params.dtype == DType::f16, Fault::invalid_argument, "quantized rows are i8 or f16, not ", name_of(params.dtype));
+  IvfFormedParams formed{std::nullopt, params.dtype, std::nullopt,
+                         {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
+                          .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries},
+                         params.refine};
+  if (params.reduce) formed.transform = TransformRecipe{TransformRecipe::Kind::pca, params.dims};
+  require_formable(base, formed);
+  return make_formed_index(base, formed, run);
 }
 
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
-  if (what.transformed) return make_transformed_index(base, *what.transformed, run);
-  if (what.scalar) return make_ivf_sq_index(base, *what.scalar, run);
+  if (what.formed) return make_formed_index(base, *what.formed, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
   if (what.inverted) return make_ivf_flat_index(base, what.flat, run);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
@@ -449,14 +427,10 @@ std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, con
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  if (what.formed && params.metric == Metric::cosine) require_directions(base, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
   if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, left_by(encoded_bytes(base, *what.codes), run));
-  if (what.scalar) {
-    return IvfSqIndex(quantized(base, *what.scalar, run), setting_of(*what.scalar)).save(path, left_by(divided_bytes(base, *what.scalar), run));
-  }
-  if (what.transformed) {
-    return transformed_index(base, *what.transformed, false, run)->save(path, left_by(divided_bytes(base, *what.transformed), run));
-  }
+  if (what.formed) return formed_index(base, *what.formed, false, run)->save(path, left_by(divided_bytes(base, *what.formed), run));
   if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
@@ -467,14 +441,10 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(shape_of_codes(base.cols, *what.codes).code_bytes()));
     return std::max(encoding_bytes(base, *what.codes, run), encoded_bytes(base, *what.codes) + writing);
   }
-  if (what.scalar) {
-    const std::size_t writing = least_writing_bytes(base.rows, at(kept_dims(base, *what.scalar)));
-    return std::max(quantizing_bytes(base, *what.scalar, run), divided_bytes(base, *what.scalar) + writing);
-  }
-  if (what.transformed) {
-    const std::int64_t dims = cols_out(base, *what.transformed);
-    const std::size_t row_bytes = what.transformed->codes() ? writing_bytes_of_code(shape_of_codes(dims, codes_of(*what.transformed)).code_bytes()) : at(dims) * sizeof(float);
-    return std::max(transforming_bytes(base, *what.transformed, run), divided_bytes(base, *what.transformed) + least_writing_bytes(base.rows, row_bytes));
+  if (what.formed) {
+    const FormShape shape = shape_of_form(base, *what.formed);
+    const std::size_t row_bytes = what.formed->codes ? writing_bytes_of_code(shape_of_codes(shape.width, formed_codes(*what.formed)).code_bytes()) : at(shape.width) * size_of(shape.dtype);
+    return std::max(forming_bytes(base, *what.formed, run), divided_bytes(base, *what.formed) + least_writing_bytes(base.rows, row_bytes));
   }
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
   if (!what.inverted) return undivided_bytes(what.flat) + writing;
@@ -484,8 +454,7 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.codes) return searching_bytes(base, *what.codes, run);
-  if (what.scalar) return searching_bytes(base, *what.scalar, run);
-  if (what.transformed) return searching_bytes(base, *what.transformed, run);
+  if (what.formed) return searching_bytes(base, *what.formed, run);
   return what.inverted ? searching_bytes(base, what.flat, run) : undivided_searching_bytes(base, what.flat, run);
 }
 

@@ -10,7 +10,6 @@
 #include "index/curve_sections.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
-#include "index/ivf_sq.hpp"
 #include "io/container_values.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
@@ -29,7 +28,6 @@ std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params
   require_index(file);
   IndexSetting setting{params.device, params.expected_k, params.expected_queries, params.expected_refine, params.shards};
   if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file), std::move(setting));
-  if (file.schema() == ivf_sq_schema) return std::make_unique<IvfSqIndex>(read_ivf_sq(file), std::move(setting));
   return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), std::move(setting));
 }
 
@@ -97,18 +95,10 @@ void check_index(const std::filesystem::path& path, const RunOptions& run) {
     if (stored.parts.refines()) require_finite_rows(file, "rows", stored.parts.full.rows, stored.facts.metric, run);
     return;
   }
-  if (file.schema() == ivf_sq_schema) {
-    const StoredIvfSq stored = read_ivf_sq(file);
-    if (!stored.lists) return;
-    require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-    require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
-    return;
-  }
   const StoredIvfFlat stored = read_ivf_flat(file);
   if (!stored.lists) return;
   require_ids(file, stored.lists->ids(), stored.lists->begins(), stored.facts.next_id);
-  const std::string_view listed = stored.facts.transform ? "transformed" : "rows";
-  if (!stored.facts.allow_nonfinite) require_finite_rows(file, listed, stored.lists->rows(), stored.facts.metric, run);
+  if (!stored.facts.allow_nonfinite) require_finite_rows(file, rows_name(stored.facts), stored.lists->rows(), stored.facts.metric, run);
   if (stored.full.any()) require_finite_rows(file, "rows", stored.full.rows, stored.facts.metric, run);
 }
 

@@ -13,8 +13,9 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes> or PQ<parts>x4 (of an even number of parts) with ,RFlat or without and PCA<dims>,IVF<lists>,SQ8,RFlat with PCA<dims>, or without, and IVF<lists>,RaBitQ or RaBitQ<1, 2, 4 or 8 bits> with ,RFlat or without, behind RR, RR<dims> or nothing; "
-    "IVF alone: lists as suit; before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>";
+constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16 or RaBitQ<1, 2, 4 or 8 bits>, "
+    "with ,RFlat behind it or not, and before it PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; IVF<lists>,Flat has RFlat behind it only if something "
+    "stands before it, and RaBitQ has RR, RR<dims> or nothing before it";
 
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
@@ -57,6 +58,39 @@ int rabitq_bits_of(std::string_view word) {
   return bits == 1 || bits == 2 || bits == 4 || bits == 8 ? static_cast<int>(bits) : 0;
 }
 
+// What lists hold. False: it is not that, or not after what stands before it.
+bool read_listed(std::string_view word, IndexRecipe& recipe) {
+  if (word == "Flat") return recipe.transform || !recipe.refine;
+  if (word == "SQ8") recipe.listed = DType::i8;
+  if (word == "SQfp16") recipe.listed = DType::f16;
+  if (recipe.listed != DType::f32) return true;
+  recipe.rabitq_bits = rabitq_bits_of(word);
+  if (recipe.rabitq_bits > 0) {
+    if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
+    return recipe.transform->kind == TransformRecipe::Kind::random_rotation;
+  }
+  if (word.ends_with("x4fs")) word.remove_suffix(2);  // Faiss names a layout beside the codes
+  recipe.code_bits = word.ends_with("x4") ? 4 : 8;
+  if (recipe.code_bits == 4) word.remove_suffix(2);
+  const std::int64_t bits = number_behind(word, "PQ").value_or(0) * recipe.code_bits;
+  recipe.code_bytes = bits / 8;
+  return bits > 0 && bits % 8 == 0;
+}
+
+// None: these words are no recipe that is built.
+std::optional<IndexRecipe> recipe_of(std::span<const std::string> words) {
+  if (words.size() == 1 && words[0] == "Flat") return IndexRecipe{.inverted = false};
+  IndexRecipe recipe;
+  if (words.size() > 1) recipe.transform = transform_of(words.front());
+  if (recipe.transform) words = words.subspan(1);
+  const auto lists = number_behind(words.front(), "IVF");
+  if (!lists && words.front() != "IVF") return std::nullopt;
+  recipe.lists = lists.value_or(0);
+  recipe.refine = words.size() == 3 && words[2] == "RFlat";
+  if (words.size() != (recipe.refine ? 3u : 2u) || !read_listed(words[1], recipe)) return std::nullopt;
+  return recipe;
+}
+
 bool is_known(std::string_view word) {
   constexpr std::string_view known[] = {"PCA", "OPQ", "PQ", "SQ", "RaBitQ", "RQ", "LSQ", "ITQ", "RR", "HNSW", "NSG", "IMI", "LSH", "RFlat", "Refine", "IDMap", "L2norm", "Flat", "IVF"};
   return std::any_of(std::begin(known), std::end(known), [&](std::string_view name) { return word.starts_with(name); });
@@ -66,39 +100,7 @@ bool is_known(std::string_view word) {
 
 IndexRecipe parse_recipe(const std::string& text) {
   const std::vector<std::string> words = words_of(text);
-  IndexRecipe recipe;
-  recipe.transform = words.size() > 1 ? transform_of(words.front()) : std::nullopt;
-  const std::span<const std::string> rest = std::span(words).subspan(recipe.transform ? 1 : 0);  // the lists, what they hold, what stands behind
-  const auto lists = number_behind(rest.front(), "IVF");
-  const bool inverted = rest.front() == "IVF" || lists.has_value();
-  if (inverted) recipe.lists = lists.value_or(0);
-  recipe.refine = rest.size() == 3 && rest[2] == "RFlat";
-  const bool reduces = !recipe.transform || (recipe.transform->kind == TransformRecipe::Kind::pca && !recipe.transform->whiten);
-  if (inverted && reduces && recipe.refine && rest[1] == "SQ8") {
-    recipe.scalar = true;
-    recipe.refine = false;
-    if (recipe.transform) recipe.reduced_dims = recipe.transform->dims;
-    recipe.transform.reset();
-    return recipe;
-  }
-  if (inverted && rest.size() >= 2 && rest[1] == "Flat" && (rest.size() == 2 || (recipe.refine && recipe.transform))) return recipe;
-  if (words.size() == 1 && words[0] == "Flat") return {.inverted = false};
-  std::string_view codes = rest.size() > 1 ? rest[1] : std::string_view();
-  if (codes.ends_with("x4fs")) codes.remove_suffix(2);  // Faiss names a layout beside the codes
-  const bool nibbles = codes.ends_with("x4");
-  if (nibbles) codes.remove_suffix(2);
-  const std::int64_t parts = number_behind(codes, "PQ").value_or(0);
-  if (inverted && parts > 0 && (!nibbles || parts % 2 == 0) && (rest.size() == 2 || recipe.refine)) {
-    recipe.code_bytes = nibbles ? parts / 2 : parts;
-    recipe.code_bits = nibbles ? 4 : 8;
-    return recipe;
-  }
-  const bool turned = !recipe.transform || recipe.transform->kind == TransformRecipe::Kind::random_rotation;
-  recipe.rabitq_bits = rest.size() > 1 ? rabitq_bits_of(rest[1]) : 0;
-  if (inverted && turned && recipe.rabitq_bits > 0 && (rest.size() == 2 || recipe.refine)) {
-    if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
-    return recipe;
-  }
+  if (const auto recipe = recipe_of(words)) return *recipe;
   for (const std::string& word : words) {
     require(is_known(word), Fault::invalid_argument, "recipe '", printable(text), "': '", printable(word), "' says nothing; ", allowed);
   }

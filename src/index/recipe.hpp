@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include <gigaknn/matrix.hpp>
+
 namespace gigaknn {
 
 /// What is done to rows before they stand in lists.
@@ -22,16 +24,20 @@ struct IndexRecipe {
   std::int64_t code_bytes = 0;  ///< of product codes; 0: none
   int code_bits = 8;            ///< of a part of these
   int rabitq_bits = 0;          ///< of a dimension, of codes of RaBitQ; 0: none
-  bool scalar = false;          ///< quantized rows, a byte a dimension, with full vectors behind them
-  std::int64_t reduced_dims = 0;  ///< of these, that PCA leaves; 0: all, as they stand
-  bool refine = false;          ///< codes, or transformed rows, with full vectors behind them
-  std::optional<TransformRecipe> transform = std::nullopt;  ///< of full vectors and codes
+  DType listed = DType::f32;    ///< of rows that are quantized: i8 or f16; f32: none are
+  bool refine = false;          ///< full vectors behind what lists hold, where that is something else
+  std::optional<TransformRecipe> transform = std::nullopt;
 
   bool codes() const { return code_bytes > 0 || rabitq_bits > 0; }
+  bool keeps_rows() const { return refine || (!codes() && listed == DType::f32 && !transform); }
 };
 
-/// "Flat", "IVF1024,Flat", "IVF,Flat", "IVF1024,PQ16", "IVF1024,PQ32x4", "IVF1024,PQ16,RFlat", "PCA48,IVF1024,SQ8,RFlat" or "IVF1024,SQ8,RFlat";
-/// IVF64,RaBitQ4, and this with ,RFlat, behind RR, RR64 or nothing, which is RR; before IVF..,Flat, IVF..,PQ16 and these with ,RFlat "PCA64", "PCAW64", "RR", "RR64", "OPQ16" or "OPQ20_80". Throws Error: unsupported where a word is known but not built, invalid_argument where it says nothing.
+/// "Flat", or what rows become before the lists, the lists, what these hold, and full vectors behind it:
+///
+///   PCA64, PCAW64, RR, RR64, OPQ16, OPQ20_80, or nothing | IVF1024, IVF | Flat, PQ16, PQ32x4, SQ8, SQfp16, RaBitQ4 | RFlat, or nothing
+///
+/// Flat has RFlat behind it where rows are transformed; before RaBitQ stands a rotation: RR, RR64 or nothing, which is RR. Throws Error: unsupported where a word is
+/// known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

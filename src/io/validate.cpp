@@ -151,4 +151,10 @@ void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite
   }
 }
 
+void require_directions(MatrixRef matrix, std::string_view what, const RunOptions& run) {
+  const ValueFaults faults = find_value_faults(matrix, Metric::cosine, run);
+  require(!faults.first_zero_row, Fault::invalid_data, what, ": row ", faults.first_zero_row.value_or(0),
+          " is all zeros and has no direction: by cosine codes and transformed rows cannot stand for it");
+}
+
 }  // namespace gigaknn

@@ -79,14 +79,26 @@ Matrix whole_directions(MatrixRef sample, std::int64_t dims, const RunOptions& r
 
 Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const {
   constexpr float most = std::numeric_limits<float>::max();
-  Matrix out(rows.rows, cols_out(), DType::f32);
+  const std::int64_t width = turns() ? cols_out() : rows.cols;
+  Matrix out(rows.rows, width, DType::f32);
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     const std::int64_t end = std::min(rows.rows, begin + rows_at_once);
-    ops.products(as_floats(rows.slice(begin, end), run), matrix, out.row<float>(begin), run);
+    Matrix floats = as_floats(rows.slice(begin, end), run);
+    parallel_for(run, mean.empty() ? 0 : end - begin, 1024, [&](std::int64_t first, std::int64_t last, int) {
+      for (std::int64_t i = first; i < last; ++i) {
+        float* const x = floats.row<float>(i);
+        for (std::int64_t j = 0; j < rows.cols; ++j) x[j] = std::clamp(x[j] - mean[at(j)], -most, most);
+      }
+    });
+    if (turns()) {
+      ops.products(floats, matrix, out.row<float>(begin), run);
+    } else {
+      std::copy_n(floats.row<float>(0), (end - begin) * width, out.row<float>(begin));
+    }
     parallel_for(run, end - begin, 1024, [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t i = begin + first; i < begin + last; ++i) {
         float* const y = out.row<float>(i);
-        for (std::int64_t j = 0; j < cols_out(); ++j) y[j] = std::clamp(std::clamp(y[j], -most, most) + (bias.empty() ? 0 : bias[at(j)]), -most, most);
+        for (std::int64_t j = 0; j < width; ++j) y[j] = std::clamp(std::clamp(y[j], -most, most) + (bias.empty() ? 0 : bias[at(j)]), -most, most);
       }
     });
     if (run.progress) run.progress->report("transform", end, rows.rows);

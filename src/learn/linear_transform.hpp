@@ -1,6 +1,6 @@
-// What is done to rows before an index sees them: y = matrix x + bias.
+// What is done to rows before an index sees them: y = matrix (x - mean) + bias.
 //
-//   rows [n, d_in] --products with the rows of the matrix, canonical; + bias in float32--> f32 [n, d_out]
+//   rows [n, d_in] --less the mean, in float32--> products with the rows of the matrix, canonical --+ bias in float32--> f32 [n, d_out]
 //
 // Three ways to fit one: the directions of most variance (PCA), whitened or not, a rotation at random, and the rotation that product codes lose least by (opq.hpp).
 // All are float64 in one order: the same bits for the same seed, for any number of threads, on every device.
@@ -17,11 +17,13 @@
 namespace gigaknn {
 
 struct LinearTransform {
-  Matrix matrix;            ///< [d_out, d_in] f32, finite
-  std::vector<float> bias;  ///< [d_out], finite; empty: none
+  Matrix matrix;                 ///< [d_out, d_in] f32, finite; none: dimensions stand as they are
+  std::vector<float> bias;       ///< [d_out], finite; empty: none
+  std::vector<float> mean = {};  ///< [d_in], finite; empty: none. Products of what it leaves have the digits that a common offset would take
 
-  std::int64_t cols_in() const { return matrix.cols(); }
-  std::int64_t cols_out() const { return matrix.rows(); }
+  bool turns() const { return matrix.rows() > 0; }
+  std::int64_t cols_in() const { return matrix.cols(); }   ///< of one that turns
+  std::int64_t cols_out() const { return matrix.rows(); }  ///< alike
   /// Rows [n, d_in] of any type that are finite, as f32 [n, d_out], cut to what float32 holds, so that these are finite too.
   Matrix apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
   /// The most that it allocates beside the result.
