@@ -339,6 +339,36 @@ TEST_F(ChangingKinds, an_index_without_rows_is_one) {
   }
 }
 
+// Whatever lists they stand in: by their full vectors, or else as a look into every list finds them.
+TEST_F(ChangingKinds, few_rows_that_may_be_found_are_all_found) {
+  for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+    for (const char* recipe : recipes) {
+      build(recipe, metric);
+      for (const char* device : {"cpu", "emulated"}) {
+        const std::string what = std::string(recipe) + " " + std::string(name_of(metric)) + " " + device;
+        const auto index = open_index(file("base.gknn"), {.device = device});
+        index->add(some(base_rows, base_rows + 40), all_from(1000, 1040));
+        index->remove(ids_of({4, 1004}));
+        const std::vector<RowId> few = ids_of({4, 7, 123, 251, 299, 1004, 1017});
+        const IdSet only = IdSet::of_ids(few);
+        const Neighbors found = index->search(queries_, 7, {.nprobe = 1, .only = &only});
+        for (std::int64_t i = 0; i < queries_.ref().rows; ++i) {
+          const std::set<RowId> ids(found.ids.begin() + i * 7, found.ids.begin() + i * 7 + 5);
+          EXPECT_EQ(ids, std::set<RowId>({few[1], few[2], few[3], few[4], few[6]})) << what;
+        }
+        // As many lists as there are: then rows are not copied, but the others left out.
+        const Neighbors wanted = index->keeps_rows() ? index->search_all(queries_, 7, &only) : index->search(queries_, 7, {.nprobe = 12, .only = &only});
+        EXPECT_EQ(found.ids, wanted.ids) << what;
+        EXPECT_EQ(found.distances, wanted.distances) << what;
+        const float radius = found.distances[2];
+        const RadiusNeighbors within = index->search_radius(queries_, radius, {.nprobe = 1, .only = &only}), all_within = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 100, .only = &only});
+        EXPECT_EQ(within.ids, all_within.ids) << what;
+        EXPECT_EQ(within.distances, all_within.distances) << what;
+      }
+    }
+  }
+}
+
 // Rows come in tens that are alike; no search may see a part of ten, or a replaced row twice or not at all.
 TEST_F(ChangingKinds, readers_see_the_whole_of_each_change) {
   for (const char* recipe : recipes) {

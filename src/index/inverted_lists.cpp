@@ -139,16 +139,31 @@ LiveRows merged(std::span<const LiveRows> parts, const RunOptions& run) {
 }
 
 LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
-  std::vector<MergedLists::Entry> entries;
-  std::vector<RowId> ids;
+  struct Found {
+    std::int64_t list;
+    MergedLists::Entry entry;
+  };
+  const InvertedLists& first = *parts.front().lists;
+  const bool in_one = first.same_in_any_list();
+  std::vector<Found> found;
+  found.reserve(at(count));
   for (std::size_t p = 0; p < parts.size(); ++p) {
-    const RowIds& known = parts[p].lists->ids();
-    for (const std::int64_t row : known.rows_of(ranks_in(words[p]))) {
-      ids.push_back(known.of_row(row));
-      entries.push_back({ids.back(), static_cast<std::uint32_t>(p), static_cast<LocalRow>(row)});
+    const InvertedLists& lists = *parts[p].lists;
+    for (const std::int64_t row : lists.ids().rows_of(ranks_in(words[p]))) {
+      found.push_back({in_one ? 0 : lists.list_at(row), {lists.ids().of_row(row), static_cast<std::uint32_t>(p), static_cast<LocalRow>(row)}});
     }
   }
-  return {parts.front().lists->with_rows(gather_entries(parts, entries, run), {0, count}, std::move(ids)), nullptr, count};
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.list < b.list; });
+  std::vector<MergedLists::Entry> entries;
+  std::vector<RowId> ids;
+  std::vector<std::int64_t> begins(in_one ? 2 : first.begins().size());
+  for (const auto& [list, entry] : found) {
+    entries.push_back(entry);
+    ids.push_back(entry.id);
+    ++begins[at(list + 1)];
+  }
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  return {first.with_rows(gather_entries(parts, entries, run), std::move(begins), std::move(ids)), nullptr, count};
 }
 
 }  // namespace gigaknn

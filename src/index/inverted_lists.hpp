@@ -2,6 +2,7 @@
 // count; and several of them as one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,11 +35,14 @@ class InvertedLists {
   std::span<const std::int64_t> begins() const { return begins_; }
   const RowIds& ids() const { return ids_; }
   std::span<const LocalRow> order() const { return order_; }  ///< empty: the rows stand list after list
+  std::int64_t list_at(std::int64_t place) const { return std::upper_bound(begins_.begin(), begins_.end(), place) - begins_.begin() - 1; }
   LocalRow row_at(std::int64_t place) const { return order_.empty() ? static_cast<LocalRow>(place) : order_[static_cast<std::size_t>(place)]; }
 
   virtual std::int64_t cols() const = 0;  ///< of a row as lists hold it
   virtual DType dtype() const = 0;
   virtual void copy_row(std::int64_t row, std::byte* out) const = 0;
+  /// Whether what lists hold of a row says the same in any list; where not, rows stand list after list.
+  virtual bool same_in_any_list() const { return true; }
   /// Lists of the same kind, of rows [n, cols] that stand list after list.
   virtual std::shared_ptr<const InvertedLists> with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const = 0;
 
@@ -142,7 +146,7 @@ class RowsById {
 /// One part of them all, whose rows are its own.
 LiveRows merged(std::span<const LiveRows> parts, const RunOptions& run);
 
-/// The rows that masks leave, `count` of them, in one list.
+/// The rows that masks leave, `count` of them: in one list, or, where what lists hold means something in a row's own list alone, each in its own.
 LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run);
 
 }  // namespace gigaknn

@@ -112,41 +112,55 @@ void IvfIndex::require_search(MatrixRef queries, std::int64_t k, std::int64_t re
   require_queries_for(facts_, queries, run);
 }
 
-IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe, bool gathers, const RunOptions& run) const {
+IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe) const {
   require(nprobe >= 1, Fault::invalid_argument, "nprobe must be >= 1, got ", nprobe);
-  Scope scope{.state = state(), .words = {}, .narrow = false, .few = {}, .width = centroids_.width_of(nprobe)};
-  const State& state = *scope.state;
+  Scope scope;
+  scope.state = state();
+  scope.width = centroids_.width_of(nprobe);
   if (!only) return scope;
-  require_bits_for(*only, state.next_id);
-  std::int64_t allowed = 0;
-  for (const LiveRows& part : state.parts) {
+  require_bits_for(*only, scope.state->next_id);
+  for (const LiveRows& part : scope.state->parts) {
     scope.words.push_back(id_words(*only, part.lists->ids()));
     for (std::size_t word = 0; part.live && word < scope.words.back().size(); ++word) scope.words.back()[word] &= (*part.live)[word];
-    allowed += count_of(scope.words.back());
+    scope.allowed += count_of(scope.words.back());
   }
-  if (!gathers || !centroids_.gathering_pays(allowed, state.rows, scope.width)) return scope;
+  return scope;
+}
+
+IvfIndex::Scope IvfIndex::gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const {
+  Scope scope = scope_of(only, nprobe);
+  if (!only || !centroids_.gathering_pays(scope.allowed, scope.state->rows, scope.width)) return scope;
   scope.narrow = true;
-  scope.width = 1;
-  if (allowed > 0) scope.few.push_back(gathered(state.parts, scope.words, allowed, run));
+  scope.by_full = refine;
+  if (scope.allowed > 0) {
+    const auto& parts = scope.state->parts;
+    scope.few.push_back(refine ? gathered_full(parts, scope.words, scope.allowed, run) : gathered(parts, scope.words, scope.allowed, run));
+    const auto begins = scope.few.front().lists->begins();
+    for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
+      if (begins[list] < begins[list + 1]) scope.few_lists.push_back(RowId{static_cast<std::int64_t>(list)});
+    }
+  }
+  scope.width = std::max<std::int64_t>(1, std::ssize(scope.few_lists));
   scope.words.clear();
   return scope;
 }
 
 ProbingBatch IvfIndex::probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const {
-  return scope.narrow ? ProbingBatch::of_one_list(queries, begin, end, run) : centroids_.probe(queries, begin, end, scope.width, run);
+  return scope.narrow ? ProbingBatch::of_lists(queries, begin, end, scope.few_lists, run) : centroids_.probe(queries, begin, end, scope.width, run);
 }
 
 Neighbors IvfIndex::nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const {
   const auto parts = scope.parts();
   Neighbors found(batch.queries.rows(), k);
-  if (parts.size() != 1) clear_lists(NeighborsOut(found), scanned_);
+  const ListScan scan = this->scan(scope.by_full);
+  if (parts.size() != 1) clear_lists(NeighborsOut(found), scan.metric);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     Neighbors of_part;
     if (parts.size() > 1) of_part = Neighbors(batch.queries.rows(), k);
     Neighbors& to = parts.size() > 1 ? of_part : found;
-    parts[p].lists->nearest(scan(), batch, k, NeighborsOut(to), scope.narrow ? RowMask{} : scope.mask(p), true, run);
+    parts[p].lists->nearest(scan, batch, k, NeighborsOut(to), scope.narrow ? RowMask{} : scope.mask(p), true, run);
     parts[p].lists->ids().name(to.ids);
-    if (parts.size() > 1) merge_lists(NeighborsOut(found), of_part, 0, scanned_, run);
+    if (parts.size() > 1) merge_lists(NeighborsOut(found), of_part, 0, scan.metric, run);
   }
   return found;
 }
@@ -154,7 +168,7 @@ Neighbors IvfIndex::nearest_in_lists(const Scope& scope, const ProbingBatch& bat
 Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k,
                                     const RunOptions& run) const {
   const auto& parts = scope.state->parts;
-  const bool in_one = parts.size() == 1 && !scope.narrow;  // then candidates are called by the ranks by which full vectors stand
+  const bool in_one = parts.size() == 1;  // then candidates are called by the ranks by which full vectors stand
   Neighbors near;
   if (in_one) {
     near = Neighbors(batch.queries.rows(), candidates);
@@ -202,14 +216,14 @@ void IvfIndex::show(Neighbors& found, std::int64_t first, std::span<const double
 
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   require_search(queries, k, params.refine, run);
-  const bool refine = refines_ && params.refine > 0;
-  const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
+  const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
+  const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
   const std::int64_t most = ListCentroids::batch_of_width(std::max(scope.width, candidates));
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
-    const FormedQueries listed = listed_queries(some, run);
+    const FormedQueries listed = scope.by_full ? FormedQueries() : listed_queries(some, run);
     const ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
     const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
     batch.put(found, begin, result);
@@ -221,8 +235,8 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
 RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
   require_search(queries, 1, params.refine, run);
-  const bool refine = refines_ && params.refine > 0;
-  const Scope scope = scope_of(params.only, params.nprobe, can_be_gathered(), run);
+  const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
+  const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
   const bool similarity = facts_.metric == Metric::inner_product;
   const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
@@ -230,7 +244,7 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
   const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
   for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + batch_rows));
-    const FormedQueries listed = listed_queries(some, run);
+    const FormedQueries listed = scope.by_full ? FormedQueries() : listed_queries(some, run);
     ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
     // Longer and longer lists for the queries that need them.
     for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
@@ -267,7 +281,7 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
 Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
   require(refines_, Fault::unsupported, "an index without full vectors cannot be searched exactly");
   require_search(queries, k, 1, run);
-  const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max(), false, run);
+  const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max());
   Neighbors result(queries.rows, k);
   clear_lists(NeighborsOut(result), facts_.metric);
   for (std::size_t p = 0; p < scope.state->parts.size(); ++p) {

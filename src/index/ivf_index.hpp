@@ -87,10 +87,13 @@ class IvfIndex : public Index {
   // What one search looks at.
   struct Scope {
     std::shared_ptr<const State> state;
-    std::vector<std::vector<std::uint64_t>> words;  // of what `only` leaves, by part
-    bool narrow = false;                            // its rows, if any, stand in one list of `few`, which all queries look into
-    std::vector<LiveRows> few;
+    std::vector<std::vector<std::uint64_t>> words = {};  // of what `only` leaves, by part
+    std::int64_t allowed = 0;                            // rows that it leaves
     std::int64_t width = 1;
+    bool narrow = false;               // these, if any, are copied to `few`
+    bool by_full = false;              // their full vectors, which leave no candidates to compare
+    std::vector<LiveRows> few = {};
+    std::vector<RowId> few_lists = {};  // that hold some of them: all queries look into these
 
     std::span<const LiveRows> parts() const { return narrow ? few : state->parts; }
     RowMask mask(std::size_t part) const { return words.empty() ? state->parts[part].mask() : RowMask{words[part]}; }
@@ -105,8 +108,6 @@ class IvfIndex : public Index {
   virtual std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const;
   /// Rows that are borrowed, as a part of their own: lists of what `as_listed` makes of them.
   virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
-  /// What lists hold of a row says the same in any list.
-  virtual bool can_be_gathered() const { return true; }
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;
   virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
@@ -127,8 +128,9 @@ class IvfIndex : public Index {
 
   std::shared_ptr<const State> state() const;
   void require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const;
-  /// `gathers`: where few rows pass `only`, these are gathered.
-  Scope scope_of(const IdSet* only, std::int64_t nprobe, bool gathers, const RunOptions& run) const;
+  Scope scope_of(const IdSet* only, std::int64_t nprobe) const;
+  /// The same, but where few rows pass `only` they are gathered; `refine`: by their full vectors.
+  Scope gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
   ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;
   /// The k nearest of what lists hold.
@@ -145,7 +147,7 @@ class IvfIndex : public Index {
   const ListCentroids centroids_;
 
  private:
-  ListScan scan() const { return {ops_, scanned_, setting_.hints()}; }
+  ListScan scan(bool full = false) const { return {ops_, full ? facts_.metric : scanned_, setting_.hints()}; }
   void become(State next);
   State with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const;
   void take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run);

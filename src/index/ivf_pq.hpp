@@ -30,7 +30,6 @@ class IvfPqIndex : public IvfIndex {
   ProductCodes fit() const { return quantizer_.codes(centroids_.centroids()); }
   std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const override;
   LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
-  bool can_be_gathered() const override { return false; }  // codes are of residuals
   std::string lists_description() const override;
   void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
   const char* other_fit_than(const IvfIndex& other) const override;

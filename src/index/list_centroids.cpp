@@ -56,9 +56,11 @@ ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
   return batch;
 }
 
-ProbingBatch ProbingBatch::of_one_list(MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) {
-  ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at(end - begin), RowId{0}), 1};
+ProbingBatch ProbingBatch::of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, const std::vector<RowId>& lists, const RunOptions& run) {
+  const std::int64_t width = std::max<std::int64_t>(1, std::ssize(lists));
+  ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at((end - begin) * width), RowId{0}), width};
   std::iota(batch.rows.begin(), batch.rows.end(), begin);
+  for (std::int64_t i = 0; i < end - begin; ++i) std::copy(lists.begin(), lists.end(), batch.probes.begin() + i * width);
   batch.queries = gather_rows(queries, batch.rows, run);
   return batch;
 }
@@ -113,7 +115,7 @@ const PreparedRows& ListCentroids::prepared(const RunOptions& run) const {
 }
 
 ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const {
-  if (centroids_.rows() == 0) return ProbingBatch::of_one_list(queries, begin, end, run);
+  if (centroids_.rows() == 0) return ProbingBatch::of_lists(queries, begin, end, {}, run);
   const MatrixRef part = queries.slice(begin, end);
   const Matrix floats = as_floats(part, run);
   Neighbors probes(part.rows, width);

@@ -46,8 +46,8 @@ struct ProbingBatch {
   std::int64_t width = 0;
 
   ProbingBatch some(const std::vector<std::int64_t>& which) const;
-  /// Queries [begin, end), each of which looks into list 0 alone.
-  static ProbingBatch of_one_list(MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run);
+  /// Queries [begin, end), each of which looks into all of `lists`; where there are none, into list 0.
+  static ProbingBatch of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, const std::vector<RowId>& lists, const RunOptions& run);
   /// What its queries found, to where they stand in the lists of all, of which its rows are counted from `first` on.
   void put(const Neighbors& found, std::int64_t first, Neighbors& to) const;
 };

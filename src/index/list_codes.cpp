@@ -28,7 +28,7 @@ std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std
 }
 
 void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
-  const auto list = std::upper_bound(begins().begin(), begins().end(), row) - begins().begin() - 1;
+  const std::int64_t list = list_at(row);
   const std::int64_t in_list = row - begins()[at(list)];
   const std::int64_t block = blocks_[at(list)] + in_list / code_block_rows;
   for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(block, cols(), byte, in_list % code_block_rows))]};

@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "core/cancelled.hpp"
+#include "index/id_words.hpp"
+
 namespace gigaknn {
 namespace {
 
@@ -16,9 +19,13 @@ void ListRows::copy_row(std::int64_t row, std::byte* out) const {
   std::memcpy(out, rows_.row_bytes(row), static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype));
 }
 
-std::shared_ptr<const InvertedLists> ListRows::with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const {
+std::shared_ptr<const ListRows> ListRows::of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) {
   const auto owned = std::make_shared<OwnedRows>(std::move(rows), std::move(ids));
   return std::make_shared<ListRows>(owned->rows, std::vector<LocalRow>(), std::move(begins), RowIds(owned->ids, owned), owned);
+}
+
+std::shared_ptr<const InvertedLists> ListRows::with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const {
+  return of_rows(std::move(rows), std::move(begins), std::move(ids));
 }
 
 const PreparedCells& ListRows::prepared(const ListScan& scan, const RunOptions& run) const {
@@ -35,6 +42,21 @@ void ListRows::nearest(const ListScan& scan, const ProbingBatch& batch, std::int
 std::string ListRows::description() const {
   const std::lock_guard lock(preparing_);
   return prepared_ ? prepared_->description() : std::string();
+}
+
+LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
+  const MatrixRef like = parts.front().full.rows;
+  Matrix rows(count, like.cols, like.dtype);
+  std::vector<RowId> ids;
+  ids.reserve(static_cast<std::size_t>(count));
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    check_cancelled(run);
+    for (const LocalRow rank : ranks_in(words[p])) {
+      std::memcpy(rows.row<std::byte>(std::ssize(ids)), parts[p].full.of_rank(rank), static_cast<std::size_t>(like.cols) * size_of(like.dtype));
+      ids.push_back(parts[p].lists->ids().of_rank(rank));
+    }
+  }
+  return {ListRows::of_rows(std::move(rows), {0, count}, std::move(ids)), nullptr, count};
 }
 
 }  // namespace gigaknn

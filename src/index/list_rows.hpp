@@ -16,6 +16,9 @@ class ListRows : public InvertedLists {
   ListRows(MatrixRef rows, std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner = {})
       : InvertedLists(std::move(order), std::move(begins), std::move(ids), std::move(owner)), rows_(rows) {}
 
+  /// That are its own, and stand list after list.
+  static std::shared_ptr<const ListRows> of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids);
+
   MatrixRef rows() const { return rows_; }
   std::int64_t cols() const override { return rows_.cols; }
   DType dtype() const override { return rows_.dtype; }
@@ -33,5 +36,8 @@ class ListRows : public InvertedLists {
   mutable std::mutex preparing_;
   mutable std::unique_ptr<PreparedCells> prepared_;
 };
+
+/// The full vectors behind the rows that masks leave, `count` of them, in one list.
+LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run);
 
 }  // namespace gigaknn
