@@ -2,6 +2,7 @@
 // that they then have.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -199,10 +200,13 @@ TEST_F(ChangingKinds, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves
   }
 }
 
-TEST_F(ChangingKinds, parts_answer_alike_by_inner_product_and_on_every_device) {
+TEST_F(ChangingKinds, parts_answer_alike_by_other_metrics_and_on_every_device) {
+  for (std::int64_t i = 0; i < pool_rows; ++i) pool_.set(i, 0, 1);  // by cosine none may be zeros
+  std::size_t turn = 0;
   for (const char* recipe : recipes) {
-    const bool quantized = std::string_view(recipe).find("Flat") == std::string_view::npos;
-    build(recipe, quantized ? Metric::inner_product : Metric::euclidean);
+    // Each metric by some kinds of each sort.
+    const Metric metric = std::array{Metric::inner_product, Metric::euclidean, Metric::cosine}[turn++ % 3];
+    build(recipe, metric);
     std::map<std::int64_t, std::int64_t> row_of;
     for (std::int64_t i = 0; i < base_rows; ++i) row_of[i] = i;
     for (const char* device : {"cpu:generic", "emulated:2"}) {
@@ -225,7 +229,8 @@ TEST_F(ChangingKinds, parts_answer_alike_by_inner_product_and_on_every_device) {
 }
 
 TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
-  for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+  for (std::int64_t i = 0; i < pool_rows; ++i) pool_.set(i, 0, 1);  // by cosine none may be zeros
+  for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine}) {
     for (const char* recipe : recipes) {
       build(recipe, metric);
       const auto index = open_index(file("base.gknn"));
@@ -238,7 +243,7 @@ TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
         ASSERT_EQ(std::ssize(found.offsets), all.queries + 1);
         for (std::int64_t i = 0; i < all.queries; ++i) {
           std::int64_t count = 0;
-          while (count < 340 && (metric == Metric::l2 ? all.distances[at(i * 340 + count)] <= radius : all.distances[at(i * 340 + count)] >= radius)) ++count;
+          while (count < 340 && (metric != Metric::inner_product ? all.distances[at(i * 340 + count)] <= radius : all.distances[at(i * 340 + count)] >= radius)) ++count;
           ASSERT_EQ(found.offsets[at(i + 1)] - found.offsets[at(i)], count) << recipe << " rank " << rank;
           for (std::int64_t j = 0; j < count; ++j) {
             EXPECT_EQ(found.ids[at(found.offsets[at(i)] + j)], all.ids[at(i * 340 + j)]) << recipe;
@@ -249,7 +254,7 @@ TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
         // Few candidates leave some out, and add none.
         const RadiusNeighbors fewer = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 1});
         EXPECT_LE(fewer.ids.size(), found.ids.size()) << recipe;
-        for (const float distance : fewer.distances) EXPECT_TRUE(metric == Metric::l2 ? distance <= radius : distance >= radius);
+        for (const float distance : fewer.distances) EXPECT_TRUE(metric != Metric::inner_product ? distance <= radius : distance >= radius);
       }
     }
   }

@@ -12,7 +12,9 @@
 
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
+#include "core/half.hpp"
 #include "index/damaged_index.hpp"
+#include "index/ivf_file.hpp"
 #include "index/test_answers.hpp"
 #include "io/changed_container.hpp"
 #include "io/test_files.hpp"
@@ -189,6 +191,88 @@ TEST_F(IvfSq, finds_the_nearest_by_full_vectors_of_the_nearest_by_bytes) {
       }
     }
   }
+}
+
+// Without full vectors: rounded by a program of a few lines, compared row by row, and measured in the unit of the rows.
+TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
+  const auto coordinates = [](const RowForm& form, MatrixRef rows) { return form.linear.apply(ops_of("cpu"), form.unit ? unit_rows(rows, {}) : copy_rows(rows), {}); };
+  const auto rounded = [](const RowForm& form, Matrix rows, std::vector<double>* own_steps) {
+    for (std::int64_t i = 0; i < rows.rows(); ++i) {
+      float* const x = rows.row<float>(i);
+      double step = form.step;
+      if (own_steps) {
+        step = static_cast<double>(std::abs(*std::max_element(x, x + rows.cols(), [](float a, float b) { return std::abs(a) < std::abs(b); }))) / 127;
+        own_steps->push_back(step);
+      }
+      for (std::int64_t j = 0; j < rows.cols(); ++j) {
+        x[j] = form.dtype == DType::f16 ? float_of_half(half_of_float(x[j])) : static_cast<float>(std::clamp(std::nearbyint(static_cast<double>(x[j]) / step), -127.0, 127.0));
+      }
+    }
+    return rows;
+  };
+  for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine}) {
+    for (const char* recipe : {"IVF9,SQ8", "PCA7,IVF9,SQ8", "OPQ4_8,IVF9,SQ8", "IVF9,SQfp16", "PCAW7,IVF9,SQfp16"}) {
+      const std::string what = join_text(recipe, ' ', name_of(metric));
+      build_index(base_, file("x.gknn"), {.recipe = recipe, .metric = metric, .iterations = 3});
+      const RowForm form = [&] {
+        const auto read = read_ivf_flat(Container::open(file("x.gknn"))).facts.form;
+        return RowForm{read->unit, {read->linear.turns() ? copy_rows(read->linear.matrix) : Matrix(), read->linear.bias, read->linear.mean}, read->dtype, read->step};
+      }();
+      const bool of_bytes = form.dtype == DType::i8, own = of_bytes && metric == Metric::inner_product;
+      EXPECT_EQ(of_bytes && metric != Metric::inner_product, !form.linear.mean.empty()) << what;
+      std::vector<double> steps;
+      const Matrix rows = rounded(form, coordinates(form, base_), nullptr), asked = rounded(form, coordinates(form, queries_), own ? &steps : nullptr);
+      const Metric compared = metric == Metric::cosine || (of_bytes && metric == Metric::euclidean) ? Metric::l2 : metric;
+      Neighbors want = reference::nearest_rows(asked, rows, compared, 12);
+      for (std::int64_t i = 0; i < 50 * 12; ++i) {
+        double value = want.distances[at(i)];
+        if (of_bytes) value *= form.step * (own ? steps[at(i / 12)] : form.step);
+        if (metric == Metric::cosine) value /= 2;
+        if (compared != metric && metric == Metric::euclidean) value = std::sqrt(value);
+        want.distances[at(i)] = static_cast<float>(value);
+      }
+      const auto index = open_index(file("x.gknn"), {.map = true});
+      EXPECT_EQ(index->kind(), "ivf_sq");
+      EXPECT_FALSE(index->keeps_rows() || index->refines());
+      const Neighbors found = index->search(queries_, 12, {.nprobe = 9});
+      expect_same(found, want, what);
+      expect_same(make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3})->search(queries_, 12, {.nprobe = 9}), want, what);
+      if (!form.linear.turns()) {
+        EXPECT_GT(recall(found, reference::nearest_rows(queries_, base_, metric, 12)), of_bytes ? 0.95 : 0.99) << what;
+        // Their unit is that of rows.
+        const Neighbors truth = reference::nearest_rows(queries_, base_, metric, 12);
+        double apart = 0, sum = 0;
+        for (std::int64_t i = 0; i < 50 * 12; ++i) {
+          apart += std::abs(found.distances[at(i)] - truth.distances[at(i)]);
+          sum += std::abs(truth.distances[at(i)]);
+        }
+        EXPECT_LT(apart, 0.02 * sum) << what;
+      }
+      const RadiusNeighbors within = index->search_radius(queries_, want.distances[5], {.nprobe = 9});
+      for (std::int64_t j = 0; j < 6; ++j) EXPECT_EQ(within.distances[at(j)], want.distances[at(j)]) << what;
+    }
+  }
+}
+
+// Products grow with queries, which have no step to keep to.
+TEST_F(IvfSq, queries_that_are_longer_than_rows_are_not_cut_by_inner_product) {
+  const auto index = make_index(base_, {.recipe = "IVF9,SQ8", .metric = Metric::inner_product});
+  const Neighbors found = index->search(queries_, 10, {.nprobe = 9});
+  for (const double factor : {1024.0, 1.0 / 1024}) {
+    StridedRows longer(50, 20, DType::f32, 0);
+    for (std::int64_t i = 0; i < 50; ++i) {
+      for (std::int64_t j = 0; j < 20; ++j) longer.set(i, j, factor * static_cast<double>(queries_.ref().row<float>(i)[j]));
+    }
+    const Neighbors got = index->search(longer, 10, {.nprobe = 9});
+    EXPECT_EQ(got.ids, found.ids);
+    for (std::size_t i = 0; i < got.distances.size(); ++i) EXPECT_FLOAT_EQ(got.distances[i], static_cast<float>(factor) * found.distances[i]);
+  }
+  const Matrix zeros = [] {
+    Matrix rows(1, 20, DType::f32);
+    std::fill_n(rows.row<float>(0), 20, 0.0F);
+    return rows;
+  }();
+  for (const float product : index->search(zeros, 10, {.nprobe = 9}).distances) EXPECT_EQ(product, 0);
 }
 
 TEST_F(IvfSq, bitmaps_are_filters_too) {

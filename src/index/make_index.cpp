@@ -242,7 +242,7 @@ RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOpti
   if (!of_bytes) return form;
   if (moves) form.linear.mean = centred_sample(base, step_sample_rows, params.lists.seed, run).mean;
   const Matrix drawn = gather_rows(base, sample_rows(base.rows, step_sample_rows, params.lists.seed), run);
-  form.step = fit_step(form.linear.apply(ops_of(params.lists.device), drawn, run));
+  form.step = fit_step(form.linear.apply(ops_of(params.lists.device), drawn, run), moves);
   return form;
 }
 

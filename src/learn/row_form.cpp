@@ -135,7 +135,7 @@ Matrix unit_rows(MatrixRef rows, const RunOptions& run) {
 }
 
 // By the coordinate that varies most.
-double fit_step(const Matrix& sample) {
+double fit_step(const Matrix& sample, bool cuts) {
   const std::int64_t n = sample.rows(), dims = sample.cols();
   std::vector<float> values;
   values.reserve(at(n * dims));
@@ -151,7 +151,7 @@ double fit_step(const Matrix& sample) {
   for (auto i = std::max_element(squares.begin(), squares.end()) - squares.begin(); i < std::ssize(values); i += dims) of_widest.push_back(values[at(i)]);
   // Where coordinates are many, a thousandth of all numbers may be most of those of the widest.
   float most = std::max(quantile(values, kept_share), quantile(of_widest, kept_share_of_widest));
-  if (most == 0) most = *std::max_element(values.begin(), values.end());
+  if (most == 0 || !cuts) most = *std::max_element(values.begin(), values.end());
   return most > 0 ? static_cast<double>(most) / 127 : 1;
 }
 

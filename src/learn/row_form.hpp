@@ -65,8 +65,8 @@ struct RowForm {
 /// Rows in f32 of length 1, but for those of zeros.
 Matrix unit_rows(MatrixRef rows, const RunOptions& run);
 
-/// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1.
-double fit_step(const Matrix& sample);
+/// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1; `cuts`: false: none, where the largest are those that matter, as in products.
+double fit_step(const Matrix& sample, bool cuts = true);
 std::size_t fit_step_bytes(std::int64_t n, std::int64_t width);
 
 }  // namespace gigaknn

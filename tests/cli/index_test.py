@@ -183,31 +183,34 @@ class Index(CliTest):
         ids = random.Random(5).sample(range(10**12), 400)
         self.write_ids("names.npy", ids)
         row_of = dict(zip(ids, self.rows))
-        for recipe, dims in (("PCA3,IVF8,SQ8,RFlat", "the 3 dimensions of most variance"), ("IVF8,SQ8,RFlat", "all 5 dimensions"), ("PCA5,IVF,SQ8,RFlat", "all 5 dimensions")):
+        for recipe, dims in (("PCA3,IVF8,SQ8", "5 dimensions transformed into 3, 8"), ("IVF8,SQ8", "all 5 dimensions, 8"), ("PCA5,IVF,SQ8", "5 dimensions transformed into 5, 8"),
+                             ("RR,IVF8,SQfp16", "5 dimensions transformed into 5, 16")):
             for threads in (1, 3):
-                self.run_cli("build", "base.u8bin", "--index", recipe, "--ids", "names.npy", "--threads", threads, "--memory", "40MB", "-o", "x%d.gknn" % threads)
+                self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--ids", "names.npy", "--threads", threads, "--memory", "40MB", "-o", "x%d.gknn" % threads)
             self.assertEqual(self.read("x1.gknn"), self.read("x3.gknn"))
             self.run_cli("check", "x1.gknn")
             info = self.run_cli("info", "x1.gknn").stdout
-            self.assertIn("400 x 5 u8, %s, 8 bits each, in %d inverted lists, full vectors behind them" % (dims, 8 if "IVF8" in recipe else 80), info)
+            self.assertIn("400 x 5 u8, %s bits each, in %d inverted lists, full vectors behind them" % (dims, 8 if "IVF8" in recipe else 80), info)
             self.assertIn("next id      %d" % (max(ids) + 1), info)
             self.expect_exact(self.search("x1.gknn", nprobe=400, refine=60), row_of)  # all rows are compared again
             self.search("x1.gknn", nprobe=8, refine=3, sample=25)
             record = self.record()
             self.assertEqual((record["method"], record["exact"], record["refine"], record["recall"]["sampled"]), ("ivf_sq", False, 3, 25))
             self.assertGreater(record["recall"]["value"], 0.7 if "IVF8" in recipe else 0.3)
+            # Without full vectors, and without them being looked at, the same is found.
+            self.run_cli("build", "base.u8bin", "--index", recipe, "--ids", "names.npy", "-o", "y.gknn")
+            self.assertLess(os.path.getsize(self.path("y.gknn")), os.path.getsize(self.path("x1.gknn")))
+            self.assertEqual(self.search("y.gknn", nprobe=8), self.search("x1.gknn", nprobe=8, refine=0))
         some = ids[5:300:4]
         self.write_ids("only.npy", some + [17])
         self.expect_exact(self.search("x1.gknn", nprobe=400, refine=60, only="only.npy"), {i: row_of[i] for i in some})
         refuse = lambda says, *arguments: self.assert_refused(*arguments, code=2, says=says, outputs=("out.gknn", "out.npy", "out.range"))
         build = lambda recipe, *more: ("build", "base.u8bin", "-o", "out.gknn", "--index", recipe, *more)
-        refuse("a reduction keeps 1 to 5 dimensions, got 6", *build("PCA6,IVF8,SQ8,RFlat"))
-        refuse(["'PCA3,IVF8,SQ8' is not built", "allowed: ", "PCA<dims>,IVF<lists>,SQ8,RFlat"], *build("PCA3,IVF8,SQ8"))
-        refuse("'PCA3,IVF8,SQ6,RFlat' is not built", *build("PCA3,IVF8,SQ6,RFlat"))
+        refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,SQ8,RFlat"))
+        refuse(["'PCA3,IVF8,SQ6,RFlat' is not built", "allowed: Flat, or IVF<lists>", "SQ8, SQfp16"], *build("PCA3,IVF8,SQ6,RFlat"))
         refuse("more lists than the base has rows: 400", *build("IVF401,SQ8,RFlat"))
-        refuse("l2 or euclidean, not cosine", *build("IVF8,SQ8,RFlat", "--metric", "cosine"))
+        refuse("l2, euclidean, inner_product or cosine, not l1", *build("IVF8,SQ8,RFlat", "--metric", "l1"))
         refuse("--memory 1000 is too small: the index needs", *build("IVF8,SQ8,RFlat", "--memory", 1000))
-        refuse("--refine must be at least 1 for x1.gknn", "search", "x1.gknn", "--queries", "q.u8bin", "-k", 3, "--refine", 0, "-o", "out.npy")
         refuse("do not fit the format of what is within a radius, whose ids have 31 bits", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
         refuse("id 17 is not in the index", "remove", "x1.gknn", "--ids", "only.npy", "-o", "out.gknn")
         refuse("is in two of the indexes", "merge", "x1.gknn", "x3.gknn", "-o", "out.gknn")
@@ -246,8 +249,8 @@ class Index(CliTest):
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
         refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
         refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
-        refuse(["'RR,IVF8,SQ8,RFlat' is not built", "before IVF<lists>,Flat and PQ: PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts> or OPQ<parts>_<dims>"], *build("RR,IVF8,SQ8,RFlat"))
-        refuse("transformed rows are searched by l2, euclidean or inner_product, not cosine", *build("RR,IVF8,Flat", "--metric", "cosine"))
+        refuse(["'RR,IVF8,SQ5,RFlat' is not built", "PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing"], *build("RR,IVF8,SQ5,RFlat"))
+        refuse("transformed rows are searched by l2, euclidean, inner_product or cosine, not l1", *build("RR,IVF8,Flat", "--metric", "l1"))
         refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
         refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
         refuse("do not fit the format of what is within a radius, whose ids have 31 bits", "search", "x1.gknn", "--queries", "q.u8bin", "--radius", 3, "-o", "out.range")
