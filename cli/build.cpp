@@ -17,6 +17,8 @@
 namespace gigaknn::cli {
 namespace {
 
+constexpr std::int64_t most_held_out = 2000;  // where they are no more than a tenth
+
 struct BuildOptions {
   CommonOptions common;
   std::filesystem::path base;
@@ -50,7 +52,7 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
   return choice.recipe;
 }
 
-int run_build(const BuildOptions& options, const std::string& command_line) {
+int run_build(BuildOptions options, const std::string& command_line) {
   require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.output.string());
   require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
   check_recall(options.recall);
@@ -81,10 +83,16 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
   check_metric(base, params.metric);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   params.expected_k = options.curve.k;
+  if (options.recall && options.curve.queries.empty()) options.curve.held_out = std::min(most_held_out, std::max<std::int64_t>(1, rows.rows / 10));
   if (options.recall) {
     require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument, "-k must be from 1 to nine tenths of the ", rows.rows,
             " rows, the rest being held out, got ", options.curve.k);
-    if (!options.curve.queries.empty()) check_same_rows(base, open_vectors(options.curve.queries, "test"));
+    params.expected_queries = options.curve.held_out;
+    if (!options.curve.queries.empty()) {
+      const Vectors queries = open_vectors(options.curve.queries, "test");
+      check_same_rows(base, queries);
+      params.expected_queries = queries.matrix().rows;
+    }
   }
   if (!options.recipe.empty()) {
     params.recipe = options.recipe;
@@ -92,7 +100,7 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
     params.recipe = chosen_recipe(options, rows, params, session);
   }
   record.method = params.recipe;
-  if (options.recall && options.curve.queries.empty()) params.held_out = std::min(most_held_out, std::max<std::int64_t>(1, rows.rows / 10));
+  params.held_out = options.curve.held_out;
   record.planned_bytes = session.held_bytes() + std::max(build_index_bytes_needed(rows, params, session.run()),
                                                             options.recall ? search_bytes_needed(rows, params, session.run()) : 0);
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",

@@ -52,7 +52,7 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   OpenParams open;
   open.device = session.options.device;
   open.expected_k = options.k;
-  open.expected_queries = queries ? queries->matrix().rows : most_held_out;
+  open.expected_queries = queries ? queries->matrix().rows : options.held_out;
   open.map = true;
   const auto index = open_index(path, open, session.run());
   if (queries) {

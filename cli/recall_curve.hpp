@@ -13,9 +13,6 @@
 
 namespace gigaknn::cli {
 
-/// Rows that `build --recall` holds out, where they are no more than a tenth.
-inline constexpr std::int64_t most_held_out = 2000;
-
 /// "0.9513 [0.9467, 0.9556] with nprobe 12, refine 3: 53,210 queries a second"
 std::string text_of(const OperatingPoint& point);
 
@@ -32,6 +29,7 @@ struct CurveOptions {
   std::filesystem::path queries;
   std::filesystem::path truth;   ///< their true neighbours; needed of an index without full vectors alone
   std::int64_t k = 10;
+  std::int64_t held_out = 0;     ///< where there are no queries: as many rows as the index was made without
 };
 
 /// Measures the curve of the index at `path` and writes it there; says it, and puts it into the record. With `recall`: returns `exit_recall`, and says so,

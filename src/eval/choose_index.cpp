@@ -66,20 +66,29 @@ Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& r
   return {gather_rows(base, rows, run), gather_rows(base, held_out, run)};
 }
 
-// Made of the sample; its bytes are those of the whole base.
-Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& truth, MatrixRef base, double slowest, const ChoiceParams& params,
-            const RunOptions& run, const RunOptions& beside_sample) {
-  Trial trial;
-  trial.recipe = recipe;
+IndexParams index_of(const std::string& recipe, const ChoiceParams& params) {
   IndexParams index = params.index;
   index.recipe = recipe;
   index.ids = {};
   index.expected_k = params.k;
   index.held_out = 0;
+  return index;
+}
+
+// What it takes of the whole base.
+Trial planned(const std::string& recipe, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const IndexParams index = index_of(recipe, params);
+  Trial trial;
+  trial.recipe = recipe;
   trial.search_bytes = search_bytes_needed(base, index, run);
   trial.build_bytes = build_index_bytes_needed(base, index, run);
   trial.fits = run.memory_bytes == 0 || trial.bytes() <= run.memory_bytes;
-  if (!trial.fits) return trial;
+  return trial;
+}
+
+// Made of the sample, and measured.
+void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double slowest, const ChoiceParams& params, const RunOptions& beside_sample) {
+  IndexParams index = index_of(trial.recipe, params);
   index.expected_queries = sample.queries.rows();
   std::unique_ptr<Index> made;
   try {
@@ -87,7 +96,7 @@ Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& tr
   } catch (const Error& error) {
     if (error.fault() != Fault::out_of_memory) throw;
     trial.fits = false;
-    return trial;
+    return;
   }
   CurveParams curve;
   curve.k = params.k;
@@ -97,7 +106,6 @@ Trial tried(const std::string& recipe, const Sample& sample, const Neighbors& tr
   const RecallCurve measured = measure_curve(*made, sample.queries, curve, beside_sample, &truth);
   trial.point = measured.point_for(params.recall);
   trial.slow = !trial.point && slowest > 0 && measured.slowest > slowest;
-  return trial;
 }
 
 }  // namespace
@@ -106,7 +114,12 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ", params.recall);
   require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
-  const Sample sample = sample_of(base, params, run);
+  IndexChoice choice;
+  const std::int64_t tried_rows = std::min(params.sample, base.rows);
+  for (const std::string& recipe : recipes_for(tried_rows, base.cols, params, run.memory_bytes > 0)) choice.trials.push_back(planned(recipe, base, params, run));
+  const auto smallest = std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes() < b.bytes(); });
+  require(smallest->fits, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", smallest->bytes());
+  Sample sample = sample_of(base, params, run);
   require(params.k >= 1 && params.k <= sample.rows.rows(), Fault::invalid_argument, "k must be from 1 to the ", sample.rows.rows(), " rows that are tried, got ",
           params.k);
   FlatParams exact;
@@ -122,15 +135,21 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   }
   const Neighbors truth = make_flat_index(sample.rows, exact, beside_sample)->search(sample.queries, params.k, beside_sample);
 
-  IndexChoice choice;
   double quickest = 0;
-  const auto recipes = recipes_for(sample.rows.rows(), base.cols, params, run.memory_bytes > 0);
-  for (const std::string& recipe : recipes) {
-    if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
+  for (std::size_t i = 0; i < choice.trials.size(); ++i) {
+    Trial& trial = choice.trials[i];
+    if (run.progress) run.progress->report("choose", static_cast<std::int64_t>(i), std::ssize(choice.trials));
     const Progress::Quiet quiet(run.progress);
-    choice.trials.push_back(tried(recipe, sample, truth, base, params.memory_first ? 0 : hopeless * quickest, params, run, beside_sample));
-    const auto& point = choice.trials.back().point;
-    if (point && (quickest == 0 || point->seconds < quickest)) quickest = point->seconds;
+    const bool planned_to_fit = trial.fits;
+    if (trial.fits) measure(trial, sample, truth, params.memory_first ? 0 : hopeless * quickest, params, beside_sample);
+    if (trial.point && (quickest == 0 || trial.point->seconds < quickest)) quickest = trial.point->seconds;
+    // What fits the budget by itself may not fit it beside the sample.
+    if (const std::int64_t fewer = sample.rows.rows() / 2; planned_to_fit && !trial.fits && fewer >= std::max(least_rows, params.k)) {
+      sample = {};
+      ChoiceParams again = params;
+      again.sample = fewer;
+      return choose_index(base, again, run);
+    }
   }
   const auto cost = [&](const Trial& trial) {
     const double bytes = params.memory_first ? static_cast<double>(trial.search_bytes) : 0;
@@ -138,8 +157,8 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   };
   const auto best = std::min_element(choice.trials.begin(), choice.trials.end(), [&](const Trial& a, const Trial& b) { return cost(a) < cost(b); });
   if (!best->point) {
-    const auto smallest = std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes() < b.bytes(); });
-    require(smallest->fits, Fault::out_of_memory, "no index that was tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", smallest->bytes());
+    require(std::any_of(choice.trials.begin(), choice.trials.end(), [](const Trial& trial) { return trial.fits; }), Fault::out_of_memory, "no index could be tried on a sample in a budget of ",
+            run.memory_bytes, " bytes");
     fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest in ", seconds_each, " s of searching");
   }
   choice.recipe = best->recipe;
