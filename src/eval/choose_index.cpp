@@ -12,6 +12,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
+#include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
@@ -27,15 +28,17 @@ constexpr double hopeless = 2;             // times as slow as the quickest so f
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 
 // Product codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small.
-std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, const ChoiceParams& params, bool budget) {
+std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const ChoiceParams& params, const RunOptions& run) {
   std::vector<std::string> recipes = {"IVF,Flat"};
-  if (n < least_rows || params.index.allow_nonfinite) return recipes;  // codes stand for finite rows alone
   const Metric metric = params.index.metric;
-  const bool by_length = metric == Metric::l2 || metric == Metric::euclidean;
+  if (n < least_rows || params.index.allow_nonfinite) return recipes;  // codes stand for finite rows alone
+  if (metric == Metric::cosine && find_value_faults(base, metric, run).zero_rows > 0) return recipes;  // and for those with a direction
+  const std::int64_t d = base.cols;
+  const bool by_length = metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine;
   for (const std::int64_t dims : {32, 48, 64, 96}) {
     if (by_length && dims < d) recipes.push_back(join_text("PCA", dims, ",IVF,SQ8,RFlat"));
   }
-  const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || budget));
+  const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || run.memory_bytes > 0));
   for (const std::int64_t bytes : {16, 32}) {
     const std::int64_t part = part_dims_of(d, bytes), parts = (d + part - 1) / part;  // none of which is empty
     if (small && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
@@ -124,7 +127,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
 
   IndexChoice choice;
   double quickest = 0;
-  const auto recipes = recipes_for(sample.rows.rows(), base.cols, params, run.memory_bytes > 0);
+  const auto recipes = recipes_for(base, sample.rows.rows(), params, run);
   for (const std::string& recipe : recipes) {
     if (run.progress) run.progress->report("choose", std::ssize(choice.trials), std::ssize(recipes));
     const Progress::Quiet quiet(run.progress);
