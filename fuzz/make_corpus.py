@@ -123,6 +123,10 @@ def indexes():
     words = (b"codewords", 4, 256, 1, struct.pack("<256f", *(i % 7 - 3 for i in range(256))))
     keep("index_fuzz", "transformed_codes", container(b"ivf_transformed", [*turned, words, codes]))
     keep("index_fuzz", "quantized_as_they_stand", container(b"ivf_sq", plain))
+    cosine = lambda n, next_id: struct.pack("<3Q", n, 2, next_id) + b"cosine".ljust(16, b"\0") + dtype + struct.pack("<Q", 0)
+    halves = (b"codes", 3, 3, 2, struct.pack("<6e", 0.5, 0.75, 0.6, 0.6, 0.7, 0.75))
+    keep("index_fuzz", "halves_by_cosine", container(b"ivf_sq", [(b"about", 1, 1, 56, cosine(3, 6)), *lists, halves]))
+    keep("index_fuzz", "codes_by_cosine", container(b"ivf_pq", [(b"about", 1, 1, 56, cosine(3, 6)), *coded[1:], rows]))
 
 
 def faiss_header(letters, cols, rows, metric=1):
@@ -174,6 +178,10 @@ def faiss():
     before = lambda what: faiss_header(b"IxPT", 2, 3) + struct.pack("<i", 2) + b"VCnt" + faiss_array("f", 1, 2) + struct.pack("<iiB", 2, 2, 1) + linear + what
     keep("faiss_fuzz", "transformed_lists", before(faiss_ivf(b"IwFl", 3, b"", faiss_lists(8, lists))))
     keep("faiss_fuzz", "transformed_codes", faiss_header(b"IxRF", 2, 3) + before(coded) + faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4))
+    steps = faiss_scalar(2, 2, 2, (-128.5, 255)) + struct.pack("<QB", 2, 0)  # bytes by a step of 1 around 0
+    keep("faiss_fuzz", "quantized", faiss_header(b"IxRF", 2, 3) + before(faiss_ivf(b"IwSq", 3, steps, faiss_lists(2, lists))) + faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4))
+    halves = faiss_ivf(b"IwSq", 3, faiss_scalar(4, 2, 4) + struct.pack("<QB", 4, 0), faiss_lists(4, lists))
+    keep("faiss_fuzz", "halves_of_floats", faiss_header(b"IxPT", 2, 3) + struct.pack("<i", 0) + halves)
     keep("faiss_fuzz", "other", faiss_header(b"IHNf", 2, 2))
 
 

@@ -42,7 +42,7 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean, inner_product or cosine
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 128
+  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 16384
   int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
   int rabitq_bits = 0;                  ///< 1, 2, 4 or 8: codes of RaBitQ, so many bits a dimension and 8 bytes, in place of product codes; of rows that were rotated at random, as IndexParams::recipe does
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
@@ -100,7 +100,7 @@ class Index {
   ///
   ///   queries           [q, d]  same dtype as the base
   ///   result.ids        [q, k]  nearest first, ties by id; `no_row` fills the tail where fewer are found
-  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for (of RaBitQ's they are estimates, l2 and euclidean may be below 0), or of transformed rows; +inf (inner_product: -inf) beside `no_row`
+  ///   result.distances  [q, k]  as `Metric` says, exact, of the rows or, without full vectors, of what codes stand for (by cosine half the squared distance of rows of length 1; of RaBitQ's they are estimates, l2 and euclidean may be below 0), or of transformed rows; +inf (inner_product: -inf) beside `no_row`
   ///
   /// Throws Error: invalid_argument (k < 1, nprobe < 1, shapes or dtypes disagree, bits that are not for the ids there are), invalid_data
   /// (NaN or infinity in the queries, unless allowed), unsupported (`only`, by an index that cannot), out_of_memory, cancelled.
@@ -155,18 +155,19 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
-/// An inverted file (IVF) of rows of fewer dimensions (PCA), 8 bits each, with full vectors behind: what is found are the nearest, by full vectors, of the
-/// `refine` times as many that are nearest by bytes. Borrows `base` [n, d], which must outlive it, unless rows have `ids`; takes rows that are finite alone.
+/// An inverted file (IVF) of quantized rows, of fewer dimensions (PCA) or all: what is found are the nearest among what lists hold, to queries that are quantized alike; with full
+/// vectors behind them the nearest by these of `refine` times as many. Borrows `base` [n, d] then, which must outlive it, unless rows have `ids`; takes rows that are finite
+/// alone, and by cosine not zeros.
 /// Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
   /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
   /// "IVF1024,PQ32x4": of 32 parts of 4 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1, 2, 4 or 8 bits a dimension and 8 bytes, of rows that are rotated at random ("RR64,...": and
-  /// shortened), whose distances are estimates without bias, so that they may be below 0;
-  /// "IVF1024,PQ16,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat": of the 48 dimensions of most variance, a byte each, with full vectors
-  /// behind them; "IVF1024,SQ8,RFlat": of all dimensions. Before full vectors and product codes rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20",
-  /// "PCA64,IVF1024,Flat", "PCAW64,IVF1024,Flat" (whitened), "RR,IVF1024,PQ16", "RR64,...", each with ",RFlat" behind it or not; then by l2, euclidean or inner_product alone.
+  /// shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8", "IVF1024,SQfp16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4": of product
+  /// codes of 4 bits a dimension, of an even number of these; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
+  /// "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAW64,IVF1024,Flat" (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes, quantized and
+  /// transformed rows are of finite rows, by l2, euclidean, inner_product or cosine (of which zeros are none).
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means

@@ -12,6 +12,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
+#include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
@@ -27,15 +28,17 @@ constexpr double hopeless = 2;             // times as slow as the quickest so f
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 
 // Product codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small.
-std::vector<std::string> recipes_for(std::int64_t n, std::int64_t d, const ChoiceParams& params, bool budget) {
+std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const ChoiceParams& params, const RunOptions& run) {
   std::vector<std::string> recipes = {"IVF,Flat"};
-  if (n < least_rows || params.index.allow_nonfinite) return recipes;  // codes stand for finite rows alone
   const Metric metric = params.index.metric;
-  const bool by_length = metric == Metric::l2 || metric == Metric::euclidean;
+  if (n < least_rows || params.index.allow_nonfinite) return recipes;  // codes stand for finite rows alone
+  if (metric == Metric::cosine && find_value_faults(base, metric, run).zero_rows > 0) return recipes;  // and for those with a direction
+  const std::int64_t d = base.cols;
+  const bool by_length = metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine;
   for (const std::int64_t dims : {32, 48, 64, 96}) {
     if (by_length && dims < d) recipes.push_back(join_text("PCA", dims, ",IVF,SQ8,RFlat"));
   }
-  const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || budget));
+  const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || run.memory_bytes > 0));
   for (const std::int64_t bytes : {16, 32}) {
     const std::int64_t part = part_dims_of(d, bytes), parts = (d + part - 1) / part;  // none of which is empty
     if (small && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
@@ -116,7 +119,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
   IndexChoice choice;
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
-  for (const std::string& recipe : recipes_for(tried_rows, base.cols, params, run.memory_bytes > 0)) choice.trials.push_back(planned(recipe, base, params, run));
+  for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
   const auto smallest = std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes() < b.bytes(); });
   require(smallest->fits, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", smallest->bytes());
   Sample sample = sample_of(base, params, run);

@@ -366,6 +366,17 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
   EXPECT_LE(trial_of(choice, choice.recipe).bytes(), run.memory_bytes);
 }
 
+TEST_F(Choose, codes_are_tried_by_cosine_where_all_rows_have_a_direction) {
+  ChoiceParams params;
+  params.recall = 0.5;
+  params.index.metric = Metric::cosine;
+  EXPECT_EQ(choose_index(base_, params).trials.size(), 3u);
+  std::fill_n(base_.row<float>(70), base_.cols(), 0.0F);
+  const IndexChoice choice = choose_index(base_, params);
+  EXPECT_EQ(choice.trials.size(), 1u);
+  EXPECT_EQ(choice.recipe, "IVF,Flat");
+}
+
 TEST_F(Choose, rows_that_may_not_be_finite_have_an_index) {
   base_.row<float>(70)[3] = NAN;
   ChoiceParams params;

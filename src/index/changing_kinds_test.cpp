@@ -27,7 +27,7 @@ using test::Kind;
 using test::StridedRows;
 
 constexpr std::int64_t d = 6, pool_rows = 1500, base_rows = 300;
-constexpr const char* recipes[] = {"Flat", "IVF12,Flat", "IVF12,PQ3", "IVF12,PQ2x4", "IVF12,PQ3,RFlat", "PCA4,IVF12,SQ8,RFlat", "IVF12,SQ8,RFlat", "IVF12,SQ8", "RR5,IVF12,SQ8", "IVF12,SQfp16", "PCAW4,IVF12,SQfp16,RFlat", "PCA4,IVF12,Flat",
+constexpr const char* recipes[] = {"Flat", "IVF12,Flat", "IVF12,PQ3", "IVF12,PQ2x4", "IVF12,PQ3,RFlat", "PCA4,IVF12,SQ8,RFlat", "IVF12,SQ8,RFlat", "IVF12,SQ8", "RR5,IVF12,SQ8", "IVF12,SQfp16", "IVF12,SQ4", "PCAW4,IVF12,SQfp16,RFlat", "PCA4,IVF12,Flat",
                                    "RR,IVF12,Flat,RFlat", "OPQ3_6,IVF12,PQ3", "OPQ2_4,IVF12,PQ2x4,RFlat", "IVF12,RaBitQ2", "RR5,IVF12,RaBitQ,RFlat"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -134,8 +134,8 @@ class ChangingKinds : public FileTest {
 
 TEST_F(ChangingKinds, rows_that_were_removed_and_are_added_again_are_the_file_that_was_built) {
   for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
-    StridedRows base(base_rows, 7, dtype, 1), queries(1, 7, dtype, 0);
-    test::VectorMaker(Kind::decaying, base_rows, 7, dtype, Metric::l2, 3).fill(base, queries);
+    StridedRows base(base_rows, 8, dtype, 1), queries(1, 8, dtype, 0);
+    test::VectorMaker(Kind::decaying, base_rows, 8, dtype, Metric::l2, 3).fill(base, queries);
     std::vector<RowId> ids;
     for (std::int64_t i = 0; i < base_rows; ++i) ids.push_back(RowId{(i * 7919) % base_rows * 1000000007 + 3});  // in no order
     for (const char* recipe : recipes) {

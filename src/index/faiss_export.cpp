@@ -1,5 +1,6 @@
 // .gknn as indexes of Faiss: lists as they stand, codes in rows again.
 #include <algorithm>
+#include <limits>
 
 #include <gigaknn/faiss.hpp>
 #include <gigaknn/index.hpp>
@@ -38,6 +39,7 @@ class Exporter {
     require(faults.nonfinite_rows == 0, Fault::unsupported, name_, ": ", faults.nonfinite_rows, " rows have NaN or infinity, by which Faiss finds nothing");
   }
   void begin_inverted_file(std::string_view letters, std::int64_t rows);
+  void centroids();
   // `rows_at(begin, end)` writes the codes of rows, which are of one list; `id_of`: of a row.
   template <class CodesOf, class IdOf>
   void lists(std::span<const std::int64_t> begins, std::int64_t code_bytes, const CodesOf& codes_of, const IdOf& id_of);
@@ -65,9 +67,22 @@ void Exporter::begin_inverted_file(std::string_view letters, std::int64_t rows) 
   writer_.value(centroids_.rows);
   writer_.value(std::min(centroids_.rows, SearchParams{}.nprobe));
   writer_.begin_flat(centroids_.cols, centroids_.rows, metric_);
-  writer_.bytes(centroids_.data, at(centroids_.rows * centroids_.cols) * sizeof(float));
+  centroids();
   writer_.value(std::uint8_t{0});  // no direct map
   writer_.value(std::uint64_t{0});
+}
+
+// In the unit of rows, where lists hold bytes and are chosen by distances.
+void Exporter::centroids() {
+  const double step = facts_.form && ListCentroids::chosen_by(facts_.metric) == Metric::l2 ? facts_.form->step : 1;
+  std::vector<float> row(at(centroids_.cols));
+  for (std::int64_t i = 0; i < centroids_.rows; ++i) {
+    std::transform(centroids_.row<float>(i), centroids_.row<float>(i) + centroids_.cols, row.begin(), [&](float x) {
+      constexpr double most = std::numeric_limits<float>::max();
+      return static_cast<float>(std::clamp(static_cast<double>(x) * step, -most, most));
+    });
+    writer_.bytes(row.data(), row.size() * sizeof(float));
+  }
 }
 
 template <class CodesOf, class IdOf>
@@ -107,7 +122,11 @@ void Exporter::flat(const StoredIvfFlat& stored) {
   const auto code_bytes = static_cast<std::int64_t>(at(rows.cols) * size_of(rows.dtype));
   begin_inverted_file(rows.dtype == DType::f32 ? "IwFl" : "IwSq", rows.rows);
   if (rows.dtype != DType::f32) {
-    writer_.scalar_quantizer(scalar_type_of(rows.dtype), rows.cols, code_bytes);
+    if (facts_.form && rows.dtype == DType::i8) {
+      writer_.scalar_quantizer(FaissScalarType::bits8_uniform, rows.cols, code_bytes, trained_by(facts_.form->step));
+    } else {
+      writer_.scalar_quantizer(scalar_type_of(rows.dtype), rows.cols, code_bytes);
+    }
     writer_.value(code_bytes);
     writer_.value(std::uint8_t{0});  // not by residual
   }
@@ -135,8 +154,10 @@ void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
   if (full.any()) writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
   if (!facts_.form) return;
   writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
-  writer_.value(std::int32_t{1});
-  writer_.linear_transform(facts_.form->linear.matrix, facts_.form->linear.bias);
+  const LinearTransform& linear = facts_.form->linear;
+  writer_.value(static_cast<std::int32_t>(!linear.mean.empty()) + static_cast<std::int32_t>(linear.turns()));  // none: rows themselves are f32 all the same
+  if (!linear.mean.empty()) writer_.centering(linear.mean);
+  if (linear.turns()) writer_.linear_transform(linear.matrix, linear.bias);
 }
 
 void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
@@ -190,11 +211,10 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
     const StoredIvfPq stored = read_ivf_pq(file);
     return Exporter(file, stored.facts, stored.parts.centroids, to, run).codes(stored);
   }
-  require(file.schema() != ivf_sq_schema, Fault::unsupported, file.file().name, ": Faiss has no such index as ", ivf_sq_schema, ", allowed: ", ivf_flat_schema, " ",
-          ivf_pq_schema, " ", ivf_transformed_schema);
   require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
-  require(file.schema() == ivf_flat_schema || file.schema() == ivf_transformed_schema, Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ", ivf_flat_schema, " ",
-          ivf_pq_schema, " ", ivf_transformed_schema);
+  constexpr std::string_view schemas[] = {ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
+  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ",
+          ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
   Exporter(file, stored.facts, stored.centroids, to, run).flat(stored);
 }

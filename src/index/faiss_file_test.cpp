@@ -84,7 +84,8 @@ TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
   for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
     for (const Metric metric : {Metric::l2, Metric::inner_product}) {
       for (const bool with_ids : {false, true}) {
-        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat"}) {
+        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat", "IVF7,SQfp16",
+                                              "PCA4,IVF7,SQfp16,RFlat"}) {
           build(std::string(recipe), 300, 6, dtype, with_ids, metric);
           EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
           check_index(file("back.gknn"));
@@ -92,6 +93,34 @@ TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
           if (recipe != "IVF7,Flat" && !recipe.ends_with("RFlat") && dtype != DType::f32) continue;
           EXPECT_EQ(bytes_of(file("back.gknn")), bytes_of(file("x.gknn"))) << recipe << ' ' << name_of(dtype) << ' ' << name_of(metric) << ' ' << with_ids;
         }
+      }
+    }
+  }
+}
+
+// Bytes and what comes before them stay; the step, and centroids in the unit of rows, are rounded to float32 once.
+TEST_F(FaissFile, bytes_by_a_step_stay_bytes) {
+  for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+    for (const bool with_ids : {false, true}) {
+      for (const std::string recipe : {"IVF7,SQ8", "PCA4,IVF7,SQ8", "RR,IVF7,SQ8,RFlat", "IVF7,SQ8,RFlat"}) {
+        build(recipe, 300, 6, DType::f32, with_ids, metric);
+        EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
+        check_index(file("back.gknn"));
+        const Container was = Container::open(file("x.gknn")), is = Container::open(file("back.gknn"));
+        EXPECT_EQ(is.schema(), "ivf_sq") << recipe;
+        ASSERT_EQ(is.sections().size(), was.sections().size()) << recipe;
+        for (const Section& section : was.sections()) {
+          if (section.name == "step" || section.name == "centroids") continue;
+          const auto wanted = was.bytes_of(section), got = is.bytes_of(*is.find_section(section.name));
+          EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin(), got.end())) << recipe << ' ' << section.name;
+        }
+        const StridedRows queries = rows_of(20, 6, DType::f32, metric);
+        const Neighbors wanted = open_index(file("x.gknn"))->search(queries, 5, {.nprobe = 7}), got = open_index(file("back.gknn"))->search(queries, 5, {.nprobe = 7});
+        for (std::size_t i = 0; i < wanted.distances.size(); ++i) EXPECT_NEAR(got.distances[i], wanted.distances[i], 1e-5 * std::abs(wanted.distances[i])) << recipe;
+        // From then on nothing is rounded.
+        export_faiss(file("back.gknn"), file("again.faiss"));
+        import_faiss(file("again.faiss"), file("again.gknn"));
+        EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("back.gknn"))) << recipe;
       }
     }
   }
@@ -115,7 +144,7 @@ TEST_F(FaissFile, without_rows_is_one) {
   const StridedRows rows = rows_of(256, 3, DType::u8);
   std::vector<RowId> all;
   for (std::int64_t i = 0; i < 256; ++i) all.push_back(RowId{i});
-  for (const char* recipe : {"IVF3,Flat", "IVF3,PQ3", "IVF3,PQ3,RFlat"}) {
+  for (const char* recipe : {"IVF3,Flat", "IVF3,PQ3", "IVF3,PQ3,RFlat", "IVF3,SQ8"}) {
     build_index(rows, file("x.gknn"), {.recipe = recipe});
     remove_from_index(file("x.gknn"), all, file("x.gknn"));
     export_faiss(file("x.gknn"), file("x.faiss"));
@@ -134,7 +163,8 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
     bool with_ids;
   };
   for (const Case& c : {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
-                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true}, Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false}}) {
+                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true}, Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false},
+                        Case{"PCA2,IVF4,SQ8,RFlat", 20, 3, DType::f32, true}, Case{"IVF4,SQfp16", 20, 3, DType::f32, false}}) {
     build(c.recipe, c.n, c.d, c.dtype, c.with_ids);
     const std::string whole = bytes_of(file("x.faiss"));
     const StridedRows query = rows_of(1, c.d, c.dtype);
@@ -465,8 +495,10 @@ TEST_F(FaissFile, what_faiss_cannot_hold_is_named) {
   with_nan.row<float>(7)[1] = std::numeric_limits<float>::quiet_NaN();
   build_index(with_nan, file("y.gknn"), {.recipe = "IVF2,Flat", .iterations = 1, .allow_nonfinite = true});
   expect_error(Fault::unsupported, exported, "1 rows have NaN or infinity");
-  build_index(rows, file("y.gknn"), {.recipe = "PCA4,IVF4,SQ8,RFlat", .iterations = 1});
-  expect_error(Fault::unsupported, exported, "y.gknn: Faiss has no such index as ivf_sq");
+  for (const char* recipe : {"PCA4,IVF4,SQ8,RFlat", "IVF4,PQ7"}) {
+    build_index(rows, file("y.gknn"), {.recipe = recipe, .metric = Metric::cosine, .iterations = 1});
+    expect_error(Fault::unsupported, exported, "y.gknn: Faiss has no such index by cosine");
+  }
   expect_error(Fault::unsupported, [&] { write_faiss_flat(Matrix(3, 2, DType::i64), Metric::l2, {}, file("z.faiss")); }, "not i64");
   ContainerWriter(file("y.gknn"), "knng", 1).finish();
   expect_error(Fault::unsupported, exported, "holds 'knng', no index");

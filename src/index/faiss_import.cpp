@@ -1,6 +1,7 @@
 // Indexes of Faiss as .gknn: lists stay lists, each sorted by id; codes move into blocks; rows are copied one by one.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <gigaknn/faiss.hpp>
@@ -147,14 +148,17 @@ SortedLists sorted_lists(const Source& source) {
   return sorted;
 }
 
-IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype) {
+// `form`: how lists hold rows, without what comes before.
+IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype, RowForm form = {}) {
   const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
   IvfFacts facts{metric, dtype, source.index.cols, next_id, false};
-  if (!source.chain) return facts;
-  RowForm form;
-  form.linear = composed(source.file, *source.chain);
-  facts.cols = form.linear.cols_in();
-  const bool moves = !form.linear.bias.empty();
+  if (!source.chain && !form.quantizes()) return facts;
+  if (source.chain) {
+    const std::span<const FaissTransform> chain = source.chain->chain;
+    form.linear = form.quantizes() ? composed_for_codes(source.file, chain) : composed(source.file, chain);
+    if (!chain.empty()) facts.cols = chain.front().cols_in;
+  }
+  const bool moves = !form.linear.bias.empty() || !form.linear.mean.empty();
   facts.form = std::make_shared<const RowForm>(std::move(form));
   if (metric == Metric::inner_product && moves) {
     refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
@@ -222,7 +226,8 @@ OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
   if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
   if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
-  if (product.m > 256) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to 256");
+  const std::int64_t most = most_product_parts(static_cast<int>(product.bits));
+  if (product.m > most) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most);
   OwnedCodes owned{matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m), block_codes(source, product.m * product.bits / 8, sorted),
                    static_cast<int>(product.bits)};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
@@ -262,17 +267,37 @@ std::string import_codes(const Source& source, Metric metric, const Matrix& cent
   return full.note;
 }
 
+// Centroids of bytes: what times the step is `y`, where float32 has such a number, so that the way back leads there.
+Matrix divided(const Source& source, const Matrix& centroids, double step) {
+  Matrix out(centroids.rows(), centroids.cols(), DType::f32);
+  const auto quotient = [&](float y) {
+    constexpr double most = std::numeric_limits<float>::max();
+    require_at(std::abs(static_cast<double>(y) / step) <= most, source.file, source.index.offset, "a centroid of ", source.index.kind, " has the value ", y, ", too large for steps of ", step);
+    const auto nearest = static_cast<float>(static_cast<double>(y) / step);
+    for (const float x : {nearest, std::nextafter(nearest, -INFINITY), std::nextafter(nearest, INFINITY)}) {
+      if (static_cast<float>(static_cast<double>(x) * step) == y) return x;
+    }
+    return nearest;
+  };
+  std::transform(centroids.row<float>(0), centroids.row<float>(0) + centroids.rows() * centroids.cols(), out.row<float>(0), quotient);
+  return out;
+}
+
 std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
                         const RunOptions& run) {
   const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
   if (quantizer) require_trained(source.file, source.index, *quantizer);
-  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual);
-  if (source.chain && rows.dtype() != DType::f32) {
-    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32");
+  const double step = quantizer && !source.ivf.by_residual ? step_of(*quantizer).value_or(0) : 0;
+  const bool as_bytes = step > 0;
+  FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual, as_bytes);
+  RowForm form{.dtype = as_bytes || source.chain ? rows.dtype() : DType::f32, .step = as_bytes ? step : 1};
+  if (source.chain && !as_bytes && rows.dtype() != DType::f32 && rows.dtype() != DType::f16) {
+    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32, or quantized");
   }
   const FullVectors full = full_vectors_of(source);
-  const IvfFacts facts = facts_of(source, metric, sorted, source.chain ? full.dtype : rows.dtype());
-  write_ivf_flat(facts, centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);
+  const IvfFacts facts = facts_of(source, metric, sorted, source.chain || as_bytes ? full.dtype : rows.dtype(), std::move(form));
+  const Matrix in_steps = as_bytes && ListCentroids::chosen_by(metric) == Metric::l2 ? divided(source, centroids, step) : Matrix();
+  write_ivf_flat(facts, in_steps.rows() > 0 ? in_steps : centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);
   if (!rows.decodes()) return full.note;
   return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (full.note.empty() ? "" : "; " + full.note);
 }

@@ -66,14 +66,27 @@ FaissScalarType scalar_type_of(DType dtype) {
   return std::find_if(std::begin(own_codes), std::end(own_codes), [&](const OwnCodes& own) { return own.dtype == dtype; })->type;
 }
 
+std::optional<double> step_of(const FaissScalar& quantizer) {
+  if (quantizer.type != FaissScalarType::bits8_uniform || quantizer.trained.size() != 2) return std::nullopt;
+  const double step = static_cast<double>(quantizer.trained[1]) / 255;
+  if (!std::isfinite(step) || step <= 0 || quantizer.trained[0] != trained_by(step)[0]) return std::nullopt;
+  return step;
+}
+
+// Faiss's code c stands for least + width * (c + 0.5) / 255. The least goes by the width as float32 has it, which is all that a reader knows of the step.
+std::array<float, 2> trained_by(double step) {
+  const auto width = static_cast<float>(255 * step);
+  return {static_cast<float>(-128.5 * (static_cast<double>(width) / 255)), width};
+}
+
 void flip_signs(std::span<std::byte> values) {
   for (std::byte& value : values) value ^= std::byte{0x80};
 }
 
-FaissRows::FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual)
+FaissRows::FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual, bool as_bytes)
     : quantizer_(quantizer), decoded_(at(cols)), code_bytes_(quantizer ? static_cast<std::size_t>(quantizer->code_bytes) : at(cols) * sizeof(float)) {
   if (!quantizer || by_residual) return;
-  if (const auto own = dtype_of(quantizer->type)) {
+  if (const auto own = as_bytes ? std::optional(DType::i8) : dtype_of(quantizer->type)) {
     dtype_ = *own;
     decodes_ = false;
   }

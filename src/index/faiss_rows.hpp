@@ -1,6 +1,7 @@
 // Rows as Faiss keeps them, f32 or scalar codes, and what they are in gigaknn.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -15,13 +16,18 @@ namespace gigaknn {
 /// The type of rows whose scalar codes are the rows themselves, or (direct_signed: x + 128) all but a sign bit.
 std::optional<DType> dtype_of(FaissScalarType type);
 FaissScalarType scalar_type_of(DType dtype);  ///< of u8, i8 or f16
+/// The step of codes that are bytes around 0, as an `ivf_sq` has them: x = step * (code - 128). None: they are others.
+std::optional<double> step_of(const FaissScalar& quantizer);
+/// What a quantizer of such codes is trained to.
+std::array<float, 2> trained_by(double step);
 /// Makes codes of i8 rows, or rows of such codes.
 void flip_signs(std::span<std::byte> values);
 
 class FaissRows {
  public:
-  /// `quantizer`, which must outlive this: null where rows are f32. Residuals are to the centroid that `read` is given.
-  FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual);
+  /// `quantizer`, which must outlive this: null where rows are f32. Residuals are to the centroid that `read` is given; `as_bytes`: codes by a step are
+  /// i8 rows, not decoded.
+  FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual, bool as_bytes = false);
 
   DType dtype() const { return dtype_; }                         ///< of the rows that `read` makes
   bool decodes() const { return quantizer_ && decodes_; }        ///< into f32 that codes stand for

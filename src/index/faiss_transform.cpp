@@ -70,25 +70,37 @@ Step after(const Step& next, const Step& first, std::int64_t rows, std::int64_t 
 
 }  // namespace
 
-LinearTransform composed(const FileBytes& file, const FaissPreTransform& chain) {
-  require(!chain.chain.empty(), Fault::unsupported, file.name, ": IndexPreTransform without a transform is not converted");
-  const std::int64_t cols = chain.chain.front().cols_in;
-  Step whole = step_of(file, chain.chain.front());
-  for (std::size_t i = 1; i < chain.chain.size(); ++i) {
-    const FaissTransform& transform = chain.chain[i];
+LinearTransform composed(const FileBytes& file, std::span<const FaissTransform> chain) {
+  require(!chain.empty(), Fault::unsupported, file.name, ": IndexPreTransform without a transform is not converted");
+  const std::int64_t cols = chain.front().cols_in;
+  Step whole = step_of(file, chain.front());
+  for (std::size_t i = 1; i < chain.size(); ++i) {
+    const FaissTransform& transform = chain[i];
     const Step next = step_of(file, transform);
     require_small(file, transform.cols_out, cols);
     whole = after(next, whole, transform.cols_out, transform.cols_in, cols);
   }
-  LinearTransform transform{Matrix(chain.chain.back().cols_out, cols, DType::f32), std::vector<float>(whole.bias.size())};
+  LinearTransform transform{Matrix(chain.back().cols_out, cols, DType::f32), std::vector<float>(whole.bias.size())};
   const auto rounded = [&](double x) {
     const auto value = static_cast<float>(x);
-    require_at(std::isfinite(value), file, chain.chain.front().offset, "a transform has the value ", value);
+    require_at(std::isfinite(value), file, chain.front().offset, "a transform has the value ", value);
     return value;
   };
   std::transform(whole.matrix.begin(), whole.matrix.end(), transform.matrix.row<float>(0), rounded);
   std::transform(whole.bias.begin(), whole.bias.end(), transform.bias.begin(), rounded);
   return transform;
+}
+
+LinearTransform composed_for_codes(const FileBytes& file, std::span<const FaissTransform> chain) {
+  LinearTransform linear;
+  if (chain.empty()) return linear;
+  const FaissTransform& first = chain.front();
+  if (first.kind != "CenteringTransform") return composed(file, chain);
+  if (chain.size() > 1) linear = composed(file, chain.subspan(1));
+  require_at(first.mean.size() == at(first.cols_in) && first.cols_in == first.cols_out, file, first.offset, "a mean of ", first.mean.size(), " values, expected ", first.cols_in);
+  for (std::size_t i = 0; i < first.mean.size(); ++i) linear.mean.push_back(first.mean[i]);
+  require_at(std::all_of(linear.mean.begin(), linear.mean.end(), [](float x) { return std::isfinite(x); }), file, first.offset, "a mean is not finite");
+  return linear;
 }
 
 }  // namespace gigaknn

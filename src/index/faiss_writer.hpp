@@ -34,13 +34,22 @@ class FaissWriter {
     begin(metric == faiss_l2 ? "IxF2" : "IxFI", cols, rows, metric);
     value(rows * cols);
   }
-  void scalar_quantizer(FaissScalarType type, std::int64_t cols, std::int64_t code_bytes) {
+  void scalar_quantizer(FaissScalarType type, std::int64_t cols, std::int64_t code_bytes, std::span<const float> trained = {}) {
     value(type);
     value(std::int32_t{0});  // how it was trained: not
     value(0.0F);
     value(cols);
     value(code_bytes);
-    value(std::int64_t{0});
+    value(std::ssize(trained));
+    bytes(trained.data(), trained.size_bytes());
+  }
+  void centering(std::span<const float> mean) {
+    bytes("VCnt", 4);
+    value(std::ssize(mean));
+    bytes(mean.data(), mean.size_bytes());
+    value(static_cast<std::int32_t>(mean.size()));
+    value(static_cast<std::int32_t>(mean.size()));
+    value(std::uint8_t{1});  // trained
   }
   void linear_transform(MatrixRef matrix, std::span<const float> bias) {
     bytes("LTra", 4);

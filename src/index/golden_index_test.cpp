@@ -32,6 +32,11 @@ constexpr GoldenFile golden[] = {
     {"ivf_rabitq_1", "IVF4,RaBitQ2", Metric::l2},
     {"ivf_rabitq_rows_1", "IVF4,RaBitQ,RFlat", Metric::euclidean},
     {"ivf_sq_plain_1", "IVF4,SQ8,RFlat", Metric::euclidean},
+    {"ivf_sq_alone_1", "IVF4,SQ8", Metric::inner_product},
+    {"ivf_sq_cosine_1", "OPQ2,IVF4,SQ8", Metric::cosine},
+    {"ivf_sq_16_bits_1", "PCAW3,IVF4,SQfp16,RFlat", Metric::euclidean},
+    {"ivf_sq_4_bits_1", "IVF4,SQ4", Metric::l2},
+    {"ivf_pq_cosine_1", "IVF4,PQ2", Metric::cosine},
 };
 
 #if defined(GIGAKNN_SANITIZED) || defined(GIGAKNN_TINY_TILES)

@@ -254,6 +254,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(parse_recipe(text).code_bits, 4) << text;
   }
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
+  EXPECT_TRUE(parse_recipe("IVF7,SQ4").codes() && parse_recipe("PCA8,IVF7,SQ4").each_dim);
   EXPECT_EQ(parse_recipe("IVF,PQ12,RFlat").listed, DType::f32);
   for (const auto& [text, lists, dims, listed] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48, DType::i8), {"PCA1,IVF,SQ8,RFlat", 0, 1, DType::i8}, {"IVF7,SQ8,RFlat", 7, 0, DType::i8},
                                                   {"IVF7,SQ8", 7, 0, DType::i8}, {"OPQ4_8,IVF7,SQfp16", 7, 8, DType::f16}}) {
@@ -287,7 +288,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_TRUE(parse_recipe(text).transform->whiten);
   }
   EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
-  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ4,RFlat", "IVF4,SQ8,RFlat,RFlat", "IVF4,SQ6", "IVF4,SQbf16", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ8,RFlat,RFlat", "IVF4,SQ6", "IVF4,SQbf16", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }

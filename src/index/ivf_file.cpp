@@ -480,7 +480,7 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
   const int bits = code_bytes >= 1 && codewords.rows == 32 * code_bytes ? 4 : 8;
   const std::uint64_t m = codewords.rows >> bits;
-  require_at(m >= 1 && m <= 256 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
+  require_at(m >= 1 && m <= at(most_product_parts(bits)) && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
              file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
              " columns");
   require_finite(file, codewords, "a codeword");

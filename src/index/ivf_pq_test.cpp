@@ -100,6 +100,23 @@ TEST_P(IvfPqBits, is_the_same_on_every_device_for_any_threads_and_batches) {
 }
 
 // All are candidates: float32 tells none from another.
+// SQ4: 16 codewords for each dimension, however many there are.
+TEST_F(IvfPq, four_bits_a_dimension_are_product_codes_of_so_many_parts) {
+  StridedRows base(300, 300, DType::f32, 0), queries(8, 300, DType::f32, 0);
+  test::VectorMaker(Kind::decaying, 300, 300, DType::f32, Metric::l2, 3).fill(base, queries);
+  const auto index = make_index(base, {.recipe = "IVF5,SQ4", .iterations = 2});
+  EXPECT_NE(index->description().find("150-byte product codes"), std::string::npos) << index->description();
+  const Neighbors found = index->search(queries, 10, {.nprobe = 5});
+  EXPECT_GT(recall(found, reference::nearest_rows(queries, base, Metric::l2, 10)), 0.85);
+  index->save(file("x.gknn"));
+  check_index(file("x.gknn"));
+  for (const char* device : {"cpu:generic", "emulated"}) expect_same(open_index(file("x.gknn"), {.device = device})->search(queries, 10, {.nprobe = 5}), found);
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ4"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x4"})->search(queries_, 9));
+  const StridedRows odd(300, 7, DType::u8, 0);
+  expect_error(Fault::unsupported, [&] { make_index(odd, {.recipe = "IVF5,SQ4"}); }, "SQ4 takes an even number of dimensions, got 7");
+  expect_error(Fault::unsupported, [&] { make_index(base, {.recipe = "PCA9,IVF5,SQ4"}); }, "an even number of dimensions, got 9");
+}
+
 TEST_F(IvfPq, rows_that_are_alike_are_found_by_their_ids) {
   StridedRows alike(20000, 4, DType::f32, 0), queries(2, 4, DType::f32, 0);
   test::VectorMaker(Kind::all_equal, 20000, 4, DType::f32, Metric::l2, 3).fill(alike, queries);

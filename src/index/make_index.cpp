@@ -132,8 +132,9 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
     return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols, " dimensions they had ", parts);
   }
   require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
-  const std::int64_t most = std::min<std::int64_t>(256, base.cols), words = std::int64_t{1} << params.code_bits;
-  require(params.code_bytes >= 1 && params.code_bytes <= 256, Fault::invalid_argument, "product codes have 1 to 256 bytes, got ", params.code_bytes);
+  const std::int64_t most_parts = most_product_parts(params.code_bits), most_bytes = most_parts * params.code_bits / 8;
+  const std::int64_t most = std::min(most_parts, base.cols), words = std::int64_t{1} << params.code_bits;
+  require(params.code_bytes >= 1 && params.code_bytes <= most_bytes, Fault::invalid_argument, "product codes have 1 to ", most_bytes, " bytes, got ", params.code_bytes);
   const std::int64_t parts = shape_of_codes(base.cols, params).m;
   require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
           " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
@@ -359,7 +360,9 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
   wanted.inverted = recipe.inverted;
   std::optional<IvfPqParams> codes;
   if (recipe.codes()) {
-    codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
+    const std::int64_t dims = recipe.transform && recipe.transform->dims > 0 ? recipe.transform->dims : base.cols;
+    require(!recipe.each_dim || dims % 2 == 0, Fault::unsupported, "SQ4 takes an even number of dimensions, got ", dims);
+    codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.each_dim ? dims / 2 : recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
              .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
              .expected_queries = params.expected_queries};
   }

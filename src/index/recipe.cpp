@@ -13,7 +13,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16 or RaBitQ<1, 2, 4 or 8 bits>, "
+constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16, SQ4 or RaBitQ<1, 2, 4 or 8 bits>, "
     "with ,RFlat behind it or not, and before it PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; IVF<lists>,Flat has RFlat behind it only if something "
     "stands before it, and RaBitQ has RR, RR<dims> or nothing before it";
 
@@ -61,6 +61,11 @@ int rabitq_bits_of(std::string_view word) {
 // What lists hold. False: it is not that, or not after what stands before it.
 bool read_listed(std::string_view word, IndexRecipe& recipe) {
   if (word == "Flat") return recipe.transform || !recipe.refine;
+  if (word == "SQ4") {  // fitted to each dimension, as product codes of so many parts
+    recipe.each_dim = true;
+    recipe.code_bits = 4;
+    return true;
+  }
   if (word == "SQ8") recipe.listed = DType::i8;
   if (word == "SQfp16") recipe.listed = DType::f16;
   if (recipe.listed != DType::f32) return true;

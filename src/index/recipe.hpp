@@ -23,18 +23,19 @@ struct IndexRecipe {
   std::int64_t lists = 0;       ///< 0: as many as suit
   std::int64_t code_bytes = 0;  ///< of product codes; 0: none
   int code_bits = 8;            ///< of a part of these
+  bool each_dim = false;        ///< product codes of one dimension a part, whose bytes depend on the dimensions: SQ4
   int rabitq_bits = 0;          ///< of a dimension, of codes of RaBitQ; 0: none
   DType listed = DType::f32;    ///< of rows that are quantized: i8 or f16; f32: none are
   bool refine = false;          ///< full vectors behind what lists hold, where that is something else
   std::optional<TransformRecipe> transform = std::nullopt;
 
-  bool codes() const { return code_bytes > 0 || rabitq_bits > 0; }
+  bool codes() const { return code_bytes > 0 || each_dim || rabitq_bits > 0; }
   bool keeps_rows() const { return refine || (!codes() && listed == DType::f32 && !transform); }
 };
 
 /// "Flat", or what rows become before the lists, the lists, what these hold, and full vectors behind it:
 ///
-///   PCA64, PCAW64, RR, RR64, OPQ16, OPQ20_80, or nothing | IVF1024, IVF | Flat, PQ16, PQ32x4, SQ8, SQfp16, RaBitQ4 | RFlat, or nothing
+///   PCA64, PCAW64, RR, RR64, OPQ16, OPQ20_80, or nothing | IVF1024, IVF | Flat, PQ16, PQ32x4, SQ8, SQfp16, SQ4, RaBitQ4 | RFlat, or nothing
 ///
 /// Flat has RFlat behind it where rows are transformed; before RaBitQ stands a rotation: RR, RR64 or nothing, which is RR. Throws Error: unsupported where a word is
 /// known but not built, invalid_argument where it says nothing.

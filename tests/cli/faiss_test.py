@@ -125,6 +125,29 @@ class Faiss(CliTest):
                         self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
                         self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
 
+    def test_our_quantized_rows_are_searched_by_faiss(self):
+        for dtype, options in (("f4", []), ("f4", ["--ids", "ids.npy"]), ("u1", []), ("i1", ["--ids", "ids.npy"])):
+            self.make(dtype)
+            for metric in METRICS:
+                for recipe in ("IVF%d,SQ8", "PCA8,IVF%d,SQ8", "IVF%d,SQfp16", "OPQ4_8,IVF%d,SQfp16"):
+                    with self.subTest(dtype=dtype, metric=metric, options=options, recipe=recipe):
+                        half = "fp16" in recipe
+                        index = self.to_faiss_and_back(metric, recipe % LISTS, *options, same_bytes=dtype == "f4" and half)
+                        inner = faiss.downcast_index(index.index)
+                        self.assertIsInstance(inner, faiss.IndexIVFScalarQuantizer)
+                        types = faiss.ScalarQuantizer
+                        self.assertEqual((inner.sq.qtype, inner.by_residual), (types.QT_fp16 if half else types.QT_8bit_uniform, False))
+                        # Theirs are to queries as they are, ours to queries that are rounded alike.
+                        ours, theirs = self.search("x.gknn"), self.search_faiss(index)
+                        self.assertLess(np.abs(ours[1] - theirs[1]).mean(), (0.002 if half else 0.03) * np.abs(theirs[1]).mean())
+                        self.assertGreater(np.mean([len(set(a) & set(b)) for a, b in zip(ours[0], theirs[0])]) / K, 0.98 if half else 0.9)
+                        back = self.search("back.gknn") if dtype == "f4" else None
+                        if back:
+                            self.assert_alike(back, ours)
+                        index = self.to_faiss_and_back(metric, recipe % LISTS + ",RFlat", *options, same_bytes=half)
+                        self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
+                        self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
+
     def write_theirs(self, index, ids):
         index.train(self.base.astype("f4"))
         if ids:
