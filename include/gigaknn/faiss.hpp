@@ -30,6 +30,8 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 
 /// Writes the index of Faiss at `from` to `to`, a .gknn. Rows are read in turns; what is held is their ids, and product codes once.
 ///
+///   IndexFlat                                          flat, f32
+///   IndexScalarQuantizer                               flat: u8, i8 or f16 as below, else the f32 rows that codes stand for
 ///   IndexIVFFlat                                       ivf_flat, f32
 ///   IndexIVFScalarQuantizer, QT_8bit_direct,           ivf_flat, u8, i8 or f16
 ///     QT_8bit_direct_signed, QT_fp16, no residuals

@@ -31,6 +31,7 @@ class Exporter {
   }
 
   void flat(const StoredIvfFlat& stored);
+  void vectors(const StoredIvfFlat& stored);  // of all rows in one list
   void codes(const StoredIvfPq& stored);
 
  private:
@@ -49,6 +50,7 @@ class Exporter {
   // Around lists of rows that are called so: full vectors behind them, where there are some, and the transform before them.
   void begin_around_lists(const FullRows& full, const RowIds& ids);
   void end_around_lists(const FullRows& full, const RowIds& ids);
+  void ids_of_map(const RowIds& ids);
 
   static bool is_numbered(const RowIds& ids) { return ids.consecutive() && value_of(ids.of_rank(0)) == 0; }
   // Full vectors are found by their number: then lists hold the ranks of ids.
@@ -137,6 +139,17 @@ void Exporter::flat(const StoredIvfFlat& stored) {
   writer_.finish();
 }
 
+void Exporter::vectors(const StoredIvfFlat& stored) {
+  const MatrixRef rows = stored.lists ? stored.lists->rows() : MatrixRef(nullptr, 0, facts_.cols, facts_.dtype);
+  const RowIds none(0, 0);
+  const RowIds& ids = stored.lists ? stored.lists->ids() : none;
+  if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
+  if (!is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
+  full_vectors(rows);  // which stand by id
+  if (!is_numbered(ids)) ids_of_map(ids);
+  writer_.finish();
+}
+
 void Exporter::full_vectors(MatrixRef rows) {
   if (facts_.dtype == DType::f32) {
     writer_.begin_flat(facts_.cols, rows.rows, metric_);
@@ -164,7 +177,10 @@ void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
   if (!full.any()) return;
   full_vectors(full.rows);
   writer_.value(static_cast<float>(SearchParams{}.refine));
-  if (is_numbered(ids)) return;
+  if (!is_numbered(ids)) ids_of_map(ids);
+}
+
+void Exporter::ids_of_map(const RowIds& ids) {
   writer_.value(ids.count());
   for (std::int64_t rank = 0; rank < ids.count(); ++rank) writer_.value(ids.of_rank(static_cast<LocalRow>(rank)));
 }
@@ -211,12 +227,12 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
     const StoredIvfPq stored = read_ivf_pq(file);
     return Exporter(file, stored.facts, stored.parts.centroids, to, run).codes(stored);
   }
-  require(file.schema() != flat_schema, Fault::unsupported, file.file().name, ": an index without lists is not converted, but its vectors are");
-  constexpr std::string_view schemas[] = {ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
+  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ",
-          ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
+          flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
-  Exporter(file, stored.facts, stored.centroids, to, run).flat(stored);
+  Exporter exporter(file, stored.facts, stored.centroids, to, run);
+  return file.schema() == flat_schema ? exporter.vectors(stored) : exporter.flat(stored);
 }
 
 }  // namespace gigaknn

@@ -74,4 +74,10 @@ std::optional<std::int64_t> not_of_length_one(MatrixRef centroids) {
 
 std::string_view name_of(FaissScalarType type) { return scalar_names[static_cast<std::size_t>(type)]; }
 
+const FaissIndex* vectors_alone(const FaissIndex& root) {
+  const auto* const map = std::get_if<FaissIdMap>(&root.what);
+  const FaissIndex& index = map ? *map->index : root;
+  return root.whole && (std::holds_alternative<FaissFlat>(index.what) || std::holds_alternative<FaissScalarRows>(index.what)) ? &index : nullptr;
+}
+
 }  // namespace gigaknn

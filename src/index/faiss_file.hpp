@@ -139,6 +139,8 @@ FaissIndex read_faiss(const FileBytes& file);
 
 /// "IndexIDMap(IndexRefineFlat(IndexIVFPQ, IndexFlat))".
 std::string tree_of(const FaissIndex& index);
+/// The IndexFlat or IndexScalarQuantizer that the file is, in an IndexIDMap or not; null: it is another.
+const FaissIndex* vectors_alone(const FaissIndex& root);
 /// The inverted file in it, if there is one.
 const FaissIvf* inverted_file_in(const FaissIndex& index);
 /// Whether four letters begin an index of Faiss.

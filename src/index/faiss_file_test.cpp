@@ -319,7 +319,25 @@ TEST_F(FaissFile, holds_vectors_and_what_they_are_called) {
   expect_error(Fault::invalid_argument, [&] { write_faiss_flat(rows, Metric::l2, std::span(ids).first(3), file("z.faiss")); }, "3 ids are not those of 50 rows");
   expect_error(Fault::invalid_data, [&] { write_faiss_flat(rows, Metric::l2, std::vector<RowId>(50), file("z.faiss")); }, "id 0 is there twice");
   expect_error(Fault::unsupported, [&] { write_faiss_flat(rows, Metric::l1, {}, file("z.faiss")); }, "no such index by l1");
-  expect_error(Fault::unsupported, imported("flat.faiss"), "IndexIDMap(IndexFlat) holds vectors alone");
+  // As an index that looks at all of them, and back.
+  EXPECT_EQ(import_faiss(file("flat.faiss"), file("flat.gknn")), "");
+  const auto index = open_index(file("flat.gknn"));
+  EXPECT_EQ(index->kind(), "flat");
+  const Matrix again = index->reconstruct(ids);
+  for (std::int64_t i = 0; i < 50; ++i) {
+    for (std::int64_t j = 0; j < 5; ++j) EXPECT_EQ(again.row<float>(i)[j], static_cast<float>(rows.ref().row<std::int8_t>(i)[j]));
+  }
+  export_faiss(file("flat.gknn"), file("by_id.faiss"));
+  EXPECT_EQ(import_faiss(file("by_id.faiss"), file("again.gknn")), "");
+  EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("flat.gknn")));
+  EXPECT_EQ(std::filesystem::file_size(file("by_id.faiss")), std::filesystem::file_size(file("flat.faiss")));
+  for (const DType dtype : {DType::f16, DType::u8, DType::i8}) {
+    const StridedRows typed = rows_of(50, 5, dtype);
+    build_index(typed, file("typed.gknn"), {.recipe = "Flat", .metric = Metric::inner_product});
+    export_faiss(file("typed.gknn"), file("typed.faiss"));
+    EXPECT_EQ(import_faiss(file("typed.faiss"), file("again.gknn")), "");
+    EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("typed.gknn")));
+  }
   build("IVF4,Flat", 20, 3, DType::f32, false);
   expect_error(Fault::unsupported, [&] { convert_faiss_vectors(file("x.faiss"), file("z.fbin")); }, "IndexIVFFlat is no set of vectors");
 }

@@ -46,11 +46,9 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   if (refine) index = refine->base.get();
   const auto* const chain = root.whole ? std::get_if<FaissPreTransform>(&index->what) : nullptr;
   if (chain) index = chain->index.get();
-  const bool vectors = std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what);
-  if (vectors && !refine && !chain) refuse(file, tree_of(root), " holds vectors alone: convert it to a file of vectors, such as .fbin or .npy");
   const auto* const ivf = std::get_if<FaissIvf>(&index->what);
   if (!ivf || !root.whole) {
-    refuse(file, tree_of(root), " is not converted, allowed: IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexPreTransform of these, IndexRefine of "
+    refuse(file, tree_of(root), " is not converted, allowed: IndexFlat, IndexScalarQuantizer, IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexPreTransform of these, IndexRefine of "
            "IndexIVFPQ or IndexPreTransform, IndexIDMap of all these");
   }
   if (refine && !chain && !std::holds_alternative<FaissProduct>(ivf->codes)) {
@@ -59,10 +57,10 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map, chain};
 }
 
-Metric metric_of(const Source& source) {
-  if (source.index.metric == faiss_l2) return Metric::l2;
-  if (source.index.metric == faiss_inner_product) return Metric::inner_product;
-  refuse(source.file, source.index.kind, " by ", faiss_metric_name(source.index.metric), " is not converted, allowed: L2 INNER_PRODUCT");
+Metric metric_of(const FileBytes& file, const FaissIndex& index) {
+  if (index.metric == faiss_l2) return Metric::l2;
+  if (index.metric == faiss_inner_product) return Metric::inner_product;
+  refuse(file, index.kind, " by ", faiss_metric_name(index.metric), " is not converted, allowed: L2 INNER_PRODUCT");
 }
 
 void require_finite(const FileBytes& file, const FaissIndex& index, const Matrix& values, const char* what) {
@@ -320,18 +318,45 @@ std::size_t writing_bytes(const Source& source) {
   return product ? least_writing_bytes(source.index.rows, writing_bytes_of_code(product->m)) : container_block_bytes;
 }
 
+// All rows without lists.
+std::string import_vectors(const FileBytes& file, const FaissIndex& root, const FaissIndex& index, const std::filesystem::path& to, const RunOptions& run) {
+  const auto* const map = std::get_if<FaissIdMap>(&root.what);
+  const Metric metric = metric_of(file, index);
+  const std::size_t needed = at(index.rows) * (sizeof(RowId) + sizeof(std::pair<RowId, std::int64_t>)) + container_block_bytes;
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: the conversion of ", file.name,
+          " needs ", needed);
+  const auto* const scalar = std::get_if<FaissScalarRows>(&index.what);
+  if (scalar) require_trained(file, index, scalar->quantizer);
+  FaissRows rows(index.cols, scalar ? &scalar->quantizer : nullptr, false);
+  const std::byte* const first = index.rows == 0 ? nullptr : scalar ? scalar->codes.data() : std::get<FaissFlat>(index.what).values.at(0);
+  std::vector<std::pair<RowId, std::int64_t>> sorted;
+  for (std::int64_t row = 0; row < index.rows; ++row) sorted.emplace_back(RowId{map ? map->ids[at(row)] : row}, row);
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<RowId> ids;
+  for (const auto& [id, row] : sorted) ids.push_back(id);
+  if (map && !ids.empty()) RowIds(ids, nullptr, file.name).require_sound();
+  const IvfFacts facts{metric, rows.dtype(), index.cols, ids.empty() ? 0 : value_of(ids.back()) + 1, false};
+  const auto read = [&](std::int64_t place, std::byte* out) {
+    const std::byte* const code = first + at(sorted[at(place)].second) * rows.code_bytes();
+    require(rows.read(code, nullptr, out), Fault::invalid_data, file.name, ": byte ", code - file.bytes.data(), ": the row of id ", value_of(ids[at(place)]), " has NaN or infinity");
+  };
+  write_flat(facts, ids, read, to, run);
+  return rows.decodes() ? note_of(index.kind, scalar->quantizer, false) : std::string();
+}
+
 }  // namespace
 
 std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
   const FileBytes file = map_file(from);
   const FaissIndex root = read_faiss(file);
+  if (const FaissIndex* const vectors = vectors_alone(root)) return import_vectors(file, root, *vectors, to, run);
   const Source source = source_in(file, root);
   require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an inverted file has at most 4294967294 rows, got ",
           source.index.rows);
   const std::size_t held = held_bytes(source), needed = held + writing_bytes(source);
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: the conversion of ", file.name, " needs ", needed);
-  const Metric metric = metric_of(source);
+  const Metric metric = metric_of(file, source.index);
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);

@@ -19,12 +19,10 @@ namespace {
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 const FaissIndex& vectors_in(const FileBytes& file, const FaissIndex& root) {
-  const auto* const map = std::get_if<FaissIdMap>(&root.what);
-  const FaissIndex& index = map ? *map->index : root;
-  require(root.whole && (std::holds_alternative<FaissFlat>(index.what) || std::holds_alternative<FaissScalarRows>(index.what)), Fault::unsupported, file.name,
-          ": ", tree_of(root), " is no set of vectors, expected IndexFlat or IndexScalarQuantizer; an inverted file is converted to a .gknn");
-  require_at(index.rows >= 1, file, index.offset, "0 rows, expected at least 1");
-  return index;
+  const FaissIndex* const index = vectors_alone(root);
+  require(index, Fault::unsupported, file.name, ": ", tree_of(root), " is no set of vectors, expected IndexFlat or IndexScalarQuantizer; an inverted file is converted to a .gknn");
+  require_at(index->rows >= 1, file, index->offset, "0 rows, expected at least 1");
+  return *index;
 }
 
 }  // namespace

@@ -154,9 +154,7 @@ TEST_F(FlatFile, budgets_are_kept_and_what_it_cannot_do_is_named) {
     const auto [bits, more] = vectors(20, 8, DType::u8);
     expect_error(Fault::unsupported, [&] { build_index(bits, file("none.gknn"), {.recipe = "Flat", .metric = metric}); }, "packed bits");
   }
-  expect_error(Fault::unsupported, [&] { export_faiss(file("free.gknn"), file("none.faiss")); }, "an index without lists is not converted");
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
-  EXPECT_FALSE(std::filesystem::exists(file("none.faiss")));
 }
 
 }  // namespace

@@ -248,6 +248,14 @@ void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const st
   writer.finish();
 }
 
+void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
+  ContainerWriter writer(path, flat_schema, schema_version);
+  write_about(writer, facts, std::ssize(ids));
+  writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
+  write_rows(writer, "rows", facts.dtype, std::ssize(ids), facts.cols, read_row, run);
+  writer.finish();
+}
+
 void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
                     const RunOptions& run) {
   ContainerWriter writer(path, schema_of(facts, ivf_flat_schema), schema_version);

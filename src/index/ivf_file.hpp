@@ -56,11 +56,14 @@ std::string_view schema_of(const IvfFacts& facts, std::string_view plain);
 /// The section of what lists of vectors hold.
 std::string_view rows_name(const IvfFacts& facts);
 
+/// Writes the row at a place to `out`; asked for one place after the other.
+using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
+
+/// Writes rows without centroids by their `ids`, ascending.
+void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
 /// Writes the rows of `parts`, each one list, that count, by their ids.
 void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run);
 
-/// Writes the row at a place to `out`; asked for one place after the other.
-using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
 /// The full vectors behind `parts`, in the order of their ids.
 RowReader full_rows_by_id(std::span<const LiveRows> parts);
 

@@ -260,6 +260,16 @@ class Faiss(CliTest):
             self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy")
             self.assertEqual(self.read("back.fbin"), self.read("base.fbin"))
             self.assertEqual(list(np.load(self.path("back.npy")).ravel()), list(self.ids))
+            # As an index, and from that.
+            self.run_cli("convert", "flat.faiss", "x.gknn")
+            self.assert_alike(self.search("x.gknn"), index.search(self.queries, K)[::-1])
+            self.run_cli("convert", "x.gknn", "again.faiss")
+            again = faiss.read_index(self.path("again.faiss"))
+            self.assertEqual((again.metric_type, again.ntotal), (number, N))
+            self.assert_alike(again.search(self.queries, K)[::-1], index.search(self.queries, K)[::-1])
+        self.write_theirs(faiss.index_factory(D, "SQ8"), False)
+        self.assertIn("its codes became the f32 rows", self.run_cli("convert", "theirs.faiss", "x.gknn").stderr)
+        self.assertEqual(self.run_cli("info", "x.gknn").returncode, 0)
         self.run_cli("convert", "base.fbin", "flat.faiss")
         self.assertIsInstance(faiss.read_index(self.path("flat.faiss")), faiss.IndexFlatL2)
         self.assertIn("has no IndexIDMap", self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy", code=2).stderr)
@@ -280,7 +290,7 @@ class Faiss(CliTest):
             "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
             "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
             "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ or IndexPreTransform alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
-            "IMI2x2,Flat": "over MultiIndexQuantizer is not", "Flat": "IndexFlat holds vectors alone",
+            "IMI2x2,Flat": "over MultiIndexQuantizer is not",
         }
         for recipe, says in refused.items():
             with self.subTest(recipe=recipe):
