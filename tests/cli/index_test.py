@@ -328,7 +328,7 @@ class Index(CliTest):
         refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
         refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
         refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
-        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, or IVF<lists>, or IVF alone"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
         refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
         refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
         refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")
