@@ -151,54 +151,58 @@ TEST_F(ChangingKinds, rows_that_were_removed_and_are_added_again_are_the_file_th
   }
 }
 
-TEST_F(ChangingKinds, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves) {
-  for (const char* recipe : recipes) {
-    build(recipe);
-    for (const std::uint64_t seed : {1, 2}) {
-      std::map<std::int64_t, std::int64_t> row_of;
-      for (std::int64_t i = 0; i < base_rows; ++i) row_of[i] = i;
-      const auto index = open_index(file("base.gknn"), {.map = seed == 1});
-      std::int64_t counter = 0;
-      std::size_t most_parts = 0;
-      const auto draw = [&](std::uint64_t below) { return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++))); };
-      for (int step = 0; step < 24; ++step) {
-        const std::int64_t kind = draw(4), count = 1 + draw(draw(4) == 0 ? 300 : 40), first = draw(pool_rows - 341);
-        std::vector<RowId> ids;
-        if (kind == 0) {
-          for (std::int64_t i = 0; i < count; ++i) row_of[index->next_id() + i] = first + i;
-          index->add(some(first, first + count));
-        } else if (kind == 1) {
-          std::set<std::int64_t> drawn;
-          for (std::int64_t i = 0; i < count; ++i) drawn.insert(draw(1500));
-          std::vector<std::int64_t> mixed(drawn.rbegin(), drawn.rend());  // they need not ascend
-          for (const std::int64_t id : mixed) {
-            row_of[id] = first + std::ssize(ids);
-            ids.push_back(RowId{id});
-          }
-          index->update(some(first, first + std::ssize(ids)), ids);
-        } else {
-          for (const auto& [id, row] : row_of) {
-            if (draw(kind == 2 ? 10 : 3) == 0) ids.push_back(RowId{id});
-          }
-          for (const RowId id : ids) row_of.erase(value_of(id));
-          index->remove(ids);
+// A test a recipe: together they take long.
+class ChangingKind : public ChangingKinds, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ChangingKind, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves) {
+  const char* const recipe = GetParam();
+  build(recipe);
+  for (const std::uint64_t seed : {1, 2}) {
+    std::map<std::int64_t, std::int64_t> row_of;
+    for (std::int64_t i = 0; i < base_rows; ++i) row_of[i] = i;
+    const auto index = open_index(file("base.gknn"), {.map = seed == 1});
+    std::int64_t counter = 0;
+    std::size_t most_parts = 0;
+    const auto draw = [&](std::uint64_t below) { return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++))); };
+    for (int step = 0; step < 24; ++step) {
+      const std::int64_t kind = draw(4), count = 1 + draw(draw(4) == 0 ? 300 : 40), first = draw(pool_rows - 341);
+      std::vector<RowId> ids;
+      if (kind == 0) {
+        for (std::int64_t i = 0; i < count; ++i) row_of[index->next_id() + i] = first + i;
+        index->add(some(first, first + count));
+      } else if (kind == 1) {
+        std::set<std::int64_t> drawn;
+        for (std::int64_t i = 0; i < count; ++i) drawn.insert(draw(1500));
+        std::vector<std::int64_t> mixed(drawn.rbegin(), drawn.rend());  // they need not ascend
+        for (const std::int64_t id : mixed) {
+          row_of[id] = first + std::ssize(ids);
+          ids.push_back(RowId{id});
         }
-        const std::string text = index->description();
-        if (const auto end = text.find(" parts"); end != std::string::npos) most_parts = std::max<std::size_t>(most_parts, std::stoul(text.substr(text.rfind(' ', end - 1))));
-        if (step % 6 != 5) continue;
-        const std::string what = join_text(recipe, " seed ", seed, " step ", step);
-        const auto whole = open_index(rebuilt(row_of, index->next_id()));
-        expect_alike(*index, *whole, queries_, what);
-        if (index->keeps_rows()) expect_exact(*index, row_of, what);
-        index->save(file("saved.gknn"));
-        EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("rebuilt.gknn"))) << what;
-        check_index(file("saved.gknn"));
+        index->update(some(first, first + std::ssize(ids)), ids);
+      } else {
+        for (const auto& [id, row] : row_of) {
+          if (draw(kind == 2 ? 10 : 3) == 0) ids.push_back(RowId{id});
+        }
+        for (const RowId id : ids) row_of.erase(value_of(id));
+        index->remove(ids);
       }
-      EXPECT_GE(most_parts, 2u) << recipe;
-      EXPECT_LE(most_parts, 8u) << recipe;
+      const std::string text = index->description();
+      if (const auto end = text.find(" parts"); end != std::string::npos) most_parts = std::max<std::size_t>(most_parts, std::stoul(text.substr(text.rfind(' ', end - 1))));
+      if (step % 6 != 5) continue;
+      const std::string what = join_text(recipe, " seed ", seed, " step ", step);
+      const auto whole = open_index(rebuilt(row_of, index->next_id()));
+      expect_alike(*index, *whole, queries_, what);
+      if (index->keeps_rows()) expect_exact(*index, row_of, what);
+      index->save(file("saved.gknn"));
+      EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("rebuilt.gknn"))) << what;
+      check_index(file("saved.gknn"));
     }
+    EXPECT_GE(most_parts, 2u) << recipe;
+    EXPECT_LE(most_parts, 8u) << recipe;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(every, ChangingKind, testing::ValuesIn(recipes));
 
 TEST_F(ChangingKinds, parts_answer_alike_by_other_metrics_and_on_every_device) {
   for (std::int64_t i = 0; i < pool_rows; ++i) pool_.set(i, 0, 1);  // by cosine none may be zeros

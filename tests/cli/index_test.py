@@ -217,6 +217,22 @@ class Index(CliTest):
         self.build(name="flat.gknn")
         refuse("index 1 is an ivf_sq, the first an ivf_flat", "merge", "flat.gknn", "x1.gknn", "-o", "out.gknn")
 
+    def test_codes_by_cosine(self):
+        for recipe in ("IVF8,PQ5", "IVF8,SQ8", "PCA3,IVF8,Flat", "IVF8,RaBitQ4", "PCA4,IVF8,SQ4"):
+            self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--metric", "cosine", "-o", "x.gknn")
+            self.run_cli("check", "x.gknn")
+            self.assertIn("metric       cosine", self.run_cli("info", "x.gknn").stdout)
+            found = self.search("x.gknn", nprobe=8, refine=60)  # all rows are compared again
+            for query, got in zip(self.queries, found):
+                self.assertEqual(got, [(i, value) for i, value in nearest("cosine", query, self.rows, 7)])
+            self.run_cli("build", "base.u8bin", "--index", recipe, "--metric", "cosine", "-o", "y.gknn")
+            if not recipe.startswith("PCA"):
+                for alone, exact in zip(self.search("y.gknn", nprobe=8), found):
+                    self.assertTrue(all(abs(a[1] - b[1]) < 0.03 for a, b in zip(alone, exact)))
+        write_bin(self.path("zeros.u8bin"), self.rows[:9] + [[0] * 5], "u8")
+        self.assert_refused("add", "x.gknn", "zeros.u8bin", code=3, says="row 9 is all zeros and has no direction")
+        self.assert_refused("build", "zeros.u8bin", "--index", "IVF2,SQ8", "--metric", "cosine", "-o", "z.gknn", code=3, says="the base: row 9 is all zeros and has no direction", outputs=["z.gknn"])
+
     def test_transformed_rows_with_full_vectors_and_without(self):
         ids = random.Random(6).sample(range(10**12), 400)
         self.write_ids("names.npy", ids)
@@ -311,7 +327,7 @@ class Index(CliTest):
         refuse = lambda code, says, *arguments: self.assert_refused(*arguments, code=code, says=says, outputs=("out.gknn", "out.npy"))
         refuse(2, "written to a .gknn file", "build", "base.u8bin", "-o", "out.bin")
         refuse(2, "says nothing", "build", "base.u8bin", "-o", "out.gknn", "--index", "tree")
-        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, IVF<lists>,Flat and IVF<lists>,PQ<bytes>"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
+        refuse(2, ["'OPQ16,IVF65536_HNSW32,PQ16' is not built", "allowed: Flat, or IVF<lists>, or IVF alone"], "build", "base.u8bin", "-o", "out.gknn", "--index", "OPQ16,IVF65536_HNSW32,PQ16")
         refuse(2, "more lists than the base has rows: 400", "build", "base.u8bin", "-o", "out.gknn", "--index", "IVF401,Flat")
         refuse(2, "packed bits", "build", "base.u8bin", "-o", "out.gknn", "--metric", "hamming")
         refuse(2, "--memory 1000 is too small: the index needs", "build", "base.u8bin", "-o", "out.gknn", "--memory", "1000")
