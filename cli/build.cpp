@@ -92,7 +92,7 @@ int run_build(const BuildOptions& options, const std::string& command_line) {
     params.recipe = chosen_recipe(options, rows, params, session);
   }
   record.method = params.recipe;
-  if (options.recall && options.curve.queries.empty()) params.held_out = std::min(most_held_out, std::max<std::int64_t>(1, rows.rows / 10));
+  if (options.recall && options.curve.queries.empty()) params.held_out = rows_to_hold_out(rows.rows);
   record.planned_bytes = session.held_bytes() + std::max(build_index_bytes_needed(rows, params, session.run()),
                                                             options.recall ? search_bytes_needed(rows, params, session.run()) : 0);
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",

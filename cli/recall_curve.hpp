@@ -13,9 +13,6 @@
 
 namespace gigaknn::cli {
 
-/// Rows that `build --recall` holds out, where they are no more than a tenth.
-inline constexpr std::int64_t most_held_out = 2000;
-
 /// "0.9513 [0.9467, 0.9556] with nprobe 12, refine 3: 53,210 queries a second"
 std::string text_of(const OperatingPoint& point);
 
