@@ -262,6 +262,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     n_clusters : int
     init : str
         "k-means++" or "random".
+    n_init : int
+        So many times, of which the best is taken.
     max_iter : int
     metric : str
         "euclidean", or "cosine": spherical k-means.
@@ -277,9 +279,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     n_iter_ : int
     """
 
-    def __init__(self, n_clusters=8, *, init="k-means++", max_iter=300, metric="euclidean", device="cpu", random_state=None, n_jobs=None):
+    def __init__(self, n_clusters=8, *, init="k-means++", n_init=1, max_iter=300, metric="euclidean", device="cpu", random_state=None, n_jobs=None):
         self.n_clusters = n_clusters
         self.init = init
+        self.n_init = n_init
         self.max_iter = max_iter
         self.metric = metric
         self.device = device
@@ -296,23 +299,20 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if whole(self.n_clusters, "n_clusters") > X.shape[0]:
             raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32)
-        found = _kmeans.kmeans(
-            X,
-            self.n_clusters,
-            metric=self._metric(),
-            iterations=self.max_iter,
-            start="plus-plus" if self.init == "k-means++" else "random",
-            rows_per_cluster=0,
-            weights=weights,
-            seed=_seed_of(self.random_state),
-            device=self.device,
-            threads=_threads_of(self.n_jobs),
-        )
-        self.cluster_centers_ = found.centroids
-        self.labels_ = found.labels.astype(np.int32)
-        self.inertia_ = self._inertia(found.distances, weights)
-        self.n_iter_ = max(len(found.rounds), 1)
-        self._n_features_out = len(found.centroids)
+        if whole(self.n_init, "n_init") < 1:
+            raise ValueError(f"n_init must be at least 1, got {self.n_init}")
+        options = {"metric": self._metric(), "iterations": self.max_iter, "start": "plus-plus" if self.init == "k-means++" else "random", "rows_per_cluster": 0}
+        seed = _seed_of(self.random_state)
+        best = None
+        for run in range(self.n_init):
+            found = _kmeans.kmeans(X, self.n_clusters, weights=weights, seed=seed + run, device=self.device, threads=_threads_of(self.n_jobs), **options)
+            inertia = self._inertia(found.distances, weights)
+            if best is None or inertia < self.inertia_:
+                best, self.inertia_ = found, inertia
+        self.cluster_centers_ = best.centroids
+        self.labels_ = best.labels.astype(np.int32)
+        self.n_iter_ = max(len(best.rounds), 1)
+        self._n_features_out = len(best.centroids)
         return self
 
     def predict(self, X):

@@ -86,9 +86,12 @@ class Estimators(unittest.TestCase):
         np.testing.assert_array_equal(ours.labels_, theirs.labels_)
 
     def test_kmeans_as_that_of_sklearn(self):
-        ours, theirs = KMeans(50, random_state=0).fit(self.x), cluster.KMeans(50, n_init=1, random_state=0).fit(self.x)
-        self.assertLess(ours.inertia_, 1.15 * theirs.inertia_)
-        self.assertGreater(adjusted_rand_score(ours.labels_, theirs.labels_), 0.6)
+        # scikit-learn's k-means++ tries several rows for each centroid; from random rows both do the same.
+        ours, theirs = ([kind(50, init="random", n_init=1, random_state=seed).fit(self.x).inertia_ for seed in range(10)] for kind in (KMeans, cluster.KMeans))
+        self.assertLess(np.mean(ours), 1.1 * np.mean(theirs))
+        ours, theirs = (kind(50, n_init=20, random_state=0).fit(self.x) for kind in (KMeans, cluster.KMeans))
+        self.assertLess(ours.inertia_, 1.2 * theirs.inertia_)
+        self.assertGreater(adjusted_rand_score(ours.labels_, theirs.labels_), 0.8)
         np.testing.assert_array_equal(ours.predict(self.x), ours.labels_)
         np.testing.assert_array_equal(ours.transform(self.x).argmin(axis=1), ours.labels_)
         self.assertAlmostEqual(ours.score(self.x), -ours.inertia_)
