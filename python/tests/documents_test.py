@@ -24,7 +24,7 @@ class Documents(unittest.TestCase):
         tried = 0
         for module in modules():
             with self.subTest(module.__name__):
-                result = doctest.testmod(module)
+                result = doctest.testmod(module, verbose=False)
                 self.assertEqual(result.failed, 0)
                 tried += result.attempted
         self.assertGreater(tried, 50)
@@ -38,7 +38,7 @@ class Documents(unittest.TestCase):
             for block in blocks:
                 test = doctest.DocTestParser().get_doctest(block, names, name, name, 0)
                 if test.examples:
-                    result = doctest.DocTestRunner().run(test, clear_globs=False)
+                    result = doctest.DocTestRunner(verbose=False).run(test, clear_globs=False)
                     self.assertEqual(result.failed, 0, name)
                     names.update(test.globs)
 
