@@ -1,10 +1,14 @@
 """How calls run: without the GIL, watched, stopped, in several threads and after a fork."""
 
 import io
+import subprocess
 import sys
+import sysconfig
+import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
 
 import gigaknn
 import numpy as np
@@ -182,6 +186,20 @@ class Runs(unittest.TestCase):
         self.assertIn("cpu", gigaknn.devices())
         self.assertGreaterEqual(gigaknn.available_threads(), 1)
         self.assertIsInstance(gigaknn.isa_of("cpu"), str)
+
+    def test_the_command_line_is_there(self):
+        for command in ([sys.executable, "-m", "gigaknn"], [str(Path(sysconfig.get_path("scripts")) / "gigaknn")]):
+            result = subprocess.run([*command, "--version"], capture_output=True, text=True)
+            self.assertIn(gigaknn.__version__, result.stdout, result.stderr)
+            result = subprocess.run([*command, "info", "/none/x.h5"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+
+    def test_indexes_of_the_command_line_are_those_of_the_module(self):
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(f"{folder}/x.npy", self.x)
+            subprocess.run([sys.executable, "-m", "gigaknn", "build", "x.npy", "--index", "IVF16,PQ8", "-o", "a.gknn", "--quiet"], cwd=folder, check=True)
+            gigaknn.build(self.x, index="IVF16,PQ8").save(f"{folder}/b.gknn")
+            self.assertEqual(Path(f"{folder}/a.gknn").read_bytes(), Path(f"{folder}/b.gknn").read_bytes())
 
     def test_an_import_takes_little(self):
         result = run_python("import sys, numpy; before = set(sys.modules); import gigaknn; print(sorted(m.partition('.')[0] for m in set(sys.modules) - before))")
