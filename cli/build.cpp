@@ -17,8 +17,6 @@
 namespace gigaknn::cli {
 namespace {
 
-constexpr std::int64_t most_held_out = 2000;  // where they are no more than a tenth
-
 struct BuildOptions {
   CommonOptions common;
   std::filesystem::path base;
@@ -83,7 +81,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   check_metric(base, params.metric);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   params.expected_k = options.curve.k;
-  if (options.recall && options.curve.queries.empty()) options.curve.held_out = std::min(most_held_out, std::max<std::int64_t>(1, rows.rows / 10));
+  if (options.recall && options.curve.queries.empty()) options.curve.held_out = rows_to_hold_out(rows.rows);
   if (options.recall) {
     require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument, "-k must be from 1 to nine tenths of the ", rows.rows,
             " rows, the rest being held out, got ", options.curve.k);

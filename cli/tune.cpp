@@ -20,7 +20,7 @@ struct TuneOptions {
   std::optional<double> recall;
 };
 
-int run_tune(const TuneOptions& options, const std::string& command_line) {
+int run_tune(TuneOptions options, const std::string& command_line) {
   check_recall(options.recall);
   require(options.curve.truth.empty() || !options.curve.queries.empty(), Fault::invalid_argument, "--truth is that of --queries");
   check_output(options.common.json, 0);
@@ -34,7 +34,8 @@ int run_tune(const TuneOptions& options, const std::string& command_line) {
     record.metric = name_of(index->metric());
     record.method = index->kind();
     require(options.curve.k >= 1 && options.curve.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), ", got ", options.curve.k);
-    require(!options.curve.queries.empty() || !index->held_out().empty(), Fault::invalid_argument, options.index.string(),
+    options.curve.held_out = std::ssize(index->held_out());
+    require(!options.curve.queries.empty() || options.curve.held_out > 0, Fault::invalid_argument, options.index.string(),
             " was not built with --recall, which holds rows out: --queries are needed");
     require(index->keeps_rows() || !options.curve.truth.empty(), Fault::invalid_argument, options.index.string(),
             " keeps no full vectors: --queries and --truth are needed");

@@ -1,6 +1,7 @@
 // A recall instead of parameters: what an index finds, measured at many settings, and which index to build for a recall.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -53,6 +54,10 @@ struct CurveParams {
 /// Throws Error: as Index::search, unsupported (no truth, and an index without full vectors).
 RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params = {}, const RunOptions& run = {},
                           const Neighbors* truth = nullptr);
+
+/// How many of n rows to hold out (IndexParams::held_out) for the curve below: a tenth, at least 1 and at most so many.
+inline constexpr std::int64_t most_held_out = 2000;
+constexpr std::int64_t rows_to_hold_out(std::int64_t n) { return std::clamp<std::int64_t>(n / 10, 1, most_held_out); }
 
 /// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it meanwhile.
 /// Throws Error: unsupported where there are none, or no full vectors.

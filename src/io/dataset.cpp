@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/require.hpp"
 #include "io/format.hpp"
 #include "io/shards.hpp"
 
@@ -46,8 +47,15 @@ VectorRows gather(std::vector<VectorRows> shards) {
 
 }  // namespace
 
-Dataset Dataset::open(const std::filesystem::path& path) {
-  const std::vector<std::filesystem::path> files = shards_of(path);
+Dataset Dataset::open(const std::filesystem::path& path) { return open_shards({path}); }
+
+Dataset Dataset::open_shards(const std::vector<std::filesystem::path>& paths) {
+  require(!paths.empty(), Fault::invalid_argument, "there is no file to read vectors from");
+  std::vector<std::filesystem::path> files;
+  for (const std::filesystem::path& path : paths) {
+    const std::vector<std::filesystem::path> shards = shards_of(path);
+    files.insert(files.end(), shards.begin(), shards.end());
+  }
   if (files.size() == 1) return DatasetReader::dataset_of(read_vectors(files.front()));
   std::vector<VectorRows> shards;
   for (const std::filesystem::path& file : files) {

@@ -97,6 +97,18 @@ TEST_F(Datasets, ShardsThatDoNotFitAreRefused) {
       file("shards/part5.fbin").string(), "a shard of another format than part1.npy");
 }
 
+TEST_F(Datasets, FilesThatAreNamedAreReadInTheirOrder) {
+  write_shards(".fbin");
+  const Dataset whole = Dataset::open(file("shards"));
+  const Dataset part = Dataset::open(file("shards/part2.fbin"));
+  const Dataset both = Dataset::open_shards({file("shards/part2.fbin"), file("shards")});
+  ASSERT_EQ(both.matrix().rows, part.matrix().rows + whole.matrix().rows);
+  EXPECT_EQ(both.matrix().row<float>(0)[0], part.matrix().row<float>(0)[0]);
+  EXPECT_EQ(both.matrix().row<float>(part.matrix().rows)[0], whole.matrix().row<float>(0)[0]);
+  expect_error(
+      Fault::invalid_argument, [&] { Dataset::open_shards({}); }, "there is no file to read vectors from");
+}
+
 TEST_F(Datasets, ABrokenShardIsNamed) {
   write_shards(".fbin");
   file("shards/part2.fbin", "short");

@@ -1,4 +1,6 @@
 // Launches on the emulated device: checks what CUDA would refuse, and spreads blocks over OS threads.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -122,6 +124,27 @@ class Pool {
   bool stop_ = false;
 };
 
+// Threads do not live on in the child of a fork: it makes a pool of its own, and leaves its parent's as it is.
+Pool& pool_of_process() {
+  struct Owned {
+    pid_t process = getpid();
+    std::unique_ptr<Pool> pool = std::make_unique<Pool>();
+    void leave() { static_cast<void>(pool.release()); }
+    ~Owned() {
+      if (process != getpid()) leave();
+    }
+  };
+  static std::mutex mutex;
+  static Owned owned;
+  const std::lock_guard lock(mutex);
+  if (owned.process != getpid()) {
+    owned.leave();
+    owned.pool = std::make_unique<Pool>();
+    owned.process = getpid();
+  }
+  return *owned.pool;
+}
+
 void require_launchable(const Launch& at) {
   const dim3 grid = at.grid;
   const dim3 block = at.block;
@@ -140,9 +163,8 @@ void require_launchable(const Launch& at) {
 
 void run_grid(const Launch& at, void (*body)(const void*), const void* argument) {
   require_launchable(at);
-  static Pool pool;
   Job job{at, body, argument, std::uint64_t{at.grid.x} * at.grid.y * at.grid.z};
-  pool.run(job);
+  pool_of_process().run(job);
 }
 
 }  // namespace gigaknn::simt

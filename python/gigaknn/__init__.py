@@ -1,0 +1,64 @@
+"""Exact and approximate nearest neighbours, k-NN graphs, indexes and k-means.
+
+>>> import numpy as np, gigaknn
+>>> x = np.random.default_rng(0).random((2000, 16), dtype=np.float32)
+>>> distances, ids = gigaknn.knn(x[:5], x, k=10)              # exact
+>>> graph = gigaknn.knn_graph(x, k=15, metric="cosine")       # .ids and .distances, [n, k]
+>>> index = gigaknn.build(x, index="IVF32,Flat")              # or recall=0.95: the quickest that finds so much
+>>> distances, ids = index.search(x[:5], 10, nprobe=8)
+>>> clusters = gigaknn.kmeans(x, 20)                          # .centroids and .labels
+
+Order is (distances, ids) everywhere; ids are int64, -1 where there is no row; a row is not its own neighbour in a graph.
+Same input, parameters and seed give the same bits on every device and for any number of threads.
+"""
+
+from . import _errors as _errors  # first: what _core raises
+from ._core import available_threads, devices, isa_of, metrics
+from ._core import commit as _commit
+from ._core import version as _version
+from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
+from ._eval import Recall, recall
+from ._graph import KnnGraph, Path, knn_graph, radius_graph
+from ._index import Index, OperatingPoint, build, open
+from ._kmeans import KMeans, kmeans, nearest_centroids
+from ._search import Neighbors, RadiusNeighbors, duplicates, knn, radius_search, read_vectors
+
+__version__ = _version()
+__commit__ = _commit()
+
+__all__ = [
+    "Cancelled",
+    "CopyWarning",
+    "CorruptFile",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "Index",
+    "InvalidArgument",
+    "InvalidData",
+    "KMeans",
+    "KnnGraph",
+    "Neighbors",
+    "OperatingPoint",
+    "OutOfMemory",
+    "Path",
+    "RadiusNeighbors",
+    "Recall",
+    "RecallWarning",
+    "Unsupported",
+    "available_threads",
+    "build",
+    "devices",
+    "duplicates",
+    "isa_of",
+    "kmeans",
+    "knn",
+    "knn_graph",
+    "metrics",
+    "nearest_centroids",
+    "open",
+    "radius_graph",
+    "radius_search",
+    "read_vectors",
+    "recall",
+]

@@ -1,0 +1,14 @@
+"""The command line: `gigaknn` and `python -m gigaknn` run the program that came with the package."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main():
+    program = str(Path(__file__).parent / "bin" / "gigaknn")
+    os.execv(program, ["gigaknn", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

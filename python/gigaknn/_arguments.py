@@ -1,0 +1,199 @@
+"""Arguments of Python, as the library takes them; each wrong one is told in one line."""
+
+import math
+import numbers
+import operator
+import os
+import re
+import sys
+import warnings
+
+import numpy as np
+
+from . import _core
+from ._errors import CopyWarning, InvalidArgument
+
+# ---- values
+
+
+def whole(value, name):
+    """`value` as an int."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, got {value!r}") from None
+
+
+def number(value, name):
+    """`value` as a float."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def word(value, name):
+    """`value`, which must be a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {value!r}")
+    return value
+
+
+def seed_of(seed):
+    seed = whole(seed, "seed")
+    if not 0 <= seed < 2**64:
+        raise InvalidArgument(f"seed must be from 0 to 2**64 - 1, got {seed}")
+    return seed
+
+
+def recall_of(recall):
+    recall = number(recall, "recall")
+    if not 0 < recall <= 1:
+        raise InvalidArgument(f"recall must be above 0 and at most 1, got {recall}")
+    return recall
+
+
+# ---- how a call runs
+
+_units = {"": 1, **{f"{p}b": 1000**i for i, p in enumerate("kmgtp", 1)}, **{f"{p}{u}": 1024**i for i, p in enumerate("kmgtp", 1) for u in ("", "i", "ib")}, "b": 1}
+
+
+def bytes_of(memory):
+    """Bytes of "4GiB", "500MB", "8G" (GiB, as in coreutils) or a number; 0 of None."""
+    if memory is None:
+        return 0
+    size = 0.0
+    if isinstance(memory, str):
+        match = re.fullmatch(r"\s*([0-9.]+(?:e[+]?[0-9]+)?)\s*([a-z]*)\s*", memory.lower())
+        if match and match[2] in _units:
+            try:
+                size = float(match[1]) * _units[match[2]]
+            except ValueError:
+                pass
+    else:
+        size = number(memory, "memory")
+    if not (math.isfinite(size) and 1 <= size < 2**62):
+        raise InvalidArgument(f"memory must be a number of bytes from 1 to 2**62, or one with a unit: \"8GiB\", \"500MB\"; got {memory!r}")
+    return int(size)
+
+
+class Bar:
+    """A bar of tqdm for each stage of a call."""
+
+    def __init__(self):
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            raise ImportError("progress=True needs tqdm (pip install tqdm); a callable(stage, done, total) does not") from None
+        self._tqdm = tqdm
+        self._bar = None
+        self._stage = None
+
+    def __call__(self, stage, done, total):
+        if stage != self._stage:
+            self.close()
+            self._stage = stage
+            self._bar = self._tqdm(total=total, desc=stage, unit="", unit_scale=True)
+        self._bar.update(done - self._bar.n)
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def __del__(self):
+        self.close()
+
+
+def run_of(threads, memory, progress):
+    if threads is None:
+        threads = 0
+    else:
+        threads = whole(threads, "threads")
+        if not 1 <= threads < 2**31:
+            raise InvalidArgument(f"threads must be at least 1, got {threads}")
+    if progress is True:
+        progress = Bar()
+    elif progress is False:
+        progress = None
+    elif progress is not None and not callable(progress):
+        raise TypeError(f"progress must be True, False or callable(stage, done, total), got {progress!r}")
+    return _core.Run(threads, bytes_of(memory), progress)
+
+
+# ---- rows and ids
+
+_allowed = "float32, float16, uint8 and int8 as they are; float64 and bfloat16 in a copy, as float32"
+
+
+def _is_path(x):
+    return isinstance(x, (str, os.PathLike))
+
+
+def _is_bfloat16(x):
+    return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bfloat16"
+
+
+def rows(x, name):
+    """The rows [n, d] of an array, of a file or of a list of files; an array is copied where it has to be, with a warning."""
+    if _is_path(x):
+        return _core.open_rows([os.fspath(x)])
+    if isinstance(x, _core.Rows):
+        return x
+    if isinstance(x, (list, tuple)):
+        if x and all(_is_path(path) for path in x):
+            return _core.open_rows([os.fspath(path) for path in x])
+        return _rows_of_array(np.asarray(x, dtype=np.float32), name)
+    view = _core.view(x)
+    if view is not None:
+        return view
+    if _is_bfloat16(x):
+        _warn(f"{name}: bfloat16 is copied, as float32")
+        return _rows_of_array(x.float().numpy() if hasattr(x, "float") else np.asarray(x).astype(np.float32), name)
+    array = np.asarray(x)
+    view = _core.view(array)  # of what NumPy alone can read
+    return view if view is not None else _rows_of_array(array, name)
+
+
+def _rows_of_array(array, name):
+    if array.ndim != 2:
+        raise InvalidArgument(f"{name} must be rows, of shape [n, d]; got shape {list(array.shape)}")
+    if array.dtype == np.float64:
+        _warn(f"{name}: float64 is copied, rounded to float32")
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32, order="C")
+    elif array.dtype.newbyteorder("=") not in (np.float32, np.float16, np.uint8, np.int8):
+        raise TypeError(f"{name} is of type {array.dtype}; allowed: {_allowed}")
+    view = _core.view(array)
+    if view is None:
+        _warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
+        view = _core.view(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+    return view
+
+
+def _warn(text):
+    """The default filter of `warnings` shows this once for each line of the user's."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gigaknn":
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, CopyWarning, stacklevel=level)
+
+
+def ids_of(ids, name):
+    """Whole numbers [m] as int64, or None."""
+    if ids is None:
+        return None
+    return whole_array(ids, 1, name)
+
+
+def whole_array(values, ndim, name):
+    array = np.asarray(values)
+    if array.size == 0 and array.dtype == np.float64:
+        array = array.astype(np.int64)  # an empty list
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be whole numbers, got {array.dtype}")
+    if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
+        raise InvalidArgument(f"{name} must be below 2**63, got {array.max()}")
+    if array.ndim != ndim:
+        raise InvalidArgument(f"{name} must have {ndim} dimension{'s' if ndim > 1 else ''}, got shape {list(array.shape)}")
+    return np.ascontiguousarray(array, dtype=np.int64)

@@ -1,0 +1,358 @@
+"""k-NN graphs."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
+from ._errors import InvalidArgument, Unsupported
+from ._eval import Recall
+from ._search import RadiusNeighbors
+
+
+class Path(NamedTuple):
+    """A path in a graph."""
+
+    rows: np.ndarray  #: [m] int64, both ends included
+    steps: np.ndarray  #: [m - 1] float32, the distance of each step
+    largest_step: float
+
+
+class KnnGraph:
+    """A k-NN graph: row i lists the k nearest other rows of i, nearest first. Made by `knn_graph`, `KnnGraph.load` and `KnnGraph.from_arrays`.
+
+    Attributes
+    ----------
+    ids : array [n, k] int64, read-only
+        -1 fills the end of a list that has fewer than k rows.
+    distances : array [n, k] float32, read-only
+    metric : str
+    exact : bool
+        Proven to hold the k nearest of all other rows.
+    method : str
+        One line for people: how it was built.
+    """
+
+    def __init__(self, graph, base=None):
+        self._graph = graph
+        self._base = base
+        self.ids = graph.ids
+        self.distances = graph.distances
+
+    @classmethod
+    def from_arrays(cls, distances, ids, *, metric="l2", exact=False, base=None) -> "KnnGraph":
+        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour).
+
+        Examples
+        --------
+        >>> import gigaknn
+        >>> gigaknn.KnnGraph.from_arrays([[1.0], [1.0], [4.0]], [[1], [0], [1]]).k
+        1
+        """
+        distances = np.ascontiguousarray(distances, dtype=np.float32)
+        if distances.ndim != 2:
+            raise InvalidArgument(f"distances must be [n, k], got shape {list(distances.shape)}")
+        graph = _core.KnnGraph.of(distances, whole_array(ids, 2, "ids"), word(metric, "metric"), bool(exact))
+        return cls(graph, None if base is None else rows(base, "base"))
+
+    @classmethod
+    def load(cls, path, *, base=None) -> "KnnGraph":
+        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it."""
+        return cls(_core.KnnGraph.load(os.fspath(path)), None if base is None else rows(base, "base"))
+
+    def save(self, path):
+        """Writes a `.knng`: whole, or not at all."""
+        self._graph.save(os.fspath(path))
+
+    @property
+    def metric(self) -> str:
+        return self._graph.metric
+
+    @property
+    def exact(self) -> bool:
+        return self._graph.exact
+
+    @property
+    def method(self) -> str:
+        return self._graph.method
+
+    @property
+    def k(self) -> int:
+        return self.ids.shape[1]
+
+    @property
+    def recall(self):
+        """Share of the true neighbours, measured while it was built or by `measure`: 1 where it is exact; None where it is not known."""
+        if self.exact:
+            recall = Recall(1.0)
+            recall.low, recall.high, recall.at, recall.sampled = 1.0, 1.0, self.k, len(self)
+            return recall
+        return Recall._of(self._graph.recall) if self._graph.recall.sampled else None
+
+    def __len__(self):
+        return self.ids.shape[0]
+
+    def __repr__(self):
+        recall = "" if self.recall is None else f", recall {self.recall!r}"
+        return f"<KnnGraph of {len(self)} rows, k {self.k}, metric {self.metric}, {'exact' if self.exact else 'approximate'}{'' if self.exact else recall}>"
+
+    def __reduce__(self):
+        return _unpickled, (self.distances, self.ids, self.metric, self.exact)
+
+    # ---- what it is
+
+    def measure(self, base=None, *, sample=1000, seed=0, threads=None, memory=None, progress=None) -> Recall:
+        """Measures the recall on `sample` rows, against an exact search; `.recall` is it from then on."""
+        self._graph.measure(self._rows(base), whole(sample, "sample"), seed_of(seed), run_of(threads, memory, progress))
+        return Recall._of(self._graph.recall)
+
+    def report(self) -> dict:
+        """What it is made of: its size, its recall, how its rows hang together, how often rows are named.
+
+        Returns
+        -------
+        dict
+            rows, k, metric, exact, method, recall; missing: entries without a row; components and largest_component, with edges both ways;
+            in_degree: the minimum, median and maximum of how often a row is named; never_named: rows that no list names.
+        """
+        components, largest, in_degree, missing = self._graph.shape()
+        some = in_degree if len(in_degree) else np.zeros(1, np.int64)
+        return {
+            "rows": len(self),
+            "k": self.k,
+            "metric": self.metric,
+            "exact": self.exact,
+            "method": self.method,
+            "recall": self.recall,
+            "missing": missing,
+            "components": components,
+            "largest_component": largest,
+            "in_degree": (int(some.min()), float(np.median(some)), int(some.max())),
+            "never_named": int((in_degree == 0).sum()),
+        }
+
+    def path(self, a, b, *, directed=False):
+        """The path from row a to row b whose largest step is smallest; among those the one of fewest steps. None where there is none.
+
+        Edges count both ways, unless `directed`.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.arange(8, dtype=np.float32)[:, None]
+        >>> gigaknn.knn_graph(x, 2).path(1, 4).rows
+        array([1, 2, 3, 4])
+        """
+        paths = self.paths(a, b, 1, directed=directed)
+        return paths[0] if paths else None
+
+    def paths(self, a, b, count, *, directed=False) -> list:
+        """The best path and the next best ones, at most `count`."""
+        return [Path(*path) for path in self._graph.paths(whole(a, "a"), whole(b, "b"), whole(count, "count"), bool(directed))]
+
+    # ---- what other libraries take
+
+    def to_csr(self, *, mode="distance", include_self=False):
+        """The graph as a sparse matrix [n, n] of SciPy: entry (i, j) is the distance of row j in the list of row i, rows nearest first.
+
+        Parameters
+        ----------
+        mode : str
+            "distance", or "connectivity": each entry 1.
+        include_self : bool
+            Each row begins with itself, at distance 0, as scikit-learn and scanpy expect.
+        """
+        from scipy.sparse import csr_matrix
+
+        if mode not in ("distance", "connectivity"):
+            raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
+        ids, distances = self._with_self(self.k + 1, self.distances) if include_self else (self.ids, self.distances)
+        present = ids >= 0
+        whole_lists = bool(present.all())
+        counts = present.sum(axis=1)
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        index_type = np.int32 if max(len(self), int(offsets[-1])) < 2**31 else np.int64
+        columns = (ids.ravel() if whole_lists else ids[present]).astype(index_type)
+        values = np.ones(len(columns), np.float32) if mode == "connectivity" else (distances.ravel() if whole_lists else distances[present]).astype(np.float32)
+        return csr_matrix((values, columns, offsets.astype(index_type)), shape=(len(self), len(self)))
+
+    def to_umap(self, n_neighbors=None):
+        """(ids, distances), both [n, n_neighbors], as ``umap.UMAP(precomputed_knn=...)`` takes them: each row first, at distance 0.
+
+        UMAP counts a row among its own neighbours: of a graph of k there are k + 1 at most, which is what is returned by default.
+        Distances of "l2" become roots. Ids are int32 where they fit, as pynndescent's are.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> ids, distances = gigaknn.knn_graph(np.arange(4, dtype=np.float32)[:, None], 2).to_umap()
+        >>> ids[0], distances[0]
+        (array([0, 1, 2], dtype=int32), array([0., 1., 2.], dtype=float32))
+        """
+        count = self.k + 1 if n_neighbors is None else whole(n_neighbors, "n_neighbors")
+        if not 1 <= count <= self.k + 1:
+            raise InvalidArgument(f"n_neighbors must be from 1 to k + 1 = {self.k + 1}, got {count}")
+        if self.metric == "inner_product":
+            raise Unsupported("inner_product is no distance; UMAP takes distances")
+        ids, distances = self._with_self(count, np.sqrt(self.distances) if self.metric == "l2" else self.distances)
+        return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
+
+    def _with_self(self, count, distances):
+        n = len(self)
+        own = np.arange(n, dtype=np.int64)[:, None]
+        return np.concatenate((own, self.ids[:, : count - 1]), axis=1), np.concatenate((np.zeros((n, 1), np.float32), distances[:, : count - 1]), axis=1)
+
+    # ---- graphs that change
+
+    def merge(self, other, *, base=None, other_base=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
+        """The graph of this one's rows and of those of `other`, which come behind.
+
+        Exact graphs merged exactly (a recall of 1) are what `knn_graph` makes of both sets of rows together, bit for bit.
+
+        Parameters
+        ----------
+        other : KnnGraph
+            Of the same k and metric.
+        base, other_base : array [n, d]
+            The rows of both; those that the graphs were built of, where these have them still.
+        method : str
+            "auto", "exact", "ivf" or "nn-descent".
+        recall : float
+            Share of the true neighbours that an approximate graph is to have.
+        """
+        if not isinstance(other, KnnGraph):
+            raise TypeError(f"other must be a KnnGraph, got {type(other).__name__}")
+        return KnnGraph(
+            self._graph.merge(
+                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+            )
+        )
+
+    def extend(self, more, *, base=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
+        """The graph of this one's rows and of `more` [m, d], which come behind. As `merge`.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((100, 4), dtype=np.float32)
+        >>> grown = gigaknn.knn_graph(x[:80], 5).extend(x[80:])
+        >>> bool((grown.ids == gigaknn.knn_graph(x, 5).ids).all())
+        True
+        """
+        return KnnGraph(
+            self._graph.extend(self._rows(base), rows(more, "more"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        )
+
+    def remove(self, ids, *, base=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None):
+        """The graph without some rows; the others move up.
+
+        Returns
+        -------
+        (KnnGraph, array [n] int64)
+            The graph, and of each old row the new id, -1 where it was removed.
+        """
+        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        return KnnGraph(graph), new_ids
+
+    def _rows(self, base, name="base"):
+        if base is not None:
+            return rows(base, name)
+        if self._base is None:
+            raise InvalidArgument(f"this graph does not have its rows: {name}= is needed")
+        return self._base
+
+
+def knn_graph(
+    x,
+    k=10,
+    *,
+    metric="l2",
+    recall=1.0,
+    method="auto",
+    index=None,
+    nprobe=16,
+    refine=4,
+    labels=None,
+    only="same",
+    sample=1000,
+    seed=0,
+    device="cpu",
+    shards=1,
+    allow_nonfinite=False,
+    threads=None,
+    memory=None,
+    progress=None,
+) -> KnnGraph:
+    """The k-NN graph of `x`: for each row its k nearest other rows.
+
+    Parameters
+    ----------
+    x : array [n, d], or a file
+        float32, float16, uint8 or int8: not copied. The graph keeps it, for `merge` and `extend`.
+    k : int
+        From 1 to n - 1.
+    metric : str
+        As of `knn`.
+    recall : float
+        1: exact. Below: an approximate graph that is to have this share of the true neighbours; what it has is measured.
+    method : str
+        "auto", "exact", "ivf" or "nn-descent".
+    index : str
+        Built by a search of this index ("IVF1024,PQ32"; see `build`), of `nprobe` lists and `refine` times k candidates for each row;
+        the recall is measured on `sample` rows.
+    labels : array [n] int
+        Neighbours are of the row's own label alone (`only` "same") or of other labels ("other"), exactly.
+    seed : int
+        Of all that is drawn. Same input, parameters and seed: same graph, on every device and for any number of threads.
+    device, shards, allow_nonfinite, threads, memory, progress
+        As of `knn`.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> x = np.array([[0.0], [1.0], [3.0], [7.0]], dtype=np.float32)
+    >>> g = gigaknn.knn_graph(x, k=2, metric="euclidean")
+    >>> g
+    <KnnGraph of 4 rows, k 2, metric euclidean, exact>
+    >>> g.ids
+    array([[1, 2],
+           [0, 2],
+           [1, 0],
+           [2, 1]])
+    """
+    base = rows(x, "x")
+    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), word(device, "device"), whole(shards, "shards")
+    run = run_of(threads, memory, progress)
+    if index is not None:
+        if labels is not None or method != "auto":
+            raise InvalidArgument("index= says how the graph is built: labels= and method= do not go with it")
+        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), whole(nprobe, "nprobe"), whole(refine, "refine"), metric, seed, device, bool(allow_nonfinite), run), base)
+        graph.measure(sample=sample, seed=seed, threads=threads, memory=memory)
+        return graph
+    if only not in ("same", "other"):
+        raise InvalidArgument(f"only must be same or other, got {only!r}")
+    built = _core.build_graph(base, k, metric, word(method, "method"), recall_of(recall), seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
+    return KnnGraph(built, base)
+
+
+def radius_graph(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+    """All pairs of rows of `x` at most `radius` apart: each row lists the others within it, nearest first, exactly.
+
+    Parameters as those of `knn`; `radius` is squared for "l2".
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> offsets, distances, ids = gigaknn.radius_graph(np.array([[0.0], [1.0], [5.0]], dtype=np.float32), 2, metric="l1")
+    >>> offsets, ids
+    (array([0, 1, 2, 2]), array([1, 0]))
+    """
+    return RadiusNeighbors(
+        *_core.radius_graph(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+    )
+
+
+def _unpickled(distances, ids, metric, exact):
+    return KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact)

@@ -1,0 +1,338 @@
+"""Indexes: built once, searched often."""
+
+import os
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, word
+from ._errors import InvalidArgument, RecallWarning
+from ._eval import Recall
+from ._search import Neighbors, RadiusNeighbors
+
+
+class OperatingPoint(NamedTuple):
+    """What searches with these parameters find, and what they take."""
+
+    recall: Recall
+    nprobe: int
+    refine: int
+    seconds: float  #: a query, of many that are asked together
+
+    @classmethod
+    def _of(cls, point):
+        return cls(Recall._of(point.recall), point.nprobe, point.refine, point.seconds)
+
+
+class Index:
+    """An index of vectors. Made by `build` and `open`.
+
+    Searches may run in several threads at once, also beside a change: each sees the index as it was before or after the whole of it.
+    An index that was built of an array reads its rows there: the array lives as long as the index, and must not be changed.
+
+    Attributes
+    ----------
+    recall : float or None
+        What `search` is to find where it is not told more.
+    """
+
+    def __init__(self, index, curve=None, recall=None):
+        self._index = index
+        self._curve = curve
+        self._lists = index.lists
+        self.recall = recall
+
+    # ---- what it is
+
+    def __len__(self):
+        return self._index.rows
+
+    @property
+    def shape(self) -> tuple:
+        """(rows, dimensions)"""
+        return self._index.rows, self._index.cols
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype({"f32": "float32", "f16": "float16", "u8": "uint8", "i8": "int8"}[self._index.dtype])
+
+    @property
+    def metric(self) -> str:
+        return self._index.metric
+
+    @property
+    def kind(self) -> str:
+        """"flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"."""
+        return self._index.kind
+
+    @property
+    def lists(self) -> int:
+        """Inverted lists; 0: every row is looked at."""
+        return self._lists
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Full vectors are there; otherwise distances are to what codes stand for."""
+        return self._index.keeps_rows
+
+    @property
+    def description(self) -> str:
+        """One line for people: how searches are answered."""
+        return self._index.description
+
+    @property
+    def next_id(self) -> int:
+        """One more than the largest id that was ever given."""
+        return self._index.next_id
+
+    def __repr__(self):
+        rows, cols = self.shape
+        return f"<Index {self.kind} of {rows} x {cols} {self.dtype}, metric {self.metric}>"
+
+    # ---- searches
+
+    def search(self, queries, k=10, *, recall=None, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+        """The k nearest rows of each query, of those that the index looks at.
+
+        Parameters
+        ----------
+        queries : array [q, d], of the type of the index
+        k : int
+        recall : float
+            The quickest parameters that find this share of the neighbours, by the curve (`measure`); instead of the next two.
+        nprobe : int
+            Inverted lists that a query looks into; 16 by default.
+        refine : int
+            Of codes: so many times k candidates are compared by full vectors, where there are some; 4 by default, 0: none.
+        only, exclude : array of int
+            Rows that alone count; rows that do not count.
+        threads, memory, progress
+            As of `knn`.
+
+        Returns
+        -------
+        Neighbors
+            (distances [q, k] float32, ids [q, k] int64); -1 where fewer are found.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+        >>> index = gigaknn.build(x, index="IVF10,Flat")
+        >>> distances, ids = index.search(x[:5], 3, nprobe=10)
+        >>> ids[:, 0], distances.shape
+        (array([0, 1, 2, 3, 4]), (5, 3))
+        """
+        k = whole(k, "k")
+        nprobe, refine = self._effort(k, recall, nprobe, refine)
+        return Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress)))
+
+    def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+        """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
+        nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
+        return RadiusNeighbors(
+            *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress))
+        )
+
+    def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+        """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
+        return Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *_sets(only, exclude), run_of(threads, memory, progress)))
+
+    def _effort(self, k, recall, nprobe, refine):
+        if nprobe is not None or refine is not None:
+            if recall is not None:
+                raise InvalidArgument("recall is instead of nprobe and refine")
+            return _optional(nprobe, "nprobe"), _optional(refine, "refine")
+        if recall is None:
+            recall = self.recall
+        if recall is None or self._lists == 0:  # without lists all rows are looked at
+            return None, None
+        recall = recall_of(recall)
+        curve = self._curve
+        if curve is None or not curve.points:
+            raise InvalidArgument("this index keeps no curve of recall: measure() makes one; or say nprobe=")
+        if k > curve.k:
+            raise InvalidArgument(f"this index keeps the recall of {curve.k} neighbours, not of {k}: measure(k={k}) measures that; or say nprobe=")
+        point = curve.point_for(recall)
+        if point is None:
+            best = curve.points[-1]
+            raise InvalidArgument(f"recall {recall} is beyond the curve; the best is {best.recall.value:.4f}, with nprobe {best.nprobe} and refine {best.refine}")
+        return point.nprobe, point.refine
+
+    # ---- recall
+
+    @property
+    def curve(self) -> list:
+        """What it finds, measured: points of more and more recall and time. Empty before `measure`."""
+        return [OperatingPoint._of(point) for point in self._curve.points] if self._curve else []
+
+    def measure(self, queries=None, k=10, *, until=0.999, seconds=60, seed=0, threads=None, memory=None, progress=None) -> list:
+        """Measures what it finds at many parameters, and keeps that: `search(recall=...)` goes by it, `save` writes it.
+
+        Parameters
+        ----------
+        queries : array [q, d]
+            As they will be asked; by default rows that were held out while it was built for a recall.
+        k : int
+            Neighbours that will be asked for.
+        until : float
+            Recall beyond which nobody looks.
+        seconds : float
+            After so long it ends where it is.
+
+        Returns
+        -------
+        list of OperatingPoint
+        """
+        asked = None if queries is None else rows(queries, "queries")
+        self._curve = self._index.measure(asked, whole(k, "k"), recall_of(until), number(seconds, "seconds"), seed_of(seed), run_of(threads, memory, progress))
+        return self.curve
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """Rows, by id, that centroids were not fitted to: to the index they are strangers, as queries are."""
+        return self._index.held_out()
+
+    # ---- changes
+
+    def add(self, x, ids=None, *, threads=None, memory=None, progress=None):
+        """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on."""
+        self._index.add(rows(x, "x"), ids_of(ids, "ids"), False, run_of(threads, memory, progress))
+
+    def update(self, x, ids, *, threads=None, memory=None, progress=None):
+        """As `add`, but rows that are called so already are replaced."""
+        self._index.add(rows(x, "x"), ids_of(ids, "ids"), True, run_of(threads, memory, progress))
+
+    def remove(self, ids):
+        """Removes rows; all of them must be there."""
+        self._index.remove(ids_of(ids, "ids"))
+
+    def reconstruct(self, ids) -> np.ndarray:
+        """Copies of the rows [m, d] that are called so. Needs full vectors.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> index = gigaknn.build(np.eye(4, dtype=np.float32), index="Flat", ids=[10, 20, 30, 40])
+        >>> index.add(np.full((1, 4), 7, dtype=np.float32))
+        >>> index.remove([20])
+        >>> index.reconstruct([41, 10])
+        array([[7., 7., 7., 7.],
+               [1., 0., 0., 0.]], dtype=float32)
+        """
+        return self._index.reconstruct(ids_of(ids, "ids"))
+
+    def save(self, path, *, threads=None, memory=None, progress=None):
+        """Writes a `.gknn`, with the curve, that `open` opens."""
+        run = run_of(threads, memory, progress)
+        self._index.save(os.fspath(path), run)
+        if self._curve is not None:
+            _core.store_curve(os.fspath(path), self._curve, run)
+
+
+def build(
+    x,
+    *,
+    index=None,
+    recall=None,
+    k=10,
+    metric="l2",
+    ids=None,
+    memory_first=False,
+    iterations=10,
+    seed=0,
+    device="cpu",
+    allow_nonfinite=False,
+    threads=None,
+    memory=None,
+    progress=None,
+) -> Index:
+    """An index of the rows of `x`.
+
+    Parameters
+    ----------
+    x : array [n, d], or a file
+        float32, float16, uint8 or int8: not copied where the index keeps full vectors, and then must not be changed.
+    index : str
+        "Flat": every query is compared with all rows; "IVF1024,Flat": 1,024 inverted lists of full vectors; "IVF1024,PQ32": of product codes of
+        32 bytes; "IVF1024,PQ32,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat"; "IVF1024,RaBitQ4"; "OPQ32,IVF1024,PQ32".
+        Of packed bits (hamming, jaccard) "Flat" alone, which then does not change and cannot be saved.
+    recall : float
+        Share of the true neighbours that `search` is to find. Without `index` the quickest one is chosen that reaches it within `memory`, by trying
+        some on a sample; some rows are held out, and what the index finds is measured with them. Without both, "IVF,Flat".
+    k : int
+        Neighbours that will be asked for: a recall is of so many.
+    metric : str
+        As of `knn`.
+    ids : array [n] int
+        What rows are called, by default their numbers.
+    memory_first : bool
+        Of the indexes that reach the recall the one that takes the least memory.
+    iterations : int
+        Of k-means.
+    seed : int
+        Of all that is drawn. The choice for a recall also depends on how quick this machine is; nothing else does.
+    device, allow_nonfinite, threads, memory, progress
+        As of `knn`.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+    >>> gigaknn.build(x, index="IVF16,Flat")
+    <Index ivf_flat of 1000 x 8 float32, metric l2>
+    """
+    base = rows(x, "x")
+    n = base.shape[0]
+    k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations")
+    recipe = "IVF,Flat" if index is None else word(index, "index")
+    run = run_of(threads, memory, progress)
+    held_out = 0
+    if recall is not None:
+        recall = recall_of(recall)
+        if not 1 <= k <= n * 9 // 10:
+            raise InvalidArgument(f"k must be from 1 to nine tenths of the {n} rows, the rest being held out, got {k}")
+        if index is None:
+            recipe = _core.choose_index(base, recall, k, bool(memory_first), metric, iterations, seed, device, bool(allow_nonfinite), run)
+        held_out = _core.rows_to_hold_out(n)
+    made = _core.make_index(base, recipe, metric, ids_of(ids, "ids"), iterations, seed, held_out, k, device, bool(allow_nonfinite), run)
+    result = Index(made, recall=recall)
+    if recall is not None and result.lists > 0:
+        result._curve = made.measure(None, k, max(recall, 0.999), 60.0, seed, run)
+        best = result._curve.points[-1]
+        if result._curve.point_for(recall) is None:
+            result.recall = None
+            warnings.warn(f"recall {recall} is not reached; the best is {best.recall.value:.4f}, with nprobe {best.nprobe} and refine {best.refine}", RecallWarning, stacklevel=2)
+    return result
+
+
+def open(path, *, recall=None, k=10, map=False, device="cpu", shards=1, threads=None, memory=None, progress=None) -> Index:
+    """Opens a `.gknn` that `Index.save` or `gigaknn build` wrote.
+
+    Parameters
+    ----------
+    path : path
+    recall : float
+        What `search` is to find where it is not told more, by the curve that is in the file.
+    k : int
+        Neighbours that will be asked for; any other number works.
+    map : bool
+        Rows stay in the file until they are looked at; it must not shrink meanwhile, or the process ends (SIGBUS).
+    device, shards, threads, memory, progress
+        As of `knn`.
+    """
+    name = os.fspath(path)
+    index = _core.open_index(name, word(device, "device"), whole(shards, "shards"), whole(k, "k"), bool(map), run_of(threads, memory, progress))
+    return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall))
+
+
+def _optional(value, name):
+    return None if value is None else whole(value, name)
+
+
+def _sets(only, exclude):
+    if only is not None and exclude is not None:
+        raise InvalidArgument("only and exclude do not go together")
+    return ids_of(only, "only"), ids_of(exclude, "exclude")

@@ -1,0 +1,120 @@
+"""k-means."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._arguments import rows, run_of, seed_of, whole, word
+from ._errors import InvalidArgument
+
+
+class Round(NamedTuple):
+    """What one round of k-means found, before it moved the centroids."""
+
+    objective: float  #: sum over the rows of weight times distance (l2: squared) to the nearest centroid
+    imbalance: float  #: 1 where all clusters are alike, the number of clusters where one has all rows
+    moved: int  #: rows whose nearest centroid is another than the round before
+    empty: int  #: clusters without rows
+
+
+class KMeans(NamedTuple):
+    """Centroids, and the rows that are theirs."""
+
+    centroids: np.ndarray  #: [clusters, d] float32
+    labels: "np.ndarray | None"  #: [n] int64, the nearest centroid of each row
+    distances: "np.ndarray | None"  #: [n] float32, to it
+    rounds: "list[Round]"
+    trained_rows: int
+    metric: str
+
+    def predict(self, x, *, device="cpu", threads=None, memory=None, progress=None):
+        """(distances [n], ids [n]): the nearest centroid of each row, exactly; -1 of rows with NaN or infinity."""
+        return nearest_centroids(x, self.centroids, metric=self.metric, device=device, threads=threads, memory=memory, progress=progress)
+
+
+def kmeans(
+    x,
+    clusters,
+    *,
+    metric="l2",
+    iterations=20,
+    start="random",
+    levels=None,
+    rows_per_cluster=256,
+    balanced=False,
+    weights=None,
+    labels=True,
+    seed=0,
+    device="cpu",
+    allow_nonfinite=False,
+    threads=None,
+    memory=None,
+    progress=None,
+) -> KMeans:
+    """Divides the rows of `x` [n, d] among centroids, by Lloyd's method; every assignment is exact.
+
+    Parameters
+    ----------
+    x : array [n, d], or a file
+    clusters : int
+    metric : str
+        "l2", or "cosine": rows count by direction alone (spherical k-means).
+    iterations : int
+        Rounds at most; it ends before where no row moved.
+    start : str
+        "random" or "plus-plus".
+    levels : int
+        1: every row is compared with every centroid; 2: regions first, then their clusters; by default 2 from 2**15 clusters on.
+    rows_per_cluster : int
+        Of larger sets that many times `clusters` rows are drawn; 0: all are used.
+    balanced : bool
+        Small clusters begin anew among the rows of large ones.
+    weights : array [n]
+        Finite and not negative.
+    labels : bool
+        False: the centroids alone.
+    seed, device, allow_nonfinite, threads, memory, progress
+        As of `knn_graph`.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> x = np.array([[0.0], [1.0], [10.0], [11.0]], dtype=np.float32)
+    >>> found = gigaknn.kmeans(x, 2)
+    >>> sorted(found.centroids.ravel().tolist())
+    [0.5, 10.5]
+    """
+    base = rows(x, "x")
+    clusters, iterations, metric = whole(clusters, "clusters"), whole(iterations, "iterations"), word(metric, "metric")
+    if iterations < 0:
+        raise InvalidArgument(f"iterations must be at least 0, got {iterations}")
+    rows_per_cluster = whole(rows_per_cluster, "rows_per_cluster")
+    if rows_per_cluster < 0:
+        raise InvalidArgument(f"rows_per_cluster must be at least 0, got {rows_per_cluster}")
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, dtype=np.float32)
+        if weights.shape != (base.shape[0],):
+            raise InvalidArgument(f"weights must be one for each of the {base.shape[0]} rows, got shape {list(weights.shape)}")
+    centroids, trained, rounds = _core.kmeans(
+        base,
+        clusters,
+        iterations,
+        metric,
+        word(start, "start"),
+        None if levels is None else whole(levels, "levels"),
+        rows_per_cluster,
+        bool(balanced),
+        weights,
+        seed_of(seed),
+        word(device, "device"),
+        bool(allow_nonfinite),
+        run_of(threads, memory, progress),
+    )
+    distances, nearest = nearest_centroids(base, centroids, metric=metric, device=device, threads=threads, memory=memory, progress=progress) if labels else (None, None)
+    return KMeans(centroids, nearest, distances, [Round(*found) for found in rounds], trained, metric)
+
+
+def nearest_centroids(x, centroids, *, metric="l2", device="cpu", threads=None, memory=None, progress=None):
+    """(distances [n] float32, ids [n] int64): the nearest of `centroids` [c, d] float32 of each row of `x` [n, d] of any type, exactly."""
+    return _core.nearest_centroids(rows(x, "x"), rows(centroids, "centroids"), word(metric, "metric"), word(device, "device"), run_of(threads, memory, progress))

@@ -1,0 +1,123 @@
+"""Exact searches, and what searches return."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._arguments import number, rows, run_of, whole, word
+
+
+class Neighbors(NamedTuple):
+    """The k nearest rows of each query, nearest first; equal distances: the smaller id first."""
+
+    distances: np.ndarray  #: [q, k] float32; +inf (inner_product: -inf) where an id is missing
+    ids: np.ndarray  #: [q, k] int64; -1 where there are fewer than k
+
+
+class RadiusNeighbors(NamedTuple):
+    """All rows within a radius. Query i owns the entries from offsets[i] to offsets[i + 1], nearest first."""
+
+    offsets: np.ndarray  #: [q + 1] int64
+    distances: np.ndarray  #: [found] float32
+    ids: np.ndarray  #: [found] int64
+
+
+def knn(queries, base, k=10, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> Neighbors:
+    """The k nearest rows of `base` of each query, exactly.
+
+    Parameters
+    ----------
+    queries : array [q, d], or a file
+    base : array [n, d] of the same type, or a file
+        float32, float16, uint8 or int8, by the buffer protocol or DLPack: not copied. A path, or a list of them, is read.
+    k : int
+    metric : str
+        "l2" (the square), "euclidean", "inner_product" (larger is nearer), "cosine", "l1", "linf", "chi2", "hellinger"; of bits packed in
+        uint8 (``numpy.packbits(x, axis=1)``) "hamming" and "jaccard".
+    device : str
+        One of ``gigaknn.devices()``, several as "cuda:0,cuda:1". No result depends on it.
+    shards : int
+        Of several GPUs: parts of the base that each group of them holds.
+    allow_nonfinite : bool
+        Rows with NaN or infinity are farthest, not refused.
+    threads : int
+        All that are allowed, by default. No result depends on it.
+    memory : int or str
+        A budget for what the call allocates, in bytes or as "4GiB".
+    progress : bool or callable
+        True: a bar of tqdm. Otherwise called with (stage, done, total).
+
+    Returns
+    -------
+    Neighbors
+        (distances [q, k] float32, ids [q, k] int64)
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> base = np.array([[0, 0], [3, 4], [6, 8]], dtype=np.float32)
+    >>> distances, ids = gigaknn.knn(base[:1], base, k=2, metric="euclidean")
+    >>> distances
+    array([[0., 5.]], dtype=float32)
+    >>> ids
+    array([[0, 1]])
+    """
+    return Neighbors(
+        *_core.knn(rows(queries, "queries"), rows(base, "base"), whole(k, "k"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+    )
+
+
+def radius_search(queries, base, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+    """All rows of `base` at most `radius` away from each query (inner_product: of at least this product), exactly.
+
+    Parameters as those of `knn`; `radius` is squared for "l2".
+
+    Returns
+    -------
+    RadiusNeighbors
+        (offsets [q + 1] int64, distances [found] float32, ids [found] int64)
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> base = np.array([[0, 0], [3, 4], [6, 8]], dtype=np.float32)
+    >>> offsets, distances, ids = gigaknn.radius_search(base[:2], base, 5, metric="euclidean")
+    >>> offsets
+    array([0, 2, 5])
+    >>> ids
+    array([0, 1, 1, 0, 2])
+    """
+    return RadiusNeighbors(
+        *_core.radius_search(
+            rows(queries, "queries"), rows(base, "base"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+        )
+    )
+
+
+def duplicates(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> np.ndarray:
+    """Groups rows that are (nearly) the same: rows that a chain of steps of at most `radius` joins are one group.
+
+    Parameters as those of `knn`; `radius` is squared for "l2".
+
+    Returns
+    -------
+    array [n] int64
+        For each row the first row of its group.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> x = np.array([[0.0], [5.0], [0.1], [0.2]], dtype=np.float32)
+    >>> gigaknn.duplicates(x, 0.15, metric="l1")
+    array([0, 1, 0, 0])
+    """
+    return _core.duplicates(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+
+
+def read_vectors(path) -> np.ndarray:
+    """The vectors of a file, or of a list of files, as a read-only array [n, d]: mapped where the format allows, not read.
+
+    Formats: .fvecs .bvecs .ivecs, .fbin .hbin .u8bin .i8bin .ibin, .npy, IDX (also .gz), a folder of shards.
+    """
+    return rows(path, "path").numpy()

@@ -1,0 +1,353 @@
+"""Estimators of scikit-learn (1.6 and later), for pipelines and whatever else takes one.
+
+>>> import numpy as np
+>>> from sklearn.manifold import Isomap
+>>> from sklearn.pipeline import make_pipeline
+>>> from gigaknn.sklearn import KNNTransformer
+>>> x = np.random.default_rng(0).random((200, 8), dtype=np.float32)
+>>> make_pipeline(KNNTransformer(n_neighbors=10), Isomap(n_neighbors=10, metric="precomputed")).fit_transform(x).shape
+(200, 2)
+
+Rows of float32, float16, uint8 and int8 are used as they are, others as float32. Distances are float32. ``n_jobs`` counts threads; None and
+-1 are all that are allowed. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
+"""
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from . import _index, _kmeans, _search
+from ._arguments import number, recall_of, whole
+from ._graph import knn_graph, radius_graph
+
+__all__ = ["KMeans", "KNNTransformer", "NearestNeighbors"]
+
+_types = [np.float32, np.float16, np.uint8, np.int8]
+_metrics = {
+    "l2": "euclidean",  # what scikit-learn calls so
+    "sqeuclidean": "l2",
+    "manhattan": "l1",
+    "cityblock": "l1",
+    "chebyshev": "linf",
+    "infinity": "linf",
+    **{name: name for name in ("euclidean", "cosine", "l1", "linf", "chi2", "hellinger")},
+}
+_fewest_rows_for_an_index = 10_000
+
+
+def _metric_of(metric, p):
+    if metric == "minkowski":
+        if p not in (1, 2, np.inf):
+            raise ValueError(f"p must be 1, 2 or inf, got {p!r}")
+        return {1: "l1", 2: "euclidean", np.inf: "linf"}[p]
+    if metric not in _metrics:
+        raise ValueError(f"metric must be one of minkowski, {', '.join(sorted(_metrics))}, got {metric!r}")
+    return _metrics[metric]
+
+
+def _threads_of(n_jobs):
+    if n_jobs is None or n_jobs == -1:
+        return None
+    if whole(n_jobs, "n_jobs") < 1:
+        raise ValueError(f"n_jobs must be None, -1 or at least 1, got {n_jobs}")
+    return n_jobs
+
+
+def _seed_of(random_state):
+    if random_state is None:
+        return 0  # the same result each time, which nothing forbids
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def _with_own_rows(distances, ids):
+    """Lists that begin with the row itself."""
+    n = len(ids)
+    return np.concatenate((np.zeros((n, 1), distances.dtype), distances), axis=1), np.concatenate((np.arange(n)[:, None], ids), axis=1)
+
+
+def _matrix_of(distances, ids, columns, mode):
+    """Lists of k rows each as a sparse matrix, in their order."""
+    n, k = ids.shape
+    values = np.ones(ids.size) if mode == "connectivity" else distances.ravel()
+    return csr_matrix((values, ids.ravel(), np.arange(0, n * k + 1, k)), shape=(n, columns))
+
+
+class _Searcher:
+    """The rows that were fitted, and an index of them from the first search on, which is not pickled."""
+
+    def __init__(self, rows, recall, **options):
+        self._rows = rows
+        self._recall = recall if recall < 1 and len(rows) >= _fewest_rows_for_an_index else None
+        self._options = options
+        self._k = 0
+        self._index = None
+
+    def __getstate__(self):
+        return {**self.__dict__, "_index": None, "_k": 0}
+
+    def nearest(self, X, k, threads):
+        """(distances, ids), [q, k]."""
+        index = self._index
+        if index is None or (self._recall is not None and self._k < k):
+            wanted = {"index": "Flat"} if self._recall is None else {"recall": self._recall}
+            index = _index.build(self._rows, k=k, threads=threads, **wanted, **self._options)
+            self._index, self._k = index, k
+        return index.search(X, k, threads=threads)
+
+    def nearest_others(self, k, threads):
+        """(distances, ids), [n, k], of each row that was fitted, itself left out."""
+        graph = knn_graph(self._rows, k, recall=1.0 if self._recall is None else self._recall, threads=threads, **self._options)
+        return graph.distances, graph.ids
+
+
+class _Neighbors(BaseEstimator):
+    def fit(self, X, y=None):
+        """Takes the rows X [n, d]."""
+        X = validate_data(self, X, dtype=_types, order="C")
+        _threads_of(self.n_jobs)
+        self.effective_metric_ = _metric_of(self.metric, self.p)
+        self.n_samples_fit_ = X.shape[0]
+        self._fit_X = X
+        self._searcher = _Searcher(X, recall_of(self.recall), metric=self.effective_metric_, seed=_seed_of(self.random_state), device=self.device)
+        return self
+
+    def _check_k(self, n_neighbors, without_self):
+        k = whole(n_neighbors, "n_neighbors")
+        if k < 1:
+            raise ValueError(f"Expected n_neighbors > 0. Got {k}")
+        if k > self.n_samples_fit_ - without_self:
+            raise ValueError(
+                f"Expected n_neighbors {'<' if without_self else '<='} n_samples_fit, but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}, n_samples = {self.n_samples_fit_}"
+            )
+        return k
+
+    def _checked_queries(self, X):
+        same_type = getattr(X, "dtype", None) == self._fit_X.dtype
+        return validate_data(self, X, dtype=self._fit_X.dtype if same_type else np.float32, order="C", reset=False)
+
+
+class NearestNeighbors(_Neighbors):
+    """As scikit-learn's, by gigaknn.
+
+    Parameters
+    ----------
+    n_neighbors : int
+    radius : float
+    metric : str
+        "minkowski" with p of 1, 2 or inf, "euclidean", "sqeuclidean", "cosine", "manhattan", "chebyshev", "chi2" or "hellinger".
+    p : float
+    recall : float
+        1: exact; below, see above.
+    device : str
+    random_state : int, RandomState or None
+        None is 0.
+    n_jobs : int
+    """
+
+    def __init__(self, n_neighbors=5, radius=1.0, *, metric="minkowski", p=2, recall=1.0, device="cpu", random_state=None, n_jobs=None):
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.metric = metric
+        self.p = p
+        self.recall = recall
+        self.device = device
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+        """(distances, ids), both [q, n_neighbors], or the ids alone; without X of the rows that were fitted, themselves left out."""
+        check_is_fitted(self)
+        k = self._check_k(self.n_neighbors if n_neighbors is None else n_neighbors, X is None)
+        threads = _threads_of(self.n_jobs)
+        distances, ids = self._searcher.nearest_others(k, threads) if X is None else self._searcher.nearest(self._checked_queries(X), k, threads)
+        return (distances, ids) if return_distance else ids
+
+    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+        """The same as a sparse matrix [q, n]; mode "distance" or "connectivity"."""
+        _check_mode(mode)
+        distances, ids = self.kneighbors(X, n_neighbors)
+        return _matrix_of(distances, ids, self.n_samples_fit_, mode)
+
+    def radius_neighbors(self, X=None, radius=None, return_distance=True, sort_results=True):
+        """(distances, ids), both arrays [q] of arrays, nearest first; without X of the rows that were fitted, themselves left out."""
+        check_is_fitted(self)
+        offsets, distances, ids = self._within(X, radius)
+        lists = [np.empty(len(offsets) - 1, dtype=object) for _ in range(2)]
+        for i, (begin, end) in enumerate(zip(offsets[:-1], offsets[1:])):
+            lists[0][i], lists[1][i] = distances[begin:end], ids[begin:end]
+        return tuple(lists) if return_distance else lists[1]
+
+    def radius_neighbors_graph(self, X=None, radius=None, mode="connectivity", sort_results=True):
+        """The same as a sparse matrix [q, n]."""
+        check_is_fitted(self)
+        _check_mode(mode)
+        offsets, distances, ids = self._within(X, radius)
+        return csr_matrix((np.ones(len(ids)) if mode == "connectivity" else distances, ids, offsets), shape=(len(offsets) - 1, self.n_samples_fit_))
+
+    def _within(self, X, radius):
+        radius = number(self.radius if radius is None else radius, "radius")
+        options = {"metric": self.effective_metric_, "device": self.device, "threads": _threads_of(self.n_jobs)}
+        return radius_graph(self._fit_X, radius, **options) if X is None else _search.radius_search(self._checked_queries(X), self._fit_X, radius, **options)
+
+
+class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbors):
+    """As scikit-learn's KNeighborsTransformer, by gigaknn: rows become their distances to their nearest neighbours.
+
+    Every row of the result begins with itself and has as many entries as the others, nearest first: what scanpy
+    (``sc.pp.neighbors(transformer=...)``), UMAP, t-SNE, Isomap and DBSCAN on precomputed graphs expect.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        With mode "distance" a row has one more entry: itself.
+    mode : str
+        "distance" or "connectivity".
+    metric, p, recall, device, random_state, n_jobs
+        As of `NearestNeighbors`.
+    """
+
+    def __init__(self, n_neighbors=5, *, mode="distance", metric="minkowski", p=2, recall=1.0, device="cpu", random_state=None, n_jobs=None):
+        self.n_neighbors = n_neighbors
+        self.mode = mode
+        self.metric = metric
+        self.p = p
+        self.recall = recall
+        self.device = device
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X, y=None):
+        """Takes the rows X [n, d]."""
+        _check_mode(self.mode)
+        super().fit(X)
+        self._n_features_out = self.n_samples_fit_
+        return self
+
+    def transform(self, X):
+        """The sparse matrix [q, n] of the rows that were fitted nearest to each of X."""
+        check_is_fitted(self)
+        X = self._checked_queries(X)
+        k = self._check_k(whole(self.n_neighbors, "n_neighbors") + (self.mode == "distance"), False)
+        return _matrix_of(*self._searcher.nearest(X, k, _threads_of(self.n_jobs)), self.n_samples_fit_, self.mode)
+
+    def fit_transform(self, X, y=None):
+        """The sparse matrix [n, n] of X itself."""
+        self.fit(X)
+        others = whole(self.n_neighbors, "n_neighbors") - (self.mode == "connectivity")
+        if others == 0:
+            return self.transform(X)
+        lists = self._searcher.nearest_others(self._check_k(others, True), _threads_of(self.n_jobs))
+        return _matrix_of(*_with_own_rows(*lists), self.n_samples_fit_, self.mode)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+
+def _check_mode(mode):
+    if mode not in ("distance", "connectivity"):
+        raise ValueError(f"mode must be distance or connectivity, got {mode!r}")
+
+
+class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """As scikit-learn's, by gigaknn: Lloyd's method on all rows, every assignment exact; it ends where no row moves.
+
+    Parameters
+    ----------
+    n_clusters : int
+    init : str
+        "k-means++" or "random".
+    n_init : int
+        So many times, of which the best is taken.
+    max_iter : int
+    metric : str
+        "euclidean", or "cosine": spherical k-means.
+    device, random_state, n_jobs
+        As of `NearestNeighbors`.
+
+    Attributes
+    ----------
+    cluster_centers_ : array [n_clusters, d] float32
+    labels_ : array [n] int32
+    inertia_ : float
+        Sum of the squared distances (cosine: distances) of rows to their centroids, by weight.
+    n_iter_ : int
+    """
+
+    def __init__(self, n_clusters=8, *, init="k-means++", n_init=1, max_iter=300, metric="euclidean", device="cpu", random_state=None, n_jobs=None):
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.metric = metric
+        self.device = device
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Finds the centroids of X [n, d]."""
+        X = validate_data(self, X, dtype=_types, order="C")
+        if self.init not in ("k-means++", "random"):
+            raise ValueError(f"init must be k-means++ or random, got {self.init!r}")
+        if self.metric not in ("euclidean", "cosine"):
+            raise ValueError(f"metric must be euclidean or cosine, got {self.metric!r}")
+        if whole(self.n_clusters, "n_clusters") > X.shape[0]:
+            raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32)
+        if whole(self.n_init, "n_init") < 1:
+            raise ValueError(f"n_init must be at least 1, got {self.n_init}")
+        options = {"metric": self._metric(), "iterations": self.max_iter, "start": "plus-plus" if self.init == "k-means++" else "random", "rows_per_cluster": 0}
+        seed = _seed_of(self.random_state)
+        best = None
+        for run in range(self.n_init):
+            found = _kmeans.kmeans(X, self.n_clusters, weights=weights, seed=seed + run, device=self.device, threads=_threads_of(self.n_jobs), **options)
+            inertia = self._inertia(found.distances, weights)
+            if best is None or inertia < self.inertia_:
+                best, self.inertia_ = found, inertia
+        self.cluster_centers_ = best.centroids
+        self.labels_ = best.labels.astype(np.int32)
+        self.n_iter_ = max(len(best.rounds), 1)
+        self._n_features_out = len(best.centroids)
+        return self
+
+    def predict(self, X):
+        """The nearest centroid of each row, [n] int32."""
+        return self._nearest(X)[1].astype(np.int32)
+
+    def transform(self, X):
+        """The distance of each row to each centroid, [n, n_clusters] float32."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float32], order="C", reset=False)
+        clusters = len(self.cluster_centers_)
+        metric = "euclidean" if self.metric == "euclidean" else "cosine"
+        distances, ids = _search.knn(X, self.cluster_centers_, clusters, metric=metric, device=self.device, threads=_threads_of(self.n_jobs))
+        result = np.empty_like(distances)
+        np.put_along_axis(result, ids, distances, axis=1)
+        return result
+
+    def score(self, X, y=None, sample_weight=None):
+        """The negative of the inertia of X."""
+        distances, _ = self._nearest(X)
+        return -self._inertia(distances, None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def _metric(self):
+        return "l2" if self.metric == "euclidean" else "cosine"
+
+    def _nearest(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=_types, order="C", reset=False)
+        return _kmeans.nearest_centroids(X, self.cluster_centers_, metric=self._metric(), device=self.device, threads=_threads_of(self.n_jobs))
+
+    @staticmethod
+    def _inertia(distances, weights):
+        return float(np.sum(distances if weights is None else distances * weights, dtype=np.float64))

@@ -1,0 +1,122 @@
+#include "arrays.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include <gigaknn/error.hpp>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "core/require.hpp"
+
+namespace gigaknn::python {
+namespace {
+
+std::optional<DType> dtype_of(nb::dlpack::dtype dtype) {
+  const auto is = [&](nb::dlpack::dtype_code code, int bits) { return dtype.code == static_cast<std::uint8_t>(code) && dtype.bits == bits && dtype.lanes == 1; };
+  if (is(nb::dlpack::dtype_code::Float, 32)) return DType::f32;
+  if (is(nb::dlpack::dtype_code::Float, 16)) return DType::f16;
+  if (is(nb::dlpack::dtype_code::UInt, 8)) return DType::u8;
+  if (is(nb::dlpack::dtype_code::Int, 8)) return DType::i8;
+  return std::nullopt;
+}
+
+nb::dlpack::dtype dlpack_dtype_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return nb::dtype<float>();
+    case DType::f16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case DType::u8: return nb::dtype<std::uint8_t>();
+    case DType::i8: return nb::dtype<std::int8_t>();
+    case DType::i32: return nb::dtype<std::int32_t>();
+    default: return nb::dtype<std::int64_t>();
+  }
+}
+
+std::optional<Rows> view(nb::handle array) {
+  nb::ndarray<nb::ro> lent;
+  if (!nb::try_cast(array, lent)) return std::nullopt;
+  return Rows::of(std::move(lent));
+}
+
+}  // namespace
+
+std::optional<Rows> Rows::of(nb::ndarray<nb::ro> array) {
+  const int device = array.device_type();
+  require(device == nb::device::cpu::value || device == nb::device::cuda_host::value || device == nb::device::rocm_host::value, Fault::unsupported,
+          "rows must be in the memory of the host, these are on a device (DLPack's type ", device, ")");
+  const std::optional<DType> dtype = dtype_of(array.dtype());
+  if (!dtype || array.ndim() != 2) return std::nullopt;
+  const auto n = static_cast<std::int64_t>(array.shape(0));
+  const auto d = static_cast<std::int64_t>(array.shape(1));
+  Rows rows;
+  rows.matrix_ = MatrixRef(array.data(), n, d, *dtype);
+  if (n > 0 && d > 0) {
+    const bool dense = (d == 1 || array.stride(1) == 1) && (n == 1 || array.stride(0) >= d);
+    if (!dense || reinterpret_cast<std::uintptr_t>(array.data()) % size_of(*dtype) != 0) return std::nullopt;
+    if (n > 1) rows.matrix_.stride_bytes = array.stride(0) * static_cast<std::int64_t>(size_of(*dtype));
+  }
+  rows.array_ = std::move(array);
+  return rows;
+}
+
+nb::object as_int64(const nb::object& array) {
+  static const nb::handle int64 = nb::module_::import_("numpy").attr("dtype")("int64").release();
+  return array.attr("view")(int64);
+}
+
+std::vector<RowId> row_ids_of(const Ids& ids) {
+  std::vector<RowId> result(ids.size());
+  std::transform(ids.data(), ids.data() + ids.size(), result.begin(), [](std::int64_t id) { return RowId{id}; });
+  return result;
+}
+
+nb::object ids_array(std::vector<RowId> ids, std::initializer_list<std::size_t> shape) { return array_of<std::int64_t>(std::move(ids), shape); }
+
+nb::object matrix_array(Matrix matrix) {
+  auto* kept = new Matrix(std::move(matrix));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Matrix*>(p); });
+  const std::size_t shape[] = {static_cast<std::size_t>(kept->rows()), static_cast<std::size_t>(kept->cols())};
+  return nb::cast(nb::ndarray<nb::numpy>(kept->data(), 2, shape, owner, nullptr, dlpack_dtype_of(kept->dtype())));
+}
+
+nb::object view_of(MatrixRef matrix, nb::handle owner) {
+  const std::size_t shape[] = {static_cast<std::size_t>(matrix.rows), static_cast<std::size_t>(matrix.cols)};
+  const auto size = static_cast<std::int64_t>(size_of(matrix.dtype));
+  if (matrix.stride_bytes % size != 0) return nb::none();
+  const std::int64_t strides[] = {matrix.stride_bytes / size, 1};
+  return nb::cast(nb::ndarray<nb::numpy, nb::ro>(matrix.data, 2, shape, owner, strides, dlpack_dtype_of(matrix.dtype)));
+}
+
+nb::tuple distances_and_ids(Neighbors neighbors) {
+  const auto q = static_cast<std::size_t>(neighbors.queries);
+  const auto k = static_cast<std::size_t>(neighbors.k);
+  return nb::make_tuple(array_of<float>(std::move(neighbors.distances), {q, k}), ids_array(std::move(neighbors.ids), {q, k}));
+}
+
+nb::tuple offsets_distances_and_ids(RadiusNeighbors neighbors) {
+  const std::size_t queries = neighbors.offsets.size();
+  const std::size_t found = neighbors.ids.size();
+  return nb::make_tuple(array_of<std::int64_t>(std::move(neighbors.offsets), {queries}), array_of<float>(std::move(neighbors.distances), {found}),
+                        ids_array(std::move(neighbors.ids), {found}));
+}
+
+void bind_arrays(nb::module_& m) {
+  nb::class_<Rows>(m, "Rows", "Rows [n, d], lent by an array or by files.")
+      .def_prop_ro("shape", [](const Rows& rows) { return nb::make_tuple(rows.matrix().rows, rows.matrix().cols); })
+      .def_prop_ro("dtype", [](const Rows& rows) { return std::string(name_of(rows.matrix().dtype)); }, "\"f32\", \"f16\", \"u8\" or \"i8\"")
+      .def("numpy", [](nb::handle self) { return view_of(nb::cast<const Rows&>(self).matrix(), self); },
+           "A read-only array of the rows, not copied; None where they are not aligned.");
+  m.def("view", &view, nb::arg("array").none(), "The rows of an array, not copied; None where they have to be.");
+  m.def(
+      "open_rows",
+      [](const std::vector<std::filesystem::path>& paths) {
+        nb::gil_scoped_release released;
+        return Rows(paths.size() == 1 ? Dataset::open(paths.front()) : Dataset::open_shards(paths));
+      },
+      nb::arg("paths"), "The rows of files.");
+}
+
+}  // namespace gigaknn::python

@@ -1,0 +1,38 @@
+// Error -> the exception of gigaknn/_errors.py for its fault, with the same text.
+#include <gigaknn/error.hpp>
+
+#include "bind.hpp"
+
+namespace gigaknn::python {
+namespace {
+
+namespace nb = nanobind;
+
+const char* class_of(Fault fault) {
+  switch (fault) {
+    case Fault::invalid_argument: return "InvalidArgument";
+    case Fault::corrupt_file: return "CorruptFile";
+    case Fault::invalid_data: return "InvalidData";
+    case Fault::io: return "FileError";
+    case Fault::out_of_memory: return "OutOfMemory";
+    case Fault::device: return "DeviceError";
+    case Fault::unsupported: return "Unsupported";
+    case Fault::cancelled: return "Cancelled";
+  }
+  return "Error";
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    const nb::object type = nb::module_::import_("gigaknn._errors").attr(class_of(error.fault()));
+    PyErr_SetString(type.ptr(), error.what());
+  }
+}
+
+}  // namespace
+
+void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
+
+}  // namespace gigaknn::python

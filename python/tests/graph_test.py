@@ -1,0 +1,159 @@
+"""k-NN graphs."""
+
+import pickle
+import tempfile
+import unittest
+
+import gigaknn
+import numpy as np
+from support import clustered_rows, random_rows, true_neighbors
+
+
+class Graphs(unittest.TestCase):
+    def setUp(self):
+        self.x = random_rows(400, 8)
+        self.graph = gigaknn.knn_graph(self.x, 6)
+
+    def assert_same(self, a, b):
+        np.testing.assert_array_equal(a.ids, b.ids)
+        np.testing.assert_array_equal(a.distances, b.distances)
+
+    def test_an_exact_graph(self):
+        distances, ids = true_neighbors(self.x, self.x, 7)
+        np.testing.assert_array_equal(self.graph.ids, ids[:, 1:])
+        np.testing.assert_array_equal(self.graph.distances, distances[:, 1:].astype(np.float32))
+        self.assertEqual((self.graph.k, len(self.graph), self.graph.metric, self.graph.exact, self.graph.recall), (6, 400, "l2", True, 1))
+        self.assertEqual(repr(self.graph), "<KnnGraph of 400 rows, k 6, metric l2, exact>")
+
+    def test_an_approximate_graph_measures_its_recall(self):
+        x = clustered_rows(30000, 16)
+        graph = gigaknn.knn_graph(x, 10, recall=0.8, method="ivf", seed=5)
+        self.assertFalse(graph.exact)
+        self.assertGreater(graph.recall, 0.75)
+        self.assertTrue(graph.recall.low <= graph.recall <= graph.recall.high)
+        measured = graph.measure(sample=300)
+        self.assertEqual((measured, measured.sampled), (graph.recall, 300))
+        self.assert_same(graph, gigaknn.knn_graph(x, 10, recall=0.8, method="ivf", seed=5, threads=1))
+
+    def test_a_graph_by_an_index(self):
+        graph = gigaknn.knn_graph(self.x, 6, index="IVF8,Flat", nprobe=8)
+        self.assert_same(graph, self.graph)
+        self.assertEqual(graph.recall, 1)
+        self.assertLess(gigaknn.knn_graph(self.x, 6, index="IVF8,Flat", nprobe=1).recall, 1)
+
+    def test_a_graph_by_labels(self):
+        labels = np.arange(400) % 4
+        same = gigaknn.knn_graph(self.x, 6, labels=labels)
+        self.assertTrue((labels[same.ids] == labels[:, None]).all())
+        other = gigaknn.knn_graph(self.x, 6, labels=labels, only="other")
+        self.assertTrue((labels[other.ids] != labels[:, None]).all())
+        few = gigaknn.knn_graph(self.x, 6, labels=np.arange(400) // 4)
+        self.assertTrue((few.ids[:, 3:] == -1).all())
+        self.assertEqual(few.report()["missing"], 1200)
+        self.assertEqual(few.to_csr().nnz, 1200)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.graph.save(f"{folder}/a.knng")
+            loaded = gigaknn.KnnGraph.load(f"{folder}/a.knng", base=self.x)
+            self.assert_same(loaded, self.graph)
+            self.assert_same(loaded.extend(self.x[:3]), self.graph.extend(self.x[:3]))
+            with open(f"{folder}/b.knng", "wb") as file:
+                file.write(b"no graph")
+            with self.assertRaisesRegex(gigaknn.CorruptFile, "b.knng"):
+                gigaknn.KnnGraph.load(f"{folder}/b.knng")
+            with self.assertRaisesRegex(OSError, "none.knng"):
+                gigaknn.KnnGraph.load(f"{folder}/none.knng")
+
+    def test_pickles(self):
+        self.assert_same(pickle.loads(pickle.dumps(self.graph)), self.graph)
+
+    def test_graphs_of_arrays_are_checked(self):
+        ids, distances = self.graph.ids.copy(), self.graph.distances.copy()
+        self.assert_same(gigaknn.KnnGraph.from_arrays(distances, ids, exact=True), self.graph)
+        ids[5, 0] = 5
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "1 rows name themselves"):
+            gigaknn.KnnGraph.from_arrays(distances, ids)
+        with self.assertRaisesRegex(ValueError, "one distance for each id"):
+            gigaknn.KnnGraph.from_arrays(distances[:, :2], ids)
+
+    def test_merged_and_extended_graphs_are_those_of_all_rows(self):
+        a, b = gigaknn.knn_graph(self.x[:250], 6), gigaknn.knn_graph(self.x[250:], 6)
+        self.assert_same(a.merge(b), self.graph)
+        self.assert_same(a.extend(self.x[250:]), self.graph)
+        self.assert_same(pickle.loads(pickle.dumps(a)).merge(b, base=self.x[:250]), self.graph)
+        with self.assertRaisesRegex(ValueError, "other_base= is needed"):
+            a.merge(pickle.loads(pickle.dumps(b)))
+        with self.assertRaisesRegex(TypeError, "other must be a KnnGraph, got list"):
+            a.merge([])
+
+    def test_rows_are_removed(self):
+        reduced, new_ids = self.graph.remove([0, 7])
+        kept = np.delete(np.arange(400), [0, 7])
+        self.assert_same(reduced, gigaknn.knn_graph(self.x[kept], 6))
+        np.testing.assert_array_equal(new_ids[kept], np.arange(398))
+        self.assertEqual((new_ids[0], new_ids[7]), (-1, -1))
+
+    def test_paths(self):
+        x = np.concatenate((np.arange(10.0), 100 + np.arange(10.0))).astype(np.float32)[:, None]
+        graph = gigaknn.knn_graph(x, 3)
+        path = graph.path(0, 9)
+        self.assertEqual((path.rows[0], path.rows[-1], path.largest_step, len(path.steps)), (0, 9, path.steps.max(), len(path.rows) - 1))
+        self.assertIsNone(graph.path(0, 15))
+        self.assertGreater(len(graph.paths(0, 9, 5)), 1)
+        with self.assertRaisesRegex(ValueError, "20"):
+            graph.path(0, 20)
+
+    def test_a_report(self):
+        report = self.graph.report()
+        self.assertEqual((report["rows"], report["k"], report["missing"], report["exact"]), (400, 6, 0, True))
+        in_degree = np.bincount(self.graph.ids.ravel(), minlength=400)
+        self.assertEqual(report["in_degree"], (in_degree.min(), np.median(in_degree), in_degree.max()))
+        self.assertEqual(report["never_named"], (in_degree == 0).sum())
+
+    def test_sparse_matrices(self):
+        matrix = self.graph.to_csr()
+        self.assertEqual((matrix.shape, matrix.nnz), ((400, 400), 2400))
+        np.testing.assert_array_equal(matrix[5, self.graph.ids[5]].toarray()[0], self.graph.distances[5])
+        with_self = self.graph.to_csr(mode="connectivity", include_self=True)
+        np.testing.assert_array_equal(with_self.indices.reshape(400, 7)[:, 0], np.arange(400))
+        self.assertEqual(with_self.data.sum(), 2800)
+
+    def test_what_umap_takes(self):
+        ids, distances = self.graph.to_umap()
+        self.assertEqual((ids.shape, ids.dtype, distances.dtype), ((400, 7), np.int32, np.float32))
+        np.testing.assert_array_equal(ids[:, 0], np.arange(400))
+        np.testing.assert_array_equal(distances[:, 1:], np.sqrt(self.graph.distances))
+        self.assertEqual(self.graph.to_umap(5)[0].shape, (400, 5))
+        with self.assertRaisesRegex(ValueError, "n_neighbors must be from 1 to k"):
+            self.graph.to_umap(8)
+        with self.assertRaisesRegex(NotImplementedError, "inner_product"):
+            gigaknn.knn_graph(self.x, 3, metric="inner_product").to_umap()
+
+    def test_radius_graph(self):
+        offsets, distances, ids = gigaknn.radius_graph(self.x, 0.3)
+        values = ((self.x[:, None].astype(np.float64) - self.x[None]) ** 2).sum(2)
+        np.fill_diagonal(values, np.inf)
+        np.testing.assert_array_equal(np.diff(offsets), (values <= 0.3).sum(axis=1))
+        np.testing.assert_array_equal(distances, values[np.repeat(np.arange(400), np.diff(offsets)), ids].astype(np.float32))
+
+    def test_wrong_arguments(self):
+        for options, error, text in (
+            ({"k": 400}, ValueError, "400"),
+            ({"recall": 0}, ValueError, "recall must be above 0"),
+            ({"recall": "high"}, TypeError, "recall must be a number"),
+            ({"method": "hnsw"}, ValueError, "hnsw"),
+            ({"labels": [1, 2]}, ValueError, "label"),
+            ({"labels": np.zeros(400, int), "only": "all"}, ValueError, "only must be same or other"),
+            ({"index": "IVF8,Flat", "method": "ivf"}, ValueError, "do not go with it"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                gigaknn.knn_graph(self.x, **options)
+
+    def test_lists_are_read_only(self):
+        with self.assertRaises(ValueError):
+            self.graph.ids[0, 0] = 1
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,179 @@
+"""Indexes."""
+
+import tempfile
+import threading
+import unittest
+import warnings
+
+import gigaknn
+import numpy as np
+from support import clustered_rows, random_rows
+
+
+class Indexes(unittest.TestCase):
+    def setUp(self):
+        self.x = clustered_rows(3000, 16)
+        self.queries = clustered_rows(3010, 16)[-10:]
+        self.truth = gigaknn.knn(self.queries, self.x, 5)
+
+    def test_every_kind(self):
+        for recipe, kind, least in (
+            ("Flat", "flat", 1),
+            ("IVF16,Flat", "ivf_flat", 1),
+            ("IVF16,PQ16,RFlat", "ivf_pq", 0.95),
+            ("IVF16,PQ8", "ivf_pq", 0.3),
+            ("PCA8,IVF16,SQ8,RFlat", "ivf_sq", 0.9),
+            ("IVF16,RaBitQ4,RFlat", None, 0.9),
+            ("OPQ8,IVF16,PQ8,RFlat", "ivf_transformed", 0.9),
+        ):
+            with self.subTest(recipe):
+                index = gigaknn.build(self.x, index=recipe)
+                found = index.search(self.queries, 5, nprobe=16, refine=10)
+                self.assertGreaterEqual(gigaknn.recall(found.ids, self.truth.ids), least)
+                self.assertEqual((index.shape, len(index), index.dtype, index.metric), ((3000, 16), 3000, np.float32, "l2"))
+                if kind:
+                    self.assertEqual(index.kind, kind)
+                with tempfile.TemporaryDirectory() as folder:
+                    index.save(f"{folder}/a.gknn")
+                    for map in (False, True):
+                        opened = gigaknn.open(f"{folder}/a.gknn", map=map)
+                        np.testing.assert_array_equal(opened.search(self.queries, 5, nprobe=16, refine=10).ids, found.ids)
+
+    def test_packed_bits_have_an_exact_index(self):
+        bits = random_rows(200, 8, np.uint8)
+        index = gigaknn.build(bits, index="Flat", metric="hamming")
+        np.testing.assert_array_equal(index.search(bits[:5], 3).ids, gigaknn.knn(bits[:5], bits, 3, metric="hamming").ids)
+        with self.assertRaises(NotImplementedError):
+            index.add(bits[:1])
+        with self.assertRaises(NotImplementedError):
+            gigaknn.build(bits, index="IVF4,Flat", metric="hamming")
+
+    def test_the_same_on_every_device_and_for_any_number_of_threads(self):
+        index = gigaknn.build(self.x, index="IVF16,PQ8")
+        found = index.search(self.queries, 5, nprobe=4)
+        np.testing.assert_array_equal(index.search(self.queries, 5, nprobe=4, threads=1).distances, found.distances)
+        other = gigaknn.build(self.x, index="IVF16,PQ8", device="emulated", threads=1)
+        np.testing.assert_array_equal(other.search(self.queries, 5, nprobe=4).distances, found.distances)
+
+    def test_filters(self):
+        index = gigaknn.build(self.x, index="IVF16,Flat")
+        some = np.arange(0, 3000, 7)
+        found = index.search(self.queries, 5, nprobe=16, only=some)
+        np.testing.assert_array_equal(found.ids, some[gigaknn.knn(self.queries, self.x[some], 5).ids])
+        best = self.truth.ids[:, 0]
+        self.assertFalse(np.isin(index.search(self.queries, 5, nprobe=16, exclude=best).ids, best).any())
+        with self.assertRaisesRegex(ValueError, "only and exclude"):
+            index.search(self.queries, 5, only=[1], exclude=[2])
+
+    def test_radius(self):
+        index = gigaknn.build(self.x, index="IVF16,Flat")
+        for a, b in zip(index.search_radius(self.queries, 1.0, nprobe=16), gigaknn.radius_search(self.queries, self.x, 1.0)):
+            np.testing.assert_array_equal(a, b)
+
+    def test_changes(self):
+        index = gigaknn.build(self.x[:1000], index="IVF8,Flat", ids=np.arange(1000) + 50)
+        self.assertEqual(index.next_id, 1050)
+        index.add(self.x[1000:1500])
+        index.add(self.x[1500:1600], ids=np.arange(100) + 5000)
+        index.update(self.x[2000:2001], [5000])
+        index.remove([50, 51])
+        self.assertEqual((len(index), index.next_id), (1598, 5100))
+        np.testing.assert_array_equal(index.reconstruct([5000, 1050]), self.x[[2000, 1000]])
+        np.testing.assert_array_equal(index.search(self.x[2000:2001], 1, nprobe=8).ids, [[5000]])
+        with self.assertRaisesRegex(ValueError, "50"):
+            index.remove([50])
+        with self.assertRaisesRegex(gigaknn.InvalidData, "5001"):
+            index.add(self.x[:1], ids=[5001])
+        self.assertEqual(len(index), 1598)
+
+    def test_a_recall_is_asked_for(self):
+        x = clustered_rows(20000, 16, seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            index = gigaknn.build(x, recall=0.9)
+        queries = x[index.held_out[:200]]
+        found = index.search(queries, 10)
+        self.assertGreaterEqual(gigaknn.recall(found.ids, gigaknn.knn(queries, x, 10).ids), 0.85)
+        with tempfile.TemporaryDirectory() as folder:
+            index.save(f"{folder}/a.gknn")
+            opened = gigaknn.open(f"{folder}/a.gknn", recall=0.9)
+            self.assertEqual(opened.curve, index.curve)
+            np.testing.assert_array_equal(opened.search(queries, 10).ids, found.ids)
+        with self.assertRaisesRegex(ValueError, "keeps the recall of 10 neighbours, not of 20"):
+            index.search(queries, 20)
+        self.assertEqual(index.search(queries, 20, nprobe=3).ids.shape, (200, 20))
+        with self.assertRaisesRegex(ValueError, "recall is instead of nprobe"):
+            index.search(queries, 10, recall=0.9, nprobe=3)
+
+    def test_a_curve_is_measured_by_queries(self):
+        index = gigaknn.build(self.x, index="IVF32,Flat")
+        with self.assertRaisesRegex(ValueError, "keeps no curve of recall"):
+            index.search(self.queries, 5, recall=0.9)
+        curve = index.measure(self.queries, k=5)
+        self.assertEqual(curve, index.curve)
+        recalls = [point.recall for point in curve]
+        self.assertEqual(recalls, sorted(recalls))
+        self.assertEqual(index.search(self.queries, 5, recall=recalls[0]).ids.shape, (10, 5))
+
+    def test_a_recall_that_codes_cannot_reach_is_warned_of(self):
+        with self.assertWarnsRegex(gigaknn.RecallWarning, "recall 1.0 is not reached; the best is 0"):
+            index = gigaknn.build(random_rows(3000, 64), index="IVF4,PQ1,RFlat", recall=1.0, k=1)
+        self.assertIsNone(index.recall)
+        with self.assertRaisesRegex(ValueError, "recall 1.0 is beyond the curve; the best is 0"):
+            index.search(random_rows(1, 64), 1, recall=1.0)
+
+    def test_eight_threads_find_the_same(self):
+        index = gigaknn.build(self.x, index="IVF16,Flat")
+        expected = index.search(self.x, 10, nprobe=4)
+        found = [None] * 8
+
+        def search(i):
+            found[i] = index.search(self.x, 10, nprobe=4)
+
+        threads = [threading.Thread(target=search, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for result in found:
+            np.testing.assert_array_equal(result.ids, expected.ids)
+            np.testing.assert_array_equal(result.distances, expected.distances)
+
+    def test_searches_beside_changes_see_all_or_nothing(self):
+        index = gigaknn.build(self.x[:1000], index="IVF8,Flat")
+        seen = []
+        stop = threading.Event()
+
+        def search():
+            while not stop.is_set():
+                seen.append(len(index.search_radius(self.x[:1], 1e9, nprobe=8).ids))
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for begin in range(1000, 3000, 500):
+            index.add(self.x[begin : begin + 500], progress=lambda *report: None)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertLessEqual(set(seen), {1000, 1500, 2000, 2500, 3000})
+
+    def test_wrong_arguments(self):
+        for call, error, text in (
+            (lambda: gigaknn.build(self.x, index="HNSW32"), NotImplementedError, "recipe 'HNSW32' is not built"),
+            (lambda: gigaknn.build(self.x, index=7), TypeError, "index must be a string"),
+            (lambda: gigaknn.build(self.x, recall=2), ValueError, "recall must be above 0"),
+            (lambda: gigaknn.build(self.x, recall=0.9, k=2900), ValueError, "nine tenths of the 3000 rows"),
+            (lambda: gigaknn.build(self.x, index="Flat", ids=[1]), ValueError, "id"),
+            (lambda: gigaknn.open("/none/a.gknn"), OSError, "/none/a.gknn"),
+            (lambda: gigaknn.build(self.x).search(self.x[:, :3]), ValueError, "3"),
+            (lambda: gigaknn.build(self.x).search(self.x, nprobe=0), ValueError, "nprobe"),
+            (lambda: gigaknn.build(self.x, index="IVF8,PQ8").reconstruct([0]), NotImplementedError, "full vectors"),
+        ):
+            with self.assertRaisesRegex(error, text) as caught:
+                call()
+            self.assertNotIn("\n", str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()

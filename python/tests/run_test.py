@@ -1,0 +1,210 @@
+"""How calls run: without the GIL, watched, stopped, in several threads and after a fork."""
+
+import io
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import gigaknn
+import numpy as np
+from support import random_rows, run_python
+
+
+class Runs(unittest.TestCase):
+    def setUp(self):
+        self.x = random_rows(3000, 16)
+
+    def test_ctrl_c_stops_within_a_second(self):
+        result = run_python(
+            """
+            import gigaknn, numpy as np, os, signal, threading, time
+            x = np.random.default_rng(0).random((100000, 128), dtype=np.float32)
+            def stopped_after(work, *options):
+                sent = []
+                def interrupt():
+                    sent.append(time.monotonic())
+                    os.kill(os.getpid(), signal.SIGINT)
+                threading.Timer(0.5, interrupt).start()
+                try:
+                    work()
+                except KeyboardInterrupt as error:
+                    assert not isinstance(error, gigaknn.Error)
+                    print(time.monotonic() - sent[0])
+            stopped_after(lambda: gigaknn.knn_graph(np.tile(x, (10, 1)), 10))
+            stopped_after(lambda: gigaknn.knn_graph(np.tile(x, (10, 1)), 10, progress=lambda *report: None))
+            stopped_after(lambda: gigaknn.kmeans(x, 8192, rows_per_cluster=0, iterations=1000))
+            stopped_after(lambda: gigaknn.build(x, recall=0.95))
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            print(gigaknn.knn(x[:2], x[:100], 1).ids.ravel())
+            """
+        )
+        lines = result.stdout.splitlines()
+        self.assertEqual((result.returncode, len(lines)), (0, 5), result.stderr + result.stdout)
+        for seconds in lines[:4]:
+            self.assertLess(float(seconds), 1)
+        self.assertEqual(lines[4], "[0 1]")
+
+    def test_handlers_of_the_users_own_run_after_the_call(self):
+        result = run_python(
+            """
+            import gigaknn, numpy as np, os, signal, threading
+            x = np.random.default_rng(0).random((30000, 64), dtype=np.float32)
+            seen = []
+            signal.signal(signal.SIGINT, lambda *signal: seen.append("handled"))
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            while not seen: graph = gigaknn.knn_graph(x, 5)
+            print(seen, graph.exact)
+            """
+        )
+        self.assertEqual(result.stdout, "['handled'] True\n", result.stderr)
+
+    def test_progress_is_told_to_a_callable(self):
+        reports = []
+        gigaknn.knn_graph(self.x, 5, progress=lambda *report: reports.append(report))
+        self.assertTrue(all(isinstance(stage, str) and 0 <= done <= total for stage, done, total in reports))
+        self.assertEqual(reports[-1][1], reports[-1][2])
+
+    def test_what_the_callable_raises_ends_the_call(self):
+        def stop(stage, done, total):
+            raise LookupError("enough")
+
+        with self.assertRaisesRegex(LookupError, "enough"):
+            gigaknn.knn_graph(self.x, 5, progress=stop)
+
+    def test_the_callable_may_call(self):
+        found = []
+        gigaknn.knn_graph(self.x, 5, progress=lambda *report: found.append(gigaknn.knn(self.x[:1], self.x, 1).ids[0, 0]))
+        self.assertEqual(set(found), {0})
+
+    def test_progress_is_a_bar(self):
+        try:
+            import tqdm  # noqa: F401
+        except ImportError:
+            self.skipTest("no tqdm")
+        before, sys.stderr = sys.stderr, io.StringIO()
+        try:
+            gigaknn.knn_graph(self.x, 5, progress=True)
+            shown = sys.stderr.getvalue()
+        finally:
+            sys.stderr = before
+        self.assertIn("graph: 100%", shown)
+
+    def test_other_threads_run_meanwhile(self):
+        x = random_rows(20000, 64)
+        done = threading.Event()
+        worker = threading.Thread(target=lambda: (gigaknn.knn_graph(x, 10), done.set()))
+        ticks = 0
+        worker.start()
+        while not done.is_set():
+            time.sleep(0.005)
+            ticks += 1
+        worker.join()
+        self.assertGreater(ticks, 5)
+
+    def test_eight_threads_find_the_same(self):
+        expected = gigaknn.knn_graph(self.x, 10)
+        graphs = [None] * 8
+
+        def build(i):
+            graphs[i] = gigaknn.knn_graph(self.x, 10)
+
+        threads = [threading.Thread(target=build, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for graph in graphs:
+            np.testing.assert_array_equal(graph.ids, expected.ids)
+
+    def test_a_fork_after_use_goes_on(self):
+        # With and without other threads at work, of which the child has none.
+        result = run_python(
+            """
+            import gigaknn, numpy as np, os, signal, sys, threading
+            x = np.random.default_rng(0).random((3000, 32), dtype=np.float32)
+            index = gigaknn.build(x, index="IVF16,Flat")
+            expected = gigaknn.knn(x[:10], x, 5).ids
+            gigaknn.knn(x[:10], x[:100], 5, device="emulated")
+
+            def fork():
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(30)
+                    same = all((found == expected).all() for found in (
+                        gigaknn.knn(x[:10], x, 5).ids, gigaknn.knn(x[:10], x, 5, device="emulated").ids, index.search(x[:10], 5, nprobe=16).ids))
+                    sys.exit(0 if same else 1)
+                return os.waitpid(child, 0)[1]
+
+            print(fork())
+            stop = threading.Event()
+            def work():
+                while not stop.is_set(): gigaknn.knn(x, x, 5)
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads: thread.start()
+            print(fork(), fork())
+            stop.set()
+            for thread in threads: thread.join()
+            print(fork(), (gigaknn.knn(x[:10], x, 5).ids == expected).all())
+            """,
+            timeout=240,
+        )
+        self.assertEqual(result.stdout, "0\n0 0\n0 True\n", result.stderr)
+
+    def test_processes_of_multiprocessing(self):
+        result = run_python(
+            """
+            import gigaknn, multiprocessing, numpy as np
+            x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+            gigaknn.knn(x, x, 5)
+            def work(i):
+                return gigaknn.knn(x[i:i + 1], x, 1).ids[0, 0]
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print(pool.map(work, range(5)) == list(range(5)))
+            """
+        )
+        self.assertEqual(result.stdout, "True\n", result.stderr)
+
+    def test_errors_are_those_of_python(self):
+        for name, python in (
+            ("InvalidArgument", ValueError),
+            ("InvalidData", ValueError),
+            ("CorruptFile", ValueError),
+            ("FileError", OSError),
+            ("OutOfMemory", MemoryError),
+            ("DeviceError", RuntimeError),
+            ("Unsupported", NotImplementedError),
+        ):
+            self.assertTrue(issubclass(getattr(gigaknn, name), (gigaknn.Error,)) and issubclass(getattr(gigaknn, name), python))
+
+    def test_what_the_build_says_of_itself(self):
+        self.assertRegex(gigaknn.__version__, r"^\d+\.\d+\.\d+$")
+        self.assertIn("cpu", gigaknn.devices())
+        self.assertGreaterEqual(gigaknn.available_threads(), 1)
+        self.assertIsInstance(gigaknn.isa_of("cpu"), str)
+
+    def test_the_command_line_is_there(self):
+        for command in ([sys.executable, "-m", "gigaknn"], [str(Path(sysconfig.get_path("scripts")) / "gigaknn")]):
+            result = subprocess.run([*command, "--version"], capture_output=True, text=True)
+            self.assertIn(gigaknn.__version__, result.stdout, result.stderr)
+            result = subprocess.run([*command, "info", "/none/x.h5"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+
+    def test_indexes_of_the_command_line_are_those_of_the_module(self):
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(f"{folder}/x.npy", self.x)
+            subprocess.run([sys.executable, "-m", "gigaknn", "build", "x.npy", "--index", "IVF16,PQ8", "-o", "a.gknn", "--quiet"], cwd=folder, check=True)
+            gigaknn.build(self.x, index="IVF16,PQ8").save(f"{folder}/b.gknn")
+            self.assertEqual(Path(f"{folder}/a.gknn").read_bytes(), Path(f"{folder}/b.gknn").read_bytes())
+
+    def test_an_import_takes_little(self):
+        result = run_python("import sys, numpy; before = set(sys.modules); import gigaknn; print(sorted(m.partition('.')[0] for m in set(sys.modules) - before))")
+        self.assertEqual(set(eval(result.stdout)) - {"gigaknn"} - set(sys.stdlib_module_names), set(), "nothing but NumPy is imported")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+"""Estimators, with the real scikit-learn."""
+
+import doctest
+import pickle
+import unittest
+import warnings
+
+import numpy as np
+from support import clustered_rows, random_rows
+
+try:
+    import sklearn  # noqa: F401
+except ImportError:
+    raise unittest.SkipTest("no scikit-learn") from None
+
+import gigaknn.sklearn
+from gigaknn.sklearn import KMeans, KNNTransformer, NearestNeighbors
+from sklearn import cluster, manifold, neighbors
+from sklearn.metrics import adjusted_rand_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+
+class Estimators(unittest.TestCase):
+    def setUp(self):
+        self.x = clustered_rows(600, 8)
+
+    def test_check_estimator(self):
+        # As of scikit-learn's own k-means: what is drawn depends on how many rows there are.
+        failing = {"check_sample_weight_equivalence_on_dense_data": "a row twice is another set to draw from than a row of weight 2"}
+        for estimator in (NearestNeighbors(), KNNTransformer(), KMeans()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for check in check_estimator(estimator, expected_failed_checks=failing if isinstance(estimator, KMeans) else {}, on_fail=None, on_skip=None):
+                    self.assertNotEqual(check["status"], "failed", f"{estimator}: {check['check_name']}: {check['exception']}")
+
+    def test_neighbors_as_those_of_sklearn(self):
+        for options in ({}, {"metric": "manhattan"}, {"p": 1}, {"metric": "chebyshev"}, {"metric": "cosine"}, {"metric": "sqeuclidean"}):
+            ours = NearestNeighbors(n_neighbors=7, radius=0.7, **options).fit(self.x)
+            theirs = neighbors.NearestNeighbors(n_neighbors=7, radius=0.7, algorithm="brute", **options).fit(self.x.astype(np.float64))
+            for rows, their_rows in ((None, None), (self.x[:20] + 0.01, self.x[:20].astype(np.float64) + 0.01)):
+                distances, ids = ours.kneighbors(rows)
+                their_distances, their_ids = theirs.kneighbors(their_rows)
+                np.testing.assert_allclose(distances, their_distances, rtol=1e-4, atol=1e-4)
+                self.assertGreater((ids == their_ids).mean(), 0.99)
+                within, their_within = ours.radius_neighbors(rows)[1], theirs.radius_neighbors(their_rows)[1]
+                self.assertGreater(np.mean([set(a) == set(b) for a, b in zip(within, their_within)]), 0.97)
+
+    def test_graphs_as_those_of_sklearn(self):
+        ours, theirs = NearestNeighbors(n_neighbors=4, radius=0.5).fit(self.x), neighbors.NearestNeighbors(n_neighbors=4, radius=0.5, algorithm="brute").fit(self.x)
+        for mode in ("connectivity", "distance"):
+            a, b = ours.kneighbors_graph(mode=mode), theirs.kneighbors_graph(mode=mode)
+            self.assertLess(abs(a - b).max(), 1e-3)
+            a, b = ours.radius_neighbors_graph(mode=mode), theirs.radius_neighbors_graph(mode=mode)
+            self.assertLess(abs(a - b).max(), 1e-3)
+
+    def test_transformers_as_those_of_sklearn(self):
+        for mode in ("connectivity", "distance"):
+            for n_neighbors in (1, 6):
+                ours = KNNTransformer(n_neighbors=n_neighbors, mode=mode)
+                theirs = neighbors.KNeighborsTransformer(n_neighbors=n_neighbors, mode=mode)
+                a, b = ours.fit_transform(self.x), theirs.fit_transform(self.x)
+                self.assertEqual((a.shape, a.nnz), (b.shape, b.nnz))
+                self.assertLess(abs(a - b).max(), 2e-3)
+                self.assertLess(abs(ours.transform(self.x[:9]) - theirs.transform(self.x[:9])).max(), 2e-3)
+
+    def test_rows_begin_with_themselves_also_where_there_are_equals(self):
+        x = np.repeat(random_rows(20, 4), 5, axis=0)
+        matrix = KNNTransformer(n_neighbors=3).fit_transform(x)
+        np.testing.assert_array_equal(matrix.indices.reshape(100, 4)[:, 0], np.arange(100))
+        np.testing.assert_array_equal(np.diff(matrix.indptr), 4)
+
+    def test_pipelines(self):
+        isomap = manifold.Isomap(n_neighbors=12, metric="precomputed")
+        ours = make_pipeline(KNNTransformer(n_neighbors=12), isomap).fit_transform(random_rows(200, 3))
+        theirs = make_pipeline(neighbors.KNeighborsTransformer(n_neighbors=12), isomap).fit_transform(random_rows(200, 3))
+        np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-3)
+        tsne = manifold.TSNE(metric="precomputed", init="random", perplexity=5, max_iter=250, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(make_pipeline(KNNTransformer(n_neighbors=20), tsne).fit_transform(random_rows(100, 3)).shape, (100, 2))
+
+    def test_dbscan_of_a_graph(self):
+        graph = NearestNeighbors(radius=0.8).fit(self.x).radius_neighbors_graph(mode="distance")
+        ours = cluster.DBSCAN(eps=0.8, min_samples=4, metric="precomputed").fit(graph)
+        theirs = cluster.DBSCAN(eps=0.8, min_samples=4).fit(self.x)
+        np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+
+    def test_kmeans_as_that_of_sklearn(self):
+        # scikit-learn's k-means++ tries several rows for each centroid; from random rows both do the same.
+        ours, theirs = ([kind(50, init="random", n_init=1, random_state=seed).fit(self.x).inertia_ for seed in range(10)] for kind in (KMeans, cluster.KMeans))
+        self.assertLess(np.mean(ours), 1.1 * np.mean(theirs))
+        ours, theirs = (kind(50, n_init=20, random_state=0).fit(self.x) for kind in (KMeans, cluster.KMeans))
+        self.assertLess(ours.inertia_, 1.2 * theirs.inertia_)
+        self.assertGreater(adjusted_rand_score(ours.labels_, theirs.labels_), 0.8)
+        np.testing.assert_array_equal(ours.predict(self.x), ours.labels_)
+        np.testing.assert_array_equal(ours.transform(self.x).argmin(axis=1), ours.labels_)
+        self.assertAlmostEqual(ours.score(self.x), -ours.inertia_)
+
+    def test_pickles(self):
+        for estimator in (NearestNeighbors(), KNNTransformer(), KMeans()):
+            estimator.fit(self.x)
+            if isinstance(estimator, NearestNeighbors):
+                estimator.kneighbors(self.x[:3])
+            copy = pickle.loads(pickle.dumps(estimator))
+            if isinstance(estimator, NearestNeighbors):
+                np.testing.assert_array_equal(copy.kneighbors(self.x[:3])[1], estimator.kneighbors(self.x[:3])[1])
+            else:
+                self.assertEqual(abs(copy.transform(self.x[:3]) - estimator.transform(self.x[:3])).max(), 0)
+
+    def test_a_recall(self):
+        x = clustered_rows(12000, 8)
+        exact, found = NearestNeighbors().fit(x), NearestNeighbors(recall=0.9, random_state=1).fit(x)
+        for rows in (None, x[:500]):
+            same = np.mean([len(np.intersect1d(a, b)) for a, b in zip(exact.kneighbors(rows, return_distance=False), found.kneighbors(rows, 5, return_distance=False))]) / 5
+            self.assertGreater(same, 0.8)
+
+    def test_wrong_arguments(self):
+        for estimator, text in (
+            (NearestNeighbors(metric="haversine"), "metric must be one of"),
+            (NearestNeighbors(p=3), "p must be 1, 2 or inf"),
+            (NearestNeighbors(recall=0), "recall must be above 0"),
+            (NearestNeighbors(n_jobs=0), "n_jobs must be"),
+            (KNNTransformer(mode="speed"), "mode must be distance or connectivity"),
+            (KMeans(init="middle"), "init must be"),
+            (KMeans(metric="l1"), "metric must be euclidean or cosine"),
+            (KMeans(1000), "n_samples=600 should be >= n_clusters=1000"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                estimator.fit(self.x)
+        with self.assertRaisesRegex(ValueError, "Expected n_neighbors < n_samples_fit"):
+            NearestNeighbors(n_neighbors=600).fit(self.x).kneighbors()
+
+    def test_examples(self):
+        self.assertEqual(doctest.testmod(gigaknn.sklearn, verbose=False).failed, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
