@@ -99,6 +99,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       record.more["recall_asked"] = *options.recall;
       if (only) session.note("the recall asked for is that of searches without --only or --except");
     }
+    require(index->rows() > 0 || options.radius, Fault::invalid_argument, options.base.string(), " has no rows, of which some could be nearest");
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));
   }
@@ -128,6 +129,8 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   if (index->refines()) record.more["refine"] = params.refine;
   require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
           record.metric);
+  if (options.nprobe && index->lists() == 0) session.note("--nprobe is not used: " + options.base.string() + " has no inverted lists, and each row is looked at");
+  if (options.refine && !index->refines()) session.note("--refine is not used: " + options.base.string() + " has no full vectors behind what it compares");
   check_same_rows(*index, options.base, queries);
   check_values(queries, index->metric(), session);
   check_ids_fit(options.output, index->next_id(), options.radius.has_value());

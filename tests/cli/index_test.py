@@ -355,6 +355,13 @@ class Index(CliTest):
         self.assertEqual(self.read("x.gknn"), whole)
         noted = self.run_cli("search", "base.u8bin", "--queries", "q.u8bin", "-k", 3, "--nprobe", 4, "-o", "flat.npy").stderr
         self.assertIn("note: --nprobe is not used", noted)
+        self.build(recipe="Flat", name="all.gknn")
+        searched = self.run_cli("search", "all.gknn", "--queries", "q.u8bin", "-k", 3, "--nprobe", 4, "--refine", 2, "-o", "flat.npy").stderr
+        self.assertIn("note: --nprobe is not used", searched)
+        self.assertIn("note: --refine is not used", searched)
+        self.write_ids("all.npy", list(range(400)))
+        self.run_cli("remove", "all.gknn", "--ids", "all.npy")
+        refuse(2, "all.gknn has no rows", "search", "all.gknn", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy")
         self.run_cli("check", "cut.gknn", code=3)
 
     def test_a_full_disk_leaves_the_old_file(self):
