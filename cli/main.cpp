@@ -1,6 +1,7 @@
 // gigaknn: one file per command; here argv becomes a Request and an Error becomes an exit code.
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -107,7 +108,10 @@ int run_command(int argc, char** argv) {
 }
 
 // A map of a file that became shorter: the library handles no signals, and a command should not die without a word.
+// Several threads may meet the end of the file at once: one of them tells.
 extern "C" void end_at_missing_page(int) {
+  static std::atomic_flag told = ATOMIC_FLAG_INIT;
+  while (told.test_and_set()) ::pause();
   constexpr char text[] = "gigaknn: a file became shorter while it was read, or its disk failed\n";
   if (::write(STDERR_FILENO, text, sizeof text - 1) < 0) ::_exit(exit_data);
   ::_exit(exit_data);

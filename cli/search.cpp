@@ -194,7 +194,7 @@ void add_search_command(CLI::App& app, Request& request) {
                       "rows are images, HEIGHTxWIDTH: shown in the report");
   const std::string of_index = "Where BASE is an index";
   command->add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)")->group(of_index);
-  command->add_option("--refine", options->refine, "codes: so many times k candidates are compared by full vectors, where there are some (default: 4)")
+  command->add_option("--refine", options->refine, "so many times k candidates are compared by full vectors, where there are some behind codes, quantized or transformed rows (default: 4)")
       ->group(of_index);
   command->add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
                       "or tuned; exit code 4 where that is beyond it")

@@ -76,7 +76,7 @@ struct IvfSqParams {
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
   std::int64_t refine = 4;      ///< of codes: so many times k candidates are compared by full vectors, where there are some; 0: none
-  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, each query is compared with all of them, by full vectors where there are some
+  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, each query is compared with all of them, whatever lists they stand in
 };
 
 /// An index of any kind on any device. Const calls may run concurrently, also beside a change: each sees the index as it was before or

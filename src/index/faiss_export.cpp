@@ -125,7 +125,9 @@ void Exporter::flat(const StoredIvfFlat& stored) {
   begin_inverted_file(rows.dtype == DType::f32 ? "IwFl" : "IwSq", rows.rows);
   if (rows.dtype != DType::f32) {
     if (facts_.form && rows.dtype == DType::i8) {
-      writer_.scalar_quantizer(FaissScalarType::bits8_uniform, rows.cols, code_bytes, trained_by(facts_.form->step));
+      const auto trained = trained_by(facts_.form->step);
+      require(std::isfinite(trained[0]) && std::isfinite(trained[1]) && trained[1] > 0, Fault::unsupported, name_, ": a step of ", facts_.form->step, " has no width in float32");
+      writer_.scalar_quantizer(FaissScalarType::bits8_uniform, rows.cols, code_bytes, trained);
     } else {
       writer_.scalar_quantizer(scalar_type_of(rows.dtype), rows.cols, code_bytes);
     }

@@ -322,7 +322,7 @@ std::size_t writing_bytes(const Source& source) {
 std::string import_vectors(const FileBytes& file, const FaissIndex& root, const FaissIndex& index, const std::filesystem::path& to, const RunOptions& run) {
   const auto* const map = std::get_if<FaissIdMap>(&root.what);
   const Metric metric = metric_of(file, index);
-  const std::size_t needed = at(index.rows) * (sizeof(RowId) + sizeof(std::pair<RowId, std::int64_t>)) + container_block_bytes;
+  const std::size_t needed = at(index.rows) * (2 * sizeof(RowId) + sizeof(std::pair<RowId, std::int64_t>)) + container_block_bytes;  // ids, and sorted once more
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: the conversion of ", file.name,
           " needs ", needed);
   const auto* const scalar = std::get_if<FaissScalarRows>(&index.what);
@@ -330,9 +330,11 @@ std::string import_vectors(const FileBytes& file, const FaissIndex& root, const 
   FaissRows rows(index.cols, scalar ? &scalar->quantizer : nullptr, false);
   const std::byte* const first = index.rows == 0 ? nullptr : scalar ? scalar->codes.data() : std::get<FaissFlat>(index.what).values.at(0);
   std::vector<std::pair<RowId, std::int64_t>> sorted;
+  sorted.reserve(at(index.rows));
   for (std::int64_t row = 0; row < index.rows; ++row) sorted.emplace_back(RowId{map ? map->ids[at(row)] : row}, row);
   std::sort(sorted.begin(), sorted.end());
   std::vector<RowId> ids;
+  ids.reserve(at(index.rows));
   for (const auto& [id, row] : sorted) ids.push_back(id);
   if (map && !ids.empty()) RowIds(ids, nullptr, file.name).require_sound();
   const IvfFacts facts{metric, rows.dtype(), index.cols, ids.empty() ? 0 : value_of(ids.back()) + 1, false};

@@ -342,7 +342,8 @@ RowForm read_quantizer(const Container& file, const IvfFacts& facts) {
   const Section& step = sized_section(file, "step", Element::f64, 1, 1);
   verify_section(file, step);
   form.step = values_in<double>(file, "step", Element::f64).front();
-  require_at(std::isfinite(form.step) && form.step > 0, file.file(), step.offset, "the step is ", form.step, ", expected more than 0");
+  // What is larger or smaller no numbers in float32 have, and its square is nothing, or infinite.
+  require_at(form.step >= 0x1p-160 && form.step <= std::numeric_limits<float>::max(), file.file(), step.offset, "the step is ", form.step, ", expected ", 0x1p-160, " to ", std::numeric_limits<float>::max());
   return form;
 }
 

@@ -21,8 +21,10 @@ constexpr std::int64_t most_rows = 0xFFFFFFFE;  // of one part
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t first_radius_k = 2;
+constexpr std::size_t least_gathered_bytes = 100;
 #else
 constexpr std::int64_t first_radius_k = 64;
+constexpr std::size_t least_gathered_bytes = std::size_t{1} << 18;  // of rows that a filter leaves: fewer are copied whatever the budget
 #endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -130,11 +132,22 @@ IvfIndex::Scope IvfIndex::scope_of(const IdSet* only, std::int64_t nprobe) const
 IvfIndex::Scope IvfIndex::gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const {
   Scope scope = scope_of(only, nprobe);
   if (!only || !centroids_.gathering_pays(scope.allowed, scope.state->rows, scope.width)) return scope;
-  scope.narrow = true;
-  scope.by_full = refine;
+  const auto& parts = scope.state->parts;
   if (scope.allowed > 0) {
-    const auto& parts = scope.state->parts;
-    scope.few.push_back(refine ? gathered_full(parts, scope.words, scope.allowed, run) : gathered(parts, scope.words, scope.allowed, run));
+    const InvertedLists& lists = *parts.front().lists;
+    const std::size_t listed = at(lists.cols()) * size_of(lists.dtype()), full = at(facts_.cols) * size_of(facts_.dtype);
+    const std::size_t searching = searching_bytes_needed(threads_of(run));
+    const std::size_t room = run.memory_bytes > searching ? run.memory_bytes - searching : 0;
+    const auto fits = [&](std::size_t row_bytes) {  // a copy, and what is prepared of it; ids with what sorts them
+      return run.memory_bytes == 0 || at(scope.allowed) * (2 * row_bytes + 4 * sizeof(RowId)) <= std::max(room, least_gathered_bytes);
+    };
+    const std::size_t read_by_look = at(scope.state->rows / centroids_.lists() * scope.width) * listed;
+    scope.by_full = refine && fits(full) && at(scope.allowed) * full <= std::max(read_by_look, least_gathered_bytes);
+    if (!scope.by_full && !fits(listed)) return scope;
+  }
+  scope.narrow = true;
+  if (scope.allowed > 0) {
+    scope.few.push_back(scope.by_full ? gathered_full(parts, scope.words, scope.allowed, run) : gathered(parts, scope.words, scope.allowed, run));
     const auto begins = scope.few.front().lists->begins();
     for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
       if (begins[list] < begins[list + 1]) scope.few_lists.push_back(RowId{static_cast<std::int64_t>(list)});
@@ -168,7 +181,7 @@ Neighbors IvfIndex::nearest_in_lists(const Scope& scope, const ProbingBatch& bat
 Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k,
                                     const RunOptions& run) const {
   const auto& parts = scope.state->parts;
-  const bool in_one = parts.size() == 1;  // then candidates are called by the ranks by which full vectors stand
+  const bool in_one = parts.size() == 1 && !scope.narrow;  // then candidates are called by the ranks by which full vectors stand
   Neighbors near;
   if (in_one) {
     near = Neighbors(batch.queries.rows(), candidates);

@@ -91,7 +91,7 @@ class IvfIndex : public Index {
     std::int64_t allowed = 0;                            // rows that it leaves
     std::int64_t width = 1;
     bool narrow = false;               // these, if any, are copied to `few`
-    bool by_full = false;              // their full vectors, which leave no candidates to compare
+    bool by_full = false;              // by their full vectors, which leave no candidates to compare
     std::vector<LiveRows> few = {};
     std::vector<RowId> few_lists = {};  // that hold some of them: all queries look into these
 
@@ -129,7 +129,8 @@ class IvfIndex : public Index {
   std::shared_ptr<const State> state() const;
   void require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const;
   Scope scope_of(const IdSet* only, std::int64_t nprobe) const;
-  /// The same, but where few rows pass `only` they are gathered; `refine`: by their full vectors.
+  /// The same, but where few rows pass `only` they are copied, if the budget has room; `refine`: their full vectors, where these are no more bytes than a look into
+  /// lists would read.
   Scope gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
   ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;

@@ -219,7 +219,7 @@ TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
         return RowForm{read->unit, {read->linear.turns() ? copy_rows(read->linear.matrix) : Matrix(), read->linear.bias, read->linear.mean}, read->dtype, read->step};
       }();
       const bool of_bytes = form.dtype == DType::i8, own = of_bytes && metric == Metric::inner_product;
-      EXPECT_EQ(of_bytes && metric != Metric::inner_product, !form.linear.mean.empty()) << what;
+      EXPECT_EQ(metric != Metric::inner_product, !form.linear.mean.empty()) << what;
       std::vector<double> steps;
       const Matrix rows = rounded(form, coordinates(form, base_), nullptr), asked = rounded(form, coordinates(form, queries_), own ? &steps : nullptr);
       const Metric compared = metric == Metric::cosine || (of_bytes && metric == Metric::euclidean) ? Metric::l2 : metric;
@@ -356,6 +356,28 @@ TEST_F(IvfSq, what_lies_farther_apart_than_float32_holds_has_a_file_too) {
   }
 }
 
+// 16 bits have 11 bits of a number: of what is left by the mean, these tell rows apart that lie far from 0.
+TEST_F(IvfSq, halves_hold_rows_far_from_zero_and_refuse_what_they_cannot) {
+  Matrix base(500, 4, DType::f32);
+  for (std::int64_t i = 0; i < 500; ++i) {
+    for (std::int64_t j = 0; j < 4; ++j) base.row<float>(i)[j] = 10000 + std::sin(static_cast<float>(7 * i + 3 * j));
+  }
+  build_index(base, file("far.gknn"), {.recipe = "IVF4,SQfp16"});
+  build_index(base, file("full.gknn"), {.recipe = "IVF4,Flat"});
+  const MatrixRef queries = base.ref().slice(0, 50);
+  const auto index = open_index(file("far.gknn")), full = open_index(file("full.gknn"));
+  const Neighbors found = index->search(queries, 5, {.nprobe = 4}), wanted = full->search(queries, 5, {.nprobe = 4});
+  EXPECT_GT(recall(found, wanted), 0.9);
+  for (std::size_t i = 0; i < found.distances.size(); ++i) EXPECT_NEAR(found.distances[i], wanted.distances[i], 0.01f);
+  for (const float factor : {1e2f, 1e-12f}) {
+    Matrix large(500, 4, DType::f32);
+    for (std::int64_t i = 0; i < 500 * 4; ++i) large.row<float>(0)[i] = factor * base.row<float>(0)[i];
+    const IndexParams params{.recipe = "IVF4,SQfp16", .metric = Metric::inner_product};
+    expect_error(Fault::unsupported, {"SQfp16 holds numbers of", "should be multiplied"}, [&] { build_index(large, file("none.gknn"), params); });
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
+}
+
 TEST_F(IvfSq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(20, 3, DType::u8, 0), queries(3, 3, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 20, 3, DType::u8, Metric::l2, 3).fill(narrow, queries);
@@ -390,8 +412,8 @@ TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 5"}, changed("directions", resized(5, 20)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 20"}, changed("directions", left_out()));
   expect_error(Fault::corrupt_file, {"a direction has the value inf"}, changed("directions", put(16, INFINITY)));
-  for (const double step : {0.0, -1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
-    expect_error(Fault::corrupt_file, {"the step is ", "expected more than 0"}, changed("step", put(0, step)));
+  for (const double step : {0.0, -1.0, 5e-324, 1e200, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    expect_error(Fault::corrupt_file, {"the step is ", "expected 6.84228e-49 to 3.40282e+38"}, changed("step", put(0, step)));
   }
   expect_error(Fault::corrupt_file, {"section 'step' is 2 x 1"}, changed("step", resized(2, 1)));
   expect_error(Fault::corrupt_file, {"section 'codes' is 1200 x 5, expected 1200 x 4"}, changed("codes", resized(1200, 5)));
@@ -405,7 +427,7 @@ TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"id 1200 is not below the next id, 1200"}, [&] { check_index(file("changed.gknn")); });
   // Other bytes, and steps and directions at the ends of their range, are other candidates.
   changed("codes", [](Section&, std::string& bytes) { std::fill(bytes.begin(), bytes.end(), '\x80'); })();
-  for (const double step : {5e-324, 1e308}) changed("step", put(0, step))();
+  for (const double step : {0x1p-160, 3.4e38}) changed("step", put(0, step))();
   changed("directions", put(0, 3e38f))();
   check_index(file("changed.gknn"));
   check_index(file("whole.gknn"));

@@ -230,20 +230,36 @@ LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, 
   }
 }
 
-// Under inner_product nothing is moved: it would change the order of products. Bytes hold most of what is left by the mean.
+// Numbers that 16 bits cut, or make zeros, stand for nothing.
+void require_halves(const Matrix& numbers) {
+  constexpr float most = 65504, least = 0x1p-14f;  // least: above it, 11 bits of a number are kept
+  float largest = 0;
+  for (std::int64_t i = 0; i < numbers.rows(); ++i) {
+    for (std::int64_t j = 0; j < numbers.cols(); ++j) largest = std::max(largest, std::abs(numbers.row<float>(i)[j]));
+  }
+  require(largest <= most && (largest == 0 || largest >= least), Fault::unsupported, "SQfp16 holds numbers of ", least, " to ", most, ", the largest of a sample is ", largest,
+          ": rows should be multiplied by something");
+}
+
+// Under inner_product nothing is moved: it would change the order of products. Bytes and halves hold most of what is left by the mean.
 RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   RowForm form{.unit = params.lists.metric == Metric::cosine, .dtype = params.dtype};
-  const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8;
+  const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8, quantized = params.dtype != DType::f32;
   Matrix sample;
-  if (form.unit && (params.transform || of_bytes)) {
+  if (form.unit && (params.transform || quantized)) {
     sample = unit_rows(gather_rows(base, sample_rows(base.rows, form_sample_rows, params.lists.seed), run), run);
     base = sample;
   }
-  if (params.transform) form.linear = fitted_transform(base, params, moves && !of_bytes, run);
-  if (!of_bytes) return form;
+  if (params.transform) form.linear = fitted_transform(base, params, moves && !quantized, run);
+  if (!quantized) return form;
   if (moves) form.linear.mean = centred_sample(base, step_sample_rows, params.lists.seed, run).mean;
   const Matrix drawn = gather_rows(base, sample_rows(base.rows, step_sample_rows, params.lists.seed), run);
-  form.step = fit_step(form.linear.apply(ops_of(params.lists.device), drawn, run), moves);
+  const Matrix numbers = form.linear.apply(ops_of(params.lists.device), drawn, run);
+  if (of_bytes) {
+    form.step = fit_step(numbers, moves);
+  } else {
+    require_halves(numbers);
+  }
   return form;
 }
 
@@ -258,7 +274,7 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
     }
   };
   const std::int64_t drawn = std::min(base.rows, step_sample_rows);
-  const std::size_t of_step = shape.dtype == DType::i8 ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
+  const std::size_t of_step = shape.quantizes() ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
   const std::size_t of_unit = shape.unit ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
   return shape.bytes(0) + of_unit + std::max(transform(), of_step);
 }
