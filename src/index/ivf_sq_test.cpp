@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 
+#include <gigaknn/faiss.hpp>
 #include <gigaknn/index.hpp>
 
 #include "core/expect_error.hpp"
@@ -353,6 +354,8 @@ TEST_F(IvfSq, what_lies_farther_apart_than_float32_holds_has_a_file_too) {
     for (const MatrixRef some : {queries.ref(), base.ref()}) {
       EXPECT_EQ(index->search(some, 4, {.nprobe = 3, .refine = 15}).distances, index->search_all(some, 4).distances);
     }
+    expect_error(Fault::unsupported, {"has no width in float32"}, [&] { export_faiss(file("x.gknn"), file("x.faiss")); });
+    EXPECT_FALSE(std::filesystem::exists(file("x.faiss")));
   }
 }
 
