@@ -86,6 +86,8 @@ Call::Call(const Run& run)
   options_.memory_bytes = run.memory_bytes;
   options_.progress = &progress_;
   tbb_used = true;
+  // One that came before the handler stood, as while Python gave the GIL to the thread that sent it, would be looked at when the work is done.
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
 }
 
 // Ten times a second at most, and at the beginning and the end of a stage. One at a time (Progress), from any thread.
