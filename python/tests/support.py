@@ -1,6 +1,7 @@
 """What the tests share. They test the gigaknn that is installed: python -m unittest discover -s python/tests -p '*_test.py'"""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -29,4 +30,6 @@ def true_neighbors(queries, base, k):
 def run_python(code, timeout=120, **environment):
     """Runs `code` in a Python of its own."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment})
+    # A shell starts what is in the background with SIGINT ignored, and Python then leaves it so.
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, preexec_fn=heed)
