@@ -230,17 +230,6 @@ LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, 
   }
 }
 
-// Numbers that 16 bits cut, or make zeros, stand for nothing.
-void require_halves(const Matrix& numbers) {
-  constexpr float most = 65504, least = 0x1p-14f;  // least: above it, 11 bits of a number are kept
-  float largest = 0;
-  for (std::int64_t i = 0; i < numbers.rows(); ++i) {
-    for (std::int64_t j = 0; j < numbers.cols(); ++j) largest = std::max(largest, std::abs(numbers.row<float>(i)[j]));
-  }
-  require(largest <= most && (largest == 0 || largest >= least), Fault::unsupported, "SQfp16 holds numbers of ", least, " to ", most, ", the largest of a sample is ", largest,
-          ": rows should be multiplied by something");
-}
-
 // Under inner_product nothing is moved: it would change the order of products. Bytes and halves hold most of what is left by the mean.
 RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   RowForm form{.unit = params.lists.metric == Metric::cosine, .dtype = params.dtype};

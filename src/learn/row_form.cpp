@@ -7,13 +7,14 @@
 
 #include "core/elements.hpp"
 #include "core/half.hpp"
+#include "core/require.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
 namespace {
 
 constexpr double kept_share = 0.999, kept_share_of_widest = 0.99;  // of the sample's numbers that are not cut
-constexpr float most_half = 65504;
+constexpr float most_half = 65504, least_half = 0x1p-14f;  // below the least fewer than 11 bits of a number are kept
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 30;
 #else
@@ -153,6 +154,15 @@ double fit_step(const Matrix& sample, bool cuts) {
   float most = std::max(quantile(values, kept_share), quantile(of_widest, kept_share_of_widest));
   if (most == 0 || !cuts) most = *std::max_element(values.begin(), values.end());
   return most > 0 ? static_cast<double>(most) / 127 : 1;
+}
+
+void require_halves(const Matrix& sample) {
+  float largest = 0;
+  for (std::int64_t i = 0; i < sample.rows(); ++i) {
+    for (std::int64_t j = 0; j < sample.cols(); ++j) largest = std::max(largest, std::abs(sample.row<float>(i)[j]));
+  }
+  require(largest <= most_half && (largest == 0 || largest >= least_half), Fault::unsupported, "SQfp16 holds numbers of ", least_half, " to ", most_half,
+          ", the largest of a sample is ", largest, ": rows should be multiplied by something");
 }
 
 std::size_t fit_step_bytes(std::int64_t n, std::int64_t width) { return at(n * (width + 1)) * sizeof(float) + at(width) * sizeof(double); }

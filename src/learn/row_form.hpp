@@ -67,6 +67,8 @@ Matrix unit_rows(MatrixRef rows, const RunOptions& run);
 
 /// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1; `cuts`: false: none, where the largest are those that matter, as in products.
 double fit_step(const Matrix& sample, bool cuts = true);
+/// Throws Error: unsupported where 16 bits cut the numbers of a sample [n, width], f32, or make nearly zeros of all.
+void require_halves(const Matrix& sample);
 std::size_t fit_step_bytes(std::int64_t n, std::int64_t width);
 
 }  // namespace gigaknn
