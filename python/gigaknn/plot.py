@@ -76,7 +76,7 @@ def graph_statistics(graph, *, figure=None):
     degrees.set_yscale("log")
     degrees.set_xlabel("lists that name a row")
     degrees.set_ylabel("rows")
-    degrees.legend()
+    degrees.legend(fontsize=8)
 
     rank = np.arange(1, graph.k + 1)
     distances = np.where(graph.ids >= 0, graph.distances, np.nan)
@@ -87,7 +87,7 @@ def graph_statistics(graph, *, figure=None):
     ranks.plot(rank[there], median, color="tab:blue", label="median")
     ranks.set_xlabel("rank")
     ranks.set_ylabel(f"distance ({graph.metric})")
-    ranks.legend()
+    ranks.legend(fontsize=8)
 
     report = graph.report()
     least, middle, most = report["in_degree"]

@@ -27,19 +27,19 @@ class Pictures(unittest.TestCase):
         index = gigaknn.build(self.x, index="IVF16,Flat")
         with self.assertRaisesRegex(gigaknn.InvalidArgument, "the index has no curve of recall"):
             plot.recall_curve(index)
-        curve = index.measure(self.x[:50], k=5)
+        curve = index.measure(self.x[:50], k=5, seconds=1)
         ax = plot.recall_curve(index)
         (line,) = ax.lines
         np.testing.assert_allclose(line.get_xydata(), [(point.recall, 1 / point.seconds) for point in curve])
         self.assertEqual((ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale(), ax.get_legend()), ("recall@5", "queries a second", "log", None))
 
     def test_curves_of_several_indexes(self):
-        indexes = {name: gigaknn.build(self.x, index=name) for name in ("IVF16,Flat", "IVF8,PQ4")}
+        indexes = {name: gigaknn.build(self.x, index=name) for name in ("IVF16,Flat", "IVF8,PQ4,RFlat")}
         for index in indexes.values():
-            index.measure(self.x[:50], k=5)
+            index.measure(self.x[:50], k=5, seconds=1)
         figure, ax = pyplot.subplots()
         self.assertIs(plot.recall_curve({**indexes, "again": indexes["IVF16,Flat"].curve}, ax=ax), ax)
-        self.assertEqual([text.get_text() for text in ax.get_legend().get_texts()], ["IVF16,Flat", "IVF8,PQ4", "again"])
+        self.assertEqual([text.get_text() for text in ax.get_legend().get_texts()], ["IVF16,Flat", "IVF8,PQ4,RFlat", "again"])
         np.testing.assert_array_equal(ax.lines[0].get_xydata(), ax.lines[2].get_xydata())
         self.assertEqual(len(pyplot.get_fignums()), 1)
 
