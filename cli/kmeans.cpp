@@ -50,6 +50,7 @@ KMeansParams params_of(const KMeansOptions& options) {
   params.most_rows_a_cluster = options.rows_a_cluster;
   params.balanced = options.balanced;
   params.device = options.common.device;
+  params.shards = options.common.shards;
   params.allow_nonfinite = options.common.allow_nonfinite;
   return params;
 }
@@ -118,7 +119,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   if (label_rows > 0) {
     // The sum of both steps: the allocator keeps what the first gave back, and finds little use for it in the second.
     record.planned_bytes += static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float) +
-                            nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric, params.device, session.run());
+                            nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric, params.device, session.run(), params.shards);
   }
   require(options.common.memory.empty() || session.held_bytes() + record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory,
           "--memory ", options.common.memory, " is too small: k-means needs ", format_bytes(session.held_bytes() + record.planned_bytes));
@@ -140,7 +141,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   record.more["rounds"] = rounds;
   if (label_rows > 0) {
     const Neighbors labels = session.timed("assign", record.seconds.compute, [&] {
-      return nearest_centroids(rows, found.centroids, params.metric, params.device, session.run());
+      return nearest_centroids(rows, found.centroids, params.metric, params.device, session.run(), params.shards);
     });
     describe_labels(labels, weights, options.clusters, session);
     session.timed("write", record.seconds.write, [&] { write_results(options.labels, labels); });
@@ -178,6 +179,7 @@ void add_kmeans_command(CLI::App& app, Request& request) {
   command->add_flag("--balanced", options->balanced, "move the smallest clusters to where the largest are");
   command->add_option("--weights", options->weights, "one f32 a row, by which it counts");
   add_device_option(*command, options->common);
+  add_shards_option(*command, options->common, "the centroids");
   add_run_options(*command, options->common);
   add_examples(*command,
                "  gigaknn kmeans base.fbin -k 1024 -o centroids.fbin --labels labels.npy\n"

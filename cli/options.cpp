@@ -77,8 +77,11 @@ void add_engine_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--method", options.method, "one of: " + words(options.methods))
       ->capture_default_str();
   add_device_option(app, options);
-  app.add_option("--shards", options.shards, "with several GPUs: parts of the base, each held by one GPU of a group")
-      ->capture_default_str();
+  add_shards_option(app, options, "the base");
+}
+
+void add_shards_option(CLI::App& app, CommonOptions& options, const std::string& what) {
+  app.add_option("--shards", options.shards, "with several GPUs: parts of " + what + ", each held by one GPU of a group")->capture_default_str();
 }
 
 void add_examples(CLI::App& app, const std::string& examples) {

@@ -56,6 +56,8 @@ void add_run_options(CLI::App& app, CommonOptions& options);
 void add_device_option(CLI::App& app, CommonOptions& options);
 /// The same, and --method --shards
 void add_engine_options(CLI::App& app, CommonOptions& options);
+/// --shards, parts of `what`
+void add_shards_option(CLI::App& app, CommonOptions& options, const std::string& what);
 /// Adds examples to the end of the help.
 void add_examples(CLI::App& app, const std::string& examples);
 

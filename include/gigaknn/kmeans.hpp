@@ -49,6 +49,7 @@ struct KMeansParams {
   std::span<const float> weights = {};  ///< [n], finite and >= 0; none: all 1
   std::span<const std::int64_t> left_out = {};  ///< rows that take no part, ascending, fewer than leave a row a cluster; not beside weights, whose 0 does that
   std::string device = "cpu";
+  int shards = 1;                ///< several GPUs: parts of the centroids that each group of them holds; groups share the rows
   bool allow_nonfinite = false;  ///< true: rows with NaN or infinity belong to no cluster, instead of being refused
   std::function<void(int round, const KMeansRound&)> on_round = {};  ///< after each round; in two levels, after all
 };
@@ -78,9 +79,9 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
 ///
 /// Throws Error: invalid_argument (shapes), unsupported, out_of_memory, cancelled.
 Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric = Metric::l2, const std::string& device = "cpu",
-                            const RunOptions& run = {});
+                            const RunOptions& run = {}, int shards = 1);
 /// The most bytes that it allocates, its result counted.
 std::size_t nearest_centroids_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t clusters, Metric metric = Metric::l2,
-                                           const std::string& device = "cpu", const RunOptions& run = {});
+                                           const std::string& device = "cpu", const RunOptions& run = {}, int shards = 1);
 
 }  // namespace gigaknn

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 
-from . import _core
+from . import _arrow, _core
 from ._errors import CopyWarning, InvalidArgument
 
 # ---- values
@@ -134,7 +134,7 @@ def _is_bfloat16(x):
 
 
 def rows(x, name):
-    """The rows [n, d] of an array, of a file or of a list of files; an array is copied where it has to be, with a warning."""
+    """The rows [n, d] of an array, of Arrow's lists, of a file or of a list of files; an array is copied where it has to be, with a warning."""
     if _is_path(x):
         return _core.open_rows([os.fspath(x)])
     if isinstance(x, _core.Rows):
@@ -143,6 +143,9 @@ def rows(x, name):
         if x and all(_is_path(path) for path in x):
             return _core.open_rows([os.fspath(path) for path in x])
         return _rows_of_array(np.asarray(x, dtype=np.float32), name)
+    chunks = _arrow.lists_of(x, name)
+    if chunks is not None:
+        return _rows_of_chunks(chunks, name)
     view = _core.view(x)
     if view is not None:
         return view
@@ -152,6 +155,15 @@ def rows(x, name):
     array = np.asarray(x)
     view = _core.view(array)  # of what NumPy alone can read
     return view if view is not None else _rows_of_array(array, name)
+
+
+def _rows_of_chunks(chunks, name):
+    if len(chunks) == 1:
+        return _rows_of_array(chunks[0], name)
+    wide = chunks[0].dtype == np.float64
+    _warn(f"{name}: {len(chunks)} chunks are copied into one array{', rounded to float32' if wide else ''}")
+    with np.errstate(over="ignore"):
+        return _rows_of_array(np.concatenate(chunks, dtype=np.float32 if wide else None), name)
 
 
 def _rows_of_array(array, name):

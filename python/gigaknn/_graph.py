@@ -9,6 +9,7 @@ from . import _core
 from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
 from ._errors import InvalidArgument, Unsupported
 from ._eval import Recall
+from ._keys import keys_at, keys_joined, keys_of, with_keys
 from ._search import RadiusNeighbors
 
 
@@ -28,6 +29,8 @@ class KnnGraph:
     ids : array [n, k] int64, read-only
         -1 fills the end of a list that has fewer than k rows.
     distances : array [n, k] float32, read-only
+    row_keys : array [n] or None
+        What the rows are called, where ``keys=`` said so.
     metric : str
     exact : bool
         Proven to hold the k nearest of all other rows.
@@ -35,14 +38,15 @@ class KnnGraph:
         One line for people: how it was built.
     """
 
-    def __init__(self, graph, base=None):
+    def __init__(self, graph, base=None, keys=None):
         self._graph = graph
         self._base = base
+        self.row_keys = keys
         self.ids = graph.ids
         self.distances = graph.distances
 
     @classmethod
-    def from_arrays(cls, distances, ids, *, metric="l2", exact=False, base=None) -> "KnnGraph":
+    def from_arrays(cls, distances, ids, *, metric="l2", exact=False, base=None, keys=None) -> "KnnGraph":
         """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour).
 
         Examples
@@ -55,12 +59,13 @@ class KnnGraph:
         if distances.ndim != 2:
             raise InvalidArgument(f"distances must be [n, k], got shape {list(distances.shape)}")
         graph = _core.KnnGraph.of(distances, whole_array(ids, 2, "ids"), word(metric, "metric"), bool(exact))
-        return cls(graph, None if base is None else rows(base, "base"))
+        return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
-    def load(cls, path, *, base=None) -> "KnnGraph":
-        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it."""
-        return cls(_core.KnnGraph.load(os.fspath(path)), None if base is None else rows(base, "base"))
+    def load(cls, path, *, base=None, keys=None) -> "KnnGraph":
+        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys are not in the file."""
+        graph = _core.KnnGraph.load(os.fspath(path))
+        return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
     def save(self, path):
         """Writes a `.knng`: whole, or not at all."""
@@ -83,6 +88,11 @@ class KnnGraph:
         return self.ids.shape[1]
 
     @property
+    def keys(self):
+        """What the neighbours are called, [n, k] as `ids`, None where one is missing; None of a graph without keys."""
+        return None if self.row_keys is None else keys_at(self.row_keys, self.ids)
+
+    @property
     def recall(self):
         """Share of the true neighbours, measured while it was built or by `measure`: 1 where it is exact; None where it is not known."""
         if self.exact:
@@ -99,7 +109,7 @@ class KnnGraph:
         return f"<KnnGraph of {len(self)} rows, k {self.k}, metric {self.metric}, {'exact' if self.exact else 'approximate'}{'' if self.exact else recall}>"
 
     def __reduce__(self):
-        return _unpickled, (self.distances, self.ids, self.metric, self.exact)
+        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys)
 
     # ---- what it is
 
@@ -224,14 +234,18 @@ class KnnGraph:
         """
         if not isinstance(other, KnnGraph):
             raise TypeError(f"other must be a KnnGraph, got {type(other).__name__}")
-        return KnnGraph(
+        if (self.row_keys is None) != (other.row_keys is None):
+            raise InvalidArgument("one of the graphs has keys and the other none")
+        merged = KnnGraph(
             self._graph.merge(
                 self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
             )
         )
+        merged.row_keys = None if self.row_keys is None else keys_joined(self.row_keys, other.row_keys)
+        return merged
 
-    def extend(self, more, *, base=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
-        """The graph of this one's rows and of `more` [m, d], which come behind. As `merge`.
+    def extend(self, more, *, base=None, keys=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
+        """The graph of this one's rows and of `more` [m, d], which come behind. As `merge`; `keys` [m] where this graph has some.
 
         Examples
         --------
@@ -241,9 +255,15 @@ class KnnGraph:
         >>> bool((grown.ids == gigaknn.knn_graph(x, 5).ids).all())
         True
         """
-        return KnnGraph(
-            self._graph.extend(self._rows(base), rows(more, "more"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        if (self.row_keys is None) != (keys is None):
+            raise InvalidArgument("keys= is needed where a graph has keys, and only there")
+        more = rows(more, "more")
+        keys = None if keys is None else keys_joined(self.row_keys, keys_of(keys, more.shape[0]))
+        extended = KnnGraph(
+            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
         )
+        extended.row_keys = keys
+        return extended
 
     def remove(self, ids, *, base=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None):
         """The graph without some rows; the others move up.
@@ -254,7 +274,7 @@ class KnnGraph:
             The graph, and of each old row the new id, -1 where it was removed.
         """
         graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
-        return KnnGraph(graph), new_ids
+        return KnnGraph(graph, keys=None if self.row_keys is None else self.row_keys[new_ids >= 0]), new_ids
 
     def _rows(self, base, name="base"):
         if base is not None:
@@ -269,6 +289,7 @@ def knn_graph(
     k=10,
     *,
     metric="l2",
+    keys=None,
     recall=1.0,
     method="auto",
     index=None,
@@ -295,6 +316,8 @@ def knn_graph(
         From 1 to n - 1.
     metric : str
         As of `knn`.
+    keys : array [n]
+        What the rows are called: numbers, strings, the index of a data frame. The graph has ``.row_keys`` and, of the shape of its ids, ``.keys``.
     recall : float
         1: exact. Below: an approximate graph that is to have this share of the true neighbours; what it has is measured.
     method : str
@@ -325,19 +348,20 @@ def knn_graph(
     base = rows(x, "x")
     k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), word(device, "device"), whole(shards, "shards")
     run = run_of(threads, memory, progress)
+    keys = keys_of(keys, base.shape[0])
     if index is not None:
         if labels is not None or method != "auto":
             raise InvalidArgument("index= says how the graph is built: labels= and method= do not go with it")
-        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), whole(nprobe, "nprobe"), whole(refine, "refine"), metric, seed, device, bool(allow_nonfinite), run), base)
+        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), whole(nprobe, "nprobe"), whole(refine, "refine"), metric, seed, device, bool(allow_nonfinite), run), base, keys)
         graph.measure(sample=sample, seed=seed, threads=threads, memory=memory)
         return graph
     if only not in ("same", "other"):
         raise InvalidArgument(f"only must be same or other, got {only!r}")
     built = _core.build_graph(base, k, metric, word(method, "method"), recall_of(recall), seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
-    return KnnGraph(built, base)
+    return KnnGraph(built, base, keys)
 
 
-def radius_graph(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+def radius_graph(x, radius, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
     """All pairs of rows of `x` at most `radius` apart: each row lists the others within it, nearest first, exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
@@ -349,10 +373,13 @@ def radius_graph(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfin
     >>> offsets, ids
     (array([0, 1, 2, 2]), array([1, 0]))
     """
-    return RadiusNeighbors(
-        *_core.radius_graph(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+    base = rows(x, "x")
+    keys = keys_of(keys, base.shape[0])
+    found = RadiusNeighbors(
+        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
+    return with_keys(found, keys)
 
 
-def _unpickled(distances, ids, metric, exact):
-    return KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact)
+def _unpickled(distances, ids, metric, exact, keys):
+    return KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)

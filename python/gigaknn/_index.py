@@ -1,6 +1,7 @@
 """Indexes: built once, searched often."""
 
 import os
+import threading
 import warnings
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from . import _core
 from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument, RecallWarning
 from ._eval import Recall
+from ._keys import keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 
 
@@ -38,8 +40,10 @@ class Index:
         What `search` is to find where it is not told more.
     """
 
-    def __init__(self, index, curve=None, recall=None):
+    def __init__(self, index, curve=None, recall=None, keys=None):
         self._index = index
+        self._keys = keys  # of every id below next_id
+        self._changing_keys = threading.Lock()
         self._curve = curve
         self._lists = index.lists
         self.recall = recall
@@ -127,18 +131,21 @@ class Index:
         """
         k = whole(k, "k")
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        return Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress)))
+        return with_keys(found, self._keys)
 
     def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
         """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
-        return RadiusNeighbors(
+        found = RadiusNeighbors(
             *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress))
         )
+        return with_keys(found, self._keys)
 
     def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
         """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
-        return Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *_sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *_sets(only, exclude), run_of(threads, memory, progress)))
+        return with_keys(found, self._keys)
 
     def _effort(self, k, recall, nprobe, refine):
         if nprobe is not None or refine is not None:
@@ -197,13 +204,46 @@ class Index:
 
     # ---- changes
 
-    def add(self, x, ids=None, *, threads=None, memory=None, progress=None):
-        """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on."""
-        self._index.add(rows(x, "x"), ids_of(ids, "ids"), False, run_of(threads, memory, progress))
+    def add(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+        """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on; with `keys` [m] where the index has keys, and then without `ids`."""
+        base, run = rows(x, "x"), run_of(threads, memory, progress)
+        if self._keys is None:
+            self._refuse_keys(keys)
+            self._index.add(base, ids_of(ids, "ids"), False, run)
+            return
+        if ids is not None:
+            raise InvalidArgument("rows of an index with keys are called by their numbers: ids= does not go with it")
+        if keys is None:
+            raise InvalidArgument("this index has keys: keys= is needed for what is added")
+        keys = keys_of(keys, base.shape[0])
+        with self._changing_keys:
+            self._keys = keys_joined(self._keys, keys)  # before the rows: a search may find them at once
+            try:
+                self._index.add(base, None, False, run)
+            finally:
+                self._keys = self._keys[: self._index.next_id]
 
-    def update(self, x, ids, *, threads=None, memory=None, progress=None):
-        """As `add`, but rows that are called so already are replaced."""
-        self._index.add(rows(x, "x"), ids_of(ids, "ids"), True, run_of(threads, memory, progress))
+    def update(self, x, ids, *, keys=None, threads=None, memory=None, progress=None):
+        """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given."""
+        base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
+        if self._keys is None:
+            self._refuse_keys(keys)
+            self._index.add(base, ids, True, run)
+            return
+        if ids is None or (len(ids) and ids.max() >= len(self._keys)):
+            raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
+        keys = keys_of(keys, len(ids))
+        with self._changing_keys:
+            self._index.add(base, ids, True, run)
+            if keys is not None:
+                changed = keys_joined(self._keys, keys)
+                changed[ids] = changed[len(self._keys) :]
+                self._keys = changed[: len(self._keys)]
+
+    @staticmethod
+    def _refuse_keys(keys):
+        if keys is not None:
+            raise InvalidArgument("this index was made without keys: keys= does not go with it")
 
     def remove(self, ids):
         """Removes rows; all of them must be there."""
@@ -240,6 +280,7 @@ def build(
     k=10,
     metric="l2",
     ids=None,
+    keys=None,
     memory_first=False,
     iterations=10,
     seed=0,
@@ -267,7 +308,10 @@ def build(
     metric : str
         As of `knn`.
     ids : array [n] int
-        What rows are called, by default their numbers.
+        What rows are called, by default their numbers. The index and its files know them.
+    keys : array [n]
+        What rows are called in results besides: strings, any numbers, the index of a data frame. What `search` finds then has ``.keys``, of the shape
+        of the ids. They stay in this process: `save` does not write them, `open` takes them anew. Not together with `ids`.
     memory_first : bool
         Of the indexes that reach the recall the one that takes the least memory.
     iterations : int
@@ -289,6 +333,9 @@ def build(
     k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations")
     recipe = "IVF,Flat" if index is None else word(index, "index")
     run = run_of(threads, memory, progress)
+    if ids is not None and keys is not None:
+        raise InvalidArgument("ids and keys do not go together: keys are of rows that are called by their numbers")
+    keys = keys_of(keys, n)
     held_out = 0
     if recall is not None:
         recall = recall_of(recall)
@@ -298,7 +345,7 @@ def build(
             recipe = _core.choose_index(base, recall, k, bool(memory_first), metric, iterations, seed, device, bool(allow_nonfinite), run)
         held_out = _core.rows_to_hold_out(n)
     made = _core.make_index(base, recipe, metric, ids_of(ids, "ids"), iterations, seed, held_out, k, device, bool(allow_nonfinite), run)
-    result = Index(made, recall=recall)
+    result = Index(made, recall=recall, keys=keys)
     if recall is not None and result.lists > 0:
         result._curve = made.measure(None, k, max(recall, 0.999), 60.0, seed, run)
         best = result._curve.points[-1]
@@ -308,7 +355,7 @@ def build(
     return result
 
 
-def open(path, *, recall=None, k=10, map=False, device="cpu", shards=1, threads=None, memory=None, progress=None) -> Index:
+def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=1, threads=None, memory=None, progress=None) -> Index:
     """Opens a `.gknn` that `Index.save` or `gigaknn build` wrote.
 
     Parameters
@@ -320,12 +367,14 @@ def open(path, *, recall=None, k=10, map=False, device="cpu", shards=1, threads=
         Neighbours that will be asked for; any other number works.
     map : bool
         Rows stay in the file until they are looked at; it must not shrink meanwhile, or the process ends (SIGBUS).
+    keys : array [next_id]
+        As of `build`: of every id that was ever given.
     device, shards, threads, memory, progress
         As of `knn`.
     """
     name = os.fspath(path)
     index = _core.open_index(name, word(device, "device"), whole(shards, "shards"), whole(k, "k"), bool(map), run_of(threads, memory, progress))
-    return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall))
+    return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
 
 
 def _optional(value, name):

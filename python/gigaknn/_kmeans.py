@@ -47,6 +47,7 @@ def kmeans(
     labels=True,
     seed=0,
     device="cpu",
+    shards=1,
     allow_nonfinite=False,
     threads=None,
     memory=None,
@@ -74,6 +75,8 @@ def kmeans(
         Finite and not negative.
     labels : bool
         False: the centroids alone.
+    shards : int
+        Of several GPUs: parts of the centroids, each held by one GPU of a group.
     seed, device, allow_nonfinite, threads, memory, progress
         As of `knn_graph`.
 
@@ -108,6 +111,7 @@ def kmeans(
         weights,
         seed_of(seed),
         word(device, "device"),
+        whole(shards, "shards"),
         bool(allow_nonfinite),
         run_of(threads, memory, progress),
     )

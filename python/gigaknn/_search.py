@@ -6,24 +6,52 @@ import numpy as np
 
 from . import _core
 from ._arguments import number, rows, run_of, whole, word
+from ._keys import keys_of, with_keys
 
 
-class Neighbors(NamedTuple):
-    """The k nearest rows of each query, nearest first; equal distances: the smaller id first."""
-
+class _Neighbors(NamedTuple):
     distances: np.ndarray  #: [q, k] float32; +inf (inner_product: -inf) where an id is missing
     ids: np.ndarray  #: [q, k] int64; -1 where there are fewer than k
 
 
-class RadiusNeighbors(NamedTuple):
-    """All rows within a radius. Query i owns the entries from offsets[i] to offsets[i + 1], nearest first."""
+class Neighbors(_Neighbors):
+    """The k nearest rows of each query, nearest first; equal distances: the smaller id first.
 
+    Attributes
+    ----------
+    distances : array [q, k] float32
+        +inf (inner_product: -inf) where an id is missing.
+    ids : array [q, k] int64
+        -1 where there are fewer than k.
+    keys : array [q, k] or None
+        What the rows are called, where ``keys=`` said so; None in an array of objects where an id is missing. No part of the tuple.
+    """
+
+    keys = None
+
+
+class _RadiusNeighbors(NamedTuple):
     offsets: np.ndarray  #: [q + 1] int64
     distances: np.ndarray  #: [found] float32
     ids: np.ndarray  #: [found] int64
 
 
-def knn(queries, base, k=10, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> Neighbors:
+class RadiusNeighbors(_RadiusNeighbors):
+    """All rows within a radius. Query i owns the entries from offsets[i] to offsets[i + 1], nearest first.
+
+    Attributes
+    ----------
+    offsets : array [q + 1] int64
+    distances : array [found] float32
+    ids : array [found] int64
+    keys : array [found] or None
+        As of `Neighbors`.
+    """
+
+    keys = None
+
+
+def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> Neighbors:
     """The k nearest rows of `base` of each query, exactly.
 
     Parameters
@@ -35,6 +63,8 @@ def knn(queries, base, k=10, *, metric="l2", device="cpu", shards=1, allow_nonfi
     metric : str
         "l2" (the square), "euclidean", "inner_product" (larger is nearer), "cosine", "l1", "linf", "chi2", "hellinger"; of bits packed in
         uint8 (``numpy.packbits(x, axis=1)``) "hamming" and "jaccard".
+    keys : array [n]
+        What the rows of `base` are called: numbers, strings, the index of a data frame. The result then has ``.keys``, of the shape of the ids.
     device : str
         One of ``gigaknn.devices()``, several as "cuda:0,cuda:1". No result depends on it.
     shards : int
@@ -62,13 +92,18 @@ def knn(queries, base, k=10, *, metric="l2", device="cpu", shards=1, allow_nonfi
     array([[0., 5.]], dtype=float32)
     >>> ids
     array([[0, 1]])
+    >>> gigaknn.knn(base[:1], base, k=2, keys=["a", "b", "c"]).keys
+    array([['a', 'b']], dtype=object)
     """
-    return Neighbors(
-        *_core.knn(rows(queries, "queries"), rows(base, "base"), whole(k, "k"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+    base = rows(base, "base")
+    keys = keys_of(keys, base.shape[0])
+    found = Neighbors(
+        *_core.knn(rows(queries, "queries"), base, whole(k, "k"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
+    return with_keys(found, keys)
 
 
-def radius_search(queries, base, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+def radius_search(queries, base, radius, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
     """All rows of `base` at most `radius` away from each query (inner_product: of at least this product), exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
@@ -88,11 +123,14 @@ def radius_search(queries, base, radius, *, metric="l2", device="cpu", shards=1,
     >>> ids
     array([0, 1, 1, 0, 2])
     """
-    return RadiusNeighbors(
+    base = rows(base, "base")
+    keys = keys_of(keys, base.shape[0])
+    found = RadiusNeighbors(
         *_core.radius_search(
-            rows(queries, "queries"), rows(base, "base"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+            rows(queries, "queries"), base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
         )
     )
+    return with_keys(found, keys)
 
 
 def duplicates(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> np.ndarray:

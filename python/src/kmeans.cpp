@@ -29,7 +29,7 @@ void bind_kmeans(nb::module_& m) {
   m.def(
       "kmeans",
       [](const Rows& rows, std::int64_t clusters, int iterations, const std::string& metric, const std::string& start, std::optional<int> levels, std::int64_t rows_a_cluster,
-         bool balanced, const std::optional<Weights>& weights, std::uint64_t seed, const std::string& device, bool allow_nonfinite, const Run& run) {
+         bool balanced, const std::optional<Weights>& weights, std::uint64_t seed, const std::string& device, int shards, bool allow_nonfinite, const Run& run) {
         KMeansParams params;
         params.clusters = clusters;
         params.iterations = iterations;
@@ -41,6 +41,7 @@ void bind_kmeans(nb::module_& m) {
         if (weights) params.weights = {weights->data(), weights->size()};
         params.seed = seed;
         params.device = device;
+        params.shards = shards;
         params.allow_nonfinite = allow_nonfinite;
         KMeans found = run_released(run, [&](const RunOptions& options) { return fit_kmeans(rows.matrix(), params, options); });
         nb::list rounds;
@@ -48,7 +49,7 @@ void bind_kmeans(nb::module_& m) {
         return nb::make_tuple(matrix_array(std::move(found.centroids)), found.trained_rows, rounds);
       },
       nb::arg("rows"), nb::arg("clusters"), nb::arg("iterations"), nb::arg("metric"), nb::arg("start"), nb::arg("levels").none(), nb::arg("rows_a_cluster"), nb::arg("balanced"),
-      nb::arg("weights").none(), nb::arg("seed"), nb::arg("device"), nb::arg("allow_nonfinite"), nb::arg("run"));
+      nb::arg("weights").none(), nb::arg("seed"), nb::arg("device"), nb::arg("shards"), nb::arg("allow_nonfinite"), nb::arg("run"));
   m.def(
       "nearest_centroids",
       [](const Rows& rows, const Rows& centroids, const std::string& metric, const std::string& device, const Run& run) {

@@ -7,6 +7,7 @@
 #include <gigaknn/faiss.hpp>
 
 #include "core/cancelled.hpp"
+#include "core/elements.hpp"
 #include "core/require.hpp"
 #include "index/faiss_file.hpp"
 #include "index/faiss_rows.hpp"
@@ -23,6 +24,35 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Vectors that stand alone, behind a transform or before full ones: one list of an inverted file, which any search looks into.
+struct OneList {
+  std::vector<std::int64_t> numbers;  // [n]
+  std::vector<float> centroid;        // [d] of length 1, as every metric may have it
+  FaissIndex index;
+
+  explicit OneList(const FaissIndex& vectors) : numbers(at(vectors.rows)), centroid(at(vectors.cols)) {
+    std::iota(numbers.begin(), numbers.end(), 0);
+    centroid[0] = 1;
+    index.kind = vectors.kind;
+    index.offset = vectors.offset;
+    index.cols = vectors.cols;
+    index.rows = vectors.rows;
+    index.metric = vectors.metric;
+    FaissIvf ivf{std::make_unique<FaissIndex>(), {}, false, {}};
+    ivf.quantizer->kind = "IndexFlat";
+    ivf.quantizer->cols = vectors.cols;
+    ivf.quantizer->rows = 1;
+    ivf.quantizer->metric = vectors.metric;
+    ivf.quantizer->what = FaissFlat{FileValues<float>(std::as_bytes(std::span(centroid)))};
+    const auto* const scalar = std::get_if<FaissScalarRows>(&vectors.what);
+    if (scalar) ivf.codes = scalar->quantizer;
+    const std::span<const std::byte> codes =
+        scalar ? scalar->codes : std::span(vectors.rows > 0 ? std::get<FaissFlat>(vectors.what).values.at(0) : nullptr, at(vectors.rows * vectors.cols) * sizeof(float));
+    ivf.lists.push_back({codes, FileValues<std::int64_t>(std::as_bytes(std::span(numbers)))});
+    index.what = std::move(ivf);
+  }
+};
+
 // What of a file is converted.
 struct Source {
   const FileBytes& file;
@@ -31,6 +61,7 @@ struct Source {
   const FaissIndex* full;  // vectors that re-rank; null: none
   const FaissIdMap* map;   // null: ids are those in the lists
   const FaissPreTransform* chain;  // null: rows are not transformed
+  std::shared_ptr<const OneList> one_list = nullptr;  // owns `index`, where that is not the file's
 };
 
 template <class... Parts>
@@ -46,15 +77,17 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   if (refine) index = refine->base.get();
   const auto* const chain = root.whole ? std::get_if<FaissPreTransform>(&index->what) : nullptr;
   if (chain) index = chain->index.get();
+  std::shared_ptr<const OneList> one_list;
+  if (root.whole && (chain || refine) && (std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what))) {
+    one_list = std::make_shared<const OneList>(*index);
+    index = &one_list->index;
+  }
   const auto* const ivf = std::get_if<FaissIvf>(&index->what);
   if (!ivf || !root.whole) {
     refuse(file, tree_of(root), " is not converted, allowed: IndexFlat, IndexScalarQuantizer, IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexPreTransform of these, IndexRefine of "
-           "IndexIVFPQ or IndexPreTransform, IndexIDMap of all these");
+           "these, IndexIDMap of all these");
   }
-  if (refine && !chain && !std::holds_alternative<FaissProduct>(ivf->codes)) {
-    refuse(file, tree_of(root), " is not converted: full vectors stand behind IndexIVFPQ or IndexPreTransform alone");
-  }
-  return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map, chain};
+  return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map, chain, one_list};
 }
 
 Metric metric_of(const FileBytes& file, const FaissIndex& index) {
@@ -146,15 +179,31 @@ SortedLists sorted_lists(const Source& source) {
   return sorted;
 }
 
-// `form`: how lists hold rows, without what comes before.
-IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype, RowForm form = {}) {
+// That changes nothing: what lists hold stands for full vectors as other transformed rows do.
+constexpr std::int64_t most_unchanged_dims = 4096;
+LinearTransform no_change(const Source& source) {
+  const std::int64_t d = source.index.cols;
+  if (d > most_unchanged_dims) refuse(source.file, "full vectors behind ", source.index.kind, " of ", d, " dimensions are not converted, allowed: up to ", most_unchanged_dims);
+  LinearTransform same;
+  same.matrix = Matrix(d, d, DType::f32);
+  for (std::int64_t i = 0; i < d; ++i) {
+    std::fill_n(same.matrix.row<float>(i), d, 0.0F);
+    same.matrix.row<float>(i)[i] = 1;
+  }
+  return same;
+}
+
+// `form`: how lists hold rows, without what comes before; `refines`: before full vectors.
+IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted, DType dtype, RowForm form = {}, bool refines = false) {
   const std::int64_t next_id = sorted.ids.empty() ? 0 : value_of(*std::max_element(sorted.ids.begin(), sorted.ids.end())) + 1;
   IvfFacts facts{metric, dtype, source.index.cols, next_id, false};
-  if (!source.chain && !form.quantizes()) return facts;
+  if (!source.chain && !form.quantizes() && !refines) return facts;
   if (source.chain) {
     const std::span<const FaissTransform> chain = source.chain->chain;
     form.linear = form.quantizes() ? composed_for_codes(source.file, chain) : composed(source.file, chain);
     if (!chain.empty()) facts.cols = chain.front().cols_in;
+  } else if (!form.quantizes()) {
+    form.linear = no_change(source);
   }
   const bool moves = !form.linear.bias.empty() || !form.linear.mean.empty();
   facts.form = std::make_shared<const RowForm>(std::move(form));
@@ -281,6 +330,22 @@ Matrix divided(const Source& source, const Matrix& centroids, double step) {
   return out;
 }
 
+// Whether full vectors say what lists hold already.
+bool hold_the_same(const Source& source, FaissRows& rows, const FullVectors& full, const SortedLists& sorted) {
+  Matrix own(1, source.index.cols, rows.dtype()), other(1, source.index.cols, full.dtype);
+  const RowReader read = list_reader(source, rows, Matrix(), sorted);
+  const RowIds ids(sorted.ids, nullptr);
+  const auto ranks = ids.ranks();
+  for (std::int64_t row = 0; row < std::ssize(sorted.ids); ++row) {
+    read(row, own.row<std::byte>(0));
+    full.read(ranks.empty() ? row : ranks[at(row)], other.row<std::byte>(0));
+    for (std::int64_t j = 0; j < source.index.cols; ++j) {
+      if (element_of(own, 0, j) != element_of(other, 0, j)) return false;
+    }
+  }
+  return true;
+}
+
 std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
                         const RunOptions& run) {
   const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
@@ -288,16 +353,24 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
   const double step = quantizer && !source.ivf.by_residual ? step_of(*quantizer).value_or(0) : 0;
   const bool as_bytes = step > 0;
   FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual, as_bytes);
-  RowForm form{.dtype = as_bytes || source.chain ? rows.dtype() : DType::f32, .step = as_bytes ? step : 1};
-  if (source.chain && !as_bytes && rows.dtype() != DType::f32 && rows.dtype() != DType::f16) {
-    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), " behind IndexPreTransform is not converted: transformed rows are f32, or quantized");
+  FullVectors full = full_vectors_of(source);
+  std::string note = full.note;
+  if (full.read && !source.chain && !as_bytes && !rows.decodes() && hold_the_same(source, rows, full, sorted)) {
+    full = {};
+    note = join_text(source.index.kind, " has its rows in lists, and once more behind them: they are kept once");
   }
-  const FullVectors full = full_vectors_of(source);
-  const IvfFacts facts = facts_of(source, metric, sorted, source.chain || as_bytes ? full.dtype : rows.dtype(), std::move(form));
+  const bool formed = source.chain || full.read;
+  RowForm form{.dtype = as_bytes || formed ? rows.dtype() : DType::f32, .step = as_bytes ? step : 1};
+  if (formed && !as_bytes && rows.dtype() != DType::f32 && rows.dtype() != DType::f16) {
+    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), source.chain ? " behind IndexPreTransform" : " before full vectors that differ from it",
+           " is not converted: transformed rows are f32, or quantized");
+  }
+  const bool refines = static_cast<bool>(full.read);
+  const IvfFacts facts = facts_of(source, metric, sorted, formed || as_bytes ? full.dtype : rows.dtype(), std::move(form), refines);
   const Matrix in_steps = as_bytes && ListCentroids::chosen_by(metric) == Metric::l2 ? divided(source, centroids, step) : Matrix();
   write_ivf_flat(facts, in_steps.rows() > 0 ? in_steps : centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);
-  if (!rows.decodes()) return full.note;
-  return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (full.note.empty() ? "" : "; " + full.note);
+  if (!rows.decodes()) return note;
+  return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (note.empty() ? "" : "; " + note);
 }
 
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
@@ -306,6 +379,8 @@ std::size_t held_bytes(const Source& source) {
   if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
   }
+  if (source.one_list) bytes += at(source.index.rows) * sizeof(std::int64_t);
+  if (source.full && !source.chain && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
   // In float64: what comes before, what comes next, and both.
   for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
     bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);

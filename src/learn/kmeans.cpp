@@ -266,7 +266,7 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
 std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run) {
   require(n >= 1 && d >= 1 && params.clusters >= 1, Fault::invalid_argument, "k-means needs rows, columns and clusters, got ", n, " x ", d, " in ",
           params.clusters);
-  const Ops& ops = ops_of(params.device);
+  const Ops& ops = ops_of(params.device, params.shards);
   const std::int64_t rows = training_rows(n, params);
   const bool sampled = rows < n, two_levels = in_two_levels(params), weighted = !params.weights.empty();
   const std::int64_t copy = d * static_cast<std::int64_t>(size_of(dtype)) + 12;
@@ -278,7 +278,7 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
 }
 
 KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
-  const Ops& ops = ops_of(params.device);
+  const Ops& ops = ops_of(params.device, params.shards);
   require_kmeans(rows, params, run);
   const std::size_t needed = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, run);
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
@@ -307,18 +307,18 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
   return fit_one_level(ops, rows, weights, params.clusters, params, on_round, run);
 }
 
-Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
+Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run, int shards) {
   Neighbors found(rows.rows, 1);
   if (rows.rows == 0) return found;
   // Rows that look once need no codes of their own that are kept.
-  const auto once = ops_of(device).Ops::start_assignment(rows, metric, DType::f32, centroids.rows, run);
+  const auto once = ops_of(device, shards).Ops::start_assignment(rows, metric, DType::f32, centroids.rows, run);
   once->assign(centroids, found.ids.data(), found.distances.data(), run);
   return found;
 }
 
 std::size_t nearest_centroids_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t clusters, Metric metric, const std::string& device,
-                                           const RunOptions& run) {
-  return at(n) * (sizeof(RowId) + sizeof(float)) + ops_of(device).Ops::assignment_bytes_needed(n, d, metric, clusters, threads_of(run));
+                                           const RunOptions& run, int shards) {
+  return at(n) * (sizeof(RowId) + sizeof(float)) + ops_of(device, shards).Ops::assignment_bytes_needed(n, d, metric, clusters, threads_of(run));
 }
 
 }  // namespace gigaknn

@@ -137,13 +137,15 @@ TEST(KMeans, is_the_same_on_every_device_with_any_threads) {
       run.threads = 1;
       const KMeans one = fit_kmeans(*rows, params, run);
       run.threads = 3;
-      for (const char* device : {"cpu", "cpu:generic", "emulated", "emulated:2"}) {
+      for (const char* device : {"cpu", "cpu:generic", "emulated", "emulated:2", "emulated:4"}) {
         params.device = device;
+        params.shards = params.device == "emulated:4" && i % 2 == 0 ? 2 : 1;
         const KMeans other = fit_kmeans(*rows, params, run);
         EXPECT_TRUE(same(one.centroids, other.centroids)) << i << ' ' << device;
         EXPECT_EQ(one.rounds.back().objective, other.rounds.back().objective) << i << ' ' << device;
       }
       params.device = "cpu";
+      params.shards = 1;
     }
   }
 }
@@ -436,6 +438,7 @@ TEST(KMeans, refuses_what_it_cannot_do) {
   refused(Fault::invalid_argument, {"rows a cluster must be >= 0", "-5"}, {.clusters = 2, .most_rows_a_cluster = -5});
   refused(Fault::unsupported, {"l2 or cosine", "l1"}, {.clusters = 2, .metric = Metric::l1});
   refused(Fault::device, {"nowhere"}, {.clusters = 2, .device = "nowhere"});
+  refused(Fault::invalid_argument, {"shards must divide the 4 devices, got 3"}, {.clusters = 2, .device = "emulated:4", .shards = 3});
   std::vector<float> weights(29, 1);
   refused(Fault::invalid_argument, {"29 weights for 30 rows"}, {.clusters = 2, .weights = weights});
   weights.assign(30, 0);

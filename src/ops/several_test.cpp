@@ -45,6 +45,25 @@ TEST(Several, devices_answer_as_one) {
   }
 }
 
+// Labels of one row, of some and of all, so that runs and labels are cut in every way.
+TEST(Several, sums_and_assignments_are_those_of_one_device) {
+  for (const DType dtype : {DType::f32, DType::u8}) {
+    for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {8, 1}}) {
+      const Devices several = {&ops_of("emulated:" + std::to_string(count), shards)};
+      for (const std::int64_t n : {1, 300, 600}) {
+        for (const std::int64_t labels : {1, 3, 40}) {
+          Case c = case_of(Metric::l2, dtype, n, 5);
+          c.kind = Kind::gaussian;
+          c.k = labels;
+          c.threads = 3;
+          check_sum_by_label(c, several);
+          if (n == 300 && labels == 40) check_assignment(c, several);
+        }
+      }
+    }
+  }
+}
+
 // In cells of hundreds of rows, of both kinds of codes.
 TEST(Several, shards_divide_the_rows_of_each_cell) {
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {

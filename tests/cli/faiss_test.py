@@ -65,7 +65,8 @@ class Faiss(CliTest):
             inner = faiss.downcast_index(inner.base_index)
         if isinstance(inner, faiss.IndexPreTransform):
             inner = faiss.downcast_index(inner.index)
-        inner.nprobe = nprobe
+        if isinstance(inner, faiss.IndexIVF):
+            inner.nprobe = nprobe
         distances, ids = index.search(self.queries.astype("f4"), K)
         return ids, distances
 
@@ -206,6 +207,36 @@ class Faiss(CliTest):
         self.compare_theirs(index)
         self.compare_theirs(faiss.index_factory(D, "PCA8,IVF%d,SQ8" % LISTS), says=["note: IndexIVFScalarQuantizer of QT_8bit by residual"])
 
+    def test_full_vectors_behind_any_lists_are_compared_here(self):
+        self.make()
+        once = "has its rows in lists, and once more behind them: they are kept once"
+        for metric in METRICS.values():
+            for recipe, says in (("IVF%d,Flat,RFlat" % LISTS, once), ("IVF%d,SQ8,RFlat" % LISTS, "QT_8bit by residual: its codes became"), ("IVF%d,SQ4,RFlat" % LISTS, "QT_4bit"),
+                                 ("IVF%d,SQfp16,RFlat" % LISTS, ""), ("SQ8,RFlat", "IndexScalarQuantizer of QT_8bit: its codes"), ("RR8,IVF%d,SQ6,RFlat" % LISTS, "QT_6bit")):
+                for ids in (False, True):
+                    with self.subTest(metric=metric, recipe=recipe, ids=ids):
+                        index = faiss.index_factory(D, recipe, metric)
+                        self.compare_theirs(faiss.IndexIDMap(index) if ids else index, ids, nprobes=[LISTS], refine=120, says=[says])
+        # Of lists of bytes: the same rows as floats, and others.
+        self.make("u1")
+        flat = faiss.IndexFlatL2(D)
+        lists = faiss.IndexIVFScalarQuantizer(flat, D, LISTS, faiss.ScalarQuantizer.QT_8bit_direct, faiss.METRIC_L2, False)
+        self.compare_theirs(faiss.IndexRefineFlat(lists), refine=120, says=[once])
+        self.assertIn("16 u8", self.run_cli("info", "x.gknn").stdout)
+        other = faiss.IndexFlatL2(D)
+        other.add(self.base.astype("f4") + 0.25)
+        faiss.write_index(faiss.IndexRefine(lists, other), self.path("theirs.faiss"))
+        self.assert_not_converted("IndexIVFScalarQuantizer of QT_8bit_direct before full vectors that differ from it is not converted")
+
+    def test_vectors_behind_a_transform_are_searched_here(self):
+        self.make()
+        for metric, recipe in (("l2", "PCA8,Flat"), ("l2", "RR8,Flat"), ("inner_product", "RR8,Flat"), ("l2", "Pad20,Flat"), ("l2", "PCA8,SQfp16"), ("l2", "PCA8,SQ8")):
+            for ids in (False, True):
+                with self.subTest(metric=metric, recipe=recipe, ids=ids):
+                    index = faiss.index_factory(D, recipe, METRICS[metric])
+                    self.compare_theirs(faiss.IndexIDMap(index) if ids else index, ids, tolerance=5e-3 if "fp16" in recipe else 2e-4)
+        self.compare_theirs(faiss.IndexRefineFlat(faiss.index_factory(D, "PCA8,Flat")), nprobes=[LISTS], refine=120)
+
     def test_what_faiss_has_only_trained_takes_rows_here(self):
         self.make()
         for recipe in ("PCAW8,IVF%d,Flat", "OPQ4_8,IVF%d,PQ4np", "PCA8,IVF%d,Flat,RFlat"):
@@ -284,12 +315,11 @@ class Faiss(CliTest):
     def test_what_is_not_converted_is_named(self):
         self.make()
         refused = {
-            "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not",
+            "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not", "PCA8,PQ4np": "IndexPQ) is not",
             "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x6np": "IndexIVFPQ of 6 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
-            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "PCA8,Flat": "IndexPreTransform(PCAMatrix 16 -> 8, IndexFlat) is not",
-            "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
-            "RR8,Flat": "RandomRotationMatrix 16 -> 8", "Pad20,Flat": "RemapDimensionsTransform 16 -> 20", "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
-            "IVF4,Flat,RFlat": "full vectors stand behind IndexIVFPQ or IndexPreTransform alone", "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
+            "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
+            "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
+            "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",
             "IMI2x2,Flat": "over MultiIndexQuantizer is not",
         }
         for recipe, says in refused.items():

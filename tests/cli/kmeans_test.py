@@ -52,6 +52,15 @@ class KMeans(CliTest):
         with open(self.path("c.npy"), "rb") as file:
             self.assertNotIn(file.read(), outputs)
 
+    def test_several_devices_write_the_same_bytes(self):
+        _, base = self.make("f32")
+        outputs = set()
+        for device in (["cpu"], ["emulated:4"], ["emulated:4", "--shards", 2], ["emulated:3", "--shards", 3]):
+            self.run_cli("kmeans", base, "-k", 9, "-o", "c.npy", "--labels", "l.npy", "--distances", "d.npy", "--iterations", 5, "--device", *device)
+            outputs.add(tuple(open(self.path(name), "rb").read() for name in ("c.npy", "l.npy", "d.npy")))
+        self.assertEqual(len(outputs), 1)
+        self.assert_refused("kmeans", base, "-k", 9, "-o", "c.npy", "--shards", 2, code=2, says="shards are for several GPUs, got 2 on cpu")
+
     def test_options_reach_the_library(self):
         rows, base = self.make("f32")
         self.run_cli("kmeans", base, "-k", 10, "-o", "c.fbin", "--metric", "cosine", "--levels", 2, "--rows-per-cluster", 20, "--balanced",

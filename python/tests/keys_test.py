@@ -1,0 +1,161 @@
+"""Keys of the user's own, carried into results."""
+
+import pickle
+import tempfile
+import threading
+import unittest
+
+import gigaknn
+import numpy as np
+from support import random_rows
+
+try:
+    import pandas
+except ImportError:
+    pandas = None
+
+
+class Keys(unittest.TestCase):
+    def setUp(self):
+        self.x = random_rows(300, 8)
+        self.names = [f"row {i}" for i in range(300)]
+        self.array = np.array(self.names, dtype=object)
+
+    def assert_named(self, found, names=None):
+        np.testing.assert_array_equal(found.keys, (self.array if names is None else names)[found.ids], strict=True)
+
+    def test_results_have_the_shape_of_their_ids(self):
+        found = gigaknn.knn(self.x[:7], self.x, 5, keys=self.names)
+        self.assert_named(found)
+        distances, ids = found  # a pair still
+        self.assertIs(ids, found.ids)
+        self.assertIsNone(gigaknn.knn(self.x[:7], self.x, 5).keys)
+        self.assert_named(gigaknn.radius_search(self.x[:7], self.x, 0.3, keys=self.names))
+        self.assert_named(gigaknn.radius_graph(self.x, 0.2, keys=self.names))
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).keys, found.keys)
+
+    def test_any_sequence_is_taken_as_what_it_is(self):
+        for keys, expected in (
+            (list(range(1000, 1300)), np.arange(1000, 1300)),
+            (np.arange(300, dtype=np.uint16), np.arange(300, dtype=np.uint16)),
+            (np.arange("2020-01-01", "2020-10-27", dtype="M8[D]"), np.arange("2020-01-01", "2020-10-27", dtype="M8[D]")),
+            (np.array(self.names), np.array(self.names)),
+            ([2**70 + i for i in range(300)], np.array([2**70 + i for i in range(300)], dtype=object)),
+        ):
+            self.assert_named(gigaknn.knn(self.x[:7], self.x, 5, keys=keys), expected)
+        mixed = [1, "a", (2, 3)] * 100
+        found = gigaknn.knn(self.x[:3], self.x, 1, keys=mixed)
+        self.assertEqual(found.keys[:, 0].tolist(), [1, "a", (2, 3)])
+        pairs = [(i, "x") for i in range(300)]
+        self.assertEqual(gigaknn.knn(self.x[:2], self.x, 1, keys=pairs).keys[:, 0].tolist(), pairs[:2])
+
+    def test_a_missing_row_has_no_key(self):
+        for keys in ([5, 6, 7], ["a", "b", "c"]):
+            found = gigaknn.knn(self.x[:3], self.x[:3], 5, keys=keys)
+            self.assertEqual((found.keys.shape, found.keys.dtype), ((3, 5), object))
+            self.assertEqual(found.keys[:, 3:].tolist(), [[None, None]] * 3)
+            self.assertEqual(found.keys[:, 0].tolist(), keys)
+
+    @unittest.skipUnless(pandas, "no pandas")
+    def test_data_frames(self):
+        frame = pandas.DataFrame(self.x, index=self.names, copy=False)
+        self.assert_named(gigaknn.knn(frame[:7], frame, 5, keys=frame.index))
+        frame = pandas.DataFrame(self.x, index=pandas.RangeIndex(10, 310), copy=False)
+        found = gigaknn.knn_graph(frame, 3, keys=frame.index)
+        np.testing.assert_array_equal(found.keys, found.ids + 10, strict=True)
+        pairs = pandas.MultiIndex.from_product([range(30), list("abcdefghij")])
+        self.assertEqual(gigaknn.knn(frame[11:12], frame, 1, keys=pairs).keys[0, 0], (1, "b"))
+
+    def test_graphs_carry_them_on(self):
+        graph = gigaknn.knn_graph(self.x, 4, keys=self.names)
+        self.assert_named(graph)
+        np.testing.assert_array_equal(graph.row_keys, self.array)
+        self.assert_named(pickle.loads(pickle.dumps(graph)))
+        for part in (gigaknn.knn_graph(self.x[:200], 4, keys=self.names[:200]),):
+            self.assert_named(part.extend(self.x[200:], keys=self.names[200:]))
+            self.assert_named(part.merge(gigaknn.knn_graph(self.x[200:], 4, keys=self.names[200:])))
+        reduced, _ = graph.remove([0, 7])
+        self.assert_named(reduced, np.delete(self.array, [0, 7]))
+        self.assert_named(gigaknn.knn_graph(self.x, 4, index="IVF4,Flat", keys=self.names))
+        with tempfile.TemporaryDirectory() as folder:
+            graph.save(f"{folder}/a.knng")
+            self.assertIsNone(gigaknn.KnnGraph.load(f"{folder}/a.knng").keys)
+            self.assert_named(gigaknn.KnnGraph.load(f"{folder}/a.knng", keys=self.names))
+        with self.assertRaisesRegex(ValueError, "keys= is needed where a graph has keys"):
+            graph.extend(self.x[:2])
+        with self.assertRaisesRegex(ValueError, "one of the graphs has keys"):
+            graph.merge(gigaknn.knn_graph(self.x, 4))
+
+    def test_indexes_carry_them_on(self):
+        index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
+        index.add(self.x[200:290], keys=self.names[200:290])
+        index.remove([3])
+        index.update(self.x[295:296], [5])
+        self.assertEqual(index.search(self.x[295:296], 1, nprobe=4).keys[0, 0], "row 5")
+        index.update(self.x[296:297], [5], keys=["another"])
+        self.assertEqual(index.search(self.x[296:297], 1, nprobe=4).keys[0, 0], "another")
+        names = self.array.copy()
+        names[5] = "another"
+        self.assert_named(index.search(self.x[:20], 5, nprobe=2), names)
+        self.assert_named(index.search_exact(self.x[:20], 5), names)
+        self.assert_named(index.search_radius(self.x[:20], 0.3), names)
+        with tempfile.TemporaryDirectory() as folder:
+            index.save(f"{folder}/a.gknn")
+            self.assertIsNone(gigaknn.open(f"{folder}/a.gknn").search(self.x[:2], 1).keys)
+            self.assert_named(gigaknn.open(f"{folder}/a.gknn", keys=names[:290]).search(self.x[:20], 5), names)
+            with self.assertRaisesRegex(ValueError, "keys must be one for each of the 290 rows"):
+                gigaknn.open(f"{folder}/a.gknn", keys=names[:289])
+
+    def test_what_was_not_added_leaves_no_key(self):
+        index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
+        with self.assertRaises(ValueError):
+            index.add(self.x[:1, :3], keys=["wrong"])
+        index.add(self.x[200:], keys=self.names[200:])
+        self.assert_named(index.search(self.x, 3, nprobe=4))
+
+    def test_numbers_do_not_become_text(self):
+        index = gigaknn.build(self.x[:2], index="Flat", keys=[7, 8])
+        index.add(self.x[2:3], keys=np.array(["c"]))
+        self.assertEqual(sorted(map(str, index.search(self.x[:1], 3).keys[0])), ["7", "8", "c"])
+        self.assertIn(7, index.search(self.x[:1], 3).keys[0].tolist())
+
+    def test_searches_beside_additions(self):
+        index = gigaknn.build(self.x[:50], index="Flat", keys=self.names[:50])
+        failed, stop = [], threading.Event()
+
+        def search():
+            while not stop.is_set():
+                try:
+                    self.assert_named(index.search(self.x, 3))
+                except Exception as error:
+                    failed.append(error)
+                    return
+
+        threads = [threading.Thread(target=search) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for i in range(50, 300, 5):
+            index.add(self.x[i : i + 5], keys=self.names[i : i + 5])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+
+    def test_wrong_keys_are_refused(self):
+        plain, keyed = gigaknn.build(self.x, index="Flat"), gigaknn.build(self.x, index="Flat", keys=self.names)
+        for call, text in (
+            (lambda: gigaknn.knn(self.x, self.x, keys=["a"]), r"keys must be one for each of the 300 rows, got shape \[1\]"),
+            (lambda: gigaknn.knn_graph(self.x, keys=self.x), r"one for each of the 300 rows, got shape \[300, 8\]"),
+            (lambda: gigaknn.build(self.x, ids=np.arange(300), keys=self.names), "ids and keys do not go together"),
+            (lambda: plain.add(self.x[:1], keys=["a"]), "made without keys"),
+            (lambda: plain.update(self.x[:1], [1], keys=["a"]), "made without keys"),
+            (lambda: keyed.add(self.x[:1]), "this index has keys: keys= is needed"),
+            (lambda: keyed.add(self.x[:1], [400], keys=["a"]), "ids= does not go with it"),
+            (lambda: keyed.update(self.x[:1], [400]), "ids must be below 300"),
+        ):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, text):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
