@@ -9,7 +9,7 @@ a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (48 dimensions of 8 bits) and
 ivf_pq (32 bytes); Faiss's: fast-scan of 16 and 32 bytes, RaBitQ, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
 (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes. Each library with its own training: 10 iterations of k-means for the lists, for
-codewords each its default (ours 20, Faiss's 25). A measurement repeats its queries for a quarter of a second. Results go to bench/results/<machine>/compressed.{json,md}, the figure to docs/figures/codes.svg.
+codewords each its default (ours 20, Faiss's 25). A measurement repeats its queries for a quarter of a second. Results go to bench/results/<machine>/compressed.{json,md}, the figures to docs/figures/{codes,bytes,refined}.svg; `--only nothing` draws what was measured before.
 """
 
 import time
@@ -252,7 +252,7 @@ def markdown(results, header):
         if r["kind"] == "codes":
             lines += [f"## {r['row']}", "", "| nprobe | gigaknn, 8 bits | Faiss IVFPQ | ratio | Faiss fast-scan | ratio | gigaknn, 4 bits | ratio to fast-scan | 8 bits at its recall | ratio |",
                       "|---|---|---|---|---|---|---|---|---|---|"]
-            words = lambda p: f"{p.get('mean_recall', p['recall']):.4f}, {p['qps']:.0f} QPS"
+            words = lambda p: f"{recall_of(p):.4f}, {p['qps']:.0f} QPS"
             for p in r["points"]:
                 equal, ours, fast = p["equal recall"], p["gigaknn"], p["faiss fast-scan"]
                 lines.append(f"| {ours['nprobe']} | {words(ours)} | {words(p['faiss'])} | {ours['qps'] / p['faiss']['qps']:.2f}x | {words(fast)} | {ours['qps'] / fast['qps']:.2f}x | "
@@ -282,30 +282,85 @@ def markdown(results, header):
     return "\n".join(lines)
 
 
-def draw(results, path):
+def recall_of(point):
+    return point.get("mean_recall", point["recall"])
+
+
+def draw_codes(results, pyplot):
     """Recall against queries a second, of codes alone."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
-    from matplotlib import pyplot
-
     rows = [r for r in results if r["kind"] == "codes"]
-    if not rows:
-        return
     figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), sharey=True, squeeze=False)
     names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
     for axis, r in zip(axes[0], rows):
         for (key, name), style in zip(names.items(), ("o-", "v-", "s--", "^:")):
-            axis.plot([p[key]["recall"] for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
+            axis.plot([recall_of(p[key]) for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
         axis.set_title(f"{r['row'].split()[-1]} bytes a row; 4 to 64 of {LISTS} lists")
         axis.set_xlabel(f"recall@{K}")
         axis.set_yscale("log")
         axis.grid(True, which="both", alpha=0.3)
     axes[0][0].set_ylabel("queries a second, 2 threads")
     axes[0][-1].legend()
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    return figure
+
+
+def draw_bytes(results, pyplot):
+    """Recall against bytes a row, of codes alone at the most lists; beside each point its queries a second."""
+    lines = {}
+    for r in results:
+        if r["kind"] not in ("codes", "rabitq"):
+            continue
+        point = r["points"][-1]
+        for key, contestant in point.items():
+            if key == "equal recall":
+                continue
+            size = int(r["row"].split()[-1]) if r["kind"] == "codes" else r["bytes"][key]
+            kind = {"faiss fast-scan": "4 bits a part, fast-scan", "gigaknn 4 bits": "4 bits a part"}.get(key, "8 bits a part") if r["kind"] == "codes" else "RaBitQ" + ", fast-scan" * key.endswith("fast-scan")
+            lines.setdefault(("Faiss, " if key.startswith("faiss") else "gigaknn, ") + kind, []).append((size, recall_of(contestant), contestant["qps"]))
+    figure, axis = pyplot.subplots(figsize=(8, 5))
+    for name, points in sorted(lines.items(), key=lambda line: line[0].lower(), reverse=True):
+        ours = name.startswith("gigaknn")
+        axis.plot([p[0] for p in points], [p[1] for p in points], "o-" if ours else "s--", label=name, markersize=4)
+        for size, recall, qps in points:
+            axis.annotate(f"{qps / 1000:.0f}k", (size, recall), textcoords="offset points", xytext=(-16 if "4 bits" in name or "fast" in name else 4, 5 if ours else -11), fontsize=7)
+    axis.set_title(f"64 of {LISTS} lists; at each point thousands of queries a second, 2 threads")
+    axis.set_xlabel("bytes a row")
+    axis.set_ylabel(f"recall@{K}")
+    axis.grid(True, alpha=0.3)
+    axis.legend(fontsize=8)
+    return figure
+
+
+def draw_refined(results, pyplot):
+    """Recall against queries a second, with full vectors behind codes."""
+    lines = {}
+    for r in results:
+        if r["kind"] == "refined":
+            for name, contestant in r["contestants"].items():
+                lines.setdefault(name, []).append((contestant["recall"], contestant["qps"]))
+    figure, axis = pyplot.subplots(figsize=(8, 4.5))
+    for name, points in lines.items():
+        axis.plot([p[0] for p in points], [p[1] for p in points], "o-" if name.startswith("gigaknn") else "s--", label=name, markersize=4)
+    axis.set_title("full vectors behind codes: each at its quickest setting for recall 0.9, 0.95, 0.99")
+    axis.set_xlabel(f"recall@{K}")
+    axis.set_ylabel("queries a second, 2 threads")
+    axis.set_yscale("log")
+    axis.grid(True, which="both", alpha=0.3)
+    axis.legend(fontsize=8)
+    return figure
+
+
+def draw(results, folder):
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
+    from matplotlib import pyplot
+
+    for name, kind, figure_of in (("codes", "codes", draw_codes), ("bytes", "codes", draw_bytes), ("refined", "refined", draw_refined)):
+        if any(r["kind"] == kind for r in results):
+            figure = figure_of(results, pyplot)
+            figure.tight_layout()
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
 
 
 def main():
@@ -341,7 +396,7 @@ def main():
         work[name] = row(name, "refined", 1.5 if recall == 0.95 else None, lambda r=recall: refined_row(contestants(), r, arguments.rounds))
     work["build clusters-1000000x128 32"] = row("build clusters-1000000x128 32", "build", 2.0,
                                                 lambda: build_row(engine, "clusters-1000000x128", 32, arguments))
-    draw(kept.run("compressed", work, markdown, header, arguments), kept.HERE.parent / "docs" / "figures" / "codes.svg")
+    draw(kept.run("compressed", work, markdown, header, arguments), kept.HERE.parent / "docs" / "figures")
 
 
 if __name__ == "__main__":
