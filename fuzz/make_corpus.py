@@ -182,6 +182,9 @@ def faiss():
     keep("faiss_fuzz", "quantized", faiss_header(b"IxRF", 2, 3) + before(faiss_ivf(b"IwSq", 3, steps, faiss_lists(2, lists))) + faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4))
     halves = faiss_ivf(b"IwSq", 3, faiss_scalar(4, 2, 4) + struct.pack("<QB", 4, 0), faiss_lists(4, lists))
     keep("faiss_fuzz", "halves_of_floats", faiss_header(b"IxPT", 2, 3) + struct.pack("<i", 0) + halves)
+    full = faiss_flat([[1, 2], [3, 4], [5, 6]]) + struct.pack("<f", 4)
+    keep("faiss_fuzz", "refined_lists", faiss_header(b"IxRF", 2, 3) + faiss_ivf(b"IwFl", 3, b"", faiss_lists(8, lists)) + full)
+    keep("faiss_fuzz", "refined_scalar", faiss_header(b"IxRF", 2, 3) + faiss_ivf(b"IwSq", 3, faiss_scalar(0, 2, 2, (0, 1, 2, 3)) + struct.pack("<QB", 2, 0), faiss_lists(2, lists)) + full)
     keep("faiss_fuzz", "other", faiss_header(b"IHNf", 2, 2))
 
 

@@ -30,7 +30,7 @@ def main():
     groups = {}
     for i, group in enumerate(first):
         groups.setdefault(group, {}).setdefault(texts[i], []).append(names[i])
-    shown = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: -sum(map(len, group.values())))[:3]
+    shown = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: -sum(map(len, group.values())))[:5]
     lines = []
     for group in shown:
         for text, where in list(group.items())[:2]:

@@ -27,7 +27,7 @@ def main():
         shown = path.rows[np.linspace(0, len(path.rows) - 1, min(len(path.rows), STEPS)).astype(int)]
         for ax, row in zip(line, shown):
             ax.imshow(x[row].reshape(shape), cmap="gray_r")
-        line[0].set_title(f"{names[a]} to {names[b]}: {len(path.steps)} steps, the largest {path.largest_step:.0f}", fontsize=9, loc="left")
+        line[0].set_title(f"{names[a]} to {names[b]}: {len(path.steps)} steps, the largest {path.largest_step:.0f}", fontsize=9, loc="left").set_in_layout(False)  # or it widens the column
     save(figure, options, "image_paths")
 
 

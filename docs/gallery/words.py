@@ -23,7 +23,7 @@ def glove():
     words = vectors.COMPRESSED / "glove-100-200k" / "base_words.txt.xz"
     try:
         base = vectors.load("glove", "/data").base
-        return lzma.open(words, "rt", encoding="utf-8").read().splitlines(), base, ["neighbour", "graph", "violin", "paris", "blue", "1984", "swim", "cheese"]
+        return lzma.open(words, "rt", encoding="utf-8").read().splitlines(), base, ["neighbour", "graph", "violin", "paris", "blue", "swim", "cheese", "monday"]
     except (vectors.Missing, OSError):
         return None
 
@@ -45,7 +45,7 @@ def of_documents(small, d=48, window=4):
     totals = np.bincount(near.row, near.data, minlength=len(words))
     excess = np.maximum(np.log(near.data * totals.sum() / totals[near.row] / totals[near.col]), 0)
     left, size, _ = svds(csr_matrix((excess, (near.row, near.col)), shape=near.shape), k=d, v0=np.ones(len(words)))
-    return words, (left * np.sqrt(size)).astype(np.float32), ["file", "integer", "thread", "raise", "list", "time", "directory", "message"]
+    return words, (left * np.sqrt(size)).astype(np.float32, order="C"), ["file", "integer", "thread", "raise", "list", "time", "directory", "message"]
 
 
 def main():

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <gigaknn/ids.hpp>
+#include <gigaknn/index.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
 #include <gigaknn/progress.hpp>
@@ -20,6 +21,8 @@ struct FaissFacts {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t lists = 0;  ///< inverted lists; 0: none, or behind what is not read
+  std::int64_t nprobe = 0;  ///< that is written there; 0: none
+  float k_factor = 0;       ///< the same, of an IndexRefine
 };
 
 /// True for a name that ends in ".faiss", and for a file of no name known here that begins as an index of Faiss does.
@@ -40,7 +43,7 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 ///   IndexRefine(Flat) of that                          ivf_pq with full vectors
 ///   IndexIDMap(2) around any of them                   the same, by these ids
 ///
-/// Returns what is other than in Faiss for who searches it, a line; empty: nothing. `nprobe` and `k_factor` are not kept: each search says its own.
+/// Returns what is other than in Faiss for who searches it, a line; empty: nothing. `nprobe` and `k_factor` are not kept (FaissFacts tells them): each search says its own.
 /// Throws Error: io, corrupt_file (with the byte; also ids that are negative or there twice), out_of_memory, invalid_data (NaN or infinity in rows), and
 /// unsupported, by name: other indexes and metrics; a coarse quantizer that is no IndexFlat, or that chooses other lists than `Index::search` would (inner
 /// products with centroids that are not of length 1); IndexPreTransform; QT_..._tqmse, tq and eden.
@@ -49,9 +52,10 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
 /// Writes the index at `from`, a .gknn, to `to`, such that `import_faiss` gives it back: as above, from right to left, with IndexRefine of an
 /// IndexScalarQuantizer for full vectors of u8, i8 and f16, and IndexIDMap where full vectors have ids of their own. Rows are read in turns.
 /// What Faiss has no words for is lost: that ids above the largest were given, euclidean (Faiss's L2 is its square), and of product codes alone the rows' type.
+/// Of `searched` nprobe and refine are written, as what the file's searches begin with in Faiss.
 /// Throws as `open_index`, and Error: unsupported, by name: metrics but l2, euclidean and inner_product; product codes whose parts do not divide the dimensions;
 /// rows with NaN or infinity.
-void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {});
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {}, const SearchParams& searched = {});
 
 /// Writes `rows` [n, d] to `to` as an IndexFlat, as f32; with `ids` [n] in an IndexIDMap. Throws Error: invalid_argument, invalid_data (ids that
 /// are negative or there twice), unsupported (metrics but l2, euclidean and inner_product), io.

@@ -21,6 +21,7 @@ from ._eval import Recall, recall
 from ._graph import KnnGraph, Path, knn_graph, radius_graph
 from ._index import Index, OperatingPoint, build, open
 from ._kmeans import KMeans, kmeans, nearest_centroids
+from ._nndescent import NNDescent
 from ._search import Neighbors, RadiusNeighbors, duplicates, knn, radius_search, read_vectors
 
 __version__ = _version()
@@ -38,6 +39,7 @@ __all__ = [
     "InvalidData",
     "KMeans",
     "KnnGraph",
+    "NNDescent",
     "Neighbors",
     "OperatingPoint",
     "OutOfMemory",

@@ -198,6 +198,11 @@ class Index:
         return self.curve
 
     @property
+    def ids(self) -> np.ndarray:
+        """What the rows are called, [n] int64, ascending."""
+        return self._index.ids()
+
+    @property
     def held_out(self) -> np.ndarray:
         """Rows, by id, that centroids were not fitted to: to the index they are strangers, as queries are."""
         return self._index.held_out()

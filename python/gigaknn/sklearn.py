@@ -18,9 +18,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from . import _index, _kmeans, _search
+from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
-from ._graph import knn_graph, radius_graph
+from ._graph import radius_graph
+from ._searcher import Searcher, with_own_rows
 
 __all__ = ["KMeans", "KNNTransformer", "NearestNeighbors"]
 
@@ -34,7 +35,6 @@ _metrics = {
     "infinity": "linf",
     **{name: name for name in ("euclidean", "cosine", "l1", "linf", "chi2", "hellinger")},
 }
-_fewest_rows_for_an_index = 10_000
 
 
 def _metric_of(metric, p):
@@ -63,45 +63,11 @@ def _seed_of(random_state):
     return int(check_random_state(random_state).randint(2**31))
 
 
-def _with_own_rows(distances, ids):
-    """Lists that begin with the row itself."""
-    n = len(ids)
-    return np.concatenate((np.zeros((n, 1), distances.dtype), distances), axis=1), np.concatenate((np.arange(n)[:, None], ids), axis=1)
-
-
 def _matrix_of(distances, ids, columns, mode):
     """Lists of k rows each as a sparse matrix, in their order."""
     n, k = ids.shape
     values = np.ones(ids.size) if mode == "connectivity" else distances.ravel()
     return csr_matrix((values, ids.ravel(), np.arange(0, n * k + 1, k)), shape=(n, columns))
-
-
-class _Searcher:
-    """The rows that were fitted, and an index of them from the first search on, which is not pickled."""
-
-    def __init__(self, rows, recall, **options):
-        self._rows = rows
-        self._recall = recall if recall < 1 and len(rows) >= _fewest_rows_for_an_index else None
-        self._options = options
-        self._k = 0
-        self._index = None
-
-    def __getstate__(self):
-        return {**self.__dict__, "_index": None, "_k": 0}
-
-    def nearest(self, X, k, threads):
-        """(distances, ids), [q, k]."""
-        index = self._index
-        if index is None or (self._recall is not None and self._k < k):
-            wanted = {"index": "Flat"} if self._recall is None else {"recall": self._recall}
-            index = _index.build(self._rows, k=k, threads=threads, **wanted, **self._options)
-            self._index, self._k = index, k
-        return index.search(X, k, threads=threads)
-
-    def nearest_others(self, k, threads):
-        """(distances, ids), [n, k], of each row that was fitted, itself left out."""
-        graph = knn_graph(self._rows, k, recall=1.0 if self._recall is None else self._recall, threads=threads, **self._options)
-        return graph.distances, graph.ids
 
 
 class _Neighbors(BaseEstimator):
@@ -112,7 +78,7 @@ class _Neighbors(BaseEstimator):
         self.effective_metric_ = _metric_of(self.metric, self.p)
         self.n_samples_fit_ = X.shape[0]
         self._fit_X = X
-        self._searcher = _Searcher(X, recall_of(self.recall), metric=self.effective_metric_, seed=_seed_of(self.random_state), device=self.device)
+        self._searcher = Searcher(X, recall_of(self.recall), metric=self.effective_metric_, seed=_seed_of(self.random_state), device=self.device)
         return self
 
     def _check_k(self, n_neighbors, without_self):
@@ -241,7 +207,7 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
         if others == 0:
             return self.transform(X)
         lists = self._searcher.nearest_others(self._check_k(others, True), _threads_of(self.n_jobs))
-        return _matrix_of(*_with_own_rows(*lists), self.n_samples_fit_, self.mode)
+        return _matrix_of(*with_own_rows(*lists), self.n_samples_fit_, self.mode)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,4 +1,5 @@
 // Indexes: made, searched, changed, written and opened, with the recall that they reach.
+#include <gigaknn/faiss.hpp>
 #include <gigaknn/index.hpp>
 #include <gigaknn/tune.hpp>
 #include <nanobind/stl/filesystem.h>
@@ -8,6 +9,7 @@
 
 #include "arrays.hpp"
 #include "bind.hpp"
+#include "index/recipe.hpp"
 #include "run.hpp"
 
 namespace gigaknn::python {
@@ -83,6 +85,32 @@ void bind_curve(nb::module_& m) {
       .def("point_for", &RecallCurve::point_for, nb::arg("recall"));
 }
 
+// Files of Faiss.
+void bind_faiss(nb::module_& m) {
+  nb::class_<FaissFacts>(m, "FaissFacts")
+      .def_ro("kind", &FaissFacts::kind)
+      .def_ro("metric", &FaissFacts::metric)
+      .def_ro("rows", &FaissFacts::rows)
+      .def_ro("cols", &FaissFacts::cols)
+      .def_ro("lists", &FaissFacts::lists)
+      .def_ro("nprobe", &FaissFacts::nprobe)
+      .def_ro("k_factor", &FaissFacts::k_factor);
+  m.def("describe_faiss", &describe_faiss, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "import_faiss",
+      [](const std::filesystem::path& from, const std::filesystem::path& to, const Run& run) {
+        return run_released(run, [&](const RunOptions& options) { return import_faiss(from, to, options); });
+      },
+      nb::arg("from_"), nb::arg("to"), nb::arg("run"));
+  m.def(
+      "export_faiss",
+      [](const std::filesystem::path& from, const std::filesystem::path& to, std::int64_t nprobe, std::int64_t refine, const Run& run) {
+        const SearchParams searched = search_params(nprobe, refine, std::nullopt);
+        run_released(run, [&](const RunOptions& options) { export_faiss(from, to, options, searched); });
+      },
+      nb::arg("from_"), nb::arg("to"), nb::arg("nprobe"), nb::arg("refine"), nb::arg("run"));
+}
+
 }  // namespace
 
 void bind_index(nb::module_& m) {
@@ -145,6 +173,12 @@ void bind_index(nb::module_& m) {
              return matrix_array(std::move(rows));
            },
            nb::arg("ids"))
+      .def("ids",
+           [](const HeldIndex& held) {
+             std::vector<RowId> ids = ask([](const Index& index) { return index.ids(); })(held);
+             const std::size_t count = ids.size();
+             return ids_array(std::move(ids), {count});
+           })
       .def("held_out",
            [](const HeldIndex& held) {
              std::vector<RowId> ids = ask([](const Index& index) { return index.held_out(); })(held);
@@ -168,6 +202,8 @@ void bind_index(nb::module_& m) {
            },
            nb::arg("queries").none(), nb::arg("k"), nb::arg("until"), nb::arg("seconds"), nb::arg("seed"), nb::arg("run"));
 
+  bind_faiss(m);
+  m.def("check_recipe", [](const std::string& recipe) { parse_recipe(recipe); }, nb::arg("recipe"));
   m.def("rows_to_hold_out", &rows_to_hold_out, nb::arg("n"));
   m.def(
       "make_index",

@@ -78,6 +78,7 @@ class Indexes(unittest.TestCase):
         index.update(self.x[2000:2001], [5000])
         index.remove([50, 51])
         self.assertEqual((len(index), index.next_id), (1598, 5100))
+        np.testing.assert_array_equal(index.ids, np.concatenate((np.arange(52, 1550), np.arange(100) + 5000)))
         np.testing.assert_array_equal(index.reconstruct([5000, 1050]), self.x[[2000, 1000]])
         np.testing.assert_array_equal(index.search(self.x[2000:2001], 1, nprobe=8).ids, [[5000]])
         with self.assertRaisesRegex(ValueError, "50"):

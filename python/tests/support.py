@@ -27,6 +27,12 @@ def true_neighbors(queries, base, k):
     return np.take_along_axis(distances, ids, axis=1), ids
 
 
+def available_memory():
+    """Bytes that programs may take without swapping."""
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
+
+
 def run_python(code, timeout=120, **environment):
     """Runs `code` in a Python of its own."""
     command = [sys.executable, "-c", textwrap.dedent(code)]

@@ -23,8 +23,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class Exporter {
  public:
-  Exporter(const Container& container, const IvfFacts& facts, MatrixRef centroids, const std::filesystem::path& to, const RunOptions& run)
-      : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), writer_(to) {
+  Exporter(const Container& container, const IvfFacts& facts, MatrixRef centroids, const std::filesystem::path& to, const RunOptions& run, const SearchParams& searched)
+      : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), searched_(searched), writer_(to) {
     if (ListCentroids::chosen_by(facts.metric) == Metric::l2) return;
     const auto list = not_of_length_one(centroids);
     require(!list, Fault::unsupported, name_, ": the centroid of list ", list.value_or(0), " is not of length 1: Faiss would look into other lists");
@@ -61,13 +61,14 @@ class Exporter {
   const MatrixRef centroids_;
   const std::int32_t metric_;
   const RunOptions& run_;
+  const SearchParams& searched_;
   FaissWriter writer_;
 };
 
 void Exporter::begin_inverted_file(std::string_view letters, std::int64_t rows) {
   writer_.begin(letters, centroids_.cols, rows, metric_);
   writer_.value(centroids_.rows);
-  writer_.value(std::min(centroids_.rows, SearchParams{}.nprobe));
+  writer_.value(std::min(centroids_.rows, searched_.nprobe));
   writer_.begin_flat(centroids_.cols, centroids_.rows, metric_);
   centroids();
   writer_.value(std::uint8_t{0});  // no direct map
@@ -178,7 +179,7 @@ void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
 void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
   if (!full.any()) return;
   full_vectors(full.rows);
-  writer_.value(static_cast<float>(SearchParams{}.refine));
+  writer_.value(static_cast<float>(searched_.refine));
   if (!is_numbered(ids)) ids_of_map(ids);
 }
 
@@ -222,18 +223,19 @@ void Exporter::codes(const StoredIvfPq& stored) {
 
 }  // namespace
 
-void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run, const SearchParams& searched) {
+  require(searched.nprobe >= 1 && searched.refine >= 1, Fault::invalid_argument, "Faiss's searches begin with at least 1 list and a factor of at least 1, got ", searched.nprobe, " and ", searched.refine);
   const Container file = Container::open(map_file(from));
   file.verify(run);
   if (holds_product_codes(file)) {
     const StoredIvfPq stored = read_ivf_pq(file);
-    return Exporter(file, stored.facts, stored.parts.centroids, to, run).codes(stored);
+    return Exporter(file, stored.facts, stored.parts.centroids, to, run, searched).codes(stored);
   }
   constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ",
           flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
-  Exporter exporter(file, stored.facts, stored.centroids, to, run);
+  Exporter exporter(file, stored.facts, stored.centroids, to, run, searched);
   return file.schema() == flat_schema ? exporter.vectors(stored) : exporter.flat(stored);
 }
 

@@ -92,6 +92,7 @@ struct FaissIvf {
   std::variant<std::monostate, FaissScalar, FaissProduct> codes;  ///< the first: rows of f32
   bool by_residual = false;
   std::vector<FaissList> lists;
+  std::uint64_t nprobe = 0;  ///< as it stands there
 };
 
 struct FaissIdMap {
@@ -102,6 +103,7 @@ struct FaissIdMap {
 struct FaissRefine {
   FaissPart base;
   FaissPart refine;
+  float k_factor = 0;  ///< as it stands there
 };
 
 /// Of all but normalizations and those that are named alone: what it does, if it is linear.

@@ -27,12 +27,12 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Vectors that stand alone, behind a transform or before full ones: one list of an inverted file, which any search looks into.
 struct OneList {
   std::vector<std::int64_t> numbers;  // [n]
-  std::vector<float> centroid;        // [d] of length 1, as every metric may have it
+  std::vector<float> centroid;        // [d] zeros, or, where directions choose lists, of length 1
   FaissIndex index;
 
   explicit OneList(const FaissIndex& vectors) : numbers(at(vectors.rows)), centroid(at(vectors.cols)) {
     std::iota(numbers.begin(), numbers.end(), 0);
-    centroid[0] = 1;
+    centroid[0] = vectors.metric == faiss_inner_product ? 1 : 0;
     index.kind = vectors.kind;
     index.offset = vectors.offset;
     index.cols = vectors.cols;

@@ -209,14 +209,14 @@ void Reader::read_contents(FaissIndex& index, std::string_view four, int level) 
     if (!stopped_) map.ids = array<std::int64_t>(WideSize(index.rows), "the ids");
     index.what = std::move(map);
   } else if (four == "IxRF") {
-    FaissRefine refine{part_of(index, index.cols, level), nullptr};
+    FaissRefine refine{part_of(index, index.cols, level), nullptr, 0};
     if (!stopped_) {
       require_like(index, *refine.base);
       refine.refine = part_of(index, index.cols, level);
     }
     if (!stopped_) {
       require_like(index, *refine.refine);
-      value<float>("the factor of k");
+      refine.k_factor = value<float>("the factor of k");
     }
     if (refine.refine && refine.refine->kind == "IndexFlat") index.kind = "IndexRefineFlat";
     index.what = std::move(refine);
@@ -281,8 +281,8 @@ void Reader::read_scalar_rows(FaissIndex& index) {
 void Reader::read_inverted_file(FaissIndex& index, std::string_view four, int level) {
   const std::uint64_t from = place_;
   const auto lists = value<std::uint64_t>("the number of lists");
-  value<std::uint64_t>("nprobe");
-  FaissIvf ivf{part_of(index, index.cols, level), {}, false, {}};
+  const auto nprobe = value<std::uint64_t>("nprobe");
+  FaissIvf ivf{part_of(index, index.cols, level), {}, false, {}, nprobe};
   std::uint64_t code_bytes = static_cast<std::uint64_t>(index.cols) * sizeof(float);
   if (ivf.quantizer->kind != "IndexFlat") stopped_ = true;
   if (!stopped_) {

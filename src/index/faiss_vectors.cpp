@@ -1,6 +1,7 @@
 #include "index/faiss_vectors.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include <gigaknn/faiss.hpp>
 
@@ -64,7 +65,16 @@ FaissFacts describe_faiss(const std::filesystem::path& path) {
   const FileBytes file = map_file(path);
   const FaissIndex root = read_faiss(file);
   const FaissIvf* const ivf = inverted_file_in(root);
-  return {tree_of(root), std::string(faiss_metric_name(root.metric)), root.rows, root.cols, ivf ? std::ssize(ivf->lists) : 0};
+  const auto* const map = std::get_if<FaissIdMap>(&root.what);
+  const auto* const refine = std::get_if<FaissRefine>(map && map->index ? &map->index->what : &root.what);
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  return {.kind = tree_of(root),
+          .metric = std::string(faiss_metric_name(root.metric)),
+          .rows = root.rows,
+          .cols = root.cols,
+          .lists = ivf ? std::ssize(ivf->lists) : 0,
+          .nprobe = ivf ? static_cast<std::int64_t>(std::min(ivf->nprobe, most)) : 0,
+          .k_factor = refine ? refine->k_factor : 0};
 }
 
 void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {

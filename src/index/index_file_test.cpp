@@ -288,13 +288,25 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_TRUE(parse_recipe(text).transform->whiten);
   }
   EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
-  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ8,RFlat,RFlat", "IVF4,SQ6", "IVF4,SQbf16", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
+  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ8,RFlat,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
                            "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
-                           "IVF4,Flat,RFlat", "OPQ16,IVF4,RFlat", "IVF1024,PQ16x6", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+                           "OPQ16,IVF4,RFlat", "PQ16", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, or IVF<lists>"));
+  }
+  for (const auto& [text, instead] : {std::pair("IVF4,Flat,RFlat", "Flat,RFlat: Flat alone"), {"IVF1024,PQ16x6", "PQ16x6: parts of 4 or 8 bits"}, {"IVF4,SQ6", "SQ6: SQ4 or SQ8"},
+                                      {"IVF4,SQbf16,RFlat", "SQbf16: SQfp16"}, {"PCAR64,IVF4,PQ8", "PCAR64: PCA64, or OPQ"}, {"IVF4,RaBitQ3", "RaBitQ3: RaBitQ4"}, {"RR,IVF4,RaBitQ6", "RaBitQ6: RaBitQ8"},
+                                      {"IVF4,RaBitQ9", "RaBitQ9: at most 8 bits"}}) {
+    expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; take instead of ", instead), "allowed: Flat, or IVF<lists>");
+  }
+  // What Faiss calls otherwise.
+  for (const auto& [text, plain] : {std::pair("IVF16,PQ12x8", "IVF16,PQ12"), {"IVF16,PQ12np", "IVF16,PQ12"}, {"IVF16,PQ12x8np", "IVF16,PQ12"}, {"IVF16,PQ12x4np", "IVF16,PQ12x4"},
+                                    {"IDMap,Flat", "Flat"}, {"IDMap2,IVF16,SQ8", "IVF16,SQ8"}, {" OPQ8 , IVF16 ,PQ8, RFlat ", "OPQ8,IVF16,PQ8,RFlat"}, {"IVF16,PQ12,Refine(Flat)", "IVF16,PQ12,RFlat"}}) {
+    const IndexRecipe recipe = parse_recipe(text), same = parse_recipe(plain);
+    EXPECT_EQ(std::tuple(recipe.inverted, recipe.lists, recipe.code_bytes, recipe.code_bits, recipe.listed, recipe.refine, recipe.transform.has_value()),
+              std::tuple(same.inverted, same.lists, same.code_bytes, same.code_bits, same.listed, same.refine, same.transform.has_value())) << text;
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
     expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");

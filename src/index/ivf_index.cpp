@@ -433,6 +433,17 @@ Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
   return rows;
 }
 
+std::vector<RowId> IvfIndex::ids() const {
+  const auto state = this->state();
+  std::vector<RowId> ids(at(state->rows));
+  RowsById next(state->parts);
+  for (RowId& id : ids) {
+    const RowsById::Place place = next.next();
+    id = place.part->lists->ids().of_rank(place.rank);
+  }
+  return ids;
+}
+
 std::vector<RowId> IvfIndex::held_out() const {
   const auto state = this->state();
   std::vector<RowId> ids;

@@ -17,6 +17,7 @@ constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone
     "with ,RFlat behind it or not, and before it PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; IVF<lists>,Flat has RFlat behind it only if something "
     "stands before it, and RaBitQ has RR, RR<dims> or nothing before it";
 
+// Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index has.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {
@@ -26,6 +27,12 @@ std::vector<std::string> words_of(const std::string& text) {
       words.back() += c;
     }
   }
+  for (std::string& word : words) {
+    word.erase(0, std::min(word.find_first_not_of(' '), word.size()));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (word == "Refine(Flat)") word = "RFlat";
+  }
+  if (words.size() > 1 && (words.front() == "IDMap" || words.front() == "IDMap2")) words.erase(words.begin());
   return words;
 }
 
@@ -74,9 +81,10 @@ bool read_listed(std::string_view word, IndexRecipe& recipe) {
     if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
     return recipe.transform->kind == TransformRecipe::Kind::random_rotation;
   }
-  if (word.ends_with("x4fs")) word.remove_suffix(2);  // Faiss names a layout beside the codes
+  // Faiss names a layout beside the codes, or that they are not sorted by what they stand for, as no codes are here.
+  if (word.ends_with("x4fs") || word.ends_with("np")) word.remove_suffix(2);
   recipe.code_bits = word.ends_with("x4") ? 4 : 8;
-  if (recipe.code_bits == 4) word.remove_suffix(2);
+  if (word.ends_with("x4") || word.ends_with("x8")) word.remove_suffix(2);
   const std::int64_t bits = number_behind(word, "PQ").value_or(0) * recipe.code_bits;
   recipe.code_bytes = bits / 8;
   return bits > 0 && bits % 8 == 0;
@@ -101,6 +109,21 @@ bool is_known(std::string_view word) {
   return std::any_of(std::begin(known), std::end(known), [&](std::string_view name) { return word.starts_with(name); });
 }
 
+// What to take instead of words that are often asked for; empty: nothing.
+std::string instead_of(std::span<const std::string> words) {
+  const auto bits_of = [](std::string_view word) { return number_behind(word, "RaBitQ").value_or(0); };
+  for (const std::string_view word : words) {
+    if (word == "SQ6") return "SQ6: SQ4 or SQ8";
+    if (word == "SQbf16") return "SQbf16: SQfp16";
+    if (word.starts_with("PCAR")) return join_text(word, ": PCA", word.substr(4), ", or OPQ before product codes");
+    if (word.starts_with("PQ") && word.ends_with("x6")) return join_text(word, ": parts of 4 or 8 bits");
+    if (bits_of(word) > 8) return join_text(word, ": at most 8 bits a dimension");
+    if (bits_of(word) > 0 && rabitq_bits_of(word) == 0) return join_text(word, ": RaBitQ", bits_of(word) == 3 ? 4 : 8);
+  }
+  if (words.size() == 3 && words[1] == "Flat" && words[2] == "RFlat") return "Flat,RFlat: Flat alone, whose lists hold full vectors";
+  return {};
+}
+
 }  // namespace
 
 IndexRecipe parse_recipe(const std::string& text) {
@@ -109,7 +132,8 @@ IndexRecipe parse_recipe(const std::string& text) {
   for (const std::string& word : words) {
     require(is_known(word), Fault::invalid_argument, "recipe '", printable(text), "': '", printable(word), "' says nothing; ", allowed);
   }
-  fail(Fault::unsupported, "recipe '", printable(text), "' is not built; ", allowed);
+  const std::string instead = instead_of(words);
+  fail(Fault::unsupported, "recipe '", printable(text), "' is not built; ", instead.empty() ? "" : "take instead of " + printable(instead) + "; ", allowed);
 }
 
 }  // namespace gigaknn

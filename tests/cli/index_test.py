@@ -11,6 +11,10 @@ import unittest
 from support import BINARY, CliTest, is_sanitized, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
 
 
+# Each way in which a file holds rows.
+KINDS = ("IVF20,Flat", "Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat", "IVF20,PQ2x4", "RR,IVF20,Flat", "IVF20,RaBitQ4,RFlat")
+
+
 class Index(CliTest):
     def setUp(self):
         super().setUp()
@@ -365,7 +369,7 @@ class Index(CliTest):
         self.run_cli("check", "cut.gknn", code=3)
 
     def test_a_full_disk_leaves_the_old_file(self):
-        for recipe in ("IVF20,Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
+        for recipe in KINDS:
             self.build(recipe=recipe)
             whole = self.read("x.gknn")
             limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, len(whole) // 2))
@@ -378,11 +382,12 @@ class Index(CliTest):
 
     def test_killed_at_any_time_it_leaves_the_old_file_or_the_new_one(self):
         write_bin(self.path("large.u8bin"), make_rows(20000, 5, "u8", 9), "u8")
-        for recipe in ("IVF20,Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat"):
-            self.build(recipe=recipe)
-            self.check_kills()
+        for recipe in KINDS:
+            with self.subTest(recipe=recipe):
+                self.build(recipe=recipe)
+                self.check_kills(15 if recipe == "IVF20,Flat" else 6)
 
-    def check_kills(self):
+    def check_kills(self, kills):
         generator = random.Random(1)
         old = self.read("x.gknn")
         self.run_cli("add", "x.gknn", "large.u8bin", "-o", "new.gknn")
@@ -391,7 +396,7 @@ class Index(CliTest):
         self.run_cli("add", "x.gknn", "large.u8bin", "-o", "timed.gknn")
         seconds = time.monotonic() - started
         killed = 0
-        for _ in range(15):
+        for _ in range(kills):
             run = subprocess.Popen([BINARY, "add", "x.gknn", "large.u8bin", "--quiet"], cwd=self.folder)
             time.sleep(generator.uniform(0, 1.2 * seconds))
             run.send_signal(signal.SIGKILL)
@@ -406,20 +411,33 @@ class Index(CliTest):
         self.assertGreater(killed, 0)
 
     def test_a_file_that_becomes_shorter_under_a_search_is_reported(self):
-        base = make_rows(3000, 32, "f32", 3)
-        for attempt in range(40):
-            write_bin(self.path("long.fbin"), base)
-            run = subprocess.Popen([BINARY, "search", "long.fbin", "--queries", "long.fbin", "-k", "200", "-o", "out.npy", "--quiet"],
+        write_bin(self.path("queries.fbin"), make_rows(3000, 32, "f32", 3))
+        self.check_shrinking("queries.fbin")
+
+    def test_an_index_that_becomes_shorter_under_a_search_is_reported(self):
+        write_bin(self.path("queries.fbin"), make_rows(3000, 32, "f32", 3))
+        for recipe in ("IVF20,Flat", "Flat", "IVF20,PQ8x4,RFlat", "PCA16,IVF20,SQ8,RFlat", "IVF20,RaBitQ,RFlat"):
+            with self.subTest(recipe=recipe):
+                self.build(base="queries.fbin", recipe=recipe, name="whole.gknn")
+                self.check_shrinking("whole.gknn", "--nprobe", "20", "--sample", "0")
+
+    def check_shrinking(self, name, *options):
+        """Searches are cut short at later and later times, until one has mapped the file and reads it."""
+        whole, cut = self.read(name), "cut" + os.path.splitext(name)[1]
+        for attempt in range(60):
+            with open(self.path(cut), "wb") as file:
+                file.write(whole)
+            run = subprocess.Popen([BINARY, "search", cut, "--queries", "queries.fbin", "-k", "200", "-o", "out.npy", "--quiet", *options],
                                    cwd=self.folder, stderr=subprocess.PIPE, text=True)
             while run.poll() is None:
                 try:
                     with open("/proc/%d/maps" % run.pid, encoding="utf-8") as maps:
-                        if "long.fbin" in maps.read():
+                        if cut in maps.read():
                             break
                 except OSError:
                     break
             time.sleep(0.002 * attempt)
-            os.truncate(self.path("long.fbin"), 4096)
+            os.truncate(self.path(cut), 4096)
             _, errors = run.communicate(timeout=300)
             self.assertIn(run.returncode, (0, 3), errors)
             if run.returncode == 3 and "became shorter" in errors:

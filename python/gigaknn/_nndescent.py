@@ -1,0 +1,271 @@
+"""NNDescent, in place of pynndescent's."""
+
+import warnings
+
+import numpy as np
+
+from ._arguments import recall_of, seed_of, whole
+from ._errors import InvalidArgument, Unsupported
+from ._searcher import Searcher, with_own_rows
+
+# Of pynndescent's names.
+_metrics = {
+    "euclidean": "euclidean",
+    "l2": "euclidean",
+    "sqeuclidean": "l2",
+    "cosine": "cosine",
+    "manhattan": "l1",
+    "taxicab": "l1",
+    "cityblock": "l1",
+    "l1": "l1",
+    "chebyshev": "linf",
+    "linfinity": "linf",
+    "linfty": "linf",
+    "linf": "linf",
+    "hellinger": "hellinger",
+    "bit_hamming": "hamming",
+    "bit_jaccard": "jaccard",
+}
+
+# They steer trees, the descent and the search of a graph, of which there is none here.
+_ignored = {
+    "n_trees": None,
+    "leaf_size": None,
+    "pruning_degree_multiplier": 1.5,
+    "diversify_prob": 1.0,
+    "diversify_method": "standard",
+    "degree_prune_aggressiveness": 1.0,
+    "n_search_trees": None,
+    "search_tree_leaf_size": None,
+    "max_search_tree_depth": None,
+    "search_tree_leaf_budget": 1,
+    "quantization": None,
+    "tree_init": True,
+    "low_memory": True,
+    "max_candidates": None,
+    "max_rptree_depth": 200,
+    "n_iters": None,
+    "delta": 0.001,
+    "parallel_batch_queries": False,
+    "angular_trees": False,
+}
+_refused = {"init_graph": None, "init_dist": None, "bit_metric": False}
+_warned = set()
+
+
+class NNDescent:
+    """As pynndescent's class of this name, by gigaknn: the graph of `data`, and queries.
+
+    Fewer than 10,000 rows are compared exactly, graph and queries. Of more the graph is built for the recall, and queries are answered not by a walk along it, as in pynndescent,
+    but by an index that is built for the recall at the first query, or by `prepare`.
+
+    Parameters
+    ----------
+    data : array [n, d]
+        As float32 (copied where it is not); for "bit_hamming" and "bit_jaccard" bits packed in uint8. Sparse matrices are refused.
+    metric : str
+        "euclidean" or "l2" (both true distances), "sqeuclidean", "cosine", "manhattan", "chebyshev", "hellinger" and what else pynndescent calls these, "minkowski" with
+        ``metric_kwds={"p": 1, 2 or inf}``; "bit_hamming", "bit_jaccard". Others, and functions, are refused.
+    n_neighbors : int
+        Of the graph, each row among its own.
+    random_state : int, RandomState or None
+        None is 0.
+    n_jobs : int
+        Threads; None and -1: all that are allowed.
+    compressed : bool
+        True: after `prepare` there is no graph.
+    verbose : bool
+        Bars of tqdm.
+    recall : float
+        Share of the true neighbours that graph and queries are to have; not pynndescent's. 1: exact.
+    device : str
+        As of `knn`; not pynndescent's.
+    **ignored
+        n_trees, leaf_size, pruning_degree_multiplier, diversify_prob, diversify_method, degree_prune_aggressiveness, n_search_trees, search_tree_leaf_size,
+        max_search_tree_depth, search_tree_leaf_budget, quantization, tree_init, low_memory, max_candidates, max_rptree_depth, n_iters, delta, parallel_batch_queries and angular_trees
+        mean nothing here: what is not pynndescent's default is warned of, once. init_graph, init_dist and bit_metric are refused.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gigaknn import NNDescent
+    >>> x = np.random.default_rng(0).random((500, 8), dtype=np.float32)
+    >>> index = NNDescent(x, n_neighbors=15)
+    >>> ids, distances = index.neighbor_graph
+    >>> ids.shape, bool((ids[:, 0] == np.arange(500)).all())
+    ((500, 15), True)
+    >>> index.query(x[:3], k=2)[0][:, 0]
+    array([0, 1, 2], dtype=int32)
+    """
+
+    def __init__(self, data, metric="euclidean", metric_kwds=None, n_neighbors=30, *, random_state=None, n_jobs=None, compressed=False, verbose=False, recall=0.98, device="cpu", **ignored):
+        _tell_of(ignored)
+        self.metric = metric
+        self.metric_kwds = metric_kwds
+        self.n_neighbors = whole(n_neighbors, "n_neighbors")
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.compressed = bool(compressed)
+        self.verbose = bool(verbose)
+        self._metric = _metric_of(metric, metric_kwds)
+        if self.n_neighbors < 1:
+            raise InvalidArgument(f"n_neighbors must be at least 1, got {n_neighbors}")
+        self._options = {"recall": recall_of(recall), "metric": self._metric, "device": device, "seed": _seed_of(random_state)}
+        _threads_of(n_jobs)
+        self._set_rows(self._as_rows(data, "data"))
+        self._fit()
+
+    @property
+    def neighbor_graph(self):
+        """(ids [n, n_neighbors] int32, distances [n, n_neighbors] float32), each row first in its own list; -1 and inf where there are fewer rows. None once it is compressed."""
+        if self._graph is None:
+            warnings.warn("Compressed indexes do not have neighbor graph information.", stacklevel=2)
+            return None
+        return self._graph[0].copy(), self._graph[1].copy()
+
+    @property
+    def dim(self) -> int:
+        return self._raw_data.shape[1]
+
+    def prepare(self, compile_search=False):
+        """Builds what answers queries, for k as large as n_neighbors; otherwise the first query does."""
+        self._searcher.index_for(min(self.n_neighbors, self._most_wanted()), _threads_of(self.n_jobs))
+        if self.compressed:
+            self._graph = None
+
+    def compress_index(self):
+        """Leaves only what queries need. There is no graph from then on, and no `update`."""
+        self.compressed = True
+        self.prepare()
+
+    def query(self, query_data, k=10, epsilon=0.1):
+        """(ids [q, k] int32, distances [q, k] float32): the nearest rows of each query, of the recall that was asked for.
+
+        They come from an index or, of few rows, an exact search. `epsilon` means nothing here: no graph is searched; `recall` of the class says how many are found.
+        """
+        if epsilon != 0.1:
+            _warn_once("epsilon", "epsilon is ignored: recall= of NNDescent says how many are found")
+        k = whole(k, "k")
+        if k < 1:
+            raise InvalidArgument(f"k must be at least 1, got {k}")
+        queries = self._as_rows(query_data, "query_data")
+        found = min(k, len(self._raw_data))
+        threads = _threads_of(self.n_jobs)
+        if found > self._most_wanted():  # an index for a recall holds rows out
+            index = Searcher(self._raw_data, 1.0, **self._without_recall()).index_for(found, threads)
+            distances, ids = index.search(queries, found, threads=threads)
+        else:
+            distances, ids = self._searcher.nearest(queries, found, threads)
+        return self._shown(distances, ids, k)
+
+    def update(self, xs_fresh=None, xs_updated=None, updated_indices=None):
+        """Replaces the rows `updated_indices` by `xs_updated`, then puts `xs_fresh` behind; the graph is built anew, the index at the next query."""
+        if self.compressed:
+            raise Unsupported("a compressed NNDescent is not updated")
+        if (xs_updated is None) != (updated_indices is None):
+            raise InvalidArgument("xs_updated and updated_indices come together, or not at all")
+        rows = self._raw_data
+        if xs_updated is not None:
+            new, ids = self._as_rows(xs_updated, "xs_updated"), np.asarray(updated_indices)
+            if ids.dtype.kind not in "iu" or ids.shape != (len(new),):
+                raise InvalidArgument(f"updated_indices must be a whole number for each of the {len(new)} rows of xs_updated, got shape {list(ids.shape)} of {ids.dtype}")
+            if len(ids) and not (0 <= ids.min() and ids.max() < len(rows)):
+                raise InvalidArgument(f"updated_indices must be from 0 to {len(rows) - 1}, got {ids.min()} to {ids.max()}")
+            rows = rows.copy()
+            rows[ids] = new
+        if xs_fresh is not None:
+            fresh = self._as_rows(xs_fresh, "xs_fresh")
+            rows = np.concatenate((rows, fresh))
+        self._set_rows(rows)
+        self._fit()
+
+    def _fit(self):
+        n, k = len(self._raw_data), self.n_neighbors
+        others = min(k, n) - 1
+        threads = _threads_of(self.n_jobs)
+        if others == 0:
+            lists = np.empty((n, 0), np.float32), np.empty((n, 0), np.int64)
+        else:
+            graph = self._searcher.graph(others, threads, self.verbose)
+            lists = graph.distances, graph.ids
+        self._graph = self._shown(*with_own_rows(*lists), k)
+
+    def _most_wanted(self):
+        return len(self._raw_data) * 9 // 10 if self._searcher.approximate else len(self._raw_data)
+
+    def _without_recall(self):
+        return {name: value for name, value in self._options.items() if name != "recall"}
+
+    def _set_rows(self, rows):
+        self._raw_data = rows
+        self._searcher = Searcher(rows, **self._options)
+
+    def _as_rows(self, data, name):
+        if hasattr(data, "tocsr"):
+            raise Unsupported(f"{name} is sparse: gigaknn has dense rows alone")
+        rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in ("hamming", "jaccard") else np.float32)
+        if rows.ndim != 2 or rows.shape[0] == 0:
+            raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
+        known = getattr(self, "_raw_data", rows)
+        if rows.shape[1] != known.shape[1]:
+            raise InvalidArgument(f"{name} has {rows.shape[1]} columns, expected {known.shape[1]}")
+        if self._metric == "hellinger":  # pynndescent's is of distributions
+            sums = rows.sum(axis=1, keepdims=True, dtype=np.float64)
+            rows = (rows / np.where(sums == 0, 1, sums)).astype(np.float32)
+        return rows
+
+    def _shown(self, distances, ids, k):
+        """(ids, distances) of k columns, as pynndescent has them."""
+        if self._metric == "jaccard":  # pynndescent's is the logarithm of what the sets share
+            with np.errstate(divide="ignore"):
+                distances = np.abs(np.log1p(-distances))
+        missing = ((0, 0), (0, k - ids.shape[1]))
+        ids = ids.astype(np.int32 if len(self._raw_data) < 2**31 else np.int64)
+        return np.pad(ids, missing, constant_values=-1), np.pad(distances, missing, constant_values=np.inf)
+
+
+def _metric_of(metric, metric_kwds):
+    kwds = dict(metric_kwds or {})
+    if metric == "minkowski":
+        p = kwds.pop("p", 2)
+        if p not in (1, 2, np.inf):
+            raise Unsupported(f"p of minkowski must be 1, 2 or inf, got {p!r}")
+        metric = {1: "l1", 2: "euclidean", np.inf: "linf"}[p]
+    if not isinstance(metric, str) or metric not in _metrics:
+        raise Unsupported(f"metric {metric!r} is not gigaknn's; allowed: {', '.join(_metrics)}, minkowski")
+    if kwds:
+        raise Unsupported(f"metric_kwds: {', '.join(map(str, kwds))} mean nothing to {metric}")
+    return _metrics[metric]
+
+
+def _tell_of(arguments):
+    for name, value in arguments.items():
+        if name in _refused:
+            if value is not _refused[name]:
+                raise Unsupported(f"{name} is not taken: gigaknn builds its graph from the rows alone")
+        elif name not in _ignored:
+            raise TypeError(f"NNDescent has no argument {name!r}")
+        elif value != _ignored[name]:
+            _warn_once(name, f"{name} is ignored: recall= says how good the graph is to be")
+
+
+def _warn_once(name, text):
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(text, stacklevel=4)
+
+
+def _seed_of(random_state):
+    if random_state is None:
+        return 0
+    if hasattr(random_state, "randint"):
+        return int(random_state.randint(2**31 - 1))
+    return seed_of(random_state)
+
+
+def _threads_of(n_jobs):
+    if n_jobs is None or n_jobs == -1:
+        return None
+    if whole(n_jobs, "n_jobs") < 1:
+        raise InvalidArgument(f"n_jobs must be None, -1 or at least 1, got {n_jobs}")
+    return n_jobs
