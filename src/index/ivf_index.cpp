@@ -433,6 +433,18 @@ Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
   return rows;
 }
 
+std::vector<RowId> IvfIndex::ids() const {
+  const auto state = this->state();
+  std::vector<RowId> ids;
+  ids.reserve(at(state->rows));
+  RowsById rows(state->parts);
+  while (std::ssize(ids) < state->rows) {
+    const RowsById::Place place = rows.next();
+    ids.push_back(place.part->lists->ids().of_rank(place.rank));
+  }
+  return ids;
+}
+
 std::vector<RowId> IvfIndex::held_out() const {
   const auto state = this->state();
   std::vector<RowId> ids;

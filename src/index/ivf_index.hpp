@@ -54,6 +54,7 @@ class IvfIndex : public Index {
   /// more than are found are compared at least.
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
+  std::vector<RowId> ids() const override;
   std::vector<RowId> held_out() const override;
   Matrix reconstruct(std::span<const RowId> ids) const override;
   void add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) override;
