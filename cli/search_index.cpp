@@ -6,6 +6,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "eval/report_text.hpp"
+#include "index/id_words.hpp"
 #include "inputs.hpp"
 #include "io/results.hpp"
 #include "outputs.hpp"
@@ -108,6 +109,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       record.more["recall_asked"] = *options.recall;
       if (only) session.note("the recall asked for is that of searches without --only, --except or --only-bits");
     }
+    if (only) require_bits_for(*only, index->next_id());
     require(index->rows() > 0 || options.radius, Fault::invalid_argument, options.base.string(), " has no rows, of which some could be nearest");
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));
