@@ -1,5 +1,5 @@
 // gigaknn convert: IN -> OUT: vectors block by block; of a graph its ids, or with --distances its
-// distances; indexes to files of Faiss and back
+// distances; indexes to files of Faiss and back, or to their rows and ids
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -124,6 +124,45 @@ Converted convert_index(const ConvertOptions& options, Session& session) {
   return index_of(options.output);
 }
 
+void write_ids(const std::filesystem::path& path, const Neighbors& ids, const ConvertParams& params, const std::string& rows) {
+  write_results({path, {}}, slice_lists(ids, params, rows));
+}
+
+// One column of ids, which are some.
+Neighbors column_of(std::vector<RowId> ids) {
+  Neighbors column;
+  column.queries = std::ssize(ids);
+  column.k = 1;
+  column.ids = std::move(ids);
+  return column;
+}
+
+void check_ids_file(const std::filesystem::path& path, const Neighbors& ids) {
+  check_result_names({path, {}}, false);
+  check_ids_fit({path, {}}, value_of(*std::max_element(ids.ids.begin(), ids.ids.end())) + 1);
+  check_output(path, 0);
+}
+
+/// The full vectors of an index by ascending ids, and with --ids these.
+Converted convert_rows_of_index(const ConvertOptions& options, const ConvertParams& params, Session& session) {
+  require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
+  const auto index = open_index(options.input, {.map = true});
+  require(index->keeps_rows(), Fault::unsupported, options.input.string(), ": keeps no full vectors that could be written");
+  const Neighbors ids = column_of(index->ids());
+  require(ids.queries > 0, Fault::invalid_argument, options.input.string(), " has no rows");
+  if (!options.ids.empty()) check_ids_file(options.ids, ids);
+  const auto read_rows = [&](std::int64_t begin, std::int64_t end) {
+    return index->reconstruct(std::span(ids.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  };
+  const Converted done = convert_blocks({index->rows(), index->cols(), index->dtype()}, read_rows, options.input.string(), options.output, params, session.run());
+  if (!options.ids.empty()) {
+    write_ids(options.ids, ids, params, options.rows);
+  } else if (value_of(ids.ids.back()) >= ids.queries) {
+    session.note("rows stand in the order of their ids, which are not 0, 1, ...; --ids FILE writes them");
+  }
+  return done;
+}
+
 /// Into an IndexFlat.
 Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
   require(options.dtype.empty() && !options.distances, Fault::invalid_argument, "an IndexFlat holds f32 vectors: --dtype and --distances are of other outputs");
@@ -146,20 +185,13 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
 /// The vectors of an IndexFlat or IndexScalarQuantizer, and with --ids what an IndexIDMap calls them.
 Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
   require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
-  Neighbors ids;
-  ids.ids = faiss_ids(options.input);
-  ids.k = 1;
-  ids.queries = std::ssize(ids.ids);
+  const Neighbors ids = column_of(faiss_ids(options.input));
   require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(), ": has no IndexIDMap: there are no ids to write to ",
           options.ids.string());
-  if (!options.ids.empty()) {
-    check_result_names({options.ids, {}}, false);
-    check_ids_fit({options.ids, {}}, value_of(*std::max_element(ids.ids.begin(), ids.ids.end())) + 1);
-    check_output(options.ids, 0);
-  }
+  if (!options.ids.empty()) check_ids_file(options.ids, ids);
   const Converted done = convert_faiss_vectors(options.input, options.output, params, session.run());
   if (!options.ids.empty()) {
-    write_results({options.ids, {}}, slice_lists(ids, params, options.rows));
+    write_ids(options.ids, ids, params, options.rows);
   } else if (ids.queries > 0) {
     session.note("the ids of the IndexIDMap are left out; --ids FILE writes them");
   }
@@ -174,7 +206,8 @@ Converted convert_any(const ConvertOptions& options, Session& session) {
   }
   if (from_faiss) return convert_from_faiss(options, params, session);
   if (options.output.extension() == ".faiss") return convert_to_faiss(options, params, session);
-  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument, "--metric and --ids are of .faiss files");
+  if (options.input.extension() == ".gknn") return convert_rows_of_index(options, params, session);
+  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument, "--metric is of .faiss files, --ids of these and of .gknn");
   const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) ||
                      (is_hdf5(options.input) && options.dataset == "neighbors") ||
                      options.distances;
@@ -219,7 +252,7 @@ void add_convert_command(CLI::App& app, Request& request) {
                    "which data set of a HDF5 input: train, test, neighbors or distances")
       ->capture_default_str();
   command->add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
-  command->add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss: where that is written");
+  command->add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
   command->add_flag("--distances", options->distances,
                     "of a graph or result the distances, not the ids");
   command->add_flag("--allow-rounding", options->allow_rounding,
@@ -233,6 +266,7 @@ void add_convert_command(CLI::App& app, Request& request) {
                "  gigaknn convert base.knng ids.npy\n"
                "  gigaknn convert base.knng distances.fbin --distances\n"
                "  gigaknn convert index.gknn index.faiss\n"
+               "  gigaknn convert index.gknn rows.fbin --ids ids.npy\n"
                "  gigaknn convert faiss_written.faiss index.gknn\n"
                "  gigaknn convert base.fbin flat.faiss --metric inner_product");
   command->callback([options, &request] {

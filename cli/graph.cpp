@@ -265,7 +265,11 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
     return code;
   }
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
-  check_and_print_plan(plan_graph(options, base, record), session);
+  const Plan plan = plan_graph(options, base, record);
+  const std::size_t budget = options.common.memory_bytes(), needed = session.held_bytes() + plan.approximate_bytes;
+  require(options.recipe.empty() || budget == 0 || needed <= budget, Fault::out_of_memory, "--memory ", options.common.memory, " is too small: a graph by its index needs ",
+          format_bytes(needed));
+  check_and_print_plan(plan, session);
 
   KnnGraph graph;
   int code = 0;

@@ -126,7 +126,7 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
 int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
   if (options.base.extension() == ".gknn") return run_index_search(options, command_line);
-  require(options.only.empty() && options.except.empty(), Fault::invalid_argument, "--only and --except belong to an index, a .gknn file");
+  require(options.only.empty() && options.except.empty() && options.only_bits.empty(), Fault::invalid_argument, "--only and --except belong to an index, a .gknn file");
   require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
   if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");
@@ -200,7 +200,9 @@ void add_search_command(CLI::App& app, Request& request) {
                       "or tuned; exit code 4 where that is beyond it")
       ->group(of_index);
   CLI::Option* only = command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
-  command->add_option("--except", options->except, "ids that may not be found")->group(of_index)->excludes(only);
+  CLI::Option* except = command->add_option("--except", options->except, "ids that may not be found")->group(of_index)->excludes(only);
+  command->add_option("--only-bits", options->only_bits, "ids that may be found as bits, u8: .npy or .u8bin; bit i of byte j is id 8 j + i, as numpy.packbits(.., bitorder=\"little\") has it")
+      ->group(of_index)->excludes(only)->excludes(except);
   command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
       ->group(of_index)
       ->capture_default_str();

@@ -24,6 +24,7 @@ struct SearchOptions {
   std::optional<std::int64_t> nprobe;  // of an index, as what follows
   std::optional<std::int64_t> refine;
   std::optional<double> recall;
+  std::filesystem::path only_bits;
   std::filesystem::path only;
   std::filesystem::path except;
   std::int64_t sample = 200;

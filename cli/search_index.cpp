@@ -6,6 +6,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "eval/report_text.hpp"
+#include "index/id_words.hpp"
 #include "inputs.hpp"
 #include "io/results.hpp"
 #include "outputs.hpp"
@@ -38,6 +39,15 @@ SearchParams params_of(const SearchOptions& options, const std::optional<Operati
   }
   if (only) params.only = &*only;
   return params;
+}
+
+// One bit an id, of those that may be found, if there is such a file.
+std::optional<IdSet> bits_of(const std::filesystem::path& path) {
+  if (path.empty()) return std::nullopt;
+  const Dataset bytes = Dataset::open(path);
+  const MatrixRef rows = bytes.matrix();
+  require(rows.dtype == DType::u8 && rows.stride_bytes == rows.cols, Fault::invalid_argument, path.string(), ": bits are u8, 8 in each, got ", name_of(rows.dtype));
+  return IdSet::of_bits({rows.row<std::uint8_t>(0), static_cast<std::size_t>(rows.rows * rows.cols)});
 }
 
 // What share of the nearest of all rows.
@@ -87,7 +97,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   RunRecord& record = session.record;
   const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
   const std::int64_t q = queries.matrix().rows;
-  std::optional<IdSet> only;
+  std::optional<IdSet> only = bits_of(options.only_bits);
   if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
   if (!options.except.empty()) only = IdSet::all_but(read_results(options.except, {}).ids);
   std::optional<OperatingPoint> point;
@@ -97,8 +107,9 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       point = point_for(options.base, *options.recall, *options.k, index->rows(), session);
       if (!point) return exit_recall;
       record.more["recall_asked"] = *options.recall;
-      if (only) session.note("the recall asked for is that of searches without --only or --except");
+      if (only) session.note("the recall asked for is that of searches without --only, --except or --only-bits");
     }
+    if (only) require_bits_for(*only, index->next_id());
     require(index->rows() > 0 || options.radius, Fault::invalid_argument, options.base.string(), " has no rows, of which some could be nearest");
     require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
             ", got ", options.k.value_or(0));

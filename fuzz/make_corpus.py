@@ -113,6 +113,11 @@ def indexes():
     coded = [(b"about", 1, 1, 56, about(3, 6)), lists[0], words, *lists[1:], codes]
     keep("index_fuzz", "codes", container(b"ivf_pq", coded))
     keep("index_fuzz", "codes_and_rows", container(b"ivf_pq", [*coded, rows]))
+    halves_of_bytes = (b"codewords", 4, 32, 1, struct.pack("<32f", *(i % 16 - 8 for i in range(32))))  # 4 bits a part
+    keep("index_fuzz", "codes_of_4_bits", container(b"ivf_pq", [*coded[:2], halves_of_bytes, *coded[3:]]))
+    for bits, code_bytes in ((1, 1), (4, 1), (8, 2)):
+        grid = (b"codes", 1, 2, 32 * (code_bytes + 8), b"\x3f" * (64 * (code_bytes + 8)))  # in any order the same factor
+        keep("index_fuzz", "rabitq_%d" % bits, container(b"ivf_pq", [*coded[:2], (b"rabitq", 7, 1, 1, struct.pack("<q", bits)), *lists[1:], grid, rows]))
     reduced = [(b"centroids", 4, 2, 1, struct.pack("<2f", -3, 40)), *lists[1:], (b"mean", 4, 1, 2, struct.pack("<2f", 4, 4.5)), (b"step", 9, 1, 1, struct.pack("<d", 0.125))]
     directions = (b"directions", 4, 1, 2, struct.pack("<2f", 0.6, 0.8))
     quantized = [(b"about", 1, 1, 56, about(3, 6)), *reduced, directions, (b"codes", 2, 3, 1, struct.pack("<3b", -34, -30, 48)), rows]

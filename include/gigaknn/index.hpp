@@ -128,7 +128,7 @@ class Index {
   virtual void remove(std::span<const RowId> ids);
   /// Copies of the rows [m, d] that are called so. Throws as `remove`; also unsupported where no full vectors are kept.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
-  /// What the rows are called, ascending.
+  /// What the rows are called that are there, ascending. An index that does not change numbers them.
   virtual std::vector<RowId> ids() const;
   /// Rows, by id, that centroids were not fitted to, of those that are still there: to the index they are strangers, as queries are.
   virtual std::vector<RowId> held_out() const { return {}; }

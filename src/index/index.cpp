@@ -1,6 +1,8 @@
 // What an index that does not change says of changes.
 #include <gigaknn/index.hpp>
 
+#include <algorithm>
+
 #include "core/require.hpp"
 
 namespace gigaknn {
@@ -15,9 +17,9 @@ void Index::update(MatrixRef, std::span<const RowId>, const RunOptions&) { fail_
 void Index::remove(std::span<const RowId>) { fail_fixed("lose rows"); }
 Matrix Index::reconstruct(std::span<const RowId>) const { fail_fixed("give rows back: they are the caller's"); }
 std::vector<RowId> Index::ids() const {
-  std::vector<RowId> ids;
-  for (std::int64_t row = 0; row < rows(); ++row) ids.push_back(RowId{row});
-  return ids;
+  std::vector<RowId> numbers(static_cast<std::size_t>(rows()));
+  std::generate(numbers.begin(), numbers.end(), [next = std::int64_t{0}]() mutable { return RowId{next++}; });
+  return numbers;
 }
 std::int64_t Index::next_id() const { return rows(); }
 void Index::save(const std::filesystem::path&, const RunOptions&) const { fail_fixed("be saved: search the vectors themselves"); }

@@ -160,6 +160,53 @@ class Index(CliTest):
                 self.build("--threads", threads, "--memory", "40MB", name="other.gknn", recipe=recipe)
                 self.assertEqual(self.read("other.gknn"), self.read("x.gknn"))
 
+    def test_rows_and_ids_come_out_again(self):
+        names = [1000 + 7 * i for i in random.Random(5).sample(range(400), 400)]
+        self.write_ids("names.npy", names)
+        order = sorted(range(400), key=lambda i: names[i])
+        for recipe in KINDS:
+            with self.subTest(recipe=recipe):
+                self.build("--ids", "names.npy", recipe=recipe)
+                if recipe in ("IVF20,PQ2x4", "RR,IVF20,Flat"):
+                    self.assert_refused("convert", "x.gknn", "none.u8bin", code=2, says="x.gknn: keeps no full vectors that could be written", outputs=["none.u8bin"])
+                    continue
+                self.run_cli("convert", "x.gknn", "out.u8bin", "--ids", "out.npy")
+                self.assertEqual(read_bin(self.path("out.u8bin"), "B"), [self.rows[i] for i in order])
+                self.assertEqual([i for i, in read_npy(self.path("out.npy"), "q")], sorted(names))
+        # After changes, in part, of another type.
+        self.build()
+        self.write_ids("gone.npy", [0, 7, 399])
+        self.run_cli("remove", "x.gknn", "--ids", "gone.npy")
+        self.run_cli("add", "x.gknn", "q.u8bin")
+        said = self.run_cli("convert", "x.gknn", "out.npy", "--dtype", "f32", "--rows", "5:410").stderr
+        self.assertIn("note: rows stand in the order of their ids, which are not 0, 1, ...; --ids FILE writes them", said)
+        want = [row for i, row in enumerate(self.rows + self.queries) if i not in (0, 7, 399)]
+        self.assertEqual(read_npy(self.path("out.npy"), "f"), [[float(x) for x in row] for row in want[5:410]])
+        self.assert_refused("convert", "x.gknn", "more.u8bin", "--rows", "0:500", code=2, says="422", outputs=["more.u8bin"])
+        self.assert_refused("convert", "x.gknn", "more.u8bin", "--ids", "ids.txt", code=2, says="ids.txt", outputs=["more.u8bin"])
+
+    def test_a_filter_of_bits(self):
+        allowed = [i for i in range(400) if i % 3 == 0]
+        self.write_ids("some.npy", allowed)
+        bits = [[sum(1 << j for j in range(8) if (8 * i + j) % 3 == 0)] for i in range(50)]
+        write_bin(self.path("bits.u8bin"), bits, "u8")
+        write_npy(self.path("bits.npy"), bits, "|u1", "B")
+        self.build()
+        want = self.search(nprobe=3, only="some.npy")
+        self.assertEqual(self.search(nprobe=3, **{"only-bits": "bits.u8bin"}), want)
+        self.assertEqual(self.search(nprobe=3, **{"only-bits": "bits.npy"}), want)
+        self.assertTrue(all(i % 3 == 0 for found in want for i, _ in found))
+        search = ("search", "x.gknn", "--queries", "q.u8bin", "-k", 3, "-o", "out.npy", "--only-bits")
+        write_bin(self.path("short.u8bin"), bits[:49], "u8")
+        write_bin(self.path("floats.fbin"), [[1.0]], "f32")
+        self.assert_refused(*search, "short.u8bin", code=2, says="400", outputs=["out.npy"])
+        self.assert_refused(*search, "floats.fbin", code=2, says="floats.fbin: bits are u8, 8 in each, got f32", outputs=["out.npy"])
+        self.assert_refused(*search, "bits.npy", "--only", "some.npy", code=2, says="--only", outputs=["out.npy"])
+
+    def test_a_graph_by_its_index_says_first_that_memory_is_short(self):
+        run = self.run_cli("graph", "base.u8bin", "-k", 5, "--index", "IVF20,PQ5", "--memory", "2MB", "-o", "g.knng", code=2)
+        self.assertRegex(run.stderr, r"^gigaknn: --memory 2MB is too small: a graph by its index needs [\d.]+ [KM]iB\n$")
+
     def test_a_radius_of_an_index(self):
         self.build()
         self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "--radius", 30, "--nprobe", 20, "-o", "a.range")
