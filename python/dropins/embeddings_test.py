@@ -1,0 +1,69 @@
+"""Graphs of gigaknn in UMAP, scanpy and openTSNE, beside these with their own neighbours."""
+
+import unittest
+import warnings
+from pathlib import Path
+
+import gigaknn
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.manifold import trustworthiness
+
+warnings.simplefilter("ignore")  # of the other libraries among themselves
+
+
+def images(most):
+    """Fashion-MNIST, where bench/vectors.py has put it; otherwise scikit-learn's digits."""
+    path = Path("/data/fashion.u8bin")
+    return np.array(gigaknn.read_vectors(path)[:most], np.float32) if path.exists() else load_digits().data.astype(np.float32)[:most]
+
+
+class Embeddings(unittest.TestCase):
+    def test_umap(self):
+        import umap
+        from pynndescent import NNDescent
+
+        x = images(3000)
+        graphs = {"gigaknn": gigaknn.knn_graph(x, 14).to_umap(), "pynndescent": NNDescent(x, n_neighbors=15, random_state=0).neighbor_graph}
+        trust = {}
+        for name, graph in graphs.items():
+            embedding = umap.UMAP(n_neighbors=15, precomputed_knn=graph, random_state=0, n_epochs=200).fit_transform(x)
+            trust[name] = trustworthiness(x, embedding, n_neighbors=15)
+        print(f"trustworthiness of UMAP: {trust}")
+        self.assertLess(abs(trust["gigaknn"] / trust["pynndescent"] - 1), 0.01)
+
+    def test_scanpy(self):
+        import anndata
+        import scanpy
+        from gigaknn.sklearn import KNNTransformer
+
+        x = images(1500)
+        ours, theirs = anndata.AnnData(x.copy()), anndata.AnnData(x.copy())
+        scanpy.pp.neighbors(ours, n_neighbors=15, use_rep="X", transformer=KNNTransformer(n_neighbors=15))
+        scanpy.pp.neighbors(theirs, n_neighbors=15, use_rep="X", transformer="sklearn")
+        a, b = ours.obsp["connectivities"].tocsr(), theirs.obsp["connectivities"].tocsr()
+        self.assertEqual((a != 0).nnz, (b != 0).nnz)
+        self.assertEqual(((a != 0) != (b != 0)).nnz, 0)
+        self.assertLess(abs(a - b).max(), 1e-3)
+
+    def test_opentsne(self):
+        from openTSNE import TSNE
+        from openTSNE.affinity import PerplexityBasedNN
+        from openTSNE.nearest_neighbors import PrecomputedNeighbors
+
+        x = images(1500)
+        graph = gigaknn.knn_graph(x, 90, metric="euclidean")
+        affinities = {
+            "gigaknn": PerplexityBasedNN(perplexity=30, knn_index=PrecomputedNeighbors(np.asarray(graph.ids), np.asarray(graph.distances))),
+            "openTSNE": PerplexityBasedNN(x, perplexity=30, method="exact", random_state=0),
+        }
+        divergence = {}
+        for name, affinity in affinities.items():
+            start = np.random.default_rng(0).normal(scale=1e-4, size=(len(x), 2))
+            divergence[name] = TSNE(random_state=0, n_jobs=1).fit(affinities=affinity, initialization=start).kl_divergence
+        print(f"KL divergence of t-SNE: {divergence}")
+        self.assertLess(abs(divergence["gigaknn"] / divergence["openTSNE"] - 1), 0.01)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+"""NNDescent beside the real pynndescent."""
+
+import pickle
+import unittest
+import warnings
+
+import gigaknn
+import numpy as np
+import pynndescent
+from support import clustered_rows, random_rows
+
+
+def recall_of(found, truth):
+    return np.mean([len(np.intersect1d(a, b)) for a, b in zip(found, truth)]) / truth.shape[1]
+
+
+def readme_script(NNDescent, train, test):
+    """What the README and the guide of pynndescent do."""
+    index = NNDescent(train)
+    index.prepare()
+    neighbors, distances = index.query(test, k=15)
+    return index.neighbor_graph, (neighbors, distances)
+
+
+class Descent(unittest.TestCase):
+    def test_its_examples_run(self):
+        train, test = clustered_rows(12000, 16), clustered_rows(12200, 16)[-200:]
+        graph_truth = gigaknn.knn_graph(train, 29, metric="euclidean")
+        truth = gigaknn.knn(test, train, 15, metric="euclidean")
+        recalls = {}
+        for name, kind in (("gigaknn", gigaknn.NNDescent), ("pynndescent", pynndescent.NNDescent)):
+            (ids, distances), (found, found_distances) = readme_script(kind, train, test)
+            self.assertEqual((ids.shape, distances.shape, found.shape, found_distances.shape), ((12000, 30), (12000, 30), (200, 15), (200, 15)))
+            self.assertEqual((ids.dtype, distances.dtype, found.dtype, found_distances.dtype), (np.int32, np.float32, np.int32, np.float32))
+            np.testing.assert_array_equal(ids[:, 0], np.arange(12000))
+            np.testing.assert_allclose(distances[:, 1], graph_truth.distances[:, 0], rtol=0.5)
+            recalls[name] = recall_of(ids[:, 1:], graph_truth.ids), recall_of(found, truth.ids)
+        print(f"recall of the graph and of queries: {recalls}")
+        self.assertGreater(recalls["gigaknn"][0], min(0.97, recalls["pynndescent"][0] - 0.01))
+        self.assertGreater(recalls["gigaknn"][1], min(0.95, recalls["pynndescent"][1] - 0.01))
+
+    def test_distances_are_its(self):
+        x, queries = random_rows(600, 8), random_rows(620, 8)[-20:]
+        bits = random_rows(600, 8, np.uint8)
+        for metric, kwds in (("euclidean", None), ("l2", None), ("sqeuclidean", None), ("cosine", None), ("manhattan", None), ("chebyshev", None), ("minkowski", {"p": 1}),
+                             ("hellinger", None), ("bit_hamming", None), ("bit_jaccard", None)):
+            rows, asked = (bits, bits[:20]) if metric.startswith("bit") else (x, queries)
+            ours, theirs = (kind(rows, metric, metric_kwds=kwds, n_neighbors=10, random_state=1) for kind in (gigaknn.NNDescent, pynndescent.NNDescent))
+            with self.subTest(metric):
+                (ids, distances), (their_ids, their_distances) = ours.neighbor_graph, theirs.neighbor_graph
+                same = ids == their_ids
+                self.assertGreater(same.mean(), 0.9 if not metric.startswith("bit") else 0.3)  # ties of bits
+                np.testing.assert_allclose(distances[same], their_distances[same], rtol=2e-3, atol=2e-3)
+                found, their_found = ours.query(asked, k=5), theirs.query(asked, k=5)
+                same = found[0] == their_found[0]
+                self.assertGreater(same.mean(), 0.85 if not metric.startswith("bit") else 0.3)
+                np.testing.assert_allclose(found[1][same], their_found[1][same], rtol=2e-3, atol=2e-3)
+
+    def test_updates_and_copies(self):
+        x, more = random_rows(500, 8), random_rows(700, 8)[500:]
+        index = gigaknn.NNDescent(x, n_neighbors=7)
+        index.query(x[:2])
+        index.update(xs_fresh=more, xs_updated=more[:2] + 1, updated_indices=[4, 9])
+        rows = np.concatenate((x, more))
+        rows[[4, 9]] = more[:2] + 1
+        fresh = gigaknn.NNDescent(rows, n_neighbors=7)
+        for changed in (index, pickle.loads(pickle.dumps(index))):
+            for a, b in zip((*changed.neighbor_graph, *changed.query(rows[:9])), (*fresh.neighbor_graph, *fresh.query(rows[:9]))):
+                np.testing.assert_array_equal(a, b)
+        index.compress_index()
+        with self.assertWarnsRegex(UserWarning, "Compressed"):
+            self.assertIsNone(index.neighbor_graph)
+        with self.assertRaisesRegex(NotImplementedError, "compressed"):
+            index.update(xs_fresh=more)
+
+    def test_few_rows(self):
+        ids, distances = gigaknn.NNDescent(random_rows(3, 4), n_neighbors=5).neighbor_graph
+        np.testing.assert_array_equal(ids[:, 3:], -1)
+        self.assertTrue(np.isinf(distances[:, 3:]).all() and np.isfinite(distances[:, :3]).all())
+
+    def test_arguments(self):
+        x = random_rows(50, 4)
+        with self.assertWarnsRegex(UserWarning, "n_trees is ignored"):
+            gigaknn.NNDescent(x, n_trees=8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gigaknn.NNDescent(x, n_trees=8, low_memory=True, n_jobs=-1, random_state=np.random.RandomState(3))
+        for call, error, text in (
+            (lambda: gigaknn.NNDescent(x, metric="canberra"), NotImplementedError, "metric 'canberra' is not gigaknn's"),
+            (lambda: gigaknn.NNDescent(x, metric=np.dot), NotImplementedError, "is not gigaknn's"),
+            (lambda: gigaknn.NNDescent(x, metric="minkowski", metric_kwds={"p": 3}), NotImplementedError, "1, 2 or inf, got 3"),
+            (lambda: gigaknn.NNDescent(x, init_graph=x), NotImplementedError, "init_graph is not taken"),
+            (lambda: gigaknn.NNDescent(x, trees=3), TypeError, "no argument 'trees'"),
+            (lambda: gigaknn.NNDescent(x).query(x[:, :2]), ValueError, "2 columns, expected 4"),
+            (lambda: gigaknn.NNDescent(x).update(xs_updated=x[:1]), ValueError, "come together"),
+            (lambda: gigaknn.NNDescent(x).update(xs_updated=x[:1], updated_indices=[50]), ValueError, "from 0 to 49"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
