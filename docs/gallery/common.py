@@ -29,7 +29,7 @@ def save(figure, arguments, name):
     arguments.out.mkdir(parents=True, exist_ok=True)
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80)
-    Image.open(drawn).convert("RGB").quantize(128).save(arguments.out / f"{name}.png", optimize=True)  # fewer bytes
+    Image.open(drawn).convert("RGB").quantize(256).save(arguments.out / f"{name}.png", optimize=True)  # fewer bytes
     print(f"{arguments.out / name}.png")
 
 

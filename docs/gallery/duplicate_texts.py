@@ -30,7 +30,7 @@ def main():
     groups = {}
     for i, group in enumerate(first):
         groups.setdefault(group, {}).setdefault(texts[i], []).append(names[i])
-    shown = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: -sum(map(len, group.values())))[:5]
+    shown = sorted((group for group in groups.values() if len(group) > 1), key=lambda group: -sum(map(len, group.values())))[:4]
     lines = []
     for group in shown:
         for text, where in list(group.items())[:2]:
@@ -38,7 +38,7 @@ def main():
             lines.append(f"{where[0]}{more}\n" + textwrap.indent("\n".join(textwrap.wrap(textwrap.shorten(text, 170), 62)), "   "))
         lines.append("")
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained", width_ratios=(5, 6))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5.2), layout="constrained", width_ratios=(5, 6))
     left.hist(nearest, bins=np.linspace(0, 1, 51), color="tab:blue")
     left.axvline(RADIUS, color="tab:red", label=f"radius {RADIUS}")
     left.set_xlabel("cosine distance to the nearest other text")
@@ -47,7 +47,7 @@ def main():
     left.legend()
     right.axis("off")
     right.set_title("groups that differ in a few words", fontsize=10, loc="left")
-    right.text(0, 0.98, "\n".join(lines), family="monospace", fontsize=8, verticalalignment="top", transform=right.transAxes, parse_math=False)
+    right.text(0, 0.98, "\n".join(lines), family="monospace", fontsize=8, verticalalignment="top", transform=right.transAxes, parse_math=False).set_in_layout(False)
     save(figure, options, "duplicate_texts")
 
 

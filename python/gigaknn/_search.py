@@ -58,7 +58,7 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, 
     ----------
     queries : array [q, d], or a file
     base : array [n, d] of the same type, or a file
-        float32, float16, uint8 or int8, by the buffer protocol or DLPack: not copied. A path, or a list of them, is read.
+        float32, float16, uint8 or int8, by the buffer protocol, DLPack or as lists of Arrow: not copied. A path, or a list of them, is read.
     k : int
     metric : str
         "l2" (the square), "euclidean", "inner_product" (larger is nearer), "cosine", "l1", "linf", "chi2", "hellinger"; of bits packed in
