@@ -62,8 +62,7 @@ def main():
         return pynndescent.NNDescent(x, n_neighbors=K, random_state=0, n_jobs=arguments.threads).neighbor_graph
 
     wanted = recall_of(pynn())  # which also compiles
-    # The graph has the recall that is asked for among the others of a row; a little more is asked for, since its own row is no neighbour there.
-    asked = min(wanted, 0.9999)
+    asked = min(wanted, 0.9999)  # of 1 it would be exact
 
     def ours():
         return gigaknn.knn_graph(x, K - 1, recall=asked, threads=arguments.threads).to_umap()
