@@ -82,16 +82,17 @@ class Faiss(unittest.TestCase):
             for faiss in (ours, theirs):
                 index = faiss.IndexFlat(D, getattr(faiss, name))
                 for begin in range(0, N, 3000):
-                    index.add(self.xb[begin : begin + 7000])
+                    index.add(self.xb[begin : begin + 3000])
                 results.append(index.search(self.xq, K))
-            self.assert_same(*results)
+            with self.subTest(name):
+                self.assert_same(*results)
         self.assert_same(ours.knn(self.xq, self.xb, K), theirs.knn(self.xq, self.xb, K))
         self.assert_same(ours.knn(self.xq, self.xb, K, metric=ours.METRIC_INNER_PRODUCT), theirs.knn(self.xq, self.xb, K, metric=theirs.METRIC_INNER_PRODUCT))
 
     def test_trained_ones_have_the_recall_of_faiss(self):
         truth = {metric: theirs.knn(self.xq, self.xb, K, metric=metric)[1] for metric in (theirs.METRIC_L2, theirs.METRIC_INNER_PRODUCT)}
         scripts = {"IVFFlat": (ivf_flat, 1), "IVFPQ": (ivf_pq, 1), "IVFSQ8": (by_sq8, 1)}
-        for description in ("IVF50,Flat", "IVF50,PQ16", "PCA16,IVF50,Flat", "IVF50,PQ16,RFlat", "IVF50,SQfp16"):
+        for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "IVF50,SQfp16"):
             scripts[description] = made_by(description, theirs.METRIC_L2), 1
         scripts["IVF50,Flat by inner product"] = made_by("IVF50,Flat", theirs.METRIC_INNER_PRODUCT), 0
         for name, (script, metric) in scripts.items():
@@ -164,11 +165,13 @@ class Faiss(unittest.TestCase):
 
     def test_files(self):
         for metric in (theirs.METRIC_L2, theirs.METRIC_INNER_PRODUCT):
-            for description in ("Flat", "IVF50,Flat", "IVF50,PQ16", "IVF50,PQ16,RFlat", "PCA16,IVF50,Flat", "IDMap,Flat"):
+            for description in ("Flat", "IVF50,Flat", "IVF50,PQ8,RFlat", "PCA16,IVF50,Flat", "IDMap,Flat"):
                 with self.subTest(description, metric=metric), tempfile.TemporaryDirectory() as folder:
                     if metric == theirs.METRIC_INNER_PRODUCT and "PCA" in description:
                         continue  # refused: moved rows have other products
                     index = theirs.index_factory(D, description, metric)
+                    if "PQ" in description:
+                        theirs.downcast_index(theirs.extract_index_ivf(index)).pq.cp.niter = 3  # what the codewords are is all the same here
                     index.train(self.xb)
                     index.add_with_ids(self.xb, np.arange(N) + 5) if "IDMap" in description else index.add(self.xb)
                     if "IVF" in description:

@@ -331,12 +331,13 @@ Matrix divided(const Source& source, const Matrix& centroids, double step) {
 }
 
 // Whether full vectors say what lists hold already.
-bool hold_the_same(const Source& source, FaissRows& rows, const FullVectors& full, const SortedLists& sorted) {
+bool hold_the_same(const Source& source, FaissRows& rows, const FullVectors& full, const SortedLists& sorted, const RunOptions& run) {
   Matrix own(1, source.index.cols, rows.dtype()), other(1, source.index.cols, full.dtype);
   const RowReader read = list_reader(source, rows, Matrix(), sorted);
   const RowIds ids(sorted.ids, nullptr);
   const auto ranks = ids.ranks();
   for (std::int64_t row = 0; row < std::ssize(sorted.ids); ++row) {
+    if (row % 4096 == 0) check_cancelled(run);
     read(row, own.row<std::byte>(0));
     full.read(ranks.empty() ? row : ranks[at(row)], other.row<std::byte>(0));
     for (std::int64_t j = 0; j < source.index.cols; ++j) {
@@ -355,7 +356,7 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
   FaissRows rows(source.index.cols, quantizer, source.ivf.by_residual, as_bytes);
   FullVectors full = full_vectors_of(source);
   std::string note = full.note;
-  if (full.read && !source.chain && !as_bytes && !rows.decodes() && hold_the_same(source, rows, full, sorted)) {
+  if (full.read && !source.chain && !as_bytes && !rows.decodes() && hold_the_same(source, rows, full, sorted, run)) {
     full = {};
     note = join_text(source.index.kind, " has its rows in lists, and once more behind them: they are kept once");
   }
@@ -380,7 +381,7 @@ std::size_t held_bytes(const Source& source) {
     bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
   }
   if (source.one_list) bytes += at(source.index.rows) * sizeof(std::int64_t);
-  if (source.full && !source.chain && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
+  if (source.full && !source.chain && !std::holds_alternative<FaissProduct>(source.ivf.codes) && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
   // In float64: what comes before, what comes next, and both.
   for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
     bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);

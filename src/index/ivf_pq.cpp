@@ -65,7 +65,7 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
 
 std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
-  const std::size_t encoding = formed_bytes(n) + quantizer_bytes_needed(n, quantizer_.shape(), threads_of(run));
+  const std::size_t encoding = formed_bytes(n) + quantizer_bytes_needed(ops_, n, quantizer_.shape(), threads_of(run));
   return std::max(IvfIndex::part_bytes_needed(n, run), encoding) + 2 * at(n * code_bytes()) + padding +
          at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
 }

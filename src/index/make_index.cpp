@@ -153,7 +153,7 @@ std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
 // Of fitting lists and codewords, and encoding.
 std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
   return std::max(dividing_bytes(base, of_lists(params), run),
-                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(base.rows, shape_of_codes(base.cols, params), threads_of(run)));
+                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(ops_of(params.device), base.rows, shape_of_codes(base.cols, params), threads_of(run)));
 }
 
 // Of preparing and searching what was made.
@@ -259,7 +259,7 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
     switch (params.transform->kind) {
       case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, shape.width);
       case TransformRecipe::Kind::random_rotation: return at(shape.width * base.cols) * (sizeof(double) + sizeof(float));
-      default: return opq_bytes_needed(base.rows, base.cols, opq_of(params), threads_of(run));
+      default: return opq_bytes_needed(ops_of(params.lists.device), base.rows, base.cols, opq_of(params), threads_of(run));
     }
   };
   const std::int64_t drawn = std::min(base.rows, step_sample_rows);

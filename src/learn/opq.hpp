@@ -24,6 +24,6 @@ void require_opq(MatrixRef rows, const OpqParams& params);
 
 /// Fitted to a sample of at most 32,768 of `rows` [n, d], all finite, n >= 256. Of fewer dimensions: among those spaces that come near the one of most variance.
 LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params, const RunOptions& run);
-std::size_t opq_bytes_needed(std::int64_t n, std::int64_t d, const OpqParams& params, int threads);
+std::size_t opq_bytes_needed(const Ops& ops, std::int64_t n, std::int64_t d, const OpqParams& params, int threads);
 
 }  // namespace gigaknn

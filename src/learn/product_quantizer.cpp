@@ -128,14 +128,14 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
   return codes;
 }
 
-std::size_t quantizer_bytes_needed(std::int64_t n, const CodeShape& shape, int threads) {
+std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads) {
   const std::int64_t m = shape.m, words = shape.words();
   const std::int64_t padded = shape.part_dims * m, sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
   const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + shape.part_dims) * 4;
   const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
-  return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + (1u << 16);
+  return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
 }
 
 }  // namespace gigaknn

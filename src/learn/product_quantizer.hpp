@@ -61,6 +61,6 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
                                       const RunOptions& run);
 
 /// The most that fitting and encoding allocate, the codes with it.
-std::size_t quantizer_bytes_needed(std::int64_t n, const CodeShape& shape, int threads);
+std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads);
 
 }  // namespace gigaknn

@@ -194,6 +194,8 @@ class Ops {
   ///   counts   [label_count]
   virtual void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
+  /// The most bytes of rows [n, d] that it copies, with their sums; of what every call takes, the labels in order, plans know.
+  virtual std::size_t copies_to_sum_bytes(std::int64_t, std::int64_t) const { return 0; }
 
   /// Canonical inner products of rows [n, d] with directions [r, d], both f32: out [n, r].
   virtual void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const;

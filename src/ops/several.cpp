@@ -353,8 +353,9 @@ class Several : public Ops {
     }
   }
   std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
-    return Ops::assignment_bytes_needed(n, d, metric, clusters, threads) + devices_.size() * PartSums::bytes_needed(n, d);
+    return Ops::assignment_bytes_needed(n, d, metric, clusters, threads) + copies_to_sum_bytes(n, d);
   }
+  std::size_t copies_to_sum_bytes(std::int64_t n, std::int64_t d) const override { return devices_.size() * PartSums::bytes_needed(n, d); }
 
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_values(values, k);
