@@ -90,15 +90,28 @@ class Faiss(unittest.TestCase):
         self.assert_same(ours.knn(self.xq, self.xb, K, metric=ours.METRIC_INNER_PRODUCT), theirs.knn(self.xq, self.xb, K, metric=theirs.METRIC_INNER_PRODUCT))
 
     def test_trained_ones_have_the_recall_of_faiss(self):
-        truth = {metric: theirs.knn(self.xq, self.xb, K, metric=metric)[1] for metric in (theirs.METRIC_L2, theirs.METRIC_INNER_PRODUCT)}
-        scripts = {"IVFFlat": (ivf_flat, 1), "IVFPQ": (ivf_pq, 1), "IVFSQ8": (by_sq8, 1)}
+        truth = theirs.knn(self.xq, self.xb, K)[1]
+        scripts = {"IVFFlat": ivf_flat, "IVFPQ": ivf_pq, "IVFSQ8": by_sq8}
         for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "IVF50,SQfp16"):
-            scripts[description] = made_by(description, theirs.METRIC_L2), 1
-        scripts["IVF50,Flat by inner product"] = made_by("IVF50,Flat", theirs.METRIC_INNER_PRODUCT), 0
-        for name, (script, metric) in scripts.items():
-            found, expected = (recall_of(script(faiss, self.xb, self.xq)[1], truth[metric]) for faiss in (ours, theirs))
+            scripts[description] = made_by(description, theirs.METRIC_L2)
+        for name, script in scripts.items():
+            found, expected = (recall_of(script(faiss, self.xb, self.xq)[1], truth) for faiss in (ours, theirs))
             print(f"{name}: recall {found:.4f}, Faiss {expected:.4f}")
             self.assertGreater(found, expected - 0.01, name)
+
+    def test_inner_products_have_the_recall_of_faiss(self):
+        # Centroids of one seed and the next differ by some points of recall, in both libraries.
+        truth = theirs.knn(self.xq, self.xb, K, metric=theirs.METRIC_INNER_PRODUCT)[1]
+        recalls = []
+        for faiss in (ours, theirs):
+            for seed in range(8):
+                index = faiss.index_factory(D, "IVF50,Flat", faiss.METRIC_INNER_PRODUCT)
+                index.cp.seed = seed
+                index.train(self.xb)
+                index.add(self.xb)
+                index.nprobe = 10
+                recalls.append(recall_of(index.search(self.xq, K)[1], truth))
+        self.assertGreater(np.mean(recalls[:8]), np.mean(recalls[8:]) - 0.01)
 
     def test_range_search(self):
         for metric, radius in (("METRIC_L2", 4.0), ("METRIC_INNER_PRODUCT", 140.0)):
