@@ -25,20 +25,25 @@ def _array_of(keys):
     return array
 
 
+def _objects_of(keys):
+    """The keys as objects. `astype` makes plain numbers of nanoseconds."""
+    return np.fromiter(keys, dtype=object, count=len(keys)) if keys.dtype.kind in "mM" else keys.astype(object)
+
+
 def keys_at(keys, ids):
     """An array of the shape of `ids`: their keys, None where an id is -1 (the array is then one of objects)."""
     present = ids >= 0
     if present.all():
         return keys[ids]
     result = np.full(ids.shape, None, dtype=object)
-    result[present] = keys[ids[present]]
+    result[present] = _objects_of(keys[ids[present]])
     return result
 
 
 def keys_joined(first, second):
     """The keys of two sets of rows, of objects where they are not of one kind: a number does not become text."""
     if first.dtype.kind != second.dtype.kind:
-        first, second = first.astype(object), second.astype(object)
+        first, second = _objects_of(first), _objects_of(second)
     return np.concatenate((first, second))
 
 

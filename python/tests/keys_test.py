@@ -56,6 +56,19 @@ class Keys(unittest.TestCase):
             self.assertEqual(found.keys[:, 3:].tolist(), [[None, None]] * 3)
             self.assertEqual(found.keys[:, 0].tolist(), keys)
 
+    def test_times_stay_times_beside_missing_rows(self):
+        for unit in ("D", "us", "ns"):
+            times, spans = np.array([1, 2, 3], dtype=f"M8[{unit}]"), np.array([1, 2, 3], dtype=f"m8[{unit}]")
+            for keys in (times, spans):
+                found = gigaknn.knn(self.x[:3], self.x[:3], 4, keys=keys)
+                self.assertIsNone(found.keys[0, 3])
+                for key, expected in zip(found.keys[:, 0], keys):
+                    self.assertIs(type(key), type(expected))
+                    self.assertEqual((key, key.dtype), (expected, expected.dtype))
+            index = gigaknn.build(self.x[:3], index="Flat", keys=times)
+            index.add(self.x[3:4], keys=["later"])
+            self.assertEqual([(type(key), key) for key in index.search(self.x[:4], 1).keys[:, 0]], [*((np.datetime64, time) for time in times), (str, "later")])
+
     @unittest.skipUnless(pandas, "no pandas")
     def test_data_frames(self):
         frame = pandas.DataFrame(self.x, index=self.names, copy=False)
