@@ -6,12 +6,13 @@ from ._errors import InvalidArgument
 
 
 def keys_of(keys, n, name="keys"):
-    """The keys of n rows as an array [n]: one of NumPy's as it is; numbers keep their type, all else is objects. None of None."""
+    """The keys of n rows as a read-only array [n] of their own; numbers, and arrays of NumPy's, keep their type, all else is objects. None of None."""
     if keys is None:
         return None
-    array = keys if isinstance(keys, np.ndarray) else np.asarray(keys) if hasattr(keys, "__array__") else _array_of(list(keys))
+    array = np.asanyarray(keys).copy() if hasattr(keys, "__array__") else _array_of(list(keys))
     if array.shape != (n,):
         raise InvalidArgument(f"{name} must be one for each of the {n} rows, got shape {list(array.shape)}")
+    array.flags.writeable = False
     return array
 
 
