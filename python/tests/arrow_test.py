@@ -95,6 +95,11 @@ class OfPyarrow(ArrowCase):
         self.assert_copied("x: float64 is copied, rounded to float32", fixed(wide), self.x)
         self.assert_copied("into one array, rounded to float32", pyarrow.chunked_array([fixed(wide[:9]), fixed(wide[9:])]), self.x)
 
+    def test_lists_of_nothing_are_refused(self):
+        empty = [[]] * 300
+        for lent in (pyarrow.array(empty, pyarrow.list_(pyarrow.float32(), 0)), pyarrow.array(empty, pyarrow.list_(pyarrow.float32())), pyarrow.array([], pyarrow.list_(pyarrow.float32()))):
+            self.assert_refused(gigaknn.InvalidArgument, "rows have 0 columns, expected at least 1", lent)
+
     def test_nulls_are_refused_with_the_row(self):
         for size in (12, -1):
             kind = pyarrow.list_(pyarrow.float32(), size)
