@@ -39,7 +39,7 @@ struct GraphParams {
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
 /// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
-/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1), invalid_data, out_of_memory, cancelled.
+/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1, no columns), invalid_data, out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
 /// Which rows may be neighbours, by the labels of both.
@@ -64,7 +64,7 @@ struct RadiusGraphParams {
 /// All pairs of rows of `base` [n, d] at most `radius` apart (squared for l2; inner_product: of at least this product): row i lists all
 /// such rows but itself, nearest first, ties by id. What the pairs take is not known before: a budget they do not fit is refused when
 /// it is reached, with the number of pairs that there are, by the rows that were searched so far.
-/// Throws Error: invalid_argument (a radius that is not finite), invalid_data, out_of_memory, cancelled.
+/// Throws Error: invalid_argument (a radius that is not finite, no columns), invalid_data, out_of_memory, cancelled.
 RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphParams& params = {}, const RunOptions& run = {});
 
 /// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
@@ -136,7 +136,7 @@ struct DuplicateGroups {
   std::int64_t largest = 0;          ///< rows of the largest group
 };
 /// Groups the (near-)duplicates of `base` [n, d]: exactly, by a search within `radius` of every row; squared for l2.
-/// Throws Error: invalid_argument (a radius below 0 or not finite, inner_product), invalid_data, out_of_memory, cancelled.
+/// Throws Error: invalid_argument (a radius below 0 or not finite, inner_product, no columns), invalid_data, out_of_memory, cancelled.
 DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicateParams& params = {}, const RunOptions& run = {});
 
 /// A path and its cost. `rows` is empty where no path exists.

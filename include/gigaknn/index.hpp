@@ -140,7 +140,7 @@ class Index {
 
 /// An exact index. Borrows `base` [n, d], which must outlive it. Exact means proven: what low precision
 /// rules out it rules out by an error bound (docs/exact-search.md).
-/// Throws Error: invalid_argument, invalid_data, out_of_memory (with the least budget that would do).
+/// Throws Error: invalid_argument (no columns), invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params = {}, const RunOptions& run = {});
 
 /// An inverted file (IVF) of full vectors: k-means divides the rows into lists, and a query is compared with the rows of the `nprobe` lists
@@ -148,7 +148,7 @@ std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params 
 /// farthest from everything (NaN, infinity; cosine: zeros) are never named. Borrows `base` [n, d], which must outlive it.
 ///
 /// inner_product and cosine divide by direction (rows of zeros, which have none, stand in the first list). The same lists for the same arguments on every device.
-/// Throws Error: invalid_argument, unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
+/// Throws Error: invalid_argument (no rows or columns, lists, ids), unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params = {}, const RunOptions& run = {});
 
 /// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are kept as

@@ -92,18 +92,21 @@ def _array_at(address, shape, dtype, owner):
 
 
 def lists_of(x, name):
-    """The arrays [n, d] of the chunks of `x`, not copied; None where it is no array of lists of Arrow's.
+    """The arrays [n, d] of the chunks of `x`, not copied; None where it is no array of lists of Arrow's, or fails to lend them.
 
     Throws InvalidData (nulls) and InvalidArgument (lists of several lengths), with the row's number; TypeError (other values).
     """
     of_array, of_stream = hasattr(x, "__arrow_c_array__"), hasattr(x, "__arrow_c_stream__")
     if not (of_array or of_stream) or len(getattr(x, "shape", ())) == 2:  # a table
         return None
+    try:
+        capsules = x.__arrow_c_array__() if of_array else x.__arrow_c_stream__()
+    except Exception:  # pandas' Series without pyarrow, or of what Arrow has no type for: NumPy may read them
+        return None
     if of_array:
-        capsules = x.__arrow_c_array__()
         schema, arrays = _Lent(capsules[0], b"arrow_schema", _Schema), [_Lent(capsules[1], b"arrow_array", _Array)]
     else:
-        schema, arrays = _all_of(_Lent(x.__arrow_c_stream__(), b"arrow_array_stream", _Stream), name)
+        schema, arrays = _all_of(_Lent(capsules, b"arrow_array_stream", _Stream), name)
     kind = schema.struct.format.decode()
     if not kind.startswith(("+w:", "+l", "+L")):
         return None

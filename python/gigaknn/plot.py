@@ -71,7 +71,8 @@ def graph_statistics(graph, *, figure=None):
 
     in_degree = np.bincount(graph.ids[graph.ids >= 0], minlength=len(graph))
     top = max(int(in_degree.max(initial=0)), 1)
-    degrees.hist(in_degree, bins=np.arange(0, top + 2, max(top // 60, 1)) - 0.5, color="tab:blue")
+    step = max(top // 60, 1)
+    degrees.hist(in_degree, bins=np.arange(0, top + step + 1, step) - 0.5, color="tab:blue")
     degrees.axvline(graph.k, color="black", linewidth=1, linestyle="--", label=f"k = {graph.k}")
     degrees.set_yscale("log")
     degrees.set_xlabel("lists that name a row")

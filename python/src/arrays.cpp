@@ -51,9 +51,10 @@ std::optional<Rows> Rows::of(nb::ndarray<nb::ro> array) {
   if (!dtype || array.ndim() != 2) return std::nullopt;
   const auto n = static_cast<std::int64_t>(array.shape(0));
   const auto d = static_cast<std::int64_t>(array.shape(1));
+  require(d >= 1, Fault::invalid_argument, "rows have 0 columns, expected at least 1");
   Rows rows;
   rows.matrix_ = MatrixRef(array.data(), n, d, *dtype);
-  if (n > 0 && d > 0) {
+  if (n > 0) {
     const bool dense = (d == 1 || array.stride(1) == 1) && (n == 1 || array.stride(0) >= d);
     if (!dense || reinterpret_cast<std::uintptr_t>(array.data()) % size_of(*dtype) != 0) return std::nullopt;
     if (n > 1) rows.matrix_.stride_bytes = array.stride(0) * static_cast<std::int64_t>(size_of(*dtype));

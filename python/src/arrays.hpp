@@ -24,7 +24,7 @@ namespace nb = nanobind;
 class Rows {
  public:
   /// None where the array has to be copied first: of another type, not of two dimensions, or its rows are not dense.
-  /// Throws Error: unsupported (memory of another device).
+  /// Throws Error: unsupported (memory of another device), invalid_argument (no columns).
   static std::optional<Rows> of(nb::ndarray<nb::ro> array);
   explicit Rows(Dataset data) : data_(std::move(data)), matrix_(data_.matrix()) {}
 

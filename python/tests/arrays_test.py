@@ -10,6 +10,7 @@ from pathlib import Path
 
 import gigaknn
 import numpy as np
+from gigaknn._arguments import rows
 from support import available_memory, random_rows, run_python, true_neighbors
 
 
@@ -158,6 +159,31 @@ class Arrays(unittest.TestCase):
             with self.assertRaisesRegex(error, text) as caught:
                 gigaknn.knn(self.x[:7], wrong, 5)
             self.assertNotIn("\n", str(caught.exception))
+
+    def test_rows_without_columns_are_refused(self):
+        none = np.empty((300, 0), np.float32)
+        for dtype in (np.float32, np.float16, np.uint8, np.int8):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "^rows have 0 columns, expected at least 1$"):
+                rows(none.astype(dtype), "x")
+        index, graph = gigaknn.build(self.x, index="Flat"), gigaknn.knn_graph(self.x, 3)
+        for call in (
+            lambda: gigaknn.knn(self.x, none, 1),
+            lambda: gigaknn.knn(none, none, 1),
+            lambda: gigaknn.radius_search(none, none, 1),
+            lambda: gigaknn.knn_graph(none, 3),
+            lambda: gigaknn.knn_graph(none, 3, recall=0.9),
+            lambda: gigaknn.radius_graph(none, 1),
+            lambda: gigaknn.build(none, index="Flat"),
+            lambda: gigaknn.build(none, index="IVF4,Flat"),
+            lambda: gigaknn.build(none, recall=0.9),
+            lambda: index.search(none, 1),
+            lambda: index.add(none),
+            lambda: graph.extend(none),
+            lambda: gigaknn.kmeans(none, 2),
+            lambda: gigaknn.NNDescent(none, n_neighbors=3),
+        ):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "rows have 0 columns"):
+                call()
 
     def test_memory_of_another_device_is_refused(self):
         with self.assertRaisesRegex(gigaknn.Unsupported, "rows must be in the memory of the host, these are on a device"):

@@ -10,6 +10,10 @@ from gigaknn._arguments import rows
 from support import random_rows, run_python
 
 try:
+    import pandas
+except ImportError:
+    pandas = None
+try:
     import pyarrow
 except ImportError:
     pyarrow = None
@@ -91,6 +95,11 @@ class OfPyarrow(ArrowCase):
         self.assert_copied("x: float64 is copied, rounded to float32", fixed(wide), self.x)
         self.assert_copied("into one array, rounded to float32", pyarrow.chunked_array([fixed(wide[:9]), fixed(wide[9:])]), self.x)
 
+    def test_lists_of_nothing_are_refused(self):
+        empty = [[]] * 300
+        for lent in (pyarrow.array(empty, pyarrow.list_(pyarrow.float32(), 0)), pyarrow.array(empty, pyarrow.list_(pyarrow.float32())), pyarrow.array([], pyarrow.list_(pyarrow.float32()))):
+            self.assert_refused(gigaknn.InvalidArgument, "rows have 0 columns, expected at least 1", lent)
+
     def test_nulls_are_refused_with_the_row(self):
         for size in (12, -1):
             kind = pyarrow.list_(pyarrow.float32(), size)
@@ -136,6 +145,29 @@ class OfPyarrow(ArrowCase):
             del index
             gc.collect()
             self.assertEqual(pyarrow.total_allocated_bytes(), before)
+
+
+@unittest.skipUnless(pandas, "no pandas")
+class OfPandas(ArrowCase):
+    def test_what_arrow_has_no_type_for_is_told_as_of_numpy(self):
+        self.assert_refused(gigaknn.InvalidArgument, r"x must be rows, of shape \[n, d\]; got shape \[3\]", pandas.Series([1, "a", (2, 3)]))
+
+    def test_pyarrow_is_not_needed(self):
+        result = run_python(
+            """
+            import sys
+            sys.modules["pyarrow"] = None
+            import gigaknn, numpy as np, pandas
+            x = np.eye(4, dtype=np.float32)
+            frame = pandas.DataFrame(x, copy=False)
+            print(gigaknn.knn(frame, frame, 1).ids.ravel())
+            try:
+                gigaknn.knn(pandas.Series(list(x)), x, 1)
+            except gigaknn.InvalidArgument as error:
+                print(error)
+            """
+        )
+        self.assertEqual(result.stdout, "[0 1 2 3]\nqueries must be rows, of shape [n, d]; got shape [4]\n", result.stderr)
 
 
 @unittest.skipUnless(polars, "no polars")

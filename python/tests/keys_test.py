@@ -56,6 +56,33 @@ class Keys(unittest.TestCase):
             self.assertEqual(found.keys[:, 3:].tolist(), [[None, None]] * 3)
             self.assertEqual(found.keys[:, 0].tolist(), keys)
 
+    def test_times_stay_times_beside_missing_rows(self):
+        for unit in ("D", "us", "ns"):
+            times, spans = np.array([1, 2, 3], dtype=f"M8[{unit}]"), np.array([1, 2, 3], dtype=f"m8[{unit}]")
+            for keys in (times, spans):
+                found = gigaknn.knn(self.x[:3], self.x[:3], 4, keys=keys)
+                self.assertIsNone(found.keys[0, 3])
+                for key, expected in zip(found.keys[:, 0], keys):
+                    self.assertIs(type(key), type(expected))
+                    self.assertEqual((key, key.dtype), (expected, expected.dtype))
+            index = gigaknn.build(self.x[:3], index="Flat", keys=times)
+            index.add(self.x[3:4], keys=["later"])
+            self.assertEqual([(type(key), key) for key in index.search(self.x[:4], 1).keys[:, 0]], [*((np.datetime64, time) for time in times), (str, "later")])
+
+    def test_they_are_copies(self):
+        keys = np.arange(300)
+        graph, index = gigaknn.knn_graph(self.x, 4, keys=keys), gigaknn.build(self.x, index="Flat", keys=keys)
+        keys[:] = -1
+        self.assert_named(graph, np.arange(300))
+        self.assert_named(index.search(self.x[:7], 5), np.arange(300))
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            graph.row_keys[0] = 7
+        if pandas:
+            series = pandas.Series(np.arange(300))
+            graph = gigaknn.knn_graph(self.x, 4, keys=series)
+            series[:] = -1
+            self.assert_named(graph, np.arange(300))
+
     @unittest.skipUnless(pandas, "no pandas")
     def test_data_frames(self):
         frame = pandas.DataFrame(self.x, index=self.names, copy=False)

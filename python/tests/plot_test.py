@@ -56,6 +56,20 @@ class Pictures(unittest.TestCase):
         (shown,) = text.texts
         self.assertRegex(shown.get_text(), rf"rows +600\nk +6\nrecall +1.0000\nmissing entries +0\ncomponents +{graph.report()['components']}\n")
 
+    def test_the_largest_hub_is_drawn(self):
+        for n in (100, 123, 182, 200, 301):  # rows around one that all others name
+            directions = np.random.default_rng(0).normal(size=(n - 1, 256)).astype(np.float32)
+            hub = np.zeros((1, 256), np.float32)
+            x = np.concatenate((hub, directions / np.linalg.norm(directions, axis=1, keepdims=True)))
+            graph = gigaknn.knn_graph(x, 1)
+            in_degree = np.bincount(graph.ids.ravel(), minlength=n)
+            self.assertEqual(in_degree[0], n - 1)
+            degrees = plot.graph_statistics(graph, figure=pyplot.figure()).axes[0]
+            self.assertEqual(sum(bar.get_height() for bar in degrees.patches), n)
+            last = degrees.patches[-1]
+            self.assertEqual(last.get_height(), 1)
+            self.assertTrue(last.get_x() < n - 1 < last.get_x() + last.get_width())
+
     def test_statistics_of_a_graph_with_missing_entries(self):
         graph = gigaknn.knn_graph(self.x, 6, labels=np.arange(600) // 4)  # three others of a label
         figure = plot.graph_statistics(graph, figure=pyplot.figure())

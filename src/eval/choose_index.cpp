@@ -117,6 +117,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ", params.recall);
   require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
+  require_columns(base, "the base");
   IndexChoice choice;
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));

@@ -359,6 +359,7 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
   expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.k = 2400}); }, "k must be");
   expect_error(Fault::invalid_argument, [&] { choose_index(base_, {.sample = 0}); }, "a row");
   expect_error(Fault::invalid_argument, [&] { choose_index(base_.ref().slice(0, 1)); }, "rows");
+  expect_error(Fault::invalid_argument, [] { choose_index(Matrix(3000, 0, DType::f32), {.recall = 0.6}); }, "the base: 0 columns, expected at least 1");
   run.memory_bytes = 2 * std::max(needed("IVF,Flat"), needed("IVF,PQ16,RFlat"));
   const IndexChoice choice = choose_index(base_, {.recall = 0.6}, run);
   EXPECT_EQ(choice.trials.size(), 5u);

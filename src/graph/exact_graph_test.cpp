@@ -92,6 +92,13 @@ TEST_F(ExactGraph, refuses_what_it_cannot_build) {
   expect_error(Fault::invalid_data, {"row 1", "column 1"}, [&] { build_graph(odd, params); });
   params.allow_nonfinite = true;
   EXPECT_EQ(build_graph(odd, params).lists.ids[0], RowId{2});
+  const Matrix no_columns(3, 0, DType::f32);
+  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
+    params.metric = metric;
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { build_graph(no_columns, params); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { radius_graph(no_columns, 1, {.metric = metric}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { find_duplicates(no_columns, 1, {.metric = metric}); });
+  }
 }
 
 TEST_F(ExactGraph, stops_when_cancelled) {

@@ -103,6 +103,13 @@ TEST_F(FlatIndexTest, refuses_what_it_cannot_answer) {
   }
   expect_error(Fault::invalid_argument, {"19", "20"}, [&] { index->search(fine, 1); });
   expect_error(Fault::invalid_argument, {"u8", "f32"}, [&] { index->search(bytes, 1); });
+  const Matrix no_columns(300, 0, DType::f32);
+  expect_error(Fault::invalid_argument, {"the queries: 0 columns, expected at least 1"}, [&] { index->search(no_columns, 1); });
+  expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { make_flat_index(no_columns); });
+  for (const char* recipe : {"Flat", "IVF2,Flat", "IVF2,PQ1", "IVF2,SQ8", "OPQ1,IVF2,PQ1"}) {
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { make_index(no_columns, {.recipe = recipe}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { build_index_bytes_needed(no_columns, {.recipe = recipe}); });
+  }
   FlatParams params;
   params.device = "abacus";
   expect_error(Fault::device, {"abacus", "cpu"}, [&] { make_flat_index(base_, params); });

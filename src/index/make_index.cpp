@@ -54,6 +54,7 @@ std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const Ru
 }
 
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
+  require_columns(base, "the base");
   require(!on_bits(params.metric), Fault::unsupported, "an index takes no metric of packed bits, got ", name_of(params.metric));
   require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out, " rows cannot be held out of ",
           base.rows);

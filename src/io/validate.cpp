@@ -136,8 +136,13 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions&
        ", expected f32, f16, u8 or i8");
 }
 
+void require_columns(MatrixRef matrix, std::string_view what) {
+  require(matrix.cols >= 1, Fault::invalid_argument, what, ": ", matrix.cols, " columns, expected at least 1");
+}
+
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
                            const RunOptions& run, std::int64_t first_row) {
+  require_columns(matrix, what);
   const ValueFaults faults = find_value_faults(matrix, metric, run);
   if (faults.first_nonfinite && !allow_nonfinite) {
     fail(Fault::invalid_data, what, ": ", faults.first_nonfinite->value, " at row ",

@@ -32,7 +32,10 @@ struct ValueFaults {
 /// i64).
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run = {});
 
-/// Throws Error: invalid_data, with row, column and value, where `matrix` (called `what` in the message) holds
+/// Throws Error: invalid_argument where `matrix` (called `what` in the message) has no columns: its rows are nothing to compare.
+void require_columns(MatrixRef matrix, std::string_view what);
+
+/// As require_columns. Throws Error: invalid_data, with row, column and value, where `matrix` holds
 /// NaN or infinity, unless allowed, or values below zero under a metric that has no meaning for them. Its rows count from `first_row`.
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
                            const RunOptions& run = {}, std::int64_t first_row = 0);
