@@ -73,6 +73,26 @@ class Descent(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "compressed"):
             index.update(xs_fresh=more)
 
+    def test_a_refused_update_changes_nothing(self):
+        x = random_rows(300, 8)
+        index = gigaknn.NNDescent(x, n_neighbors=7)
+        before = (*index.neighbor_graph, *index.query(x[:9]))
+        bad = x[:4].copy()
+        bad[2, 3] = np.nan
+        for change in ({"xs_fresh": bad}, {"xs_updated": bad, "updated_indices": [0, 1, 2, 3]}):
+            with self.assertRaises(ValueError):
+                index.update(**change)
+            for a, b in zip((*index.neighbor_graph, *index.query(x[:9])), before):
+                np.testing.assert_array_equal(a, b)
+
+    def test_many_rows_of_bits(self):
+        bits = np.random.default_rng(0).integers(256, size=(10000, 8), dtype=np.uint8)
+        for metric, name in (("bit_hamming", "hamming"), ("bit_jaccard", "jaccard")):
+            index = gigaknn.NNDescent(bits, metric, n_neighbors=5)
+            for prepare in (lambda: None, index.prepare):
+                prepare()
+                np.testing.assert_array_equal(index.query(bits[:50], k=5)[0], gigaknn.knn(bits[:50], bits, 5, metric=name).ids)
+
     def test_few_rows(self):
         ids, distances = gigaknn.NNDescent(random_rows(3, 4), n_neighbors=5).neighbor_graph
         np.testing.assert_array_equal(ids[:, 3:], -1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ._arguments import recall_of, seed_of, whole
 from ._errors import InvalidArgument, Unsupported
-from ._searcher import Searcher, with_own_rows
+from ._searcher import Searcher, bit_metrics, with_own_rows
 
 # Of pynndescent's names.
 _metrics = {
@@ -56,7 +56,7 @@ _warned = set()
 class NNDescent:
     """As pynndescent's class of this name, by gigaknn: the graph of `data`, and queries.
 
-    Fewer than 10,000 rows are compared exactly, graph and queries. Of more the graph is built for the recall, and queries are answered not by a walk along it, as in pynndescent,
+    Fewer than 10,000 rows are compared exactly, graph and queries; with packed bits all queries are. Of more the graph is built for the recall, and queries are answered not by a walk along it, as in pynndescent,
     but by an index that is built for the recall at the first query, or by `prepare`.
 
     Parameters
@@ -112,8 +112,7 @@ class NNDescent:
             raise InvalidArgument(f"n_neighbors must be at least 1, got {n_neighbors}")
         self._options = {"recall": recall_of(recall), "metric": self._metric, "device": device, "seed": _seed_of(random_state)}
         _threads_of(n_jobs)
-        self._set_rows(self._as_rows(data, "data"))
-        self._fit()
+        self._fit(self._as_rows(data, "data"))
 
     @property
     def neighbor_graph(self):
@@ -176,19 +175,19 @@ class NNDescent:
         if xs_fresh is not None:
             fresh = self._as_rows(xs_fresh, "xs_fresh")
             rows = np.concatenate((rows, fresh))
-        self._set_rows(rows)
-        self._fit()
+        self._fit(rows)
 
-    def _fit(self):
-        n, k = len(self._raw_data), self.n_neighbors
+    def _fit(self, rows):
+        """All of it, or nothing."""
+        n, k = len(rows), self.n_neighbors
         others = min(k, n) - 1
-        threads = _threads_of(self.n_jobs)
+        searcher = Searcher(rows, **self._options)
         if others == 0:
             lists = np.empty((n, 0), np.float32), np.empty((n, 0), np.int64)
         else:
-            graph = self._searcher.graph(others, threads, self.verbose)
+            graph = searcher.graph(others, _threads_of(self.n_jobs), self.verbose)
             lists = graph.distances, graph.ids
-        self._graph = self._shown(*with_own_rows(*lists), k)
+        self._raw_data, self._searcher, self._graph = rows, searcher, self._shown(*with_own_rows(*lists), k)
 
     def _most_wanted(self):
         return len(self._raw_data) * 9 // 10 if self._searcher.approximate else len(self._raw_data)
@@ -196,14 +195,10 @@ class NNDescent:
     def _without_recall(self):
         return {name: value for name, value in self._options.items() if name != "recall"}
 
-    def _set_rows(self, rows):
-        self._raw_data = rows
-        self._searcher = Searcher(rows, **self._options)
-
     def _as_rows(self, data, name):
         if hasattr(data, "tocsr"):
             raise Unsupported(f"{name} is sparse: gigaknn has dense rows alone")
-        rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in ("hamming", "jaccard") else np.float32)
+        rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
         if rows.ndim != 2 or rows.shape[0] == 0:
             raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
         known = getattr(self, "_raw_data", rows)
@@ -220,7 +215,7 @@ class NNDescent:
             with np.errstate(divide="ignore"):
                 distances = np.abs(np.log1p(-distances))
         missing = ((0, 0), (0, k - ids.shape[1]))
-        ids = ids.astype(np.int32 if len(self._raw_data) < 2**31 else np.int64)
+        ids = ids.astype(np.int32 if ids.max(initial=0) < 2**31 else np.int64)
         return np.pad(ids, missing, constant_values=-1), np.pad(distances, missing, constant_values=np.inf)
 
 

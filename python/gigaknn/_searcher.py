@@ -6,6 +6,7 @@ from . import _index
 from ._graph import knn_graph
 
 _fewest_rows_for_an_index = 10_000
+bit_metrics = ("hamming", "jaccard")
 
 
 def with_own_rows(distances, ids):
@@ -19,7 +20,9 @@ class Searcher:
 
     def __init__(self, rows, recall, **options):
         self._rows = rows
-        self._recall = recall if recall < 1 and len(rows) >= _fewest_rows_for_an_index else None
+        few = len(rows) < _fewest_rows_for_an_index
+        self._graph_recall = 1.0 if few else recall
+        self._recall = None if few or recall == 1 or options.get("metric") in bit_metrics else recall  # of packed bits there are graphs for a recall, but no indexes
         self._options = options
         self._k = 0
         self._index = None
@@ -49,4 +52,4 @@ class Searcher:
         return graph.distances, graph.ids
 
     def graph(self, k, threads, progress=None):
-        return knn_graph(self._rows, k, recall=1.0 if self._recall is None else self._recall, threads=threads, progress=progress, **self._options)
+        return knn_graph(self._rows, k, recall=self._graph_recall, threads=threads, progress=progress, **self._options)
