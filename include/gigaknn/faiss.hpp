@@ -49,13 +49,22 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 /// products with centroids that are not of length 1); IndexPreTransform; QT_..._tqmse, tq and eden.
 std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {});
 
+/// Which IndexIDMap a file has around an index: by itself one where full vectors have ids of their own, or always.
+enum class FaissMap { where_needed, id_map, id_map2 };
+
+/// What a file of Faiss says beside the index itself; its searches begin with `nprobe` and `k_factor`.
+struct FaissExport {
+  std::int64_t nprobe = SearchParams().nprobe;    ///< at least 1
+  float k_factor = static_cast<float>(SearchParams().refine);  ///< finite, at least 1
+  FaissMap map = FaissMap::where_needed;
+};
+
 /// Writes the index at `from`, a .gknn, to `to`, such that `import_faiss` gives it back: as above, from right to left, with IndexRefine of an
-/// IndexScalarQuantizer for full vectors of u8, i8 and f16, and IndexIDMap where full vectors have ids of their own. Rows are read in turns.
+/// IndexScalarQuantizer for full vectors of u8, i8 and f16, and IndexIDMap as `params` say. Rows are read in turns.
 /// What Faiss has no words for is lost: that ids above the largest were given, euclidean (Faiss's L2 is its square), and of product codes alone the rows' type.
-/// Of `searched` nprobe and refine are written, as what the file's searches begin with in Faiss.
-/// Throws as `open_index`, and Error: unsupported, by name: metrics but l2, euclidean and inner_product; product codes whose parts do not divide the dimensions;
+/// Throws as `open_index`, and Error: invalid_argument; unsupported, by name: metrics but l2, euclidean and inner_product; product codes whose parts do not divide the dimensions;
 /// rows with NaN or infinity.
-void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {}, const SearchParams& searched = {});
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {}, const FaissExport& params = {});
 
 /// Writes `rows` [n, d] to `to` as an IndexFlat, as f32; with `ids` [n] in an IndexIDMap. Throws Error: invalid_argument, invalid_data (ids that
 /// are negative or there twice), unsupported (metrics but l2, euclidean and inner_product), io.

@@ -202,6 +202,85 @@ class Faiss(unittest.TestCase):
                     for copy in (ours.clone_index(read), ours.deserialize_index(ours.serialize_index(read)), pickle.loads(pickle.dumps(read))):
                         np.testing.assert_array_equal(copy.search(self.xq, K)[1], read.search(self.xq, K)[1])
 
+    def test_what_is_read_again_is_what_was_written(self):
+        ids = np.arange(N)
+        for description in ("IVF20,SQ8", "IVF20,SQfp16", "IDMap,IVF20,SQ8", "IDMap,Flat", "IDMap2,Flat", "IDMap,IVF20,Flat", "IDMap2,IVF20,PQ8", "IDMap,IVF20,PQ8,RFlat", "PCA8,IVF20,SQ8"):
+            with self.subTest(description), tempfile.TemporaryDirectory() as folder:
+                index = ours.index_factory(D, description)
+                index.train(self.xb)
+                index.add_with_ids(self.xb, ids) if "IDMap" in description else index.add(self.xb)
+                ours.write_index(index, f"{folder}/a.faiss")
+                back, real = ours.read_index(f"{folder}/a.faiss"), theirs.read_index(f"{folder}/a.faiss")
+                self.assertIs(type(back), type(index))
+                if "IDMap" in description:
+                    self.assertEqual(type(real).__name__, type(index).__name__)
+                    back.add_with_ids(self.xb[:1], [N + 5])
+                    back.remove_ids([N + 5])
+                if "IVF" in description:
+                    for one in (index, back):
+                        ours.extract_index_ivf(one).nprobe = 20
+                    theirs.extract_index_ivf(real).nprobe = 20
+                expected = index.search(self.xq, K)[1]
+                self.assertGreater(recall_of(back.search(self.xq, K)[1], expected), 0.999)
+                self.assertGreater(recall_of(real.search(self.xq, K)[1], expected), 0.93 if "PCA" in description else 0.97)  # gigaknn rounds the query, too
+
+    def test_what_nobody_reads_is_not_set(self):
+        refine = ours.index_factory(D, "IVF20,PQ8,RFlat")
+        for index, name in ((refine, "nprobe"), (ours.index_factory(D, "PCA8,IVF20,SQ8"), "nprobe"), (refine.base_index, "parallel_mode"), (ours.IndexFlatL2(D), "metric_type")):
+            with self.assertRaisesRegex(AttributeError, f"{name} of {type(index).__name__} is not set"):
+                setattr(index, name, 4)
+        refine.base_index.nprobe, refine.k_factor, refine.verbose = 4, 2, True
+        self.assertEqual((refine.base_index.nprobe, refine.k_factor), (4, 2))
+
+    def test_factors_between_whole_numbers(self):
+        index = ours.index_factory(D, "IVF20,PQ8,RFlat")
+        index.train(self.xb)
+        index.add(self.xb)
+        index.base_index.nprobe = 20
+        found = {}
+        for factor in (2, 2.5, 3, 1e300):
+            index.k_factor = factor
+            found[factor] = index.search(self.xq, K)[1]
+        np.testing.assert_array_equal(found[2.5], found[3])
+        self.assertFalse(np.array_equal(found[2.5], found[2]))
+        np.testing.assert_array_equal(found[1e300], theirs.knn(self.xq, self.xb, K)[1])
+        with tempfile.TemporaryDirectory() as folder:
+            index.k_factor = 2.5
+            ours.write_index(index, f"{folder}/a.faiss")
+            self.assertEqual((ours.read_index(f"{folder}/a.faiss").k_factor, theirs.read_index(f"{folder}/a.faiss").k_factor), (2.5, 2.5))
+        for factor in (0.5, np.nan, np.inf):
+            index.k_factor = factor
+            with self.assertRaisesRegex(ValueError, "k_factor must be finite and at least 1"):
+                index.search(self.xq, K)
+
+    def test_selectors_of_labels_that_there_are_not(self):
+        for indices in ([-1, 1, 7], [-5], [3, 2**62]):
+            results = []
+            for faiss in (ours, theirs):
+                index = faiss.IndexFlatL2(D)
+                index.add(self.xb)
+                batch = faiss.IDSelectorBatch(np.array(indices))
+                results.append([index.search(self.xq, 3, params=faiss.SearchParameters(sel=sel))[1] for sel in (batch, faiss.IDSelectorNot(batch))])
+            for found, expected in zip(*results):
+                np.testing.assert_array_equal(found, expected)
+        self.assertFalse(ours.IDSelectorBitmap(np.array([255], np.uint8)).is_member(-1))
+
+    def test_weights_of_one_change_nothing(self):
+        for spherical in (False, True):
+            for most in (256, 20):  # all rows, and drawn ones
+                found = [ours.Kmeans(D, 40, niter=5, spherical=spherical, max_points_per_centroid=most) for _ in range(2)]
+                for kmeans, weights in zip(found, (None, np.ones(N, np.float32))):
+                    kmeans.train(self.xb, weights=weights)
+                np.testing.assert_allclose(found[0].obj, found[1].obj, rtol=1e-6)
+                np.testing.assert_allclose(found[0].centroids, found[1].centroids, rtol=1e-5)
+        x = self.xb.copy()
+        ours.normalize_L2(x)
+        weights = np.random.default_rng(0).random(N, dtype=np.float32)
+        found, expected = (faiss.Kmeans(D, 40, niter=10, spherical=True, max_points_per_centroid=20) for faiss in (ours, theirs))
+        for kmeans in (found, expected):
+            kmeans.train(x, weights=weights)
+        self.assertLess(abs(2 * found.obj[-1] / expected.obj[-1] - 1), 0.1)  # Faiss's sum does not weigh; these weights are a half on average
+
     def test_kmeans(self):
         for spherical in (False, True):
             x = self.xb.copy()

@@ -59,6 +59,8 @@ class NNDescent:
     Fewer than 10,000 rows are compared exactly, graph and queries; with packed bits all queries are. Of more the graph is built for the recall, and queries are answered not by a walk along it, as in pynndescent,
     but by an index that is built for the recall at the first query, or by `prepare`.
 
+    Rows of zeros are other than pynndescent's: by cosine they are farthest from everything (inf, ids of -1), by hellinger 0.7071 from any other (there 1.0 both).
+
     Parameters
     ----------
     data : array [n, d]

@@ -19,6 +19,7 @@ An index that is wrapped and what wraps it are one: add to either, and both have
 """
 
 import copy
+import math
 import re
 import tempfile
 import types
@@ -35,6 +36,7 @@ __version__ = _core.version()
 
 METRIC_INNER_PRODUCT, METRIC_L2, METRIC_L1, METRIC_Linf = 0, 1, 2, 3
 _metrics = {METRIC_INNER_PRODUCT: "inner_product", METRIC_L2: "l2", METRIC_L1: "l1", METRIC_Linf: "linf"}
+_most_label = 2**61
 _farthest = np.finfo(np.float32).max  # Faiss's, beside label -1
 
 
@@ -114,8 +116,12 @@ class IDSelectorBatch(IDSelector):
     def _members(self, ids):
         return np.isin(ids, self.indices)
 
+    def _possible(self):
+        """Those that an index may have: the others select nothing."""
+        return self.indices[(0 <= self.indices) & (self.indices <= _most_label)]
+
     def _sets(self, ids):
-        return {"only": self.indices}
+        return {"only": self._possible()}
 
 
 class IDSelectorArray(IDSelectorBatch):
@@ -139,7 +145,7 @@ class IDSelectorBitmap(IDSelector):
         self.bits = np.unpackbits(np.asarray(bitmap, dtype=np.uint8), bitorder="little").astype(bool)
 
     def _members(self, ids):
-        inside = ids < len(self.bits)
+        inside = (0 <= ids) & (ids < len(self.bits))
         return inside & self.bits[np.where(inside, ids, 0)] if len(self.bits) else inside
 
 
@@ -153,7 +159,7 @@ class IDSelectorNot(IDSelector):
         return ~self.sel._members(ids)
 
     def _sets(self, ids):
-        return {"exclude": self.sel.indices} if isinstance(self.sel, IDSelectorBatch) else super()._sets(ids)
+        return {"exclude": self.sel._possible()} if isinstance(self.sel, IDSelectorBatch) else super()._sets(ids)
 
 
 class SearchParameters:
@@ -262,12 +268,19 @@ class Index:
     """
 
     verbose = False
+    _settable = {"verbose"}
 
     def __init__(self, *arguments, **keywords):
         raise Unsupported(f"{type(self).__name__} is not built: gigaknn has nothing in its place")
 
     def _begin(self, d, metric_type, held):
-        self.d, self.metric_type, self._held, self._transformed = d, metric_type, held, False
+        vars(self).update(d=d, metric_type=metric_type)
+        self._held, self._transformed = held, False
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_") and name not in self._settable:
+            raise AttributeError(f"gigaknn.faiss: {name} of {type(self).__name__} is not set: gigaknn has nothing that would read it; there {'is' if len(self._settable) == 1 else 'are'} {', '.join(sorted(self._settable))}")
+        super().__setattr__(name, value)
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -393,7 +406,8 @@ class Index:
             raise InvalidArgument(f"{type(self).__name__} must be trained before it is searched")
         inner = _inverted_in(self)
         nprobe = None if inner is None else inner.nprobe
-        options = {"refine": _factor_of(self), "threads": _threads}
+        # Whole times k, at least as many as Faiss takes; more than all rows there are not.
+        options = {"refine": math.ceil(min(_k_factor_of(self), max(1, self.ntotal))), "threads": _threads}
         if params is not None:
             if getattr(params, "nprobe", None) is not None:
                 nprobe = params.nprobe
@@ -466,6 +480,8 @@ class IndexIVF(Index):
     cp : ClusteringParameters
     """
 
+    _settable = {"verbose", "nprobe", "cp"}
+
     def __init__(self, *arguments, **keywords):
         Index.__init__(self)
 
@@ -483,8 +499,8 @@ class IndexIVF(Index):
         self._describe(nlist, 1, quantizer)
 
     def _describe(self, nlist, nprobe, quantizer=None):
-        self.nlist, self.nprobe, self.cp = nlist, nprobe, ClusteringParameters()
-        self.quantizer = IndexFlat(self.d, self.metric_type) if quantizer is None else quantizer
+        self.nprobe, self.cp = nprobe, ClusteringParameters()
+        vars(self).update(nlist=nlist, quantizer=IndexFlat(self.d, self.metric_type) if quantizer is None else quantizer)
 
     def make_direct_map(self, new_maintain_direct_map=True):
         """Nothing: rows are found by label anyhow."""
@@ -544,7 +560,7 @@ class IndexPreTransform(Index):
     def _wrap(self, d, index):
         self._begin(d, index.metric_type, index._held)
         self._held.d = d
-        self.index = index
+        vars(self).update(index=index)
         index._transformed = True
         return self
 
@@ -557,7 +573,10 @@ class IndexRefineFlat(Index):
     base_index : IndexIVF or IndexPreTransform
         Its own searches compare no candidates again.
     k_factor : float
+        At least 1; gigaknn compares the next whole number times k.
     """
+
+    _settable = {"verbose", "k_factor"}
 
     def __init__(self, base_index):
         if not isinstance(base_index, (IndexIVF, IndexPreTransform)) or isinstance(base_index, IndexIVFFlat) or base_index._transformed:
@@ -569,7 +588,8 @@ class IndexRefineFlat(Index):
 
     def _wrap(self, base_index, k_factor):
         self._begin(base_index.d, base_index.metric_type, base_index._held)
-        self.base_index, self.k_factor = base_index, k_factor
+        self.k_factor = k_factor
+        vars(self).update(base_index=base_index)
         return self
 
 
@@ -587,7 +607,7 @@ class IndexIDMap(Index):
 
     def _wrap(self, index):
         self._begin(index.d, index.metric_type, index._held)
-        self.index = index
+        vars(self).update(index=index)
         return self
 
     @property
@@ -608,10 +628,14 @@ def _without_map(index):
     return index.index if isinstance(index, IndexIDMap) else index
 
 
-def _factor_of(index):
+def _k_factor_of(index):
     """How many times k candidates are compared by full vectors; 0: none."""
     index = _without_map(index)
-    return max(1, round(index.k_factor)) if isinstance(index, IndexRefineFlat) else 0
+    if not isinstance(index, IndexRefineFlat):
+        return 0.0
+    if not 1 <= index.k_factor < math.inf:
+        raise InvalidArgument(f"k_factor must be finite and at least 1, got {index.k_factor}")
+    return float(index.k_factor)
 
 
 def _inverted_in(index):
@@ -710,7 +734,10 @@ def write_index(index, fname):
     with tempfile.TemporaryDirectory() as folder:
         held.index.save(f"{folder}/x.gknn", threads=_threads)
         inner = _inverted_in(index)
-        _core.export_faiss(f"{folder}/x.gknn", str(fname), 1 if inner is None else inner.nprobe, max(1, _factor_of(index)), run_of(_threads, None, None))
+        maps = _core.FaissMap
+        map_ = maps.id_map2 if isinstance(index, IndexIDMap2) else maps.id_map if isinstance(index, IndexIDMap) else maps.where_needed
+        nprobe, k_factor = 1 if inner is None else inner.nprobe, max(1.0, _k_factor_of(index))
+        _core.export_faiss(f"{folder}/x.gknn", str(fname), nprobe, k_factor, map_, run_of(_threads, None, None))
 
 
 def read_index(fname, io_flags=0):
@@ -719,7 +746,9 @@ def read_index(fname, io_flags=0):
     with tempfile.TemporaryDirectory() as folder:
         _core.import_faiss(str(fname), f"{folder}/x.gknn", run_of(_threads, None, None))
         opened = _index.open(f"{folder}/x.gknn", threads=_threads)
-    names = re.findall(r"Index\w+", facts.kind)
+    # gigaknn's scalar codes are of rows around their mean: Faiss has that before the lists.
+    kind = re.sub(r"IndexPreTransform\((CenteringTransform \d+ -> \d+, )?(?=IndexIVFScalarQuantizer)", "(", facts.kind)
+    names = re.findall(r"Index\w+", kind)
     place = next(i for i, name in enumerate(names) if name in _kinds)
     metric = METRIC_INNER_PRODUCT if opened.metric == "inner_product" else METRIC_L2
     held = _Held(facts.cols, opened.metric, "Flat" if opened.kind == "flat" else "read")
@@ -790,7 +819,7 @@ class Kmeans:
     ----------
     centroids : array [k, d]
     obj : array [rounds]
-        The sum of squared distances (spherical: of cosines) before each round.
+        The sum of squared distances (spherical: of cosines) before each round, by weight, of the rows that are drawn.
     index : IndexFlat
         Of the centroids.
     """
@@ -807,7 +836,15 @@ class Kmeans:
         if init_centroids is not None:
             raise Unsupported("Kmeans takes no init_centroids: gigaknn has nothing in its place")
         x = _floats(x, self.d)
-        options = {"metric": "cosine" if self.spherical else "l2", "iterations": self.niter, "rows_per_cluster": self.max_points_per_centroid, "weights": weights, "labels": False}
+        weights = np.ones(len(x), np.float32) if weights is None else np.ascontiguousarray(weights, dtype=np.float32)
+        if weights.shape != (len(x),):
+            raise InvalidArgument(f"weights must be one for each of the {len(x)} rows, got shape {list(weights.shape)}")
+        # Drawn as Faiss does, whatever weights rows have: those of gigaknn.kmeans stand for others.
+        most = self.k * self.max_points_per_centroid
+        if len(x) > most:
+            drawn = np.sort(np.random.default_rng(self.seed).choice(len(x), most, replace=False))
+            x, weights = x[drawn], weights[drawn]
+        options = {"metric": "cosine" if self.spherical else "l2", "iterations": self.niter, "rows_per_cluster": 0, "weights": weights, "labels": False}
         device = ",".join(f"cuda:{i}" for i in range(max(1, int(self.gpu)))) if self.gpu else "cpu"
         best = None
         for seed in range(self.seed, self.seed + self.nredo):
@@ -815,7 +852,7 @@ class Kmeans:
             objective = np.array([done.objective for done in found.rounds])
             if best is None or objective[-1] < best[-1]:
                 best, self.centroids = objective, found.centroids
-        self.obj = found.trained_rows - best if self.spherical and weights is None else (np.sum(weights) - best if self.spherical else best)
+        self.obj = np.sum(weights, dtype=np.float64) - best if self.spherical else best
         if self.verbose:
             print(f"objective {self.obj[-1]:g} after {len(self.obj)} rounds")
         self.index = IndexFlatIP(self.d) if self.spherical else IndexFlatL2(self.d)

@@ -95,6 +95,7 @@ void bind_faiss(nb::module_& m) {
       .def_ro("lists", &FaissFacts::lists)
       .def_ro("nprobe", &FaissFacts::nprobe)
       .def_ro("k_factor", &FaissFacts::k_factor);
+  nb::enum_<FaissMap>(m, "FaissMap").value("where_needed", FaissMap::where_needed).value("id_map", FaissMap::id_map).value("id_map2", FaissMap::id_map2);
   m.def("describe_faiss", &describe_faiss, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "import_faiss",
@@ -104,11 +105,10 @@ void bind_faiss(nb::module_& m) {
       nb::arg("from_"), nb::arg("to"), nb::arg("run"));
   m.def(
       "export_faiss",
-      [](const std::filesystem::path& from, const std::filesystem::path& to, std::int64_t nprobe, std::int64_t refine, const Run& run) {
-        const SearchParams searched = search_params(nprobe, refine, std::nullopt);
-        run_released(run, [&](const RunOptions& options) { export_faiss(from, to, options, searched); });
+      [](const std::filesystem::path& from, const std::filesystem::path& to, std::int64_t nprobe, float k_factor, FaissMap map, const Run& run) {
+        run_released(run, [&](const RunOptions& options) { export_faiss(from, to, options, {.nprobe = nprobe, .k_factor = k_factor, .map = map}); });
       },
-      nb::arg("from_"), nb::arg("to"), nb::arg("nprobe"), nb::arg("refine"), nb::arg("run"));
+      nb::arg("from_"), nb::arg("to"), nb::arg("nprobe"), nb::arg("k_factor"), nb::arg("map"), nb::arg("run"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // .gknn as indexes of Faiss: lists as they stand, codes in rows again.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <gigaknn/faiss.hpp>
@@ -23,8 +24,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class Exporter {
  public:
-  Exporter(const Container& container, const IvfFacts& facts, MatrixRef centroids, const std::filesystem::path& to, const RunOptions& run, const SearchParams& searched)
-      : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), searched_(searched), writer_(to) {
+  Exporter(const Container& container, const IvfFacts& facts, MatrixRef centroids, const std::filesystem::path& to, const RunOptions& run, const FaissExport& params)
+      : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), params_(params), writer_(to) {
     if (ListCentroids::chosen_by(facts.metric) == Metric::l2) return;
     const auto list = not_of_length_one(centroids);
     require(!list, Fault::unsupported, name_, ": the centroid of list ", list.value_or(0), " is not of length 1: Faiss would look into other lists");
@@ -47,28 +48,35 @@ class Exporter {
   // Rows as they are; of i8 as Faiss has their signs.
   void own_rows(MatrixRef rows);
   void full_vectors(MatrixRef rows);
-  // Around lists of rows that are called so: full vectors behind them, where there are some, and the transform before them.
+  // Around lists of rows that are called so: a map, full vectors behind them, where there are some, and the transform before them.
   void begin_around_lists(const FullRows& full, const RowIds& ids);
   void end_around_lists(const FullRows& full, const RowIds& ids);
+  void begin_map(const RowIds& ids);
   void ids_of_map(const RowIds& ids);
 
+  // Full vectors are found by their number, and so is what stands in a map.
+  bool mapped(const RowIds& ids, bool full) const { return params_.map != FaissMap::where_needed || (full && !is_numbered(ids)); }
   static bool is_numbered(const RowIds& ids) { return ids.consecutive() && value_of(ids.of_rank(0)) == 0; }
-  // Full vectors are found by their number: then lists hold the ranks of ids.
-  static RowId called(const RowIds& ids, std::int64_t row, bool refines) { return refines ? RowId{ids.ranks()[at(row)]} : ids.of_row(row); }
+  // Behind a map lists hold the ranks of ids.
+  RowId called(const RowIds& ids, std::int64_t row, bool full) const {
+    if (!mapped(ids, full)) return ids.of_row(row);
+    const auto ranks = ids.ranks();
+    return RowId{ranks.empty() ? row : ranks[at(row)]};
+  }
 
   const std::string name_;
   const IvfFacts facts_;
   const MatrixRef centroids_;
   const std::int32_t metric_;
   const RunOptions& run_;
-  const SearchParams& searched_;
+  const FaissExport& params_;
   FaissWriter writer_;
 };
 
 void Exporter::begin_inverted_file(std::string_view letters, std::int64_t rows) {
   writer_.begin(letters, centroids_.cols, rows, metric_);
   writer_.value(centroids_.rows);
-  writer_.value(std::min(centroids_.rows, searched_.nprobe));
+  writer_.value(std::min(centroids_.rows, params_.nprobe));
   writer_.begin_flat(centroids_.cols, centroids_.rows, metric_);
   centroids();
   writer_.value(std::uint8_t{0});  // no direct map
@@ -147,9 +155,9 @@ void Exporter::vectors(const StoredIvfFlat& stored) {
   const RowIds none(0, 0);
   const RowIds& ids = stored.lists ? stored.lists->ids() : none;
   if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
-  if (!is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
+  if (mapped(ids, true)) begin_map(ids);
   full_vectors(rows);  // which stand by id
-  if (!is_numbered(ids)) ids_of_map(ids);
+  if (mapped(ids, true)) ids_of_map(ids);
   writer_.finish();
 }
 
@@ -166,7 +174,7 @@ void Exporter::full_vectors(MatrixRef rows) {
 }
 
 void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
-  if (full.any() && !is_numbered(ids)) writer_.begin("IxMp", facts_.cols, ids.count(), metric_);
+  if (mapped(ids, full.any())) begin_map(ids);
   if (full.any()) writer_.begin("IxRF", facts_.cols, ids.count(), metric_);
   if (!facts_.form) return;
   writer_.begin("IxPT", facts_.cols, ids.count(), metric_);
@@ -177,11 +185,14 @@ void Exporter::begin_around_lists(const FullRows& full, const RowIds& ids) {
 }
 
 void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
-  if (!full.any()) return;
-  full_vectors(full.rows);
-  writer_.value(static_cast<float>(searched_.refine));
-  if (!is_numbered(ids)) ids_of_map(ids);
+  if (full.any()) {
+    full_vectors(full.rows);
+    writer_.value(params_.k_factor);
+  }
+  if (mapped(ids, full.any())) ids_of_map(ids);
 }
+
+void Exporter::begin_map(const RowIds& ids) { writer_.begin(params_.map == FaissMap::id_map2 ? "IxM2" : "IxMp", facts_.cols, ids.count(), metric_); }
 
 void Exporter::ids_of_map(const RowIds& ids) {
   writer_.value(ids.count());
@@ -216,26 +227,27 @@ void Exporter::codes(const StoredIvfPq& stored) {
     }
     first_block += ProductCodes::blocks_of(end - begin);
   };
-  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, parts.refines()); });
+  lists(parts.begins, code_bytes, codes_of, [&](std::int64_t row) { return called(ids, row, parts.full.any()); });
   end_around_lists(parts.full, ids);
   writer_.finish();
 }
 
 }  // namespace
 
-void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run, const SearchParams& searched) {
-  require(searched.nprobe >= 1 && searched.refine >= 1, Fault::invalid_argument, "Faiss's searches begin with at least 1 list and a factor of at least 1, got ", searched.nprobe, " and ", searched.refine);
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run, const FaissExport& params) {
+  require(params.nprobe >= 1 && params.k_factor >= 1 && std::isfinite(params.k_factor), Fault::invalid_argument,
+          "Faiss's searches begin with at least 1 list and a finite factor of at least 1, got ", params.nprobe, " and ", params.k_factor);
   const Container file = Container::open(map_file(from));
   file.verify(run);
   if (holds_product_codes(file)) {
     const StoredIvfPq stored = read_ivf_pq(file);
-    return Exporter(file, stored.facts, stored.parts.centroids, to, run, searched).codes(stored);
+    return Exporter(file, stored.facts, stored.parts.centroids, to, run, params).codes(stored);
   }
   constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
   require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ",
           flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
-  Exporter exporter(file, stored.facts, stored.centroids, to, run, searched);
+  Exporter exporter(file, stored.facts, stored.centroids, to, run, params);
   return file.schema() == flat_schema ? exporter.vectors(stored) : exporter.flat(stored);
 }
 

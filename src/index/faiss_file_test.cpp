@@ -301,9 +301,9 @@ TEST_F(FaissFile, scalar_codes_are_the_rows_they_stand_for) {
 TEST_F(FaissFile, keeps_with_what_searches_begin) {
   const StridedRows rows = rows_of(400, 8, DType::f32);
   build_index(rows, file("x.gknn"), {.recipe = "IVF4,PQ4,RFlat", .ids = ids_of(400)});
-  export_faiss(file("x.gknn"), file("x.faiss"), {}, {.nprobe = 3, .refine = 7});
+  export_faiss(file("x.gknn"), file("x.faiss"), {}, {.nprobe = 3, .k_factor = 2.5F});
   EXPECT_EQ(describe_faiss(file("x.faiss")).nprobe, 3);
-  EXPECT_EQ(describe_faiss(file("x.faiss")).k_factor, 7);
+  EXPECT_EQ(describe_faiss(file("x.faiss")).k_factor, 2.5F);
   expect_error(Fault::invalid_argument, [&] { export_faiss(file("x.gknn"), file("x.faiss"), {}, {.nprobe = 0}); }, "at least 1 list");
 }
 
