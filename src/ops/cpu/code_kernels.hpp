@@ -68,7 +68,8 @@ struct CodeKernels {
 
 /// The kernels of one instruction set; all null: it has none.
 struct CodeKernelSet {
-  const CodeKernels* products = nullptr;
+  const CodeKernels* products = nullptr;     ///< the quickest of codes that are made
+  const CodeKernels* bytes = nullptr;        ///< of rows that are bytes, as they are (takes_bytes)
   const CodeKernels* differences = nullptr;
 };
 /// Call only where the machine has the instructions.

@@ -158,6 +158,7 @@ void raise(const std::int32_t* sums, std::int32_t* most) {
 
 template <class Sums>
 struct Kernel {
+  static constexpr bool queries_first = false;
   static constexpr int queries = 6;
 
   template <int count, Ask ask>
@@ -205,7 +206,7 @@ CodeKernelSet code_kernels_avx512vnni() {
   static const CodeKernels differences{"8-bit", DifferenceSums::group_rows, DifferenceSums::step_dims, 255, 0,
                                        1 << 22, true, 56.0, 0.5, scan_tile<Kernel<DifferenceSums>>, reaching<DifferenceSums::group_rows>,
                                        raise<DifferenceSums::group_rows>};
-  return {&products, &differences};
+  return {&products, &products, &differences};
 }
 
 }  // namespace gigaknn::cpu

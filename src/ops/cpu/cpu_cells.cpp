@@ -7,6 +7,7 @@
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/cpu_rows.hpp"
+#include "ops/cpu/euclidean_codes.hpp"
 #include "ops/cpu/list_locks.hpp"
 #include "ops/list_writer.hpp"
 
@@ -23,12 +24,18 @@ constexpr double near_share = 0.05;  // of all rows, that stand in the cells a q
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Those whose sums tell the keys of bytes, where there are some.
+const CodeKernels* kernels_for_rows(Metric metric, DType dtype, std::int64_t d, const CodeKernelSet& codes) {
+  if (codes.bytes && EuclideanCodes::keys_from_bytes(metric, dtype, d, *codes.bytes)) return codes.bytes;
+  return kernels_for(metric, codes);
+}
+
 }  // namespace
 
 CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints,
                    const RunOptions& run)
     : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)) {
-  const CodeKernels* kernels = kernels_for(pair.metric(), codes);
+  const CodeKernels* kernels = kernels_for_rows(pair.metric(), base.dtype, base.cols, codes);
   if (kernels && base.rows - facts_.far_count >= least_coded_rows) {
     auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
                             .regions = false, .near_share = near_share}, run);
@@ -50,7 +57,7 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
   // Facts, the order and the names; without a filter every thread has inverse norms.
   std::size_t bytes = at(n) * (9 + 2 * sizeof(LocalRow) + (metric == Metric::cosine ? 4 * at(threads) : 0)) + at(cells) * 8;
-  if (const CodeKernels* kernels = kernels_for(metric, codes)) {
+  if (const CodeKernels* kernels = kernels_for_rows(metric, dtype, d, codes)) {
     bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
   }
   // Rows that are joined have their lists at once; where they stand, and what stands there; without a filter, the list of each row.

@@ -24,6 +24,7 @@ class CpuOps : public Ops {
  public:
   CpuOps(Isa isa, const char* isa_name) : isa_(isa), isa_name_(isa_name), kernels_(row_kernels(isa)), float_kernels_(float_kernels(isa)) {
 #if defined(__x86_64__)
+    if (!available()) return;
     if (isa == Isa::avx2) code_kernels_ = code_kernels_avx2();
     if (isa == Isa::avx512vnni) {
       code_kernels_ = code_kernels_avx512vnni();

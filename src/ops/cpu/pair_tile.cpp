@@ -25,8 +25,8 @@ PairTile::PairTile(MatrixRef rows, const RowFacts& facts, const PairDistance& pa
     : rows_(rows), facts_(&facts), pair_(pair),
       prefetch_bytes_(std::min<std::int64_t>(rows.cols * static_cast<std::int64_t>(size_of(rows.dtype)), 1024)) {
   if (!told_by_sums(pair.metric(), pair.dtype())) return;
-  kernels_ = kernels_for(pair.metric(), codes);
-  if (!kernels_ || !kernels_->takes_bytes || pair.d() > kernels_->most_dims) {
+  kernels_ = pair.metric() == Metric::l1 ? codes.differences : codes.bytes;
+  if (!kernels_ || pair.d() > kernels_->most_dims) {
     kernels_ = nullptr;
     return;
   }
