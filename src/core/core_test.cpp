@@ -7,6 +7,7 @@
 #include <gigaknn/error.hpp>
 #include <gigaknn/metric.hpp>
 
+#include "core/elements.hpp"
 #include "core/half.hpp"
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
@@ -27,6 +28,41 @@ TEST(Neighbor, order_is_value_then_row_and_nan_last) {
   EXPECT_TRUE(std::isnan(key_of(pack_neighbor(std::nanf(""), 1))));
   EXPECT_LT(pack_neighbor(std::nanf(""), 0xFFFFFFFE), no_neighbor);
   EXPECT_EQ(pack_neighbor(-0.0f, 1), pack_neighbor(0.0f, 1));
+}
+
+TEST(Elements, whole_bytes_are_those_of_every_row_or_none) {
+  for (const std::int64_t n : {1, 16, 17, 5000}) {
+    const std::int64_t d = 7;
+    Matrix floats(n, d, DType::f32), halves(n, d, DType::f16);
+    const auto set = [&](std::int64_t i, std::int64_t j, float value) {
+      floats.row<float>(i)[j] = value;
+      halves.row<std::uint16_t>(i)[j] = half_of_float(value);
+    };
+    for (std::int64_t i = 0; i < n * d; ++i) set(i / d, i % d, static_cast<float>(i * 37 % 256));
+    for (const MatrixRef rows : {floats.ref(), halves.ref()}) {
+      const auto bytes = whole_bytes(rows);
+      ASSERT_TRUE(bytes);
+      for (std::int64_t i = 0; i < n * d; ++i) ASSERT_EQ(bytes->row<std::uint8_t>(i / d)[i % d], i * 37 % 256);
+    }
+    const float inf = std::numeric_limits<float>::infinity();
+    for (const float value : {-0.0f, -1.0f, 0.5f, 254.875f, 255.125f, 256.0f, 65504.0f, std::nanf(""), inf, -inf}) {
+      for (const std::int64_t row : {std::int64_t{0}, n / 2, n - 1}) {
+        const float before = floats.row<float>(row)[d - 1];
+        set(row, d - 1, value);
+        EXPECT_FALSE(whole_bytes(floats)) << value;
+        EXPECT_FALSE(whole_bytes(halves)) << value;
+        set(row, d - 1, before);
+      }
+    }
+    for (const float value : {1e-45f, 4e9f, -4e9f, 3e38f}) {
+      const float before = floats.row<float>(n - 1)[0];
+      floats.row<float>(n - 1)[0] = value;
+      EXPECT_FALSE(whole_bytes(floats)) << value;
+      floats.row<float>(n - 1)[0] = before;
+    }
+  }
+  EXPECT_TRUE(whole_bytes(Matrix(0, 3, DType::f32)));
+  for (const DType dtype : {DType::u8, DType::i8}) EXPECT_FALSE(whole_bytes(Matrix(4, 3, dtype)));
 }
 
 TEST(Half, every_half_survives_the_way_through_float) {

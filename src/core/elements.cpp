@@ -1,11 +1,31 @@
 #include "core/elements.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstring>
+#include <vector>
 
 #include "core/threads.hpp"
 
 namespace gigaknn {
+namespace {
+
+// Writes the bytes of one row; whether it is made of bytes.
+template <class T, class Read>
+bool put_bytes(const T* from, std::int64_t d, std::uint8_t* to, Read read) {
+  std::uint32_t others = 0;
+  for (std::int64_t j = 0; j < d; ++j) {
+    const float value = read(from[j]);
+    // What is in no byte is put to one first: a conversion of anything else has no meaning.
+    const float near = value >= 0 && value <= 255 ? value : 0.0f;
+    to[j] = static_cast<std::uint8_t>(static_cast<std::int32_t>(near));
+    others |= std::bit_cast<std::uint32_t>(static_cast<float>(to[j])) ^ std::bit_cast<std::uint32_t>(value);
+  }
+  return others == 0;
+}
+
+}  // namespace
 
 Matrix as_floats(MatrixRef rows, const RunOptions& run) {
   Matrix floats(rows.rows, rows.cols, DType::f32);
@@ -21,6 +41,28 @@ Matrix as_floats(MatrixRef rows, const RunOptions& run) {
     }
   });
   return floats;
+}
+
+std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run) {
+  if (!may_be_whole_bytes(rows.dtype)) return std::nullopt;
+  const auto put = [&](std::int64_t i, std::uint8_t* to) {
+    if (rows.dtype == DType::f32) return put_bytes(rows.row<float>(i), rows.cols, to, [](float value) { return value; });
+    return put_bytes(rows.row<std::uint16_t>(i), rows.cols, to, float_of_half);
+  };
+  constexpr std::int64_t looked_at = 16;
+  std::vector<std::uint8_t> scratch(static_cast<std::size_t>(rows.cols));
+  for (std::int64_t i = 0; i < std::min(looked_at, rows.rows); ++i) {
+    if (!put(i, scratch.data())) return std::nullopt;
+  }
+  Matrix bytes(rows.rows, rows.cols, DType::u8);
+  std::atomic<bool> whole{true};
+  parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end && whole.load(std::memory_order_relaxed); ++i) {
+      if (!put(i, bytes.row<std::uint8_t>(i))) whole.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!whole) return std::nullopt;
+  return bytes;
 }
 
 }  // namespace gigaknn

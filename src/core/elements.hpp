@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/progress.hpp>
@@ -31,5 +32,11 @@ inline double squared_norm_of(MatrixRef rows, std::int64_t i) {
 
 /// Copies of the rows as f32; by one thread unless `run` says otherwise.
 Matrix as_floats(MatrixRef rows, const RunOptions& run = {.threads = 1});
+
+/// Whether rows of this type may be `whole_bytes`.
+inline bool may_be_whole_bytes(DType dtype) { return dtype == DType::f32 || dtype == DType::f16; }
+/// A copy of rows of f32 or f16 as u8, where each element is a whole number from 0 to 255 and none is -0: by every metric their distances are
+/// the same bits. None otherwise, which the first rows tell as a rule.
+std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run = {});
 
 }  // namespace gigaknn

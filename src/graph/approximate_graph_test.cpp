@@ -5,7 +5,10 @@
 
 #include <gigaknn/graph.hpp>
 
+#include "core/elements.hpp"
 #include "core/expect_error.hpp"
+#include "core/threads.hpp"
+#include "graph/approximate.hpp"
 #include "graph/graph_checks.hpp"
 
 namespace gigaknn {
@@ -163,6 +166,33 @@ TEST_P(ApproximateGraph, is_built_within_the_budget_of_a_device) {
   RunOptions run;
   run.device_memory_bytes = std::size_t{4} << 20;
   EXPECT_GE(build_graph(base.rows, params, run).recall.value, 0.7);
+}
+
+TEST_P(ApproximateGraph, of_whole_numbers_is_that_of_their_bytes) {
+  for (const Metric metric : {Metric::l2, Metric::cosine, Metric::inner_product, Metric::chi2}) {
+    const Base bytes(Kind::clustered, sanitized ? 300 : 1500, 6, DType::u8, metric);
+    const GraphParams params = asked(5, 0.8, metric);
+    const KnnGraph want = build_graph(bytes.rows, params);
+    const MatrixRef rows = bytes.rows;
+    Matrix floats(rows.rows, rows.cols, DType::f32), halves(rows.rows, rows.cols, DType::f16);
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      for (std::int64_t j = 0; j < rows.cols; ++j) {
+        floats.row<float>(i)[j] = element_of(rows, i, j);
+        halves.row<std::uint16_t>(i)[j] = half_of_float(element_of(rows, i, j));
+      }
+    }
+    RunOptions budget;
+    for (const MatrixRef same : {halves.ref(), floats.ref()}) {
+      budget.memory_bytes = approximate_graph_bytes(ops_of("cpu"), same, params, threads_of(budget));
+      const KnnGraph graph = build_graph(same, params, budget);
+      EXPECT_TRUE(graph.method.ends_with("; whole numbers, as bytes")) << graph.method;
+      EXPECT_EQ(graph.lists.ids, want.lists.ids) << name_of(metric);
+      EXPECT_EQ(graph.lists.distances, want.lists.distances) << name_of(metric);
+      EXPECT_EQ(graph.recall.value, want.recall.value);
+    }
+    floats.row<float>(rows.rows - 1)[rows.cols - 1] += 0.5f;
+    EXPECT_FALSE(build_graph(floats, params, budget).method.ends_with("as bytes"));
+  }
 }
 
 TEST_P(ApproximateGraph, a_seed_changes_the_cells_and_nothing_else) {

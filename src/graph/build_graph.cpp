@@ -1,6 +1,10 @@
 #include <gigaknn/graph.hpp>
 
+#include <algorithm>
+
+#include "core/elements.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "graph/approximate.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/descent.hpp"
@@ -27,14 +31,37 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
   return graph;
 }
 
+std::size_t byte_copy(MatrixRef base) { return static_cast<std::size_t>(base.rows) * static_cast<std::size_t>(base.cols); }
+
+// By cells or by NN-Descent. Images, counts and other whole numbers often come as floats: as the bytes they are they take a quarter of the
+// room and of the time. None, and why: as build_cell_graph.
+std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParams& params, const RunOptions& run, std::string& why_not) {
+  const Ops& ops = ops_of(params.device, params.shards);
+  const bool fits = run.memory_bytes == 0 || approximate_graph_bytes(ops, base, params, threads_of(run)) <= run.memory_bytes;
+  const std::optional<Matrix> bytes = fits ? whole_bytes(base, run) : std::nullopt;
+  RunOptions rest = run;
+  if (bytes && run.memory_bytes > 0) rest.memory_bytes -= byte_copy(base);
+  const MatrixRef rows = bytes ? bytes->ref() : base;
+  std::optional<KnnGraph> graph;
+  if (params.method == "nn-descent") {
+    graph = build_descent_graph(ops, rows, params, rest);
+  } else {
+    graph = build_cell_graph(ops, rows, params, rest, why_not);
+  }
+  if (graph && bytes) graph->method += "; whole numbers, as bytes";
+  return graph;
+}
+
 }  // namespace
 
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
   if (params.method == "exact" || params.recall == 1) return 0;
   const bool grows = params.method == "nn-descent";
   const std::int64_t list = grows ? Descent::list_length(params.k, base.rows) : params.k;
-  return CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
-         (grows ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
+  const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
+                             (grows ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
+  if (!may_be_whole_bytes(base.dtype)) return needed;
+  return std::max(needed, byte_copy(base) + approximate_graph_bytes(ops, MatrixRef(nullptr, base.rows, base.cols, DType::u8), params, threads));
 }
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
@@ -48,12 +75,9 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  if (method == "nn-descent") return build_descent_graph(ops_of(params.device, params.shards), base, params, run);
   if (method == "exact" || params.recall == 1) return build_exact_graph(base, params, run);
   std::string why_not;
-  if (auto graph = build_cell_graph(ops_of(params.device, params.shards), base, params, run, why_not)) {
-    return std::move(*graph);
-  }
+  if (auto graph = build_approximate_graph(base, params, run, why_not)) return std::move(*graph);
   KnnGraph graph = build_exact_graph(base, params, run);
   graph.method += "; exact, since " + why_not;
   return graph;
