@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include <gigaknn/matrix.hpp>
 
 namespace gigaknn {
 
@@ -18,6 +21,39 @@ std::string isa_of(const std::string& device);
 
 /// How often each GPU kernel was launched since the process began.
 std::map<std::string, std::int64_t> kernel_launches();
+
+/// An owning, dense matrix in the memory of one GPU. Exact searches (make_flat_index) and exact graphs (build_graph) take such rows where they are;
+/// everything else takes the host's. Values are unspecified until written.
+class DeviceMatrix {
+ public:
+  /// `device`: "cuda:1", "emulated". Throws Error: device (it is not one GPU), invalid_argument (a size below 0), out_of_memory.
+  DeviceMatrix(const std::string& device, std::int64_t rows, std::int64_t cols, DType dtype);
+  DeviceMatrix(DeviceMatrix&&) noexcept;
+  DeviceMatrix& operator=(DeviceMatrix&&) noexcept;
+  /// Waits for all work of the device: some of it may read this.
+  ~DeviceMatrix();
+
+  MatrixRef ref() const { return ref_; }
+  operator MatrixRef() const { return ref_; }
+  const std::string& device() const;
+  int number() const;  ///< of the GPU
+
+  /// From and to dense values [rows, cols] of the host, finished on return.
+  void upload(const void* values);
+  void download(void* values) const;
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+  MatrixRef ref_;
+};
+
+/// A copy in the host's memory of rows in that of a GPU. Throws Error: device (they are not), out_of_memory.
+Matrix copy_to_host(MatrixRef rows);
+
+/// Waits for the work of a stream of the caller's on GPU `number`, by the number that CUDA knows the stream by (0: the default one): rows that it writes
+/// may then be searched. Throws Error: device, invalid_argument (the emulated GPU has the default stream alone).
+void wait_for_stream(int number, std::uintptr_t stream);
 
 /// Threads that the affinity mask and the cgroup's quota allow this process.
 int available_threads();

@@ -12,10 +12,13 @@ Order is (distances, ids) everywhere; ids are int64, -1 where there is no row; a
 Same input, parameters and seed give the same bits on every device and for any number of threads.
 """
 
-from . import _errors as _errors  # first: what _core raises
+from . import _plugin as _plugin  # first: which _core it is
+from . import _errors as _errors  # then what that raises
 from ._core import available_threads, devices, isa_of, metrics
 from ._core import commit as _commit
 from ._core import version as _version
+from ._core import DeviceArray
+from ._device import to_device
 from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
 from ._eval import Recall, recall
 from ._graph import KnnGraph, Path, knn_graph, radius_graph
@@ -31,6 +34,7 @@ __all__ = [
     "Cancelled",
     "CopyWarning",
     "CorruptFile",
+    "DeviceArray",
     "DeviceError",
     "Error",
     "FileError",
@@ -63,4 +67,5 @@ __all__ = [
     "radius_search",
     "read_vectors",
     "recall",
+    "to_device",
 ]

@@ -2,12 +2,12 @@
 
 import os
 import sys
-from pathlib import Path
+
+from ._plugin import program
 
 
 def main():
-    program = str(Path(__file__).parent / "bin" / "gigaknn")
-    os.execv(program, ["gigaknn", *sys.argv[1:]])
+    os.execv(program(), ["gigaknn", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 
-from . import _arrow, _core
+from . import _arrow, _core, _device
 from ._errors import CopyWarning, InvalidArgument
 
 # ---- values
@@ -133,8 +133,24 @@ def _is_bfloat16(x):
     return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bfloat16"
 
 
+def rows_anywhere(x, name, stream):
+    """As `rows`; those in the memory of a GPU stay there."""
+    return rows(x, name) if _device.device_of(x) is None else _device.rows_in_place(x, name, stream)
+
+
+def device_for(device, *all_rows):
+    """What `device` says, or, for None, where the first of the rows are that a GPU has."""
+    if device is not None:
+        return word(device, "device")
+    return next((some.device for some in all_rows if some.device != "cpu"), "cpu")
+
+
 def rows(x, name):
     """The rows [n, d] of an array, of Arrow's lists, of a file or of a list of files; an array is copied where it has to be, with a warning."""
+    if _device.device_of(x) is not None:
+        there = _device.rows_in_place(x, name)
+        _warn(f"{name}: rows in the memory of a GPU are copied to the host")
+        return _core.view(_core.copy_to_host(there))
     if _is_path(x):
         return _core.open_rows([os.fspath(x)])
     if isinstance(x, _core.Rows):

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
+from ._arguments import device_for, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
+from ._device import device_of
 from ._errors import InvalidArgument, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
@@ -299,19 +300,21 @@ def knn_graph(
     only="same",
     sample=1000,
     seed=0,
-    device="cpu",
+    device=None,
     shards=1,
     allow_nonfinite=False,
     threads=None,
     memory=None,
     progress=None,
+    stream=None,
 ) -> KnnGraph:
     """The k-NN graph of `x`: for each row its k nearest other rows.
 
     Parameters
     ----------
     x : array [n, d], or a file
-        float32, float16, uint8 or int8: not copied. The graph keeps it, for `merge` and `extend`.
+        float32, float16, uint8 or int8: not copied. The graph keeps it, for `merge` and `extend`. An array in the memory of a GPU is read there
+        for an exact graph, which does not keep it; for others it is copied to the host.
     k : int
         From 1 to n - 1.
     metric : str
@@ -329,8 +332,8 @@ def knn_graph(
         Neighbours are of the row's own label alone (`only` "same") or of other labels ("other"), exactly.
     seed : int
         Of all that is drawn. Same input, parameters and seed: same graph, on every device and for any number of threads.
-    device, shards, allow_nonfinite, threads, memory, progress
-        As of `knn`.
+    device, shards, allow_nonfinite, threads, memory, progress, stream
+        As of `knn`. The lists of a graph are in the memory of the host.
 
     Examples
     --------
@@ -345,8 +348,9 @@ def knn_graph(
            [1, 0],
            [2, 1]])
     """
-    base = rows(x, "x")
-    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), word(device, "device"), whole(shards, "shards")
+    exact = index is None and labels is None and (method == "exact" or (method == "auto" and recall == 1))
+    base = rows_anywhere(x, "x", stream) if exact else rows(x, "x")
+    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards")
     run = run_of(threads, memory, progress)
     keys = keys_of(keys, base.shape[0])
     if index is not None:
@@ -358,7 +362,7 @@ def knn_graph(
     if only not in ("same", "other"):
         raise InvalidArgument(f"only must be same or other, got {only!r}")
     built = _core.build_graph(base, k, metric, word(method, "method"), recall_of(recall), seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
-    return KnnGraph(built, base, keys)
+    return KnnGraph(built, base if base.device == "cpu" else None, keys)
 
 
 def radius_graph(x, radius, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import number, rows, run_of, whole, word
+from ._arguments import device_for, number, rows, rows_anywhere, run_of, whole, word
+from ._device import results_like
 from ._keys import keys_of, with_keys
 
 
@@ -51,7 +52,7 @@ class RadiusNeighbors(_RadiusNeighbors):
     keys = None
 
 
-def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> Neighbors:
+def knn(queries, base, k=10, *, metric="l2", keys=None, device=None, shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None, stream=None) -> Neighbors:
     """The k nearest rows of `base` of each query, exactly.
 
     Parameters
@@ -59,6 +60,7 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, 
     queries : array [q, d], or a file
     base : array [n, d] of the same type, or a file
         float32, float16, uint8 or int8, by the buffer protocol, DLPack or as lists of Arrow: not copied. A path, or a list of them, is read.
+        Arrays in the memory of a GPU (`to_device`, PyTorch, CuPy, JAX) are read there.
     k : int
     metric : str
         "l2" (the square), "euclidean", "inner_product" (larger is nearer), "cosine", "l1", "linf", "chi2", "hellinger"; of bits packed in
@@ -66,7 +68,7 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, 
     keys : array [n]
         What the rows of `base` are called: numbers, strings, the index of a data frame. The result then has ``.keys``, of the shape of the ids.
     device : str
-        One of ``gigaknn.devices()``, several as "cuda:0,cuda:1". No result depends on it.
+        One of ``gigaknn.devices()``, several as "cuda:0,cuda:1". No result depends on it. By default "cpu", or the GPU that has the rows.
     shards : int
         Of several GPUs: parts of the base that each group of them holds.
     allow_nonfinite : bool
@@ -77,11 +79,14 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, 
         A budget for what the call allocates, in bytes or as "4GiB".
     progress : bool or callable
         True: a bar of tqdm. Otherwise called with (stage, done, total).
+    stream : int or object
+        Of arrays on a GPU: the stream of CUDA's whose work has to be done before they are read, as a number or as an object of PyTorch or
+        CuPy. By default the current one of the array's library, else CUDA's default one. Results are complete when the call returns.
 
     Returns
     -------
     Neighbors
-        (distances [q, k] float32, ids [q, k] int64)
+        (distances [q, k] float32, ids [q, k] int64); of queries on a GPU on that GPU, as arrays of their library or as `DeviceArray`.
 
     Examples
     --------
@@ -95,15 +100,24 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device="cpu", shards=1, 
     >>> gigaknn.knn(base[:1], base, k=2, keys=["a", "b", "c"]).keys
     array([['a', 'b']], dtype=object)
     """
-    base = rows(base, "base")
+    asked, queries, base = queries, rows_anywhere(queries, "queries", stream), rows_anywhere(base, "base", stream)
     keys = keys_of(keys, base.shape[0])
     found = Neighbors(
-        *_core.knn(rows(queries, "queries"), base, whole(k, "k"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.knn(queries, base, whole(k, "k"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
-    return with_keys(found, keys)
+    return _beside(with_keys(found, keys), asked, queries.device)
 
 
-def radius_search(queries, base, radius, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+def _beside(found, queries, device):
+    """What was found, in the memory that has the queries."""
+    if device == "cpu":
+        return found
+    there = type(found)(*results_like(queries, device, *found))
+    there.keys = found.keys
+    return there
+
+
+def radius_search(queries, base, radius, *, metric="l2", keys=None, device=None, shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None, stream=None) -> RadiusNeighbors:
     """All rows of `base` at most `radius` away from each query (inner_product: of at least this product), exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
@@ -123,14 +137,14 @@ def radius_search(queries, base, radius, *, metric="l2", keys=None, device="cpu"
     >>> ids
     array([0, 1, 1, 0, 2])
     """
-    base = rows(base, "base")
+    asked, queries, base = queries, rows_anywhere(queries, "queries", stream), rows_anywhere(base, "base", stream)
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
         *_core.radius_search(
-            rows(queries, "queries"), base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+            queries, base, number(radius, "radius"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
         )
     )
-    return with_keys(found, keys)
+    return _beside(with_keys(found, keys), asked, queries.device)
 
 
 def duplicates(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> np.ndarray:

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,18 +25,27 @@ namespace nb = nanobind;
 class Rows {
  public:
   /// None where the array has to be copied first: of another type, not of two dimensions, or its rows are not dense.
-  /// Throws Error: unsupported (memory of another device), invalid_argument (no columns).
+  /// Throws Error: unsupported (memory of a device that is none of CUDA's, nor emulated), invalid_argument (no columns).
   static std::optional<Rows> of(nb::ndarray<nb::ro> array);
   explicit Rows(Dataset data) : data_(std::move(data)), matrix_(data_.matrix()) {}
 
   MatrixRef matrix() const { return matrix_; }
+  /// Where they are: "cuda:1", "emulated"; "cpu" in the host's memory.
+  const std::string& device() const { return device_; }
 
  private:
   Rows() = default;
   nb::ndarray<nb::ro> array_;
   Dataset data_;
   MatrixRef matrix_;
+  std::string device_ = "cpu";
 };
+
+/// DLPack's type of the emulated GPU: an extension (kDLExtDev).
+inline constexpr int emulated_device = 12;
+
+std::optional<DType> dtype_of(nb::dlpack::dtype dtype);
+nb::dlpack::dtype dlpack_dtype_of(DType dtype);
 
 /// Integers [m] from Python, as int64 already.
 using Ids = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;

@@ -8,6 +8,7 @@ namespace gigaknn::python {
 void bind_errors(nanobind::module_& m);
 void bind_run(nanobind::module_& m);
 void bind_arrays(nanobind::module_& m);
+void bind_device(nanobind::module_& m);
 void bind_search(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_index(nanobind::module_& m);

@@ -23,6 +23,7 @@ NB_MODULE(_core, m) {
   python::bind_errors(m);
   python::bind_run(m);
   python::bind_arrays(m);
+  python::bind_device(m);
   python::bind_search(m);
   python::bind_graph(m);
   python::bind_index(m);

@@ -10,6 +10,7 @@
 #include "graph/descent.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
+#include "ops/usable_rows.hpp"
 
 namespace gigaknn {
 namespace {
@@ -74,8 +75,11 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
           " is approximate: it needs a recall below 1");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
+  if (method == "exact" || params.recall == 1) {
+    require_usable_rows(ops_of(params.device, params.shards), base, params.metric, params.allow_nonfinite, "the base", run);
+    return build_exact_graph(base, params, run);
+  }
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  if (method == "exact" || params.recall == 1) return build_exact_graph(base, params, run);
   std::string why_not;
   if (auto graph = build_approximate_graph(base, params, run, why_not)) return std::move(*graph);
   KnnGraph graph = build_exact_graph(base, params, run);

@@ -1,8 +1,8 @@
 #include <gigaknn/index.hpp>
 
 #include "core/require.hpp"
-#include "io/validate.hpp"
 #include "ops/blocks.hpp"
+#include "ops/usable_rows.hpp"
 
 namespace gigaknn {
 namespace {
@@ -33,7 +33,7 @@ class FlatIndex : public Index {
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
-    require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
+    require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
     rows_.nearest(queries, k, NeighborsOut(result), run);
     return result;
@@ -41,7 +41,7 @@ class FlatIndex : public Index {
 
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
-    require_usable_values(queries, params_.metric, params_.allow_nonfinite, "the queries", run);
+    require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     return rows_.within(queries, radius, run);
   }
 
@@ -55,7 +55,7 @@ class FlatIndex : public Index {
 }  // namespace
 
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const RunOptions& run) {
-  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
+  require_usable_rows(ops_of(params.device, params.shards), base, params.metric, params.allow_nonfinite, "the base", run);
   return std::make_unique<FlatIndex>(base, params, run);
 }
 

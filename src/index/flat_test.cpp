@@ -1,11 +1,14 @@
 // The exact index as a caller sees it: its answers against the reference, its budget, its errors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <thread>
 
+#include <gigaknn/device.hpp>
 #include <gigaknn/index.hpp>
+#include <gigaknn/kmeans.hpp>
 
 #include "core/expect_error.hpp"
 #include "ops/reference.hpp"
@@ -116,6 +119,41 @@ TEST_F(FlatIndexTest, refuses_what_it_cannot_answer) {
   RunOptions run;
   run.memory_bytes = 1000;
   expect_error(Fault::out_of_memory, {"1000"}, [&] { make_flat_index(base_, {}, run); });
+}
+
+TEST_F(FlatIndexTest, takes_rows_in_the_memory_of_a_gpu) {
+  const auto there = [](MatrixRef rows) {
+    DeviceMatrix matrix("emulated", rows.rows, rows.cols, rows.dtype);
+    Matrix dense(rows.rows, rows.cols, rows.dtype);
+    for (std::int64_t i = 0; i < rows.rows; ++i) std::copy_n(rows.row<float>(i), rows.cols, dense.row<float>(i));
+    matrix.upload(dense.data());
+    return matrix;
+  };
+  const MatrixRef few = base_.ref().slice(0, 300);
+  const DeviceMatrix base = there(few), queries = there(queries_);
+  FlatParams params;
+  params.device = "emulated";
+  const auto index = make_flat_index(base, params);
+  const Neighbors want = make_flat_index(few)->search(queries_, 7);
+  expect_same(index->search(queries, 7), want);
+  expect_same(index->search(queries_, 7), want);
+  expect_same(make_flat_index(few, params)->search(queries, 7), want);
+  const RadiusNeighbors within = index->search_radius(queries, want.distances[3]);
+  EXPECT_EQ(within.ids, make_flat_index(few)->search_radius(queries_, want.distances[3]).ids);
+  GraphParams graph;
+  graph.k = 3;
+  graph.device = "emulated";
+  expect_same(build_graph(base, graph).lists, build_graph(few, graph).lists);
+
+  expect_error(Fault::unsupported, {"the memory of a GPU", "not on cpu"}, [&] { make_flat_index(base); });
+  expect_error(Fault::unsupported, {"the memory of a GPU", "not on cpu"}, [&] { make_flat_index(few)->search(queries, 7); });
+  graph.recall = 0.5;
+  expect_error(Fault::unsupported, {"the base: rows in the memory of a GPU"}, [&] { build_graph(base, graph); });
+  for (const char* recipe : {"Flat", "IVF2,Flat", "IVF2,PQ1,RFlat"}) {
+    expect_error(Fault::unsupported, {"the base: rows in the memory of a GPU"}, [&] { make_index(base, {.recipe = recipe}); });
+    expect_error(Fault::unsupported, {"the queries: rows in the memory of a GPU"}, [&] { make_index(few, {.recipe = recipe})->search(queries, 7); });
+  }
+  expect_error(Fault::unsupported, {"the rows: rows in the memory of a GPU"}, [&] { fit_kmeans(base, {.clusters = 2}); });
 }
 
 TEST_F(FlatIndexTest, nonfinite_rows_are_farthest_where_allowed) {

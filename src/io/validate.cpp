@@ -137,6 +137,12 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions&
 }
 
 void require_columns(MatrixRef matrix, std::string_view what) {
+  require_columns_of(matrix, what);
+  require(matrix.space == MemorySpace::host, Fault::unsupported, what,
+          ": rows in the memory of a GPU are taken by exact searches and exact graphs only, copy them to the host for this");
+}
+
+void require_columns_of(MatrixRef matrix, std::string_view what) {
   require(matrix.cols >= 1, Fault::invalid_argument, what, ": ", matrix.cols, " columns, expected at least 1");
 }
 

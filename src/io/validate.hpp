@@ -33,6 +33,8 @@ struct ValueFaults {
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run = {});
 
 /// Throws Error: invalid_argument where `matrix` (called `what` in the message) has no columns: its rows are nothing to compare.
+void require_columns_of(MatrixRef matrix, std::string_view what);
+/// The same, and unsupported where it is in the memory of a GPU.
 void require_columns(MatrixRef matrix, std::string_view what);
 
 /// As require_columns. Throws Error: invalid_data, with row, column and value, where `matrix` holds

@@ -72,6 +72,24 @@ std::map<std::string, std::int64_t> kernel_launches() {
   return gpu::launches();
 }
 
+namespace {
+
+std::string names_of_devices() {
+  std::string names = cpu::list_of_names();
+  for (const std::string& name : devices()) {
+    if (name != "cpu") names += ", " + name;
+  }
+  return names;
+}
+
+}  // namespace
+
+int gpu_number_of(const std::string& device) {
+  const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpu::devices().size()));
+  require(numbers.size() == 1, Fault::device, "'", device, "' is not one GPU: this build has ", names_of_devices());
+  return numbers.front();
+}
+
 const Ops& ops_of(const std::string& device, int shards) {
   require(shards >= 1, Fault::invalid_argument, "shards must be >= 1, got ", shards);
   if (const Ops* ops = cpu::find_ops(device)) {
@@ -82,11 +100,7 @@ const Ops& ops_of(const std::string& device, int shards) {
   const std::vector<const Ops*> gpus = gpu::devices();
   const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpus.size()));
   if (numbers.empty()) {
-    std::string names = cpu::list_of_names();
-    for (const std::string& name : devices()) {
-      if (name != "cpu") names += ", " + name;
-    }
-    fail(Fault::device, "no device '", device, "': this build has ", names);
+    fail(Fault::device, "no device '", device, "': this build has ", names_of_devices());
   }
   if (numbers.size() == 1 && shards == 1) return *gpus[static_cast<std::size_t>(numbers.front())];
   static std::mutex mutex;

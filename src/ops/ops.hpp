@@ -83,6 +83,12 @@ struct PrepareHints {
   bool self = false;              ///< the base will be searched with itself; cells will be joined
 };
 
+/// The first rows with values that not every metric can use; -1: there are none.
+struct UnusableRows {
+  std::int64_t nonfinite = -1;  ///< NaN or infinity
+  std::int64_t negative = -1;   ///< below zero; -0 is not
+};
+
 /// How a list of the k nearest is written: nearest first, or, which may cost less, by id with unspecified distances.
 enum class ListOrder { by_distance, by_id };
 
@@ -111,6 +117,10 @@ class Ops {
   virtual MemorySpace space() const { return MemorySpace::host; }
   /// Bytes that the device has free; 0: not known, or they are the host's.
   virtual std::size_t device_memory() const { return 0; }
+
+  /// Of rows in the memory of a GPU, which `prepare`, `nearest_rows` and `within_radius` of that device, or of others of its kind, take as they take
+  /// the host's (MatrixRef::space). Throws Error: unsupported where the device reads the host's only.
+  virtual UnusableRows unusable_rows(MatrixRef rows) const;
 
   /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
   /// of the base and does not count as its own neighbour.
@@ -232,5 +242,7 @@ class Ops {
 /// The ops of a device, or of several as one. `shards` > 1: each holds that part of the base (several.hpp).
 /// Throws Error: device where there is none of that name (with the list of names), invalid_argument.
 const Ops& ops_of(const std::string& device, int shards = 1);
+/// The number of the one GPU that `device` means. Throws Error: device where it means none, or several.
+int gpu_number_of(const std::string& device);
 
 }  // namespace gigaknn

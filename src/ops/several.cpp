@@ -242,6 +242,7 @@ class Several : public Ops {
   }
 
   MemorySpace space() const override { return devices_.front()->space(); }
+  UnusableRows unusable_rows(MatrixRef rows) const override { return devices_.front()->unusable_rows(rows); }
   std::size_t device_memory() const override {
     std::size_t least = devices_.front()->device_memory();
     for (const Ops* device : devices_) least = std::min(least, device->device_memory());

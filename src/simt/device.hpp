@@ -19,6 +19,7 @@ int multiprocessors(int device);
 std::size_t shared_bytes_a_block(int device);  ///< the most
 bool has_warpgroup_products(int device);       ///< by its kind (warpgroup.cuh), unless GIGAKNN_WARPGROUPS=0
 std::size_t free_memory(int device);           ///< bytes; 0: not known
+int device_of_memory(const void* memory);      ///< -1: it is the host's
 
 /// How often each kernel was launched since the process began, by name.
 std::map<std::string, std::int64_t> launches();
@@ -32,6 +33,10 @@ int device_of(const Stream* stream);
 void destroy_stream(Stream* stream);
 /// Waits for all work of the stream. Throws Error: device, of the work that failed.
 void synchronize(Stream* stream);
+/// The same for a stream of the caller's own, by the number that CUDA knows it by (0: the default stream). The emulated device has the default one only.
+void synchronize_foreign(int device, std::uintptr_t stream);
+/// Waits for all work of all streams.
+void synchronize_device(int device);
 Event* create_event(int device = 0);  ///< to be recorded in streams of that device
 void destroy_event(Event* event);
 void record(Event* event, Stream* stream);

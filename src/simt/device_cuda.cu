@@ -141,6 +141,15 @@ std::size_t free_memory(int device) {
   return free_bytes;
 }
 
+int device_of_memory(const void* memory) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    cudaGetLastError();  // older drivers do not know memory of the host
+    return -1;
+  }
+  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+}
+
 Stream* create_stream(int device) {
   check(cudaSetDevice(device), "the device cannot be used");
   cudaStream_t stream = nullptr;
@@ -158,6 +167,15 @@ void destroy_stream(Stream* stream) {
 }
 void synchronize(Stream* stream) {
   check(cudaStreamSynchronize(enter(stream)), "work on the device failed");
+}
+
+void synchronize_foreign(int device, std::uintptr_t stream) {
+  check(cudaSetDevice(device), "the device cannot be used");
+  check(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)), "work on the caller's stream failed");
+}
+void synchronize_device(int device) {
+  check(cudaSetDevice(device), "the device cannot be used");
+  check(cudaDeviceSynchronize(), "work on the device failed");
 }
 
 Event* create_event(int device) {

@@ -70,6 +70,13 @@ class DeviceMemory {
     --block;
     return at <= block->first + block->second.bytes && block->second.device == device;
   }
+  int device_of(const void* p) {
+    const std::lock_guard lock(mutex_);
+    auto block = blocks_.upper_bound(const_cast<char*>(static_cast<const char*>(p)));
+    if (block == blocks_.begin()) return -1;
+    --block;
+    return static_cast<const char*>(p) < block->first + std::max<std::size_t>(block->second.bytes, 1) ? block->second.device : -1;
+  }
   void open() {
     const std::lock_guard lock(mutex_);
     if (open_++ == 0) for (const auto& [memory, block] : blocks_) open_memory(memory, block.bytes);
@@ -138,6 +145,7 @@ int multiprocessors(int) { return 2; }
 std::size_t shared_bytes_a_block(int) { return 99 << 10; }
 bool has_warpgroup_products(int) { return environment_number("GIGAKNN_WARPGROUPS", 0) != 0; }
 std::size_t free_memory(int) { return 0; }
+int device_of_memory(const void* p) { return memory().device_of(p); }
 
 Stream* create_stream(int device) { return new Stream{.device = device, .work = {}, .done = 0}; }
 int device_of(const Stream* stream) { return stream ? stream->device : 0; }
@@ -150,6 +158,13 @@ void destroy_stream(Stream* stream) {
   delete stream;
 }
 void synchronize(Stream* stream) { drain(stream_of(stream), ~std::uint64_t{0}); }
+
+void synchronize_foreign(int, std::uintptr_t stream) {
+  require(stream <= 2, Fault::invalid_argument, "the emulated device has no stream ", stream, " but the default one");
+  synchronize(nullptr);
+}
+// Streams of the emulated device do nothing behind their owner's back.
+void synchronize_device(int) {}
 
 Event* create_event(int) { return new Event; }
 void destroy_event(Event* event) { delete event; }

@@ -13,6 +13,14 @@ std::int64_t pitch_of(std::int64_t cols, DType dtype) {
   return (cols * static_cast<std::int64_t>(size_of(dtype)) + 15) / 16 * 16;
 }
 
+// Rows as a kernel reads them where they are, or null: of this device, at multiples of 16 bytes, with nothing behind their elements.
+const std::byte* in_place(MatrixRef rows, const simt::Stream* stream) {
+  if (rows.space != MemorySpace::device || rows.rows == 0) return nullptr;
+  const std::int64_t row_bytes = rows.cols * static_cast<std::int64_t>(size_of(rows.dtype));
+  const bool fits = reinterpret_cast<std::uintptr_t>(rows.data) % 16 == 0 && rows.stride_bytes % 16 == 0 && row_bytes % 16 == 0;
+  return fits && simt::device_of_memory(rows.data) == simt::device_of(stream) ? static_cast<const std::byte*>(rows.data) : nullptr;
+}
+
 template <DType dtype>
 __global__ void __launch_bounds__(block_threads)
     find_facts_kernel(RowsView rows, Metric metric, double* squared_norms, std::uint8_t* far) {
@@ -42,10 +50,12 @@ __global__ void __launch_bounds__(block_threads)
 }  // namespace
 
 DeviceRows::DeviceRows(MatrixRef rows, simt::Stream* stream)
-    : rows_(rows.rows), cols_(rows.cols), dtype_(rows.dtype),
-      data_(static_cast<std::size_t>(rows.rows * pitch_of(rows.cols, rows.dtype)), stream),
+    : rows_(rows.rows), cols_(rows.cols), dtype_(rows.dtype), borrowed_(in_place(rows, stream)),
+      pitch_(borrowed_ ? rows.stride_bytes : pitch_of(cols_, dtype_)),
+      data_(borrowed_ ? 0 : static_cast<std::size_t>(rows.rows * pitch_), stream),
       squared_norms_(static_cast<std::size_t>(rows.rows), stream), far_(static_cast<std::size_t>(rows.rows), stream) {
-  const auto pitch = static_cast<std::size_t>(pitch_of(cols_, dtype_));
+  if (borrowed_) return;
+  const auto pitch = static_cast<std::size_t>(pitch_);
   const std::size_t row_bytes = static_cast<std::size_t>(cols_) * size_of(dtype_);
   if (row_bytes < pitch) simt::fill(data_.get(), 0, data_.size(), stream);
   simt::copy_rows(data_.get(), pitch, rows.data, static_cast<std::size_t>(rows.stride_bytes), row_bytes,
@@ -53,11 +63,10 @@ DeviceRows::DeviceRows(MatrixRef rows, simt::Stream* stream)
 }
 
 RowsView DeviceRows::view() const {
-  return {data_.get(), rows_, pitch_of(cols_, dtype_), static_cast<std::int32_t>(cols_), dtype_, squared_norms_.get(),
-          far_.get()};
+  return {borrowed_ ? borrowed_ : data_.get(), rows_, pitch_, static_cast<std::int32_t>(cols_), dtype_, squared_norms_.get(), far_.get()};
 }
 
-std::size_t DeviceRows::bytes() const { return bytes_of(rows_, cols_, dtype_); }
+std::size_t DeviceRows::bytes() const { return data_.size() + static_cast<std::size_t>(rows_) * (sizeof(double) + 1); }
 
 std::size_t DeviceRows::bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) {
   return static_cast<std::size_t>(rows) * (static_cast<std::size_t>(pitch_of(cols, dtype)) + sizeof(double) + 1);

@@ -28,11 +28,12 @@ struct RowsView {
 inline constexpr std::uint8_t far_row = 1;
 inline constexpr std::uint8_t negative_row = 2;
 
-/// A copy of host rows on the device, with norms and marks once `find_facts` has run.
+/// Rows on the device, with norms and marks once `find_facts` has run: a copy, or, of rows that lie there as kernels want them, the rows
+/// themselves.
 class DeviceRows {
  public:
   DeviceRows() = default;
-  /// `rows` must live until the stream is synchronized.
+  /// `rows` must live until the stream is synchronized, those of the device as long as this.
   DeviceRows(MatrixRef rows, simt::Stream* stream);
 
   RowsView view() const;
@@ -45,6 +46,8 @@ class DeviceRows {
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
   DType dtype_ = DType::f32;
+  const std::byte* borrowed_ = nullptr;  // null: they are copied
+  std::int64_t pitch_ = 0;
   simt::DeviceBuffer<std::byte> data_;
   simt::DeviceBuffer<double> squared_norms_;
   simt::DeviceBuffer<std::uint8_t> far_;

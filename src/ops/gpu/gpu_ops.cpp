@@ -15,6 +15,7 @@
 #include "ops/gpu/pair_keys.hpp"
 #include "ops/gpu/select_rows.hpp"
 #include "ops/gpu/sum_by_label.hpp"
+#include "ops/gpu/unusable_rows.hpp"
 #include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/merge_lists.hpp"
@@ -54,6 +55,7 @@ class GpuOps : public Ops {
   }
 
   MemorySpace space() const override { return MemorySpace::device; }
+  UnusableRows unusable_rows(MatrixRef rows) const override { return find_unusable_rows(rows); }
   std::size_t device_memory() const override { return simt::free_memory(device_); }
 
   void nearest_rows(const PreparedRows& prepared, MatrixRef queries, std::int64_t k,
