@@ -360,7 +360,7 @@ def build(
     ----------
     x : array [n, d], or a file
         float32, float16, uint8 or int8. The index keeps it alive, and codes with full vectors behind them (PQ32,RFlat) read it at searches: it must not be changed.
-        "Flat" and "IVF1024,Flat" search a copy of their own, in an order that is quicker ("Flat" of bytes: of two bytes each); codes alone are small.
+        "Flat" and "IVF1024,Flat" hold besides a copy of it, in an order that is quicker to search, and about a byte a value.
     index : str
         "Flat": every query is compared with all rows; "IVF1024,Flat": 1,024 inverted lists of full vectors; "IVF1024,PQ32": of product codes of
         32 bytes; "IVF1024,PQ32,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat"; "IVF1024,RaBitQ4"; "OPQ32,IVF1024,PQ32".
