@@ -444,4 +444,3 @@ def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=
 
 def _optional(value, name):
     return None if value is None else whole(value, name)
-
