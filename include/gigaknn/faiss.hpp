@@ -38,15 +38,20 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 ///   IndexIVFFlat                                       ivf_flat, f32
 ///   IndexIVFScalarQuantizer, QT_8bit_direct,           ivf_flat, u8, i8 or f16
 ///     QT_8bit_direct_signed, QT_fp16, no residuals
+///   the same of QT_8bit_uniform around 0 and of        ivf_sq
+///     QT_fp16, in an IndexPreTransform
 ///   IndexIVFScalarQuantizer, else                      ivf_flat, f32: the rows that codes stand for
-///   IndexIVFPQ by residual, 8 bits                     ivf_pq without full vectors
-///   IndexRefine(Flat) of that                          ivf_pq with full vectors
+///   IndexIVFPQ by residual, 8 or 4 bits                ivf_pq without full vectors
+///   IndexPreTransform, linear, of IVFFlat and IVFPQ    ivf_transformed
+///   IndexRefine(Flat) of product and scalar codes,     the same with full vectors
+///     and of IndexPreTransform
 ///   IndexIDMap(2) around any of them                   the same, by these ids
 ///
-/// Returns what is other than in Faiss for who searches it, a line; empty: nothing. `nprobe` and `k_factor` are not kept (FaissFacts tells them): each search says its own.
+/// docs/faiss.md has all cases. Returns what is other than in Faiss for who searches it, a line; empty: nothing. A .gknn has no `nprobe` and `k_factor`: FaissFacts tells those of
+/// the file, and whether there is an IndexIDMap is in its `kind`; who writes the index again hands all three to `export_faiss` (FaissExport).
 /// Throws Error: io, corrupt_file (with the byte; also ids that are negative or there twice), out_of_memory, invalid_data (NaN or infinity in rows), and
 /// unsupported, by name: other indexes and metrics; a coarse quantizer that is no IndexFlat, or that chooses other lists than `Index::search` would (inner
-/// products with centroids that are not of length 1); IndexPreTransform; QT_..._tqmse, tq and eden.
+/// products with centroids that are not of length 1); transforms that are not linear, or under INNER_PRODUCT move rows; QT_..._tqmse, tq and eden.
 std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {});
 
 /// Which IndexIDMap a file has around an index: by itself one where full vectors have ids of their own, or always.

@@ -32,6 +32,26 @@ class Embeddings(unittest.TestCase):
         print(f"trustworthiness of UMAP: {trust}")
         self.assertLess(abs(trust["gigaknn"] / trust["pynndescent"] - 1), 0.01)
 
+    def test_umap_places_new_rows(self):
+        import umap
+        from pynndescent import NNDescent
+
+        x = images(1500)
+        x, new = x[:1200], x[1200:]
+        trust = {}
+        for kind in (gigaknn.NNDescent, NNDescent):
+            index = kind(x, n_neighbors=15, random_state=0)
+            reducer = umap.UMAP(n_neighbors=15, precomputed_knn=(*index.neighbor_graph, index), random_state=0, n_epochs=200).fit(x)
+            placed = reducer.transform(new)
+            trust[kind.__module__] = trustworthiness(np.concatenate((x, new)), np.concatenate((reducer.embedding_, placed)), n_neighbors=15)
+        print(f"trustworthiness with rows that UMAP placed: {trust}")
+        ours, theirs = trust.values()
+        self.assertLess(abs(ours / theirs - 1), 0.01)
+        # The graph alone answers no queries.
+        reducer = umap.UMAP(n_neighbors=15, precomputed_knn=gigaknn.knn_graph(x, 14).to_umap(), random_state=0, n_epochs=10).fit(x)
+        with self.assertRaisesRegex(NotImplementedError, "No search index"):
+            reducer.transform(new)
+
     def test_scanpy(self):
         import anndata
         import scanpy

@@ -56,6 +56,44 @@ class Descent(unittest.TestCase):
                     np.testing.assert_allclose(distances[:20], expected, rtol=1e-4, atol=1e-3)
                     self.assertTrue((np.diff(distances, axis=1) >= 0).all())
 
+    def test_rows_of_zeros(self):
+        x = random_rows(300, 8)
+        zeros = [3, 7, 299]
+        with_zeros = x.copy()
+        with_zeros[zeros] = 0
+        for metric in ("cosine", "hellinger"):
+            theirs = pynndescent.distances.named_distances[metric]
+            for rows in (x, with_zeros):
+                index = gigaknn.NNDescent(rows, metric, n_neighbors=10)
+                queries = np.concatenate((np.zeros((1, 8), np.float32), rows[:10]))
+                most = index.query(queries, k=300)
+                for asked, (ids, distances) in ((rows, index.neighbor_graph), (queries, index.query(queries, k=10)), (queries, most)):
+                    with self.subTest(metric, has_zeros=rows is with_zeros, k=ids.shape[1]):
+                        expected = np.array([[theirs(row, rows[j]) for j in near] for row, near in zip(asked, ids)])
+                        np.testing.assert_allclose(distances, np.nan_to_num(expected), rtol=1e-4, atol=1e-3)
+                        self.assertTrue((np.diff(distances, axis=1) >= 0).all())
+                        self.assertTrue(all(len(np.unique(near)) == len(near) for near in ids))
+                self.assertTrue((most[0] >= 0).all())
+                self.assertEqual(index.dim, 8)
+            index.update(xs_updated=x[zeros], updated_indices=zeros)
+            np.testing.assert_array_equal(index.neighbor_graph[1], gigaknn.NNDescent(x, metric, n_neighbors=10).neighbor_graph[1])
+        # The lists of its class have these distances, too, but for pairs of zeros by cosine.
+        for metric, between in (("cosine", 1), ("hellinger", 0)):
+            ids, distances = pynndescent.NNDescent(with_zeros, metric=metric, n_neighbors=10).neighbor_graph
+            expected = np.where(np.isin(ids[zeros], zeros), between, 1)
+            expected[:, 0] = 0  # itself
+            np.testing.assert_allclose(distances[zeros], expected, atol=1e-6)
+
+    def test_many_rows_of_zeros(self):
+        x = clustered_rows(12000, 16)
+        x[::100] = 0
+        index = gigaknn.NNDescent(x, "cosine", n_neighbors=10)
+        ids, distances = index.neighbor_graph
+        self.assertFalse(distances[::100].any())
+        self.assertFalse(x[ids[::100]].any())
+        ids, distances = index.query(np.zeros((1, 16), np.float32), k=10)
+        self.assertFalse(x[ids].any() or distances.any())
+
     def test_updates_and_copies(self):
         x, more = random_rows(500, 8), random_rows(700, 8)[500:]
         index = gigaknn.NNDescent(x, n_neighbors=7)

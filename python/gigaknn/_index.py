@@ -11,7 +11,7 @@ from . import _core
 from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument, RecallWarning
 from ._eval import Recall
-from ._keys import keys_joined, keys_of, with_keys
+from ._keys import Places, are_keys, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 
 
@@ -32,7 +32,7 @@ class Index:
     """An index of vectors. Made by `build` and `open`.
 
     Searches may run in several threads at once, also beside a change: each sees the index as it was before or after the whole of it.
-    An index that was built of an array reads its rows there: the array lives as long as the index, and must not be changed.
+    An index that was built of an array may read its rows there: the array lives as long as the index, and must not be changed.
 
     Attributes
     ----------
@@ -44,6 +44,7 @@ class Index:
         self._index = index
         self._keys = keys  # of every id below next_id
         self._changing_keys = threading.Lock()
+        self._places = None  # of keys among the rows, until these change
         self._curve = curve
         self._lists = index.lists
         self.recall = recall
@@ -110,8 +111,8 @@ class Index:
             Inverted lists that a query looks into; 16 by default.
         refine : int
             Of codes: so many times k candidates are compared by full vectors, where there are some; 4 by default, 0: none.
-        only, exclude : array of int
-            Rows that alone count; rows that do not count.
+        only, exclude : array of int, or of keys
+            Rows that alone count; rows that do not count. Whole numbers are ids; of keys that are whole numbers `ids_of` gives the ids.
         threads, memory, progress
             As of `knn`.
 
@@ -131,20 +132,20 @@ class Index:
         """
         k = whole(k, "k")
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        found = Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
     def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
         """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
         found = RadiusNeighbors(
-            *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *_sets(only, exclude), run_of(threads, memory, progress))
+            *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress))
         )
         return with_keys(found, self._keys)
 
     def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
         """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
-        found = Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *_sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
     def _effort(self, k, recall, nprobe, refine):
@@ -203,6 +204,49 @@ class Index:
         return self._index.ids()
 
     @property
+    def row_keys(self):
+        """What the rows were called by ``keys=``, of every id below `next_id`, removed rows too; read-only. None of an index without keys.
+
+        ``open(path, keys=index.row_keys)`` goes on where `save` ended.
+        """
+        if self._keys is None:
+            return None
+        keys = self._keys.view()
+        keys.flags.writeable = False
+        return keys
+
+    def ids_of(self, keys) -> np.ndarray:
+        """The ids [m] int64 of the rows that have the keys [m]: each of one row that is there.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> index = gigaknn.build(np.eye(3, dtype=np.float32), index="Flat", keys=["ann", "bob", "cid"])
+        >>> index.ids_of(["cid", "ann"])
+        array([2, 0])
+        """
+        with self._changing_keys:
+            return self._ids_of(keys)
+
+    def _ids_of(self, keys, distinct=False):
+        """The caller has `_changing_keys`."""
+        if self._keys is None:
+            raise InvalidArgument("this index was made without keys: its rows have ids alone")
+        if self._places is None:
+            self._places = Places(self._keys, self._index.ids())
+        return self._places.ids_of(keys, distinct)
+
+    def _sets(self, only, exclude):
+        if only is not None and exclude is not None:
+            raise InvalidArgument("only and exclude do not go together")
+        return self._set_of(only, "only"), self._set_of(exclude, "exclude")
+
+    def _set_of(self, rows_, name):
+        if rows_ is None or self._keys is None or not are_keys(rows_):
+            return ids_of(rows_, name)
+        return self.ids_of(rows_)
+
+    @property
     def held_out(self) -> np.ndarray:
         """Rows, by id, that centroids were not fitted to: to the index they are strangers, as queries are."""
         return self._index.held_out()
@@ -222,23 +266,31 @@ class Index:
             raise InvalidArgument("this index has keys: keys= is needed for what is added")
         keys = keys_of(keys, base.shape[0])
         with self._changing_keys:
+            self._places = None
             self._keys = keys_joined(self._keys, keys)  # before the rows: a search may find them at once
             try:
                 self._index.add(base, None, False, run)
             finally:
                 self._keys = self._keys[: self._index.next_id]
 
-    def update(self, x, ids, *, keys=None, threads=None, memory=None, progress=None):
-        """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given."""
+    def update(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+        """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given; without `ids` the rows are those of these keys."""
         base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
         if self._keys is None:
             self._refuse_keys(keys)
             self._index.add(base, ids, True, run)
             return
-        if ids is None or (len(ids) and ids.max() >= len(self._keys)):
+        if ids is None:
+            if keys is None:
+                raise InvalidArgument("update needs the ids or the keys of the rows")
+            with self._changing_keys:
+                self._index.add(base, self._ids_of(keys, distinct=True), True, run)
+            return
+        if len(ids) and ids.max() >= len(self._keys):
             raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
         keys = keys_of(keys, len(ids))
         with self._changing_keys:
+            self._places = None  # rows that were removed may come back
             self._index.add(base, ids, True, run)
             if keys is not None:
                 changed = keys_joined(self._keys, keys)
@@ -250,9 +302,16 @@ class Index:
         if keys is not None:
             raise InvalidArgument("this index was made without keys: keys= does not go with it")
 
-    def remove(self, ids):
-        """Removes rows; all of them must be there."""
-        self._index.remove(ids_of(ids, "ids"))
+    def remove(self, ids=None, *, keys=None):
+        """Removes the rows of these ids, or of these keys; all of them must be there."""
+        if (ids is None) == (keys is None):
+            raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
+        ids = ids_of(ids, "ids")
+        with self._changing_keys:
+            if ids is None:
+                ids = self._ids_of(keys, distinct=True)
+            self._places = None
+            self._index.remove(ids)
 
     def reconstruct(self, ids) -> np.ndarray:
         """Copies of the rows [m, d] that are called so. Needs full vectors.
@@ -300,7 +359,8 @@ def build(
     Parameters
     ----------
     x : array [n, d], or a file
-        float32, float16, uint8 or int8: not copied where the index keeps full vectors, and then must not be changed.
+        float32, float16, uint8 or int8. The index keeps it alive, and codes with full vectors behind them (PQ32,RFlat) read it at searches: it must not be changed.
+        "Flat" and "IVF1024,Flat" hold besides a copy of it, in an order that is quicker to search, and about a byte a value.
     index : str
         "Flat": every query is compared with all rows; "IVF1024,Flat": 1,024 inverted lists of full vectors; "IVF1024,PQ32": of product codes of
         32 bytes; "IVF1024,PQ32,RFlat": with full vectors behind them; "PCA48,IVF1024,SQ8,RFlat"; "IVF1024,RaBitQ4"; "OPQ32,IVF1024,PQ32".
@@ -384,9 +444,3 @@ def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=
 
 def _optional(value, name):
     return None if value is None else whole(value, name)
-
-
-def _sets(only, exclude):
-    if only is not None and exclude is not None:
-        raise InvalidArgument("only and exclude do not go together")
-    return ids_of(only, "only"), ids_of(exclude, "exclude")

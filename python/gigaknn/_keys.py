@@ -1,5 +1,7 @@
 """Names that the user's rows have, carried into results."""
 
+import numbers
+
 import numpy as np
 
 from ._errors import InvalidArgument
@@ -9,11 +11,63 @@ def keys_of(keys, n, name="keys"):
     """The keys of n rows as a read-only array [n] of their own; numbers, and arrays of NumPy's, keep their type, all else is objects. None of None."""
     if keys is None:
         return None
-    array = np.asanyarray(keys).copy() if hasattr(keys, "__array__") else _array_of(list(keys))
+    array = _as_array(keys)
     if array.shape != (n,):
         raise InvalidArgument(f"{name} must be one for each of the {n} rows, got shape {list(array.shape)}")
     array.flags.writeable = False
     return array
+
+
+def _as_array(keys):
+    return np.asanyarray(keys).copy() if hasattr(keys, "__array__") else _array_of(list(keys))
+
+
+def are_keys(values):
+    """Whether rows are named by these, an array or a sequence: whole numbers are ids."""
+    if hasattr(values, "dtype") and getattr(values.dtype, "kind", "O") != "O":
+        return values.dtype.kind not in "iu" and np.size(values) > 0
+    return hasattr(values, "__len__") and not all(isinstance(value, numbers.Integral) for value in values)
+
+
+class Places:
+    """Which row a key is of: the keys [next_id] of all ids, of which `ids` are there."""
+
+    def __init__(self, keys, ids):
+        self._keys, self._ids = keys, ids
+        named = _objects_of(keys[ids])
+        try:
+            self._id_of = dict(zip(named, ids.tolist()))
+        except TypeError as error:
+            raise InvalidArgument(f"rows are not found by these keys: {error}") from None
+        self._shared = len(self._id_of) < len(ids)
+
+    def ids_of(self, keys, distinct=False):
+        """[m] int64; with `distinct` no key twice."""
+        if isinstance(keys, (str, bytes)):
+            raise TypeError(f"keys must be a list or an array of keys, got {keys!r}")
+        asked = _as_array(keys)
+        if asked.ndim != 1:
+            raise InvalidArgument(f"keys must have 1 dimension, got shape {list(asked.shape)}")
+        asked = list(_objects_of(asked))
+        try:
+            found = [self._id_of[key] for key in asked]
+        except KeyError as unknown:
+            raise InvalidArgument(f"no row has the key {unknown.args[0]!r}") from None
+        except TypeError as error:
+            raise InvalidArgument(f"rows are not found by these keys: {error}") from None
+        if self._shared:
+            self._require_one_row_each(set(found))
+        if distinct and len(set(found)) < len(found):
+            seen = set()
+            twice = next(key for key in asked if key in seen or seen.add(key))
+            raise InvalidArgument(f"the key {twice!r} is there twice")
+        return np.array(found, dtype=np.int64)
+
+    def _require_one_row_each(self, found):
+        for key, id_ in zip(_objects_of(self._keys[self._ids]), self._ids.tolist()):
+            last = self._id_of[key]
+            if last != id_ and last in found:
+                raise InvalidArgument(f"the key {key!r} is of several rows, {id_} and {last} among them: say their ids")
 
 
 def _array_of(keys):

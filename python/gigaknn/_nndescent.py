@@ -59,7 +59,10 @@ class NNDescent:
     Fewer than 10,000 rows are compared exactly, graph and queries; with packed bits all queries are. Of more the graph is built for the recall, and queries are answered not by a walk along it, as in pynndescent,
     but by an index that is built for the recall at the first query, or by `prepare`.
 
-    Rows of zeros are other than pynndescent's: by cosine they are farthest from everything (inf, ids of -1), by hellinger 0.7071 from any other (there 1.0 both).
+    Rows of zeros are, by cosine and hellinger, 1 from any other row and 0 from each other, as `pynndescent.distances` has them. (Its class shows 1 by cosine also between two of them,
+    and gives a query of zeros one row k times.)
+
+    UMAP takes it whole, and then places new rows too: ``umap.UMAP(precomputed_knn=(*index.neighbor_graph, index))``.
 
     Parameters
     ----------
@@ -124,6 +127,8 @@ class NNDescent:
             return None
         return self._graph[0].copy(), self._graph[1].copy()
 
+    _angular_trees = False  # UMAP asks, for the epsilon of a query
+
     @property
     def dim(self) -> int:
         return self._raw_data.shape[1]
@@ -153,10 +158,13 @@ class NNDescent:
         found = min(k, len(self._raw_data))
         threads = _threads_of(self.n_jobs)
         if found > self._most_wanted():  # an index for a recall holds rows out
-            index = Searcher(self._raw_data, 1.0, **self._without_recall()).index_for(found, threads)
-            distances, ids = index.search(queries, found, threads=threads)
+            index = Searcher(self._searched(self._raw_data), 1.0, **self._without_recall()).index_for(found, threads)
+            distances, ids = index.search(self._searched(queries), found, threads=threads)
         else:
-            distances, ids = self._searcher.nearest(queries, found, threads)
+            distances, ids = self._searcher.nearest(self._searched(queries), found, threads)
+        if not self._zeros_apart:  # a query of zeros is as far from every row
+            zeros = _zeros_in(queries, self._metric)
+            distances[zeros], ids[zeros] = 1, np.arange(found)
         return self._shown(distances, ids, k)
 
     def update(self, xs_fresh=None, xs_updated=None, updated_indices=None):
@@ -183,13 +191,17 @@ class NNDescent:
         """All of it, or nothing."""
         n, k = len(rows), self.n_neighbors
         others = min(k, n) - 1
-        searcher = Searcher(rows, **self._options)
+        zeros_apart = bool(_zeros_in(rows, self._metric).any())
+        searcher = Searcher(_with_zeros_apart(rows) if zeros_apart else rows, **self._options)
         if others == 0:
             lists = np.empty((n, 0), np.float32), np.empty((n, 0), np.int64)
         else:
             graph = searcher.graph(others, _threads_of(self.n_jobs), self.verbose)
             lists = graph.distances, graph.ids
-        self._raw_data, self._searcher, self._graph = rows, searcher, self._shown(*with_own_rows(*lists), k)
+        self._raw_data, self._searcher, self._zeros_apart, self._graph = rows, searcher, zeros_apart, self._shown(*with_own_rows(*lists), k)
+
+    def _searched(self, rows):
+        return _with_zeros_apart(rows) if self._zeros_apart else rows
 
     def _most_wanted(self):
         return len(self._raw_data) * 9 // 10 if self._searcher.approximate else len(self._raw_data)
@@ -219,6 +231,16 @@ class NNDescent:
         missing = ((0, 0), (0, k - ids.shape[1]))
         ids = ids.astype(np.int32 if ids.max(initial=0) < 2**31 else np.int64)
         return np.pad(ids, missing, constant_values=-1), np.pad(distances, missing, constant_values=np.inf)
+
+
+def _zeros_in(rows, metric):
+    """[n] bool: rows that have no direction, where only that counts."""
+    return ~rows.any(axis=1) if metric in ("cosine", "hellinger") else np.zeros(len(rows), bool)
+
+
+def _with_zeros_apart(rows):
+    """A copy where rows of zeros have a dimension of their own: so they are 1 from any other row, and 0 from each other."""
+    return np.concatenate((rows, ~rows.any(axis=1, keepdims=True)), axis=1, dtype=rows.dtype, casting="unsafe")
 
 
 def _metric_of(metric, metric_kwds):

@@ -133,6 +133,69 @@ class Keys(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "keys must be one for each of the 290 rows"):
                 gigaknn.open(f"{folder}/a.gknn", keys=names[:289])
 
+    def test_rows_are_named_by_key(self):
+        index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
+        some = np.array([7, 11, 150])
+        for options in ({"only": self.array[some]}, {"only": {f"row {i}" for i in some}}, {"only": some}, {"only": list(some)}):
+            np.testing.assert_array_equal(index.search(self.x[:9], 3, nprobe=4, **options).ids, index.search(self.x[:9], 3, nprobe=4, only=some).ids)
+        others = index.search_exact(self.x[:9], 3, exclude=np.array(self.names[:5])).ids
+        np.testing.assert_array_equal(others, index.search_exact(self.x[:9], 3, exclude=range(5)).ids)
+        self.assertEqual(set(index.search_radius(self.x[:9], 9, nprobe=4, only=["row 3"]).keys), {"row 3"})
+        self.assertEqual(index.search(self.x[:2], 1, only=[]).ids.tolist(), [[-1], [-1]])
+        index.remove(keys=["row 3", "row 199"])
+        self.assertEqual(set(range(200)) - set(index.ids.tolist()), {3, 199})
+        index.add(self.x[200:202], keys=["row 3", "row 200"])  # a key that is free again
+        np.testing.assert_array_equal(index.ids_of(["row 200", "row 3", "row 0", "row 3"]), [201, 200, 0, 200])
+        index.update(self.x[250:252], keys=["row 3", "row 9"])
+        self.assertEqual(index.search(self.x[250:252], 1, nprobe=4).ids[:, 0].tolist(), [200, 9])
+        index.update(self.x[252:253], [9], keys=["nine"])
+        np.testing.assert_array_equal(index.ids_of(["nine"]), [9])
+        with tempfile.TemporaryDirectory() as folder:
+            index.save(f"{folder}/a.gknn")
+            again = gigaknn.open(f"{folder}/a.gknn", keys=index.row_keys)
+            np.testing.assert_array_equal(again.ids_of(["nine", "row 3"]), [9, 200])
+            again.remove(keys=["nine"])
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            index.row_keys[0] = "x"
+        self.assertIsNone(gigaknn.build(self.x, index="Flat").row_keys)
+
+    def test_keys_of_every_type_name_rows(self):
+        for keys in ([2**70 + i for i in range(300)], np.arange("2020-01-01", "2020-10-27", dtype="M8[D]"), np.arange(300).astype("M8[ns]"), np.arange(300) / 2, [(i, "x") for i in range(300)]):
+            index = gigaknn.build(self.x, index="Flat", keys=keys)
+            np.testing.assert_array_equal(index.ids_of([keys[5], keys[299]]), [5, 299])
+        # Whole numbers are ids wherever ids may stand.
+        index = gigaknn.build(self.x, index="Flat", keys=np.arange(300) + 1000)
+        self.assertEqual(index.search(self.x[:1], 1, only=[5]).keys.tolist(), [[1005]])
+        self.assertEqual(index.search(self.x[:1], 1, only=index.ids_of(np.array([1005]))).ids.tolist(), [[5]])
+        index.remove(keys=[1005])
+        self.assertNotIn(5, index.ids)
+
+    def test_keys_that_name_no_row_or_several(self):
+        shared = gigaknn.build(self.x, index="Flat", keys=["a", "b", "b"] * 100)
+        keyed, plain = gigaknn.build(self.x, index="Flat", keys=self.names), gigaknn.build(self.x, index="Flat")
+        for call, error, text in (
+            (lambda: keyed.search(self.x[:1], only=["row 1", "x"]), ValueError, "no row has the key 'x'"),
+            (lambda: keyed.search(self.x[:1], only="row 1"), TypeError, "must be a list or an array of keys, got 'row 1'"),
+            (lambda: keyed.remove(keys=["row 1", "row 1"]), ValueError, "the key 'row 1' is there twice"),
+            (lambda: keyed.update(self.x[:2], keys=["row 1", "row 1"]), ValueError, "the key 'row 1' is there twice"),
+            (lambda: keyed.update(self.x[:1], keys=["x"]), ValueError, "no row has the key 'x'"),
+            (lambda: keyed.update(self.x[:1]), ValueError, "update needs the ids or the keys"),
+            (lambda: keyed.remove(), ValueError, "remove needs the ids of rows or their keys"),
+            (lambda: keyed.remove([1], keys=["row 1"]), ValueError, "one of both"),
+            (lambda: keyed.search(self.x[:1], only=[["row 1"]]), ValueError, "rows are not found by these keys: unhashable"),
+            (lambda: shared.search(self.x[:1], only=["b"]), ValueError, "the key 'b' is of several rows, 1 and 299 among them: say their ids"),
+            (lambda: shared.remove(keys=["a"]), ValueError, "the key 'a' is of several rows"),
+            (lambda: plain.remove(keys=["a"]), ValueError, "made without keys"),
+            (lambda: plain.ids_of(["a"]), ValueError, "made without keys"),
+            (lambda: plain.search(self.x[:1], only=["a"]), TypeError, "only must be whole numbers"),
+        ):
+            with self.assertRaisesRegex(error, text) as caught:
+                call()
+            self.assertNotIn("\n", str(caught.exception))
+        self.assertEqual((len(keyed), len(shared), len(plain)), (300, 300, 300))
+        shared.remove(np.flatnonzero(np.arange(300) % 3 != 0)[:-1])
+        np.testing.assert_array_equal(shared.ids_of(["b"]), [299])  # of one row by now
+
     def test_what_was_not_added_leaves_no_key(self):
         index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
         with self.assertRaises(ValueError):
