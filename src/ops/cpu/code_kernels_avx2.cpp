@@ -30,6 +30,9 @@ __m256i four_bytes(const std::int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
+// What goes into the sum so far is done before what follows.
+[[gnu::always_inline]] inline void stay(__m256i& sum) { asm("" : "+x"(sum)); }
+
 template <int group_rows>
 std::uint64_t reaching(const std::int32_t* sums, std::int32_t least) {
   std::uint64_t mask = 0;
@@ -189,7 +192,7 @@ struct ByteKernel {
           unroll<vectors>([&](auto v) { rows[v] = _mm256_and_si256(load(at + v * 32), low); });
           multiply(widened.even);
           // Otherwise compilers add even and odd products first, for which there are not registers enough.
-          unroll<count * vectors>([&](auto i) { asm("" : "+x"(sums[i])); });
+          unroll<count * vectors>([&](auto i) { stay(sums[i]); });
           unroll<vectors>([&](auto v) { rows[v] = _mm256_srli_epi16(load(at + v * 32), 8); });
           multiply(widened.odd);
         }
