@@ -36,7 +36,8 @@ class DeviceArray {
       nb::gil_scoped_release without;
       matrix_.download(host.data());
     }
-    const nb::object array = matrix_array(std::move(host));
+    const bool wide = host.dtype() == DType::i64;
+    const nb::object array = wide ? as_int64(matrix_array(std::move(host))) : matrix_array(std::move(host));
     return dimensions_ == 2 ? array : array.attr("reshape")(-1);
   }
 

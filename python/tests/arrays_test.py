@@ -7,6 +7,7 @@ import tempfile
 import unittest
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import gigaknn
 import numpy as np
@@ -186,8 +187,13 @@ class Arrays(unittest.TestCase):
                 call()
 
     def test_memory_of_another_device_is_refused(self):
-        with self.assertRaisesRegex(gigaknn.Unsupported, "rows must be in the memory of the host, these are on a device"):
-            gigaknn.knn(self.x[:7], OnGpu(self.x), 5)
+        for kind, told in ((10, "a device of DLPack's type 10"), (2, "cuda:0")):
+            if told in gigaknn.devices():
+                continue
+            with mock.patch.object(OnGpu, "__dlpack_device__", lambda array: (kind, 0)):
+                for call in (lambda x: gigaknn.knn(self.x[:7], x, 5), lambda x: gigaknn.kmeans(x, 5), lambda x: gigaknn.build(x, index="Flat")):
+                    with self.assertRaisesRegex(gigaknn.DeviceError, f"is on {told}, which this build cannot reach"):
+                        call(OnGpu(self.x))
 
     def test_packed_bits(self):
         bits = np.random.default_rng(1).integers(2, size=(200, 64)).astype(np.uint8)

@@ -131,18 +131,20 @@ HWY_ATTR void run(const FloatTile& tile) {
   for (std::int64_t first = 0; first < float_tile_rows; first += pass_lanes) {
     std::int64_t q = 0;
     for (; q + Op::queries_a_pass <= tile.count; q += Op::queries_a_pass) pass<Op, Op::queries_a_pass>(tile, q, first);
-    for (; q < tile.count; ++q) pass<Op, 1>(tile, q, first);
+    for (; q + 2 <= tile.count; q += 2) pass<Op, 2>(tile, q, first);
+    if (q < tile.count) pass<Op, 1>(tile, q, first);
   }
 }
 
-// Rows [r, r + count) of a with columns [first, first + pass_lanes) of b, products [from, end) of the sum; `columns` [end - from, pass_lanes].
+// Rows [r, r + count) of a with columns [first, first + pass_lanes) of b, products [from, end) of the sum; those of b at
+// `columns`, `pitch` apart.
 template <int count>
-HWY_ATTR void multiply_rows(const MatrixProduct& product, const float* columns, std::int64_t r, std::int64_t first, std::int64_t from,
-                            std::int64_t end) {
+HWY_ATTR void multiply_rows(const MatrixProduct& product, const float* columns, std::int64_t pitch, std::int64_t r, std::int64_t first,
+                            std::int64_t from, std::int64_t end) {
   constexpr float zeros[pass_lanes] = {};
   Sums<Dot> a(zeros), b = a, c = a, d = a, e = a, f = a;
   const float* rows = product.a + r * product.depth;
-  for (std::int64_t i = from; i < end; ++i, columns += pass_lanes) {
+  for (std::int64_t i = from; i < end; ++i, columns += pitch) {
     const Rows here(columns);
     a.add(here, rows[i]);
     if constexpr (count > 1) b.add(here, rows[product.depth + i]);
@@ -162,18 +164,25 @@ HWY_ATTR void multiply_rows(const MatrixProduct& product, const float* columns, 
 
 HWY_ATTR void multiply(const MatrixProduct& product) {
   constexpr int rows_a_pass = Dot::queries_a_pass;
+  const bool copied = product.rows >= 4 * rows_a_pass;
   for (std::int64_t first = 0; first < product.cols; first += pass_lanes) {
     for (std::int64_t from = 0; from < product.depth; from += product_chunk) {
       const std::int64_t end = from + product_chunk < product.depth ? from + product_chunk : product.depth;
-      // A chunk of b stays in L1 while all rows of a pass: copied, since pieces of rows a power of two apart drive each other out.
-      alignas(64) float columns[product_chunk * pass_lanes];
-      for (std::int64_t i = from; i < end; ++i) {
-        const Sums<Dot> piece(product.b + i * product.cols + first);
-        piece.store(columns + (i - from) * pass_lanes, false);
+      // A chunk of b stays in L1 while many rows of a pass: copied, since pieces of rows a power of two apart drive each other out.
+      alignas(64) float copy[product_chunk * pass_lanes];
+      const float* columns = product.b + from * product.cols + first;
+      if (copied) {
+        for (std::int64_t i = from; i < end; ++i) {
+          const Sums<Dot> piece(product.b + i * product.cols + first);
+          piece.store(copy + (i - from) * pass_lanes, false);
+        }
+        columns = copy;
       }
+      const std::int64_t pitch = copied ? pass_lanes : product.cols;
       std::int64_t r = 0;
-      for (; r + rows_a_pass <= product.rows; r += rows_a_pass) multiply_rows<rows_a_pass>(product, columns, r, first, from, end);
-      for (; r < product.rows; ++r) multiply_rows<1>(product, columns, r, first, from, end);
+      for (; r + rows_a_pass <= product.rows; r += rows_a_pass) multiply_rows<rows_a_pass>(product, columns, pitch, r, first, from, end);
+      for (; r + 2 <= product.rows; r += 2) multiply_rows<2>(product, columns, pitch, r, first, from, end);
+      if (r < product.rows) multiply_rows<1>(product, columns, pitch, r, first, from, end);
     }
   }
 }
