@@ -136,17 +136,19 @@ TEST(DeviceMatrix, finds_its_own_neighbours_also_in_blocks) {
   StridedRows base(3000, 16, DType::u8, 0), queries(1, 16, DType::u8, 0);
   test::VectorMaker(Kind::clustered, 3000, 16, DType::u8, Metric::l2, 5).fill(base, queries);
   const OnDevice there(base);
+  const PrepareHints hints{.k = 4, .queries = 3000, .batch = 3000, .self = true};
   const auto self_nearest = [&](MatrixRef rows, std::size_t device_memory) {
     RunOptions run;
     run.device_memory_bytes = device_memory;
-    const BlockedBase blocks(ops_of(device), rows, Metric::l2, {.k = 4, .queries = 3000, .batch = 3000, .self = true}, 0, run);
+    const BlockedBase blocks(ops_of(device), rows, Metric::l2, hints, 0, run);
     EXPECT_EQ(blocks.whole() == nullptr, device_memory > 0);
     Neighbors found(3000, 4);
     blocks.self_nearest(4, NeighborsOut(found), run);
     return found;
   };
   const Neighbors want = self_nearest(base, 0);
-  for (const std::size_t memory : {0, 500000}) {
+  const std::size_t whole = ops_of(device).device_bytes_needed(3000, 16, DType::u8, Metric::l2, hints);
+  for (const std::size_t memory : {std::size_t{0}, whole - 1}) {
     const Neighbors found = self_nearest(there, memory);
     EXPECT_EQ(found.ids, want.ids);
     EXPECT_EQ(found.distances, want.distances);
