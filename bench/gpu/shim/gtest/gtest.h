@@ -220,6 +220,7 @@ inline int run_all(int argc, char** argv) {
                testing::Failure(__FILE__, __LINE__, what) << result.message() << ' '
 #define ASSERT_TRUE(condition) GIGAKNN_ASSERT(condition, "expected: " #condition)
 #define ASSERT_LE(a, b) GIGAKNN_ASSERT((a) <= (b), "expected: " #a " <= " #b)
+#define ASSERT_LT(a, b) GIGAKNN_ASSERT((a) < (b), "expected: " #a " < " #b)
 #define EXPECT_NO_THROW(statement)                                      \
   GIGAKNN_EXPECT(!testing::throws<std::exception>([&] { statement; }), \
                  "expected no exception: " #statement)
