@@ -2,14 +2,9 @@
 
 #include <gigaknn/device.hpp>
 
-#include "core/require.hpp"
 #include "io/validate.hpp"
 
 namespace gigaknn {
-
-UnusableRows Ops::unusable_rows(MatrixRef) const {
-  fail(Fault::unsupported, "rows in the memory of a GPU are searched on it, not on ", name());
-}
 
 void require_usable_rows(const Ops& ops, MatrixRef rows, Metric metric, bool allow_nonfinite, std::string_view what, const RunOptions& run) {
   if (rows.space == MemorySpace::host) return require_usable_values(rows, metric, allow_nonfinite, what, run);
