@@ -13,6 +13,8 @@ namespace gigaknn {
 namespace {
 
 constexpr std::int64_t most_sampled = 1024;  // rows that steer, or that measure
+constexpr std::int64_t most_noted = 16;  // cells near a row, when it looks for its own among all
+constexpr std::int64_t most_noting_rows = std::int64_t{1} << 17;  // more are in cells of several regions
 constexpr std::int64_t truth_probes_at_once = std::int64_t{1} << 22;  // 32 MiB
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -39,16 +41,21 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
 void CellSearch::divide(std::uint64_t seed) {
   quantizer_ = fit_coarse_quantizer(ops_, base_, metric_, cell_count(n_), seed, finder_run_);
   cell_of_.resize(at(n_));
-  const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, 1, finder_run_);
+  // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
+  if (n_ <= most_noting_rows && quantizer_.regions.rows() == 1 && metric_ != Metric::inner_product) noted_width_ = std::min(most_noted, quantizer_.cells());
+  noted_.resize(at(n_ * noted_width_));
+  const std::int64_t width = std::max<std::int64_t>(1, noted_width_);
+  const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, width, finder_run_);
   std::vector<RowId> found;
   for (std::int64_t begin = 0; begin < n_; begin += cell_batch_rows) {
     const std::int64_t end = std::min(n_, begin + cell_batch_rows);
-    found.resize(at(end - begin));
+    found.resize(at((end - begin) * width));
     finder.nearest(base_.slice(begin, end), found.data(), run_);
     // Rows that are far from everything have no cell of their own: any will do, no query finds them.
     for (std::int64_t i = begin; i < end; ++i) {
-      cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at(i - begin)])));
+      cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at((i - begin) * width)])));
     }
+    if (noted_width_ > 0) std::transform(found.begin(), found.end(), noted_.begin() + begin * width, [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
   }
   begins_.assign(at(quantizer_.cells() + 1), 0);
   for (const std::uint32_t cell : cell_of_) ++begins_[cell + 1];
@@ -69,6 +76,8 @@ void CellSearch::split_large_cells() {
   }
   if (std::ssize(begins) == std::ssize(begins_)) return;
   quantizer_ = with_copies(quantizer_, copies);
+  noted_width_ = 0;
+  noted_ = {};
   begins_ = std::move(begins);
   for (std::size_t c = 0; c + 1 < begins_.size(); ++c) {
     for (std::int64_t i = begins_[c]; i < begins_[c + 1]; ++i) {
@@ -150,6 +159,16 @@ double CellSearch::cost_share() const {
   return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
 }
 
+// The cells that rows look into, as many of each.
+void CellSearch::find_probes(std::span<const RowId> rows, std::span<const RowId> own, std::span<RowId> cells) const {
+  const std::int64_t width = finder_->width();
+  if (width > noted_width_) return finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::int32_t* noted = noted_.data() + value_of(rows[i]) * noted_width_;
+    std::transform(noted, noted + width, cells.begin() + static_cast<std::int64_t>(i) * width, [](std::int32_t cell) { return RowId{cell}; });
+  }
+}
+
 void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const {
   const std::int64_t width = finder_->width();
   const std::vector<std::int64_t> bands = bands_of(begins_, band_rows(), width, k);
@@ -170,7 +189,7 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
         }
       }
       cells.resize(at(count * width));
-      finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
+      find_probes(rows, own, cells);
       Neighbors found(count, k);
       ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
       take(begin, rows, found);
@@ -220,8 +239,9 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
-  // Before rows are searched, the sample that cells are fitted to; always, the order of the rows and the cell of each.
-  return at(n) * 8 + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);
+  // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
+  const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::int32_t) : 0;
+  return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);
 }
 
 }  // namespace gigaknn

@@ -61,6 +61,7 @@ class CellSearch {
   ProbeChooser chooser(const RecallSample& sample) const;
   ProbeSample probe_sample(const RecallSample& sample, std::int64_t most) const;
   void look_into(const ProbeChoice& probes);
+  void find_probes(std::span<const RowId> rows, std::span<const RowId> own, std::span<RowId> cells) const;
 
   const Ops& ops_;
   MatrixRef base_;
@@ -73,6 +74,8 @@ class CellSearch {
   std::vector<LocalRow> order_;         // [n] the row at each place
   std::vector<std::int64_t> begins_;    // [cells + 1] places
   std::vector<std::uint32_t> cell_of_;  // [n]
+  std::int64_t noted_width_ = 0;
+  std::vector<std::int32_t> noted_;     // [n, noted width] the nearest cells of each row, the nearest first; -1: none
   std::unique_ptr<PreparedCells> cells_;
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;

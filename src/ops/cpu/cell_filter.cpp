@@ -19,10 +19,13 @@ namespace {
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t tile_pairs = 40;  // (group, query) pairs at a time
+constexpr std::int64_t gathering_pairs = 1;  // that a row is compared with in the time it takes to gather it from among others
 #else
 constexpr std::int64_t tile_pairs = 4096;
+constexpr std::int64_t gathering_pairs = 24;
 #endif
 constexpr std::int64_t most_visits = 512;  // cells of a query that are budgeted for
+constexpr std::int64_t most_gathered = CellFilter::most_block_queries;  // rows
 constexpr std::size_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
 constexpr auto least_sum = std::numeric_limits<std::int32_t>::min();
 
@@ -53,6 +56,18 @@ struct CellFilter::Meeting {
   ListLocks locks;
 
   bool has(std::int64_t position) const { return position >= begin && position < end; }
+  std::uint32_t list_of(std::int64_t position) const { return has(position) ? list_at[at(position - begin)] : none; }
+};
+
+/// Rows that queries are compared with: a cell's, or some of them, gathered.
+struct CellFilter::Stretch {
+  const PackedCodes& packed;
+  std::int64_t group, groups;
+  std::span<const std::uint32_t> gathered = {};  // the position of each of these
+  std::span<const std::uint32_t> only = {};      // positions that matter, ascending; none: all
+
+  std::int64_t position(std::int64_t place) const { return gathered.empty() ? group * packed.group_rows + place : gathered[at(place)]; }
+  std::int64_t places() const { return gathered.empty() ? groups * packed.group_rows : std::ssize(gathered); }
 };
 
 /// Those queries of a block that look into the cell at hand.
@@ -70,6 +85,8 @@ struct CellFilter::Part {
   std::vector<float> levels;               // [groups, group_rows]
   std::vector<std::int32_t> row_limits;    // [groups, group_rows]
   std::vector<std::int32_t> query_limits;  // [m]
+  std::vector<std::uint32_t> left;         // positions of a cell's rows that have not met the queries
+  PackedCodes gathered;                    // of these
 };
 
 /// Queries on their way through cells.
@@ -124,8 +141,8 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   // The row, its norm and the inverse.
   const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels);
   const std::int64_t row = keys ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
-  // Queries coded and gathered, their visits, a tile with all that may survive of it, twice as it grows.
-  const std::int64_t a_thread = most_block_queries * (3 * code + 320 + std::min(most_visits, cells) * 8) +
+  // Queries coded and gathered, rows gathered, visits, a tile with all that may survive of it, twice as it grows.
+  const std::int64_t a_thread = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) + most_block_queries * (320 + std::min(most_visits, cells) * 8) +
                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
   const std::size_t fitting = keys ? 0 : fit_bytes_needed(metric, n, d, threads);
   return fitting + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
@@ -144,7 +161,7 @@ void CellFilter::set_bound(Block& block, std::int64_t i, PackedNeighbor bound) c
   bounds_.set(block.terms, block.coded, i, bound);
 }
 
-void CellFilter::fill_thresholds(std::int64_t group, std::int64_t groups, Block& block) const {
+void CellFilter::fill_thresholds(const Stretch& rows, Block& block) const {
   const std::size_t m = block.part.size();
   block.part_terms.level.resize(m);
   block.part_terms.reach.resize(m);
@@ -155,9 +172,9 @@ void CellFilter::fill_thresholds(std::int64_t group, std::int64_t groups, Block&
     block.part_terms.reach[j] = block.terms.reach[i];
     block.part_terms.error_factor[j] = block.terms.error_factor[i];
   }
-  make_room(block.thresholds, groups * std::ssize(block.part));
-  for (std::int64_t g = 0; g < groups; ++g) {
-    bounds_.fill(block.part_terms, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
+  make_room(block.thresholds, rows.groups * std::ssize(block.part));
+  for (std::int64_t g = 0; g < rows.groups; ++g) {
+    bounds_.fill(block.part_terms, rows.packed.group_errors[at(rows.group + g)], rows.packed.group_norms[at(rows.group + g)],
                  block.thresholds.data() + at(g) * m);
   }
 }
@@ -175,7 +192,7 @@ void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std:
   if (block.probes->is_self(block.query[at(i)], row)) return;
   const std::int64_t list = block.list[at(i)];
   Meeting* const meeting = block.meeting;
-  const std::uint32_t other = meeting && meeting->has(position) ? meeting->list_at[at(position - meeting->begin)] : Meeting::none;
+  const std::uint32_t other = meeting ? meeting->list_of(position) : Meeting::none;
   const PackedNeighbor mine = lists.bound(list);
   const PackedNeighbor theirs = other == Meeting::none ? 0 : lists.bound(other);
   const PackedNeighbor bound = std::max(mine, theirs);
@@ -186,9 +203,8 @@ void CellFilter::score(Block& block, std::int64_t i, std::int64_t position, std:
   const PackedNeighbor found = exact_ ? pack_neighbor(key_of_sum(block, i, position, sum), row) : scored();
   if (found < mine) push(list, found, meeting, lists);
   if (theirs == 0) return;
-  // The other way round, unless the row looks into this cell itself.
   const PackedNeighbor back = found >> 32 << 32 | static_cast<LocalRow>(value_of(block.probes->self[block.query[at(i)]]));
-  if (back < theirs && !block.probes->has(other, meeting->own[list])) push(other, back, meeting, lists);
+  if (back < theirs) push(other, back, meeting, lists);
 }
 
 void CellFilter::push(std::int64_t list, PackedNeighbor found, Meeting* meeting, TopK& lists) const {
@@ -205,8 +221,8 @@ void CellFilter::set_level(std::int64_t list, const TopK& lists, Meeting& meetin
 }
 
 // What the rows of a cell want of the part's queries, and what that leaves to each of these.
-void CellFilter::fill_row_limits(std::int64_t group, std::int64_t groups, Block& block) const {
-  const std::int64_t rows = kernels_->group_rows;
+void CellFilter::fill_row_limits(const Stretch& rows, Block& block) const {
+  const std::int64_t group_rows = kernels_->group_rows;
   float largest_error = 0, largest_norm = 0;
   make_room(block.query_limits, std::ssize(block.part));
   for (std::size_t j = 0; j < block.part.size(); ++j) {
@@ -217,47 +233,52 @@ void CellFilter::fill_row_limits(std::int64_t group, std::int64_t groups, Block&
   }
   largest_error = bounds_.scaled(largest_error);
   largest_norm = bounds_.scaled(largest_norm);
-  make_room(block.levels, groups * rows);
-  for (std::int64_t r = 0; r < groups * rows; ++r) {
-    float& level = block.meeting->levels[at(group * rows + r - block.meeting->begin)];
+  make_room(block.levels, rows.groups * group_rows);
+  for (std::int64_t r = 0; r < rows.places(); ++r) {
+    float& level = block.meeting->levels[at(rows.position(r) - block.meeting->begin)];
     block.levels[at(r)] = std::atomic_ref(level).load(std::memory_order_relaxed);
   }
-  make_room(block.row_limits, groups * rows);
-  for (std::int64_t g = 0; g < groups; ++g) {
-    bounds_.fill_row_limits(block.levels.data() + g * rows, rows, packed_.group_errors[at(group + g)], packed_.group_norms[at(group + g)],
-                            largest_error, largest_norm, block.row_limits.data() + g * rows);
+  std::fill(block.levels.begin() + rows.places(), block.levels.begin() + rows.groups * group_rows, std::numeric_limits<float>::quiet_NaN());
+  make_room(block.row_limits, rows.groups * group_rows);
+  for (std::int64_t g = 0; g < rows.groups; ++g) {
+    bounds_.fill_row_limits(block.levels.data() + g * group_rows, group_rows, rows.packed.group_errors[at(rows.group + g)],
+                            rows.packed.group_norms[at(rows.group + g)], largest_error, largest_norm, block.row_limits.data() + g * group_rows);
   }
 }
 
-// The positions of a cell's last group that hold a code: the first, one at the least.
-std::uint64_t CellFilter::valid_in_last(std::int64_t group, std::int64_t groups) const {
-  const LocalRow* order = packed_.order.data() + (group + groups - 1) * packed_.group_rows;
-  std::int64_t live = packed_.group_rows;
-  while (order[live - 1] == PackedCodes::no_code) --live;
-  return live >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << live) - 1;
-}
-
-void CellFilter::find_valid(std::int64_t group, std::int64_t groups, Block& block) const {
-  block.valid.assign(at(groups), ~std::uint64_t{0});
-  block.valid.back() = valid_in_last(group, groups);
+// The places that hold a code of a row that is allowed.
+void CellFilter::find_valid(const Stretch& rows, Block& block) const {
+  const std::int64_t group_rows = kernels_->group_rows;
   const RowMask allowed = block.probes->allowed;
-  if (allowed.words.empty()) return;
-  const LocalRow* name = packed_.order.data() + group * packed_.group_rows;
-  for (std::uint64_t& valid : block.valid) {
-    std::uint64_t found = 0;
-    for (std::int64_t r = 0; r < packed_.group_rows; ++r, ++name) {
-      if (valid >> r & 1) found |= std::uint64_t{allowed.has(*name)} << r;
+  // In a cell's last group the first hold a code, one at the least.
+  std::int64_t live = rows.places();
+  while (packed_.order[at(rows.position(live - 1))] == PackedCodes::no_code) --live;
+  const std::int64_t in_last = live - (rows.groups - 1) * group_rows;
+  block.valid.assign(at(rows.groups), ~std::uint64_t{0});
+  block.valid.back() = in_last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_last) - 1;
+  if (!rows.only.empty()) {
+    std::fill(block.valid.begin(), block.valid.end(), 0);
+    for (const std::uint32_t p : rows.only) {
+      const std::int64_t place = p - rows.position(0);
+      block.valid[at(place / group_rows)] |= std::uint64_t{1} << place % group_rows;
     }
-    valid = found;
+  }
+  if (allowed.words.empty()) return;
+  for (std::int64_t g = 0; g < rows.groups; ++g) {
+    std::uint64_t found = 0;
+    for (std::int64_t r = 0; r < group_rows; ++r) {
+      if (block.valid[at(g)] >> r & 1) found |= std::uint64_t{allowed.has(packed_.order[at(rows.position(g * group_rows + r))])} << r;
+    }
+    block.valid[at(g)] = found;
   }
 }
 
-// Rows of a group that are to be scored for part query j, whose `sums` with them matter where they tell keys.
-void CellFilter::admit(Block& block, std::int64_t j, std::int64_t group, std::uint64_t mask, const std::int32_t* sums) const {
+// Rows of group g that are to be scored for part query j, whose `sums` with them matter where they tell keys.
+void CellFilter::admit(const Stretch& rows, std::int64_t g, Block& block, std::int64_t j, std::uint64_t mask, const std::int32_t* sums) const {
   for (; mask != 0; mask &= mask - 1) {
     const int r = std::countr_zero(mask);
     block.survivors.push_back({static_cast<std::uint32_t>(block.part[at(j)]),
-                               static_cast<std::uint32_t>(group * kernels_->group_rows + r), exact_ ? sums[r] : 0});
+                               static_cast<std::uint32_t>(rows.position(g * kernels_->group_rows + r)), exact_ ? sums[r] : 0});
   }
 }
 
@@ -324,23 +345,23 @@ std::int32_t CellFilter::reached_by(std::int64_t wanted, std::int64_t groups, co
   return static_cast<std::int32_t>(low);
 }
 
-void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
-  const std::int64_t rows = kernels_->group_rows;
+void CellFilter::take_by_sums(const Stretch& rows, Block& block, TopK& lists) const {
+  const std::int64_t group_rows = kernels_->group_rows, groups = rows.groups;
   const std::int64_t m = std::ssize(block.part);
-  make_room(block.sums, groups * m * rows);
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), m);
+  make_room(block.sums, groups * m * group_rows);
+  CodeTile tile = rows.packed.tile(rows.group, groups, block.part_codes.codes.data(), m);
   tile.ask = Ask::sums;
   tile.sums = block.sums.data();
   kernels_->scan(tile);
-  const auto sums_of = [&](std::int64_t j, std::int64_t g) { return block.sums.data() + (g * m + j) * rows; };
+  const auto sums_of = [&](std::int64_t j, std::int64_t g) { return block.sums.data() + (g * m + j) * group_rows; };
   // As many as the list holds, and the query itself.
   const std::int64_t wanted = lists.k() + 1;
   make_room(block.cuts, m);
   for (std::int64_t j = 0; j < m; ++j) {
-    const std::int32_t cut = cut_for(wanted, block.valid, sums_of(j, 0), m * rows, block.largest);
+    const std::int32_t cut = cut_for(wanted, block.valid, sums_of(j, 0), m * group_rows, block.largest);
     block.cuts[at(j)] = cut;
     for (std::int64_t g = 0; g < groups; ++g) {
-      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), cut) & block.valid[at(g)], sums_of(j, g));
+      admit(rows, g, block, j, kernels_->reaching(sums_of(j, g), cut) & block.valid[at(g)], sums_of(j, g));
     }
   }
   score_survivors(block, lists);
@@ -348,37 +369,37 @@ void CellFilter::take_by_sums(std::int64_t group, std::int64_t groups, Block& bl
     lists.settle(block.list[at(i)]);
     set_bound(block, i, lists.bound(block.list[at(i)]));
   }
-  fill_thresholds(group, groups, block);
+  fill_thresholds(rows, block);
   for (std::int64_t j = 0; j < m; ++j) {
     const std::int32_t cut = block.cuts[at(j)];
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int32_t threshold = block.thresholds[at(g * m + j)];
       if (threshold >= cut) continue;
       const std::uint64_t scored = kernels_->reaching(sums_of(j, g), cut);
-      admit(block, j, group + g, kernels_->reaching(sums_of(j, g), threshold) & ~scored & block.valid[at(g)], sums_of(j, g));
+      admit(rows, g, block, j, kernels_->reaching(sums_of(j, g), threshold) & ~scored & block.valid[at(g)], sums_of(j, g));
     }
   }
   score_survivors(block, lists);
 }
 
-void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& block, TopK& lists) const {
-  const std::int64_t rows = kernels_->group_rows;
+void CellFilter::take_by_bounds(const Stretch& rows, Block& block, TopK& lists) const {
+  const std::int64_t group_rows = kernels_->group_rows, groups = rows.groups;
   const std::int64_t m = std::ssize(block.part);
   for (const std::int64_t i : block.part) set_bound(block, i, lists.bound(block.list[at(i)]));
-  fill_thresholds(group, groups, block);
+  fill_thresholds(rows, block);
   make_room(block.masks, groups * m);
-  CodeTile tile = packed_.tile(group, groups, block.part_codes.codes.data(), m);
+  CodeTile tile = rows.packed.tile(rows.group, groups, block.part_codes.codes.data(), m);
   tile.thresholds = block.thresholds.data();
   tile.masks = block.masks.data();
-  const bool both = block.meeting && block.meeting->has(group * rows);
+  const bool both = block.meeting && block.meeting->has(rows.position(0));
   if (both) {
-    fill_row_limits(group, groups, block);
+    fill_row_limits(rows, block);
     tile.row_limits = block.row_limits.data();
     tile.query_limits = block.query_limits.data();
     tile.ask = Ask::either_side;
   }
   if (exact_) {
-    make_room(block.sums, groups * m * rows);
+    make_room(block.sums, groups * m * group_rows);
     tile.ask = both ? Ask::either_side_sums : Ask::survivor_sums;
     tile.sums = block.sums.data();
   }
@@ -386,8 +407,8 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
   // Query after query, so that what belongs to one is at hand.
   for (std::int64_t j = 0; j < m; ++j) {
     for (std::int64_t g = 0; g < groups; ++g) {
-      admit(block, j, group + g, block.masks[at(g * m + j)] & block.valid[at(g)],
-            exact_ ? block.sums.data() + (g * m + j) * rows : nullptr);
+      admit(rows, g, block, j, block.masks[at(g * m + j)] & block.valid[at(g)],
+            exact_ ? block.sums.data() + (g * m + j) * group_rows : nullptr);
     }
   }
   score_survivors(block, lists);
@@ -403,20 +424,17 @@ void CellFilter::take_by_bounds(std::int64_t group, std::int64_t groups, Block& 
   }
 }
 
-void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
-  const std::int64_t rows = kernels_->group_rows;
-  const std::int64_t group = packed_.region_begin[at(cell)] / rows;
-  const std::int64_t groups = packed_.region_begin[at(cell + 1)] / rows - group;
-  if (groups == 0) return;
-  find_valid(group, groups, block);
-  const std::int64_t most = std::max<std::int64_t>(1, tile_pairs / groups);
+// Compares a block's `queries` with `rows`.
+void CellFilter::compare(std::span<const std::int64_t> queries, const Stretch& rows, Block& block, TopK& lists) const {
+  find_valid(rows, block);
+  const std::int64_t most = std::max<std::int64_t>(1, tile_pairs / rows.groups);
   const auto take_those = [&](bool open) {
     const auto flush = [&] {
       if (block.part.empty()) return;
       if (open) {
-        take_by_sums(group, groups, block, lists);
+        take_by_sums(rows, block, lists);
       } else {
-        take_by_bounds(group, groups, block, lists);
+        take_by_bounds(rows, block, lists);
       }
       block.part.clear();
     };
@@ -433,6 +451,47 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   // Those whose lists the first fills are not looked at again: decided before either is taken.
   take_those(false);
   take_those(true);
+}
+
+void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
+  const std::int64_t group = packed_.region_begin[at(cell)] / packed_.group_rows;
+  const Stretch rows{packed_, group, packed_.region_begin[at(cell + 1)] / packed_.group_rows - group};
+  if (rows.groups == 0) return;
+  if (!block.meeting || !block.meeting->has(rows.position(0))) return compare(queries, rows, block, lists);
+  // Of two cells whose rows look into each other, those of the first meet all of the second, and those of the second what is left of the first.
+  const auto own = [&](std::int64_t i) { return value_of(block.meeting->own[block.list[at(i)]]); };
+  while (!queries.empty()) {
+    const auto count = [&](auto&& same) { return at(std::find_if_not(queries.begin(), queries.end(), same) - queries.begin()); };
+    if (own(queries.front()) < cell) {
+      const auto those = queries.first(count([&](std::int64_t i) { return own(i) < cell; }));
+      compare(those, rows, block, lists);
+      queries = queries.subspan(those.size());
+    } else {
+      const std::int64_t theirs = own(queries.front());
+      const auto those = queries.first(count([&](std::int64_t i) { return own(i) == theirs; }));
+      find_left(rows, RowId{theirs}, block);
+      const std::int64_t left = std::ssize(block.left);
+      const bool saves = (rows.places() - left) * std::ssize(those) > gathering_pairs * rows.places();
+      if (left > 0 && left <= most_gathered && saves) {
+        packed_.gather(block.left, block.gathered);
+        compare(those, {block.gathered, 0, block.gathered.groups(), block.left}, block, lists);
+      } else if (left > 0) {
+        compare(those, {packed_, rows.group, rows.groups, {}, block.left}, block, lists);
+      }
+      queries = queries.subspan(those.size());
+    }
+  }
+}
+
+// Those of a cell's rows that do not look into cell `theirs`.
+void CellFilter::find_left(const Stretch& rows, RowId theirs, Block& block) const {
+  block.left.clear();
+  for (std::int64_t r = 0; r < rows.places(); ++r) {
+    const std::int64_t p = rows.position(r);
+    if (packed_.order[at(p)] == PackedCodes::no_code) break;
+    const std::uint32_t list = block.meeting->list_of(p);
+    if (list == Meeting::none || !block.probes->has(list, theirs)) block.left.push_back(static_cast<std::uint32_t>(p));
+  }
 }
 
 void CellFilter::look_into_all(const CellVisits& visits, Block& block, TopK& lists, const RunOptions& run) const {

@@ -138,6 +138,33 @@ void PackedCodes::unpack(std::int64_t begin, std::int64_t end, const CodeKernels
   }
 }
 
+void PackedCodes::gather(std::span<const std::uint32_t> positions, PackedCodes& out) const {
+  out.group_rows = group_rows;
+  out.step_dims = step_dims;
+  out.stride = stride;
+  out.live = std::ssize(positions);
+  // What was there fills the last group up, to no harm.
+  if (const std::size_t padded = at(out.groups() * group_rows); out.terms.size() < padded) {
+    out.codes.resize(padded * at(stride));
+    out.terms.resize(padded);
+  }
+  out.group_errors.assign(at(out.groups()), 0.0f);
+  out.group_norms.assign(at(out.groups()), 0.0f);
+  with_step_dims(step_dims, [&](auto dims) {
+    for (std::int64_t i = 0; i < out.live; ++i) {
+      const std::int64_t p = positions[at(i)];
+      const std::uint8_t* from = codes.data() + place(p, 0);
+      std::uint8_t* to = out.codes.data() + out.place(i, 0);
+      for (std::int64_t s = 0; s < steps(); ++s, from += group_rows * dims, to += group_rows * dims) std::memcpy(to, from, dims);
+      out.terms[at(i)] = terms[at(p)];
+      float& error = out.group_errors[at(i / group_rows)];
+      float& norm = out.group_norms[at(i / group_rows)];
+      error = std::max(error, group_errors[at(p / group_rows)]);
+      norm = std::max(norm, group_norms[at(p / group_rows)]);
+    }
+  });
+}
+
 std::size_t PackedCodes::bytes() const {
   return codes.size() + 4 * (order.size() + terms.size() + squares.size() + errors.size() + norms.size() + 2 * group_errors.size());
 }
