@@ -42,7 +42,8 @@ void CellSearch::divide(std::uint64_t seed) {
   quantizer_ = fit_coarse_quantizer(ops_, base_, metric_, cell_count(n_), seed, finder_run_);
   cell_of_.resize(at(n_));
   // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
-  if (n_ <= most_noting_rows && quantizer_.regions.rows() == 1 && metric_ != Metric::inner_product) noted_width_ = std::min(most_noted, quantizer_.cells());
+  const bool compares_alike = quantizer_.regions.rows() == 1 && metric_ != Metric::inner_product;
+  if (compares_alike && n_ <= most_noting_rows) noted_width_ = std::min(most_noted, quantizer_.cells());
   noted_.resize(at(n_ * noted_width_));
   const std::int64_t width = std::max<std::int64_t>(1, noted_width_);
   const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, width, finder_run_);
@@ -55,7 +56,8 @@ void CellSearch::divide(std::uint64_t seed) {
     for (std::int64_t i = begin; i < end; ++i) {
       cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at((i - begin) * width)])));
     }
-    if (noted_width_ > 0) std::transform(found.begin(), found.end(), noted_.begin() + begin * width, [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
+    if (noted_width_ == 0) continue;
+    std::transform(found.begin(), found.end(), noted_.begin() + begin * width, [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
   }
   begins_.assign(at(quantizer_.cells() + 1), 0);
   for (const std::uint32_t cell : cell_of_) ++begins_[cell + 1];
@@ -159,7 +161,7 @@ double CellSearch::cost_share() const {
   return static_cast<double>(finder_->width()) * rows_a_cell / static_cast<double>(n_);
 }
 
-// The cells that rows look into, as many of each.
+// The cells [rows, width] that rows look into: noted, where so many were.
 void CellSearch::find_probes(std::span<const RowId> rows, std::span<const RowId> own, std::span<RowId> cells) const {
   const std::int64_t width = finder_->width();
   if (width > noted_width_) return finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);

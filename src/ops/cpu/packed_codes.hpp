@@ -49,7 +49,7 @@ struct PackedCodes {
   /// The codes at positions [begin, end) with their sums, the first to row `to` of `coded`; where there is none, of zeros.
   void unpack(std::int64_t begin, std::int64_t end, const CodeKernels& kernels, const RowKernels& row_kernels, CodeForm form,
               CodedRows& coded, std::int64_t to) const;
-  /// The codes at some positions, one after another, with what `tile` and bounds need; `out` may have held others.
+  /// The codes at some positions, one after another, with what `tile` and bounds need; `out` may have held others of this base.
   void gather(std::span<const std::uint32_t> positions, PackedCodes& out) const;
   /// Groups [group, group + groups) against the codes of some queries, asking for survivors.
   CodeTile tile(std::int64_t group, std::int64_t groups, const std::int8_t* queries, std::int64_t query_count) const;
