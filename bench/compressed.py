@@ -3,8 +3,8 @@
 
     bench/setup_peers && bench/.venv/bin/python bench/compressed.py [--only refined] [--rounds 7]
 
-"codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part and of 4 (twice the parts) beside Faiss's
-IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. Recall at equal probes is a mean of three trainings of each, by the seeds in SEEDS; QPS is of the first. "rabitq": RaBitQ's codes alone of 1, 2 and 4 bits
+"codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part, of 6 (as many parts: 12 and 24 bytes) and of 4 (twice the parts) beside Faiss's
+IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. Recall at equal probes is a mean of three trainings of each, by the seeds in SEEDS; QPS is of the first. "rabitq": RaBitQ's codes alone of 1 to 4 bits
 a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "alone": the same codes, a query at a time. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (48 dimensions of 8 bits) and
 ivf_pq (32 bytes); Faiss's: fast-scan of 16 and 32 bytes, RaBitQ, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
@@ -27,6 +27,7 @@ PROBES = [16, 24, 32, 40, 48, 64, 96, 128]
 REFINES = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
 SEEDS = (0, 1, 2)
 LEAST_S = 0.25
+OF_CODES = ("gigaknn", "gigaknn 6 bits", "gigaknn 4 bits", "faiss", "faiss fast-scan")
 FEW_PROBES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
 
 
@@ -127,14 +128,15 @@ def timed(contestants, settings, rounds):
 
 
 def codes_contestant(engine, problem, name, code_bytes, seed):
-    recipe = f"IVF{LISTS},PQ{code_bytes}" if name in ("gigaknn", "faiss") else f"IVF{LISTS},PQ{2 * code_bytes}x4"
+    bits = {"gigaknn": 8, "faiss": 8, "gigaknn 6 bits": 6}.get(name, 4)
+    recipe = f"IVF{LISTS},PQ{code_bytes * 2 if bits == 4 else code_bytes}x{bits}"
     if name.startswith("gigaknn"):
         return Ours(engine, problem, recipe, seed)
     return Theirs(problem, recipe + "fs" * name.endswith("fast-scan"), False, seed)
 
 
 def codes_contestants(engine, problem, code_bytes):
-    return {name: codes_contestant(engine, problem, name, code_bytes, SEEDS[0]) for name in ("gigaknn", "gigaknn 4 bits", "faiss", "faiss fast-scan")}
+    return {name: codes_contestant(engine, problem, name, code_bytes, SEEDS[0]) for name in OF_CODES}
 
 
 def codes_row(engine, problem, code_bytes, rounds):
@@ -158,6 +160,8 @@ def codes_row(engine, problem, code_bytes, rounds):
     return {"points": points, "ratio": min(p["gigaknn"]["qps"] / p["faiss"]["qps"] for p in points),
             "recall_margin": min(p["gigaknn"]["mean_recall"] - p["faiss"]["mean_recall"] for p in points),
             "ratio_fast_scan": min(p["gigaknn"]["qps"] / p["faiss fast-scan"]["qps"] for p in points),
+            "ratio_fast_scan_6": min(p["gigaknn 6 bits"]["qps"] / p["faiss fast-scan"]["qps"] for p in points),
+            "recall_margin_fast_scan_6": min(p["gigaknn 6 bits"]["mean_recall"] - p["faiss fast-scan"]["mean_recall"] for p in points),
             "recall_margin_fast_scan": min(p["gigaknn"]["mean_recall"] - p["faiss fast-scan"]["mean_recall"] for p in points),
             "ratio_equal_recall": min(p["equal recall"]["gigaknn"]["qps"] / p["equal recall"]["faiss fast-scan"]["qps"] for p in points)}
 
@@ -250,16 +254,16 @@ def markdown(results, header):
     lines += ["", f"Recall@{K}, batches of 1,000 queries, {LISTS} lists; ratios above 1 are in our favour.", ""]
     for r in results:
         if r["kind"] == "codes":
-            lines += [f"## {r['row']}", "", "| nprobe | gigaknn, 8 bits | Faiss IVFPQ | ratio | Faiss fast-scan | ratio | gigaknn, 4 bits | ratio to fast-scan | 8 bits at its recall | ratio |",
-                      "|---|---|---|---|---|---|---|---|---|---|"]
+            lines += [f"## {r['row']}", "", "| nprobe | gigaknn, 8 bits | Faiss IVFPQ | ratio | Faiss fast-scan | ratio | gigaknn, 6 bits, 3/4 of the bytes | ratio to fast-scan | gigaknn, 4 bits | ratio to fast-scan | 8 bits at its recall | ratio |",
+                      "|---|---|---|---|---|---|---|---|---|---|---|---|"]
             words = lambda p: f"{recall_of(p):.4f}, {p['qps']:.0f} QPS"
             for p in r["points"]:
                 equal, ours, fast = p["equal recall"], p["gigaknn"], p["faiss fast-scan"]
                 lines.append(f"| {ours['nprobe']} | {words(ours)} | {words(p['faiss'])} | {ours['qps'] / p['faiss']['qps']:.2f}x | {words(fast)} | {ours['qps'] / fast['qps']:.2f}x | "
-                             f"{words(p['gigaknn 4 bits'])} | {p['gigaknn 4 bits']['qps'] / fast['qps']:.2f}x | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
+                             f"{words(p['gigaknn 6 bits'])} | {p['gigaknn 6 bits']['qps'] / fast['qps']:.2f}x | {words(p['gigaknn 4 bits'])} | {p['gigaknn 4 bits']['qps'] / fast['qps']:.2f}x | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
                              f"{equal['gigaknn']['qps'] / equal['faiss fast-scan']['qps']:.2f}x |")
             lines += ["", f"8 bits against IVFPQ: {r['ratio']:.2f}x or more (target {r['target']}x), mean recall above by {r['recall_margin']:+.4f} or more; against fast-scan at equal probes: "
-                      f"{r['ratio_fast_scan']:.2f}x or more, mean recall above by {r['recall_margin_fast_scan']:+.4f} or more.", ""]
+                      f"{r['ratio_fast_scan']:.2f}x or more, mean recall above by {r['recall_margin_fast_scan']:+.4f} or more; of 6 bits, with 3/4 of its bytes, {r['ratio_fast_scan_6']:.2f}x or more, {r['recall_margin_fast_scan_6']:+.4f} or more.", ""]
         elif r["kind"] == "rabitq":
             names = list(r["bytes"])
             lines += [f"## {r['row']}", "", "| nprobe | " + " | ".join(f"{name}, {r['bytes'][name]} bytes" for name in names) + " | ratio to the faster |", "|---" * (len(names) + 2) + "|"]
@@ -290,9 +294,9 @@ def draw_codes(results, pyplot):
     """Recall against queries a second, of codes alone."""
     rows = [r for r in results if r["kind"] == "codes"]
     figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), sharey=True, squeeze=False)
-    names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
+    names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 6 bits": "gigaknn, 6 bits a part, 3/4 of the bytes", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
     for axis, r in zip(axes[0], rows):
-        for (key, name), style in zip(names.items(), ("o-", "v-", "s--", "^:")):
+        for (key, name), style in zip(names.items(), ("o-", "d-", "v-", "s--", "^:")):
             axis.plot([recall_of(p[key]) for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
         axis.set_title(f"{r['row'].split()[-1]} bytes a row; 4 to 64 of {LISTS} lists")
         axis.set_xlabel(f"recall@{K}")
@@ -313,8 +317,8 @@ def draw_bytes(results, pyplot):
         for key, contestant in point.items():
             if key == "equal recall":
                 continue
-            size = int(r["row"].split()[-1]) if r["kind"] == "codes" else r["bytes"][key]
-            kind = {"faiss fast-scan": "4 bits a part, fast-scan", "gigaknn 4 bits": "4 bits a part"}.get(key, "8 bits a part") if r["kind"] == "codes" else "RaBitQ" + ", fast-scan" * key.endswith("fast-scan")
+            size = int(r["row"].split()[-1]) * (6 if key == "gigaknn 6 bits" else 8) // 8 if r["kind"] == "codes" else r["bytes"][key]
+            kind = {"faiss fast-scan": "4 bits a part, fast-scan", "gigaknn 4 bits": "4 bits a part", "gigaknn 6 bits": "6 bits a part"}.get(key, "8 bits a part") if r["kind"] == "codes" else "RaBitQ" + ", fast-scan" * key.endswith("fast-scan")
             lines.setdefault(("Faiss, " if key.startswith("faiss") else "gigaknn, ") + kind, []).append((size, recall_of(contestant), contestant["qps"]))
     figure, axis = pyplot.subplots(figsize=(8, 5))
     for name, points in sorted(lines.items(), key=lambda line: line[0].lower(), reverse=True):
@@ -382,7 +386,7 @@ def main():
         work[name] = row(name, "codes", 1.3, lambda b=code_bytes: codes_row(engine, problem("sift"), b, arguments.rounds))
         name = f"alone sift {code_bytes}"
         work[name] = row(name, "alone", 1.0, lambda b=code_bytes: alone_row(engine, problem("sift"), b, 16, arguments.rounds))
-    for bits in (1, 2, 4):
+    for bits in (1, 2, 3, 4):
         work[f"rabitq sift {bits}"] = row(f"rabitq sift {bits}", "rabitq", None, lambda b=bits: rabitq_row(engine, problem("sift"), b, arguments.rounds))
     made = {}
 

@@ -41,7 +41,7 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 ///   the same of QT_8bit_uniform around 0 and of        ivf_sq
 ///     QT_fp16, in an IndexPreTransform
 ///   IndexIVFScalarQuantizer, else                      ivf_flat, f32: the rows that codes stand for
-///   IndexIVFPQ by residual, 8 or 4 bits                ivf_pq without full vectors
+///   IndexIVFPQ by residual, 8, 6 or 4 bits             ivf_pq without full vectors
 ///   IndexPreTransform, linear, of IVFFlat and IVFPQ    ivf_transformed
 ///   IndexRefine(Flat) of product and scalar codes,     the same with full vectors
 ///     and of IndexPreTransform

@@ -42,9 +42,9 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean, inner_product or cosine
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 4 bits to 16384
-  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8, or 4, which AVX2 and NEON scan sooner
-  int rabitq_bits = 0;                  ///< 1, 2, 4 or 8: codes of RaBitQ, so many bits a dimension and 8 bytes, in place of product codes; of rows that were rotated at random, as IndexParams::recipe does
+  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 6 bits a multiple of 3 to 24576, of 4 bits to 16384
+  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8; 6, which AVX-512 scans sooner; or 4, which AVX2 and NEON do
+  int rabitq_bits = 0;                  ///< 1 to 8: codes of RaBitQ, so many bits a dimension and 8 bytes, in place of product codes; of rows that were rotated at random, as IndexParams::recipe does
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means
   int codeword_iterations = 20;         ///< of that of the codewords
@@ -165,10 +165,10 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
 
 struct IndexParams {
   /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
-  /// "IVF1024,PQ32x4": of 32 parts of 4 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1, 2, 4 or 8 bits a dimension and 8 bytes, of rows that are rotated at random ("RR64,...": and
-  /// shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8", "IVF1024,SQfp16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4": of product
-  /// codes of 4 bits a dimension, of an even number of these; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
-  /// "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAW64,IVF1024,Flat" (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes, quantized and
+  /// "IVF1024,PQ32x4", "IVF1024,PQ32x6": of 32 parts of 4 or 6 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1 to 8 bits a dimension and 8 bytes, of rows that are rotated at random
+  /// ("RR64,...", "PCA64,...": and shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8", "IVF1024,SQfp16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4",
+  /// "IVF1024,SQ6": of product codes of 4 or 6 bits a dimension; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
+  /// "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAR64,..." (rotated at random), "PCAW64,..." (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes, quantized and
   /// transformed rows are of finite rows, by l2, euclidean, inner_product or cosine (of which zeros are none).
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;

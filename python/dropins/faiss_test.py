@@ -311,7 +311,7 @@ class Faiss(unittest.TestCase):
             (lambda: ours.index_factory(D, "nonsense"), ValueError, "nonsense"),
             (lambda: quantizer.merge_from(quantizer), AttributeError, "IndexFlatL2 has no merge_from"),
             (lambda: quantizer.add_with_ids(self.xb, np.arange(N)), NotImplementedError, "IndexIDMap"),
-            (lambda: ours.IndexIVFPQ(quantizer, D, 10, 8, 6), NotImplementedError, "8 or 4 bits, got 6"),
+            (lambda: ours.IndexIVFPQ(quantizer, D, 10, 8, 5), NotImplementedError, "8, 6 or 4 bits, got 5"),
             (lambda: ours.IndexIVFFlat(quantizer, D, 10).add(self.xb), ValueError, "must be trained"),
             (lambda: ours.IndexIVFFlat(quantizer, D, 10, ours.METRIC_L1), NotImplementedError, "METRIC_L2 and METRIC_INNER_PRODUCT"),
             (lambda: quantizer.search(self.xb[:, :3], 3), ValueError, r"x must be of shape \[n, 32\]"),

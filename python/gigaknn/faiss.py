@@ -514,14 +514,14 @@ class IndexIVFFlat(IndexIVF):
 
 
 class IndexIVFPQ(IndexIVF):
-    """Of product codes: M parts of 8 or 4 bits."""
+    """Of product codes: M parts of 8, 6 or 4 bits."""
 
     def __init__(self, quantizer, d, nlist, M, nbits_per_idx, metric=METRIC_L2):
-        if nbits_per_idx not in (4, 8):
-            raise Unsupported(f"parts of product codes have 8 or 4 bits, got {nbits_per_idx!r}")
+        if nbits_per_idx not in (4, 6, 8):
+            raise Unsupported(f"parts of product codes have 8, 6 or 4 bits, got {nbits_per_idx!r}")
         if d % whole(M, "M"):
             raise InvalidArgument(f"M must divide the {d} dimensions, got {M}")
-        self._begin_inverted(quantizer, d, nlist, metric, f"PQ{M}x4" if nbits_per_idx == 4 else f"PQ{M}")
+        self._begin_inverted(quantizer, d, nlist, metric, f"PQ{M}x{nbits_per_idx}")
 
 
 class ScalarQuantizer:
@@ -534,16 +534,17 @@ _scalar_codes = {
     ScalarQuantizer.QT_8bit: "SQ8",
     ScalarQuantizer.QT_8bit_uniform: "SQ8",
     ScalarQuantizer.QT_4bit: "SQ4",
+    ScalarQuantizer.QT_6bit: "SQ6",
     ScalarQuantizer.QT_fp16: "SQfp16",
 }
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
-    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16) or of 4 (QT_4bit)."""
+    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16), 6 (QT_6bit) or 4 (QT_4bit)."""
 
     def __init__(self, quantizer, d, nlist, qtype, metric=METRIC_L2, by_residual=True):
         if qtype not in _scalar_codes:
-            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16 and QT_4bit, got {qtype!r}")
+            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_6bit and QT_4bit, got {qtype!r}")
         self._begin_inverted(quantizer, d, nlist, metric, _scalar_codes[qtype])
 
 

@@ -27,8 +27,8 @@ using test::Kind;
 using test::StridedRows;
 
 constexpr std::int64_t d = 6, pool_rows = 1500, base_rows = 300;
-constexpr const char* recipes[] = {"Flat", "IVF12,Flat", "IVF12,PQ3", "IVF12,PQ2x4", "IVF12,PQ3,RFlat", "PCA4,IVF12,SQ8,RFlat", "IVF12,SQ8,RFlat", "IVF12,SQ8", "RR5,IVF12,SQ8", "IVF12,SQfp16", "IVF12,SQ4", "PCAW4,IVF12,SQfp16,RFlat", "PCA4,IVF12,Flat",
-                                   "RR,IVF12,Flat,RFlat", "OPQ3_6,IVF12,PQ3", "OPQ2_4,IVF12,PQ2x4,RFlat", "IVF12,RaBitQ2", "RR5,IVF12,RaBitQ,RFlat"};
+constexpr const char* recipes[] = {"Flat", "IVF12,Flat", "IVF12,PQ3", "IVF12,PQ2x4", "IVF12,PQ3,RFlat", "PCA4,IVF12,SQ8,RFlat", "IVF12,SQ8,RFlat", "IVF12,SQ8", "RR5,IVF12,SQ8", "IVF12,SQfp16", "IVF12,SQ4", "IVF12,SQ6", "PCAR5,IVF12,PQ4x6", "PCAW4,IVF12,SQfp16,RFlat", "PCA4,IVF12,Flat",
+                                   "RR,IVF12,Flat,RFlat", "OPQ3_6,IVF12,PQ3", "OPQ2_4,IVF12,PQ2x4,RFlat", "IVF12,RaBitQ2", "IVF12,RaBitQ3", "PCA5,IVF12,RaBitQ5,RFlat", "RR5,IVF12,RaBitQ,RFlat"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 

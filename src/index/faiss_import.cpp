@@ -271,12 +271,14 @@ OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
   const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
   const std::string& kind = source.index.kind;
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
-  if (product.bits != 8 && product.bits != 4) refuse(source.file, kind, " of ", product.bits, " bits a part is not converted, allowed: 4 8");
-  if (product.bits == 4 && product.m % 2 != 0) refuse(source.file, kind, " of 4 bits a part is converted with an even number of parts alone, got ", product.m);
-  const std::int64_t most = most_product_parts(static_cast<int>(product.bits));
+  const auto bits = static_cast<int>(product.bits);
+  if (!is_part_bits(bits)) refuse(source.file, kind, " of ", bits, " bits a part is not converted, allowed: 4 6 8");
+  if (const std::int64_t together = parts_together(bits); product.m % together != 0) {
+    refuse(source.file, kind, " of ", bits, " bits a part is converted with a multiple of ", together, " parts alone, got ", product.m);
+  }
+  const std::int64_t most = most_product_parts(bits);
   if (product.m > most) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most);
-  OwnedCodes owned{matrix_of(product.codewords, product.m << product.bits, source.index.cols / product.m), block_codes(source, product.m * product.bits / 8, sorted),
-                   static_cast<int>(product.bits)};
+  OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m), block_codes(source, product.m * bits / 8, sorted), bits};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
   return owned;
 }

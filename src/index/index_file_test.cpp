@@ -253,6 +253,15 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_EQ(parse_recipe(text).code_bytes, 6) << text;
     EXPECT_EQ(parse_recipe(text).code_bits, 4) << text;
   }
+  for (const char* text : {"IVF64,PQ12x6", "IVF64,PQ12x6np", "IVF64,PQ12x6,RFlat"}) {
+    EXPECT_EQ(parse_recipe(text).code_bytes, 9) << text;
+    EXPECT_EQ(parse_recipe(text).code_bits, 6) << text;
+  }
+  EXPECT_TRUE(parse_recipe("IVF7,SQ6").each_dim);
+  EXPECT_EQ(parse_recipe("IVF7,SQ6").code_bits, 6);
+  for (int bits = 1; bits <= 8; ++bits) EXPECT_EQ(parse_recipe("IVF7,RaBitQ" + std::to_string(bits)).rabitq_bits, bits);
+  EXPECT_TRUE(parse_recipe("PCAR64,IVF7,Flat").transform->rotated && parse_recipe("PCA64,IVF7,RaBitQ4").transform->rotated && parse_recipe("PCAW64,IVF7,RaBitQ4").transform->rotated);
+  EXPECT_FALSE(parse_recipe("PCA64,IVF7,Flat").transform->rotated || parse_recipe("RR64,IVF7,RaBitQ4").transform->rotated);
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
   EXPECT_TRUE(parse_recipe("IVF7,SQ4").codes() && parse_recipe("PCA8,IVF7,SQ4").each_dim);
   EXPECT_EQ(parse_recipe("IVF,PQ12,RFlat").listed, DType::f32);
@@ -293,12 +302,11 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
-                           "OPQ16,IVF4,RFlat", "PQ16", "IVF1024,PQ15x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+                           "OPQ16,IVF4,RFlat", "PQ16", "IVF1024,PQ15x4", "IVF1024,PQ14x6", "IVF1024,PQ12x5", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, or IVF<lists>"));
   }
-  for (const auto& [text, instead] : {std::pair("IVF4,Flat,RFlat", "Flat,RFlat: Flat alone"), {"IVF1024,PQ16x6", "PQ16x6: parts of 4 or 8 bits"}, {"IVF4,SQ6", "SQ6: SQ4 or SQ8"},
-                                      {"IVF4,SQbf16,RFlat", "SQbf16: SQfp16"}, {"PCAR64,IVF4,PQ8", "PCAR64: PCA64, or OPQ"}, {"IVF4,RaBitQ3", "RaBitQ3: RaBitQ4"}, {"RR,IVF4,RaBitQ6", "RaBitQ6: RaBitQ8"},
-                                      {"IVF4,RaBitQ9", "RaBitQ9: at most 8 bits"}}) {
+  for (const auto& [text, instead] : {std::pair("IVF4,Flat,RFlat", "Flat,RFlat: Flat alone"), {"OPQ8,IVF4,RaBitQ2", "OPQ8: PCA or RR"},
+                                      {"IVF4,SQbf16,RFlat", "SQbf16: SQfp16"}, {"IVF4,RaBitQ9", "RaBitQ9: at most 8 bits"}}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; take instead of ", instead), "allowed: Flat, or IVF<lists>");
   }
   // What Faiss calls otherwise.

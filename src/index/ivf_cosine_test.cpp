@@ -21,7 +21,7 @@ using test::Kind;
 using test::recall;
 using test::StridedRows;
 
-constexpr const char* recipes[] = {"IVF9,PQ5", "IVF9,PQ10x4", "IVF9,SQ8", "IVF9,SQfp16", "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4"};
+constexpr const char* recipes[] = {"IVF9,PQ5", "IVF9,PQ10x4", "IVF9,PQ8x6", "IVF9,SQ8", "IVF9,SQfp16", "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4", "IVF9,RaBitQ6"};
 
 class IvfCosine : public FileTest {
  protected:

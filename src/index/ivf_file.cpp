@@ -437,7 +437,7 @@ namespace {
 // What codes are written in.
 void add_fit(ContainerWriter& writer, const ProductCodes& fit) {
   if (!fit.scaled) return add_matrix(writer, "codewords", fit.codewords);
-  const std::int64_t grid_bits = 8 / fit.part_dims();
+  const std::int64_t grid_bits = fit.planes > 1 ? fit.planes : 8 / fit.part_dims();
   writer.add_section("rabitq", Element::i64, 1, 1, &grid_bits);
 }
 
@@ -478,18 +478,20 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
     const Section& section = sized_section(file, "rabitq", Element::i64, 1, 1);
     verify_section(file, section);
     const auto bits = values_in<std::int64_t>(file, "rabitq", Element::i64).front();
-    require_at(bits == 1 || bits == 2 || bits == 4 || bits == 8, file.file(), section.offset, "RaBitQ of ", bits, " bits a dimension, expected 1, 2, 4 or 8");
+    require_at(bits >= 1 && bits <= 8, file.file(), section.offset, "RaBitQ of ", bits, " bits a dimension, expected 1 to 8");
     const CodeShape shape = grid_shape(d, static_cast<int>(bits));
     require_at(shape.m <= most_code_parts, file.file(), section.offset, "RaBitQ of ", bits, " bits has at most ", most_code_parts, " bytes, of ", d, " columns it would have ", shape.m);
     sized_section(file, "codes", Element::u8, blocks, at(shape.code_bytes() * code_block_rows));
     return {head.centroids, {}, head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, shape.bits, static_cast<int>(bits)};
   }
   const Section& codewords = file.section("codewords", Element::f32);
-  // Codes of 4 bits a part have 32 codewords a byte, where those of 8 have 256.
+  // A byte of codes of 8 bits a part has 256 codewords, of 4 bits 32; 3 bytes of 6 bits have 256.
   const std::uint64_t code_bytes = file.section("codes", Element::u8).cols / code_block_rows;
-  const int bits = code_bytes >= 1 && codewords.rows == 32 * code_bytes ? 4 : 8;
+  const int bits = code_bytes < 1 ? 8 : codewords.rows == 32 * code_bytes ? 4 : code_bytes % 3 == 0 && codewords.rows == 256 * (code_bytes / 3) ? 6 : 8;
   const std::uint64_t m = codewords.rows >> bits;
-  require_at(m >= 1 && m <= at(most_product_parts(bits)) && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) && (m - 1) * codewords.cols < at(d),
+  const auto together = at(parts_together(bits));
+  require_at(m >= 1 && m <= at(most_product_parts(bits)) && m % together == 0 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) &&
+                 (m - together) * codewords.cols < at(d),
              file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
              " columns");
   require_finite(file, codewords, "a codeword");

@@ -90,7 +90,7 @@ struct IvfPqParts {
   std::span<const RowId> ids;            ///< [n] list after list, ascending in each
   std::span<const std::uint8_t> codes;   ///< [blocks][code_bytes][32]
   FullRows full;                         ///< or none
-  int bits = 8;                          ///< of a part: 8 or 4
+  int bits = 8;                          ///< of a part: 8, 6 or 4
   int grid_bits = 0;                     ///< of a dimension, of RaBitQ; 0: product codes
 
   /// Of these, the codewords copied.

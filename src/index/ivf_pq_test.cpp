@@ -65,20 +65,23 @@ TEST_F(IvfPq, more_bytes_and_more_probes_find_more) {
   EXPECT_GT(before, 0.9);
 }
 
-TEST_F(IvfPq, four_bits_a_part_find_less_than_eight_and_more_than_half_as_many_parts) {
+TEST_F(IvfPq, fewer_bits_a_part_find_less_and_more_than_half_as_many_parts) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
   const auto found = [&](std::int64_t bytes, int bits) {
     const auto index = make_ivf_pq_index(base_, {.lists = 20, .code_bytes = bytes, .code_bits = bits, .refine = false});
     return recall(index->search(queries_, 10, {.nprobe = 20}), truth);
   };
-  EXPECT_GT(found(12, 8), found(6, 4));
+  EXPECT_GT(found(12, 8), found(9, 6));
+  EXPECT_GT(found(9, 6), found(6, 4));
   EXPECT_GT(found(6, 4), found(3, 4));
   expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 7, .code_bits = 4}); }, "1 to 12 parts, each with one at least, got 14");
-  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 4, .code_bits = 6}); }, "8 or 4 bits a part, got 6");
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 4, .code_bits = 6}); }, "6 bits a part have a multiple of 3 bytes, got 4");
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 12, .code_bits = 6}); }, "1 to 12 parts, each with one at least, got 16");
+  expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_, {.lists = 2, .code_bytes = 4, .code_bits = 5}); }, "8, 6 or 4 bits a part, got 5");
 }
 
 class IvfPqBits : public IvfPq, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Every, IvfPqBits, testing::Values(8, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Every, IvfPqBits, testing::Values(8, 6, 4), testing::PrintToStringParamName());
 
 TEST_P(IvfPqBits, is_the_same_on_every_device_for_any_threads_and_batches) {
   const IvfPqParams params{.lists = 10, .code_bytes = 3, .code_bits = GetParam(), .iterations = 3, .codeword_iterations = 3};
@@ -100,8 +103,8 @@ TEST_P(IvfPqBits, is_the_same_on_every_device_for_any_threads_and_batches) {
 }
 
 // All are candidates: float32 tells none from another.
-// SQ4: 16 codewords for each dimension, however many there are.
-TEST_F(IvfPq, four_bits_a_dimension_are_product_codes_of_so_many_parts) {
+// SQ4: 16 codewords for each dimension, however many there are; SQ6: 64.
+TEST_F(IvfPq, four_or_six_bits_a_dimension_are_product_codes_of_so_many_parts) {
   StridedRows base(300, 300, DType::f32, 0), queries(8, 300, DType::f32, 0);
   test::VectorMaker(Kind::decaying, 300, 300, DType::f32, Metric::l2, 3).fill(base, queries);
   const auto index = make_index(base, {.recipe = "IVF5,SQ4", .iterations = 2});
@@ -112,9 +115,27 @@ TEST_F(IvfPq, four_bits_a_dimension_are_product_codes_of_so_many_parts) {
   check_index(file("x.gknn"));
   for (const char* device : {"cpu:generic", "emulated"}) expect_same(open_index(file("x.gknn"), {.device = device})->search(queries, 10, {.nprobe = 5}), found);
   expect_same(make_index(base_, {.recipe = "IVF5,SQ4"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x4"})->search(queries_, 9));
-  const StridedRows odd(300, 7, DType::u8, 0);
-  expect_error(Fault::unsupported, [&] { make_index(odd, {.recipe = "IVF5,SQ4"}); }, "SQ4 takes an even number of dimensions, got 7");
-  expect_error(Fault::unsupported, [&] { make_index(base, {.recipe = "PCA9,IVF5,SQ4"}); }, "an even number of dimensions, got 9");
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ6"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x6"})->search(queries_, 9));
+  // What fills the last bytes stands for no dimension.
+  for (const std::int64_t dims : {1, 2, 5, 7}) {
+    StridedRows odd(300, dims, DType::u8, 0), of_odd(8, dims, DType::u8, 0);
+    test::VectorMaker(Kind::decaying, 300, dims, DType::u8, Metric::l2, 3).fill(odd, of_odd);
+    for (const auto& [recipe, bytes] : {std::pair("IVF5,SQ4", (dims + 1) / 2), {"IVF5,SQ6", (dims + 3) / 4 * 3}}) {
+      const auto few = make_index(odd, {.recipe = recipe, .iterations = 2});
+      EXPECT_NE(few->description().find(join_text(bytes, "-byte product codes")), std::string::npos) << few->description();
+      few->save(file("y.gknn"));
+      check_index(file("y.gknn"));
+      const Neighbors of_few = few->search(of_odd, 10, {.nprobe = 5});
+      for (const char* device : {"cpu", "cpu:generic", "emulated"}) expect_same(open_index(file("y.gknn"), {.device = device})->search(of_odd, 10, {.nprobe = 5}), of_few);
+    }
+  }
+}
+
+TEST_F(IvfPq, six_bits_a_dimension_find_more_than_four) {
+  const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
+  const auto found = [&](const char* recipe) { return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 400}), truth); };
+  EXPECT_GT(found("IVF9,SQ6"), found("IVF9,SQ4"));
+  EXPECT_GT(found("IVF9,SQ6"), 0.9);
 }
 
 TEST_F(IvfPq, rows_that_are_alike_are_found_by_their_ids) {
@@ -122,7 +143,7 @@ TEST_F(IvfPq, rows_that_are_alike_are_found_by_their_ids) {
   test::VectorMaker(Kind::all_equal, 20000, 4, DType::f32, Metric::l2, 3).fill(alike, queries);
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 20000; ++i) ids.push_back(RowId{20000 - i});
-  for (const int bits : {8, 4}) {
+  for (const int bits : {8, 6, 4}) {
     const auto index = make_ivf_pq_index(alike, {.lists = 1, .code_bytes = 2, .code_bits = bits, .refine = false, .iterations = 1, .codeword_iterations = 1, .ids = ids});
     for (const std::int64_t k : {1, 10, 300}) {
       const Neighbors found = index->search(queries, k, {.nprobe = 1});

@@ -33,7 +33,7 @@ using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
 
-constexpr const char* recipes[] = {"IVF9,RaBitQ", "RR,IVF9,RaBitQ2,RFlat", "RR12,IVF9,RaBitQ4", "IVF9,RaBitQ8,RFlat"};
+constexpr const char* recipes[] = {"IVF9,RaBitQ", "RR,IVF9,RaBitQ2,RFlat", "RR12,IVF9,RaBitQ4", "IVF9,RaBitQ8,RFlat", "IVF9,RaBitQ3", "PCA10,IVF9,RaBitQ5,RFlat"};
 
 class IvfRabitq : public FileTest {
  protected:
@@ -52,15 +52,15 @@ TEST_F(IvfRabitq, more_bits_find_more_and_full_vectors_all) {
       test::VectorMaker(Kind::decaying, 600, 24, dtype, metric, 3).fill(base, queries);
       const Neighbors truth = reference::nearest_rows(queries, base, metric, 10);
       double before = 0.2;
-      for (const int bits : {1, 2, 4, 8}) {
+      for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8}) {
         const std::string recipe = join_text("IVF9,RaBitQ", bits), what = join_text(recipe, ' ', name_of(dtype), ' ', name_of(metric));
         const auto index = make_index(base, {.recipe = recipe, .metric = metric, .iterations = 3});
         EXPECT_FALSE(index->keeps_rows());
         EXPECT_NE(index->description().find(join_text(3 * bits + 8, "-byte RaBitQ codes")), std::string::npos) << index->description();
         const double found = recall(index->search(queries, 10, {.nprobe = 9}), truth);
-        EXPECT_GT(found, before) << what;
+        EXPECT_GT(found, bits > 5 ? before - 0.01 : before) << what;  // where hardly any is left to be found
         before = found;
-        if (bits > 2) continue;
+        if (bits > 3) continue;
         const auto refining = make_index(base, {.recipe = recipe + ",RFlat", .metric = metric, .iterations = 3});
         expect_same(refining->search(queries, 10, {.nprobe = 9, .refine = 60}), truth, what);
         expect_same(refining->search_all(queries, 10), truth, what);
@@ -72,7 +72,7 @@ TEST_F(IvfRabitq, more_bits_find_more_and_full_vectors_all) {
 
 // Estimates are distances on average, and a row's own is next to nothing.
 TEST_F(IvfRabitq, distances_are_estimates_without_bias) {
-  for (const int bits : {1, 2, 4, 8}) {
+  for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8}) {
     const auto index = make_index(base_, {.recipe = join_text("IVF9,RaBitQ", bits), .iterations = 3});
     const Neighbors found = index->search(queries_, 1200, {.nprobe = 9});
     const reference::Rows asked(queries_, Metric::l2), rows(base_, Metric::l2);
@@ -181,8 +181,8 @@ TEST_F(IvfRabitq, what_cannot_be_meant_is_refused) {
     write_changed(whole, file("changed.gknn"), name, change);
     return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
   };
-  for (const std::int64_t bits : {0, 3, -1, 16}) {
-    expect_error(Fault::corrupt_file, {join_text("RaBitQ of ", bits, " bits a dimension, expected 1, 2, 4 or 8")}, changed("rabitq", put(0, bits)));
+  for (const std::int64_t bits : {0, 9, -1, 16}) {
+    expect_error(Fault::corrupt_file, {join_text("RaBitQ of ", bits, " bits a dimension, expected 1 to 8")}, changed("rabitq", put(0, bits)));
   }
   expect_error(Fault::corrupt_file, {"section 'codes' is 38 x 352, expected 38 x 416"}, changed("rabitq", put(0, std::int64_t{2})));
   expect_error(Fault::corrupt_file, {"section 'rabitq' is 2 x 1"}, changed("rabitq", resized(2, 1)));
@@ -201,11 +201,11 @@ TEST_F(IvfRabitq, what_cannot_be_meant_is_refused) {
 
 TEST_F(IvfRabitq, refuses_what_it_cannot_do) {
   const auto build = [&](const IndexParams& params) { return [this, params] { build_index(base_, file("none.gknn"), params); }; };
-  for (const char* recipe : {"IVF9,RaBitQ3", "IVF9,RaBitQ16", "PCA8,IVF9,RaBitQ", "OPQ4,IVF9,RaBitQ2", "RaBitQ", "IVF9,RaBitQ,Flat"}) {
+  for (const char* recipe : {"IVF9,RaBitQ9", "IVF9,RaBitQ16", "OPQ4,IVF9,RaBitQ2", "RaBitQ", "IVF9,RaBitQ,Flat"}) {
     expect_error(Fault::unsupported, {"RaBitQ", "is not built"}, build({.recipe = recipe}));
   }
   expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, build({.recipe = "IVF9,RaBitQ", .metric = Metric::l1}));
-  expect_error(Fault::invalid_argument, {"1, 2, 4 or 8 bits a dimension, got 3"}, [&] { make_ivf_pq_index(base_, {.lists = 2, .rabitq_bits = 3}); });
+  expect_error(Fault::invalid_argument, {"1 to 8 bits a dimension, got 9"}, [&] { make_ivf_pq_index(base_, {.lists = 2, .rabitq_bits = 9}); });
   build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
   expect_error(Fault::unsupported, {"codes of RaBitQ are not written as Faiss's"}, [&] { export_faiss(file("x.gknn"), file("x.faiss")); });
   base_.set(7, 3, 3e38f);

@@ -132,12 +132,13 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
     const std::int64_t parts = shape_of_codes(base.cols, params).m;
     return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols, " dimensions they had ", parts);
   }
-  require(params.code_bits == 8 || params.code_bits == 4, Fault::invalid_argument, "product codes have 8 or 4 bits a part, got ", params.code_bits);
-  const std::int64_t most_parts = most_product_parts(params.code_bits), most_bytes = most_parts * params.code_bits / 8;
-  const std::int64_t most = std::min(most_parts, base.cols), words = std::int64_t{1} << params.code_bits;
+  require(is_part_bits(params.code_bits), Fault::invalid_argument, "product codes have 8, 6 or 4 bits a part, got ", params.code_bits);
+  const std::int64_t most_parts = most_product_parts(params.code_bits), most_bytes = most_parts * params.code_bits / 8, together = parts_together(params.code_bits);
+  const std::int64_t most = std::min(most_parts, parts_of_dims(base.cols, params.code_bits)), words = std::int64_t{1} << params.code_bits;
   require(params.code_bytes >= 1 && params.code_bytes <= most_bytes, Fault::invalid_argument, "product codes have 1 to ", most_bytes, " bytes, got ", params.code_bytes);
+  require(params.code_bytes * 8 % (together * params.code_bits) == 0, Fault::invalid_argument, "product codes of 6 bits a part have a multiple of 3 bytes, got ", params.code_bytes);
   const std::int64_t parts = shape_of_codes(base.cols, params).m;
-  require(parts >= 1 && parts <= most && part_dims_of(base.cols, parts) * (parts - 1) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
+  require(parts <= most && part_dims_of(base.cols, parts) * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
           " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
   require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
 }
@@ -225,7 +226,11 @@ constexpr std::int64_t form_sample_rows = 1 << 15, step_sample_rows = 1 << 14;
 LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, bool with_bias, const RunOptions& run) {
   const std::int64_t dims = shape_of_form(base, params).width;
   switch (params.transform->kind) {
-    case TransformRecipe::Kind::pca: return fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
+    case TransformRecipe::Kind::pca: {
+      LinearTransform pca = fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
+      if (params.transform->rotated) pca = rotated(std::move(pca), random_rotation(dims, dims, params.lists.seed));
+      return pca;
+    }
     case TransformRecipe::Kind::random_rotation: return random_rotation(base.cols, dims, params.lists.seed);
     default: return fit_opq(ops_of(params.lists.device), base, opq_of(params), run);
   }
@@ -258,7 +263,7 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
   const auto transform = [&]() -> std::size_t {
     if (!params.transform) return 0;
     switch (params.transform->kind) {
-      case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, shape.width);
+      case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, shape.width) + (params.transform->rotated ? rotating_bytes(base.cols, shape.width) : 0);
       case TransformRecipe::Kind::random_rotation: return at(shape.width * base.cols) * (sizeof(double) + sizeof(float));
       default: return opq_bytes_needed(ops_of(params.lists.device), base.rows, base.cols, opq_of(params), threads_of(run));
     }
@@ -367,8 +372,8 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
   std::optional<IvfPqParams> codes;
   if (recipe.codes()) {
     const std::int64_t dims = recipe.transform && recipe.transform->dims > 0 ? recipe.transform->dims : base.cols;
-    require(!recipe.each_dim || dims % 2 == 0, Fault::unsupported, "SQ4 takes an even number of dimensions, got ", dims);
-    codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.each_dim ? dims / 2 : recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
+    const std::int64_t each_dim_bytes = parts_of_dims(dims, recipe.code_bits) * recipe.code_bits / 8;
+    codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.each_dim ? each_dim_bytes : recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
              .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
              .expected_queries = params.expected_queries};
   }

@@ -9,13 +9,14 @@
 
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
+#include "ops/product_codes.hpp"
 
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16, SQ4 or RaBitQ<1, 2, 4 or 8 bits>, "
-    "with ,RFlat behind it or not, and before it PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; IVF<lists>,Flat has RFlat behind it only if something "
-    "stands before it, and RaBitQ has RR, RR<dims> or nothing before it";
+constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), PQ<parts>x6 (of a multiple of 4), "
+    "SQ8, SQfp16, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
+    "IVF<lists>,Flat has RFlat behind it only if something stands before it, and RaBitQ has no OPQ before it";
 
 // Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index has.
 std::vector<std::string> words_of(const std::string& text) {
@@ -52,6 +53,7 @@ std::optional<TransformRecipe> transform_of(std::string_view word) {
   if (const auto dims = number_behind(word, "RR")) return TransformRecipe{Kind::random_rotation, *dims};
   if (const auto dims = number_behind(word, "PCA")) return TransformRecipe{Kind::pca, *dims};
   if (const auto dims = number_behind(word, "PCAW")) return TransformRecipe{Kind::pca, *dims, 0, true};
+  if (const auto dims = number_behind(word, "PCAR")) return TransformRecipe{Kind::pca, *dims, 0, false, true};
   if (const auto parts = number_behind(word, "OPQ")) return TransformRecipe{Kind::opq, 0, *parts};
   const std::size_t bar = std::min(word.find('_'), word.size());
   const auto parts = number_behind(word.substr(0, bar), "OPQ"), dims = number_behind(word.substr(bar), "_");
@@ -62,15 +64,15 @@ std::optional<TransformRecipe> transform_of(std::string_view word) {
 int rabitq_bits_of(std::string_view word) {
   if (word == "RaBitQ") return 1;
   const std::int64_t bits = number_behind(word, "RaBitQ").value_or(0);
-  return bits == 1 || bits == 2 || bits == 4 || bits == 8 ? static_cast<int>(bits) : 0;
+  return bits <= 8 ? static_cast<int>(bits) : 0;
 }
 
 // What lists hold. False: it is not that, or not after what stands before it.
 bool read_listed(std::string_view word, IndexRecipe& recipe) {
   if (word == "Flat") return recipe.transform || !recipe.refine;
-  if (word == "SQ4") {  // fitted to each dimension, as product codes of so many parts
+  if (word == "SQ4" || word == "SQ6") {  // fitted to each dimension, as product codes of so many parts
     recipe.each_dim = true;
-    recipe.code_bits = 4;
+    recipe.code_bits = word == "SQ4" ? 4 : 6;
     return true;
   }
   if (word == "SQ8") recipe.listed = DType::i8;
@@ -79,15 +81,16 @@ bool read_listed(std::string_view word, IndexRecipe& recipe) {
   recipe.rabitq_bits = rabitq_bits_of(word);
   if (recipe.rabitq_bits > 0) {
     if (!recipe.transform) recipe.transform = TransformRecipe{TransformRecipe::Kind::random_rotation};
-    return recipe.transform->kind == TransformRecipe::Kind::random_rotation;
+    recipe.transform->rotated = recipe.transform->kind == TransformRecipe::Kind::pca;
+    return recipe.transform->kind != TransformRecipe::Kind::opq;
   }
   // Faiss names a layout beside the codes, or that they are not sorted by what they stand for, as no codes are here.
   if (word.ends_with("x4fs") || word.ends_with("np")) word.remove_suffix(2);
-  recipe.code_bits = word.ends_with("x4") ? 4 : 8;
-  if (word.ends_with("x4") || word.ends_with("x8")) word.remove_suffix(2);
-  const std::int64_t bits = number_behind(word, "PQ").value_or(0) * recipe.code_bits;
-  recipe.code_bytes = bits / 8;
-  return bits > 0 && bits % 8 == 0;
+  recipe.code_bits = word.ends_with("x4") ? 4 : word.ends_with("x6") ? 6 : 8;
+  if (word.size() > 2 && word[word.size() - 2] == 'x' && is_part_bits(word.back() - '0')) word.remove_suffix(2);
+  const std::int64_t parts = number_behind(word, "PQ").value_or(0);
+  recipe.code_bytes = parts * recipe.code_bits / 8;
+  return parts > 0 && parts % parts_together(recipe.code_bits) == 0;
 }
 
 // None: these words are no recipe that is built.
@@ -113,12 +116,9 @@ bool is_known(std::string_view word) {
 std::string instead_of(std::span<const std::string> words) {
   const auto bits_of = [](std::string_view word) { return number_behind(word, "RaBitQ").value_or(0); };
   for (const std::string_view word : words) {
-    if (word == "SQ6") return "SQ6: SQ4 or SQ8";
     if (word == "SQbf16") return "SQbf16: SQfp16";
-    if (word.starts_with("PCAR")) return join_text(word, ": PCA", word.substr(4), ", or OPQ before product codes");
-    if (word.starts_with("PQ") && word.ends_with("x6")) return join_text(word, ": parts of 4 or 8 bits");
     if (bits_of(word) > 8) return join_text(word, ": at most 8 bits a dimension");
-    if (bits_of(word) > 0 && rabitq_bits_of(word) == 0) return join_text(word, ": RaBitQ", bits_of(word) == 3 ? 4 : 8);
+    if (word.starts_with("OPQ") && words.back().starts_with("RaBitQ")) return join_text(word, ": PCA or RR, since what stands before RaBitQ is rotated at random");
   }
   if (words.size() == 3 && words[1] == "Flat" && words[2] == "RFlat") return "Flat,RFlat: Flat alone, whose lists hold full vectors";
   return {};

@@ -135,4 +135,23 @@ LinearTransform random_rotation(std::int64_t d, std::int64_t dims, std::uint64_t
   return {as_float_matrix(rows, dims, d), {}};
 }
 
+LinearTransform rotated(LinearTransform first, const LinearTransform& rotation) {
+  const std::int64_t dims = rotation.cols_out(), d = first.cols_in();
+  std::vector<double> matrix(at(dims * d), 0.0);
+  std::vector<float> bias;
+  for (std::int64_t i = 0; i < dims; ++i) {
+    const float* const turn = rotation.matrix.row<float>(i);
+    for (std::int64_t j = 0; j < rotation.cols_in(); ++j) {
+      const float* const row = first.matrix.row<float>(j);
+      for (std::int64_t col = 0; col < d; ++col) matrix[at(i * d + col)] += static_cast<double>(turn[j]) * static_cast<double>(row[col]);
+    }
+    double moved = 0;
+    for (std::size_t j = 0; j < first.bias.size(); ++j) moved += static_cast<double>(turn[j]) * static_cast<double>(first.bias[j]);
+    if (!first.bias.empty()) bias.push_back(static_cast<float>(moved));
+  }
+  return {as_float_matrix(matrix, dims, d), std::move(bias), std::move(first.mean)};
+}
+
+std::size_t rotating_bytes(std::int64_t d, std::int64_t dims) { return at(dims * (d + dims)) * (sizeof(double) + sizeof(float)); }
+
 }  // namespace gigaknn

@@ -8,7 +8,6 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
-#include "learn/rabitq.hpp"
 
 namespace gigaknn {
 namespace {
@@ -59,9 +58,10 @@ ProductQuantizer grid_quantizer(std::int64_t d, int bits) {
 
 ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
                                        const RunOptions& run) {
-  require(params.m >= 1 && params.m <= rows.cols, Fault::invalid_argument, "product codes have 1 to ", rows.cols, " parts, got ", params.m);
-  require(params.bits == 8 || (params.bits == 4 && params.m % 2 == 0), Fault::invalid_argument, "product codes have 8 bits a part, or 4 of an even number of parts, got ",
-          params.bits, " of ", params.m);
+  require(is_part_bits(params.bits) && params.m % parts_together(params.bits) == 0, Fault::invalid_argument,
+          "product codes have 8 bits a part, 6 of a multiple of 4 parts, or 4 of an even number of parts, got ", params.bits, " of ", params.m);
+  const std::int64_t most = parts_of_dims(rows.cols, params.bits);
+  require(params.m >= 1 && params.m <= most, Fault::invalid_argument, "product codes have 1 to ", most, " parts, got ", params.m);
   const std::int64_t words = std::int64_t{1} << params.bits;
   require(rows.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
   const std::int64_t part_dims = part_dims_of(rows.cols, params.m), padded = part_dims * params.m;
@@ -121,7 +121,7 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
     } else {
       parts.resize(at(residuals.rows() * quantizer.m));
       ops.encode_products(residuals, quantizer.codewords, parts.data(), run);
-      for (std::size_t i = 0; i < parts.size() / 2; ++i) to[i] = static_cast<std::uint8_t>(parts[2 * i] | parts[2 * i + 1] << 4);
+      pack_parts(parts, quantizer.bits, to);
     }
     if (run.progress) run.progress->report("encode", begin + residuals.rows(), rows.rows);
   }
@@ -130,7 +130,7 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
 
 std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads) {
   const std::int64_t m = shape.m, words = shape.words();
-  const std::int64_t padded = shape.part_dims * m, sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
+  const std::int64_t padded = shape.padded(), sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
   const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + shape.part_dims) * 4;
   const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4);

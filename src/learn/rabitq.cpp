@@ -19,8 +19,11 @@ constexpr int rates_tried = 24;  // a row
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Steps of a grid of 2^bits points that a normal variable of variance 1 loses least by (Max 1960, table II; of 8 bits from its asymptote).
-double normal_step(int bits) { return bits == 2 ? 0.9957 : bits == 4 ? 0.3352 : 0.0308; }
+// Steps of a grid of 2^bits points, bits > 1, that a normal variable of variance 1 loses least by (Max 1960, table II; of 6 bits and more from its asymptote).
+double normal_step(int bits) {
+  constexpr double steps[] = {0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308};
+  return steps[bits - 2];
+}
 
 // Parts of 1, with zeros to a multiple of `lanes`.
 struct Magnitudes {
@@ -81,9 +84,18 @@ void put_float(float value, std::uint8_t* out) {
   for (int byte = 0; byte < 4; ++byte) out[byte] = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte));
 }
 
+std::int64_t bytes_of_parts(std::int64_t d, int bits) { return (d + grid_dims(bits) - 1) / grid_dims(bits) * grid_planes(bits); }
+
+// The number of a grid's value in dimension j, into zeros.
+void put_number(int number, std::int64_t j, int bits, std::uint8_t* code) {
+  const auto put = [&](std::int64_t byte, int value, std::int64_t shift) { code[byte] = static_cast<std::uint8_t>(code[byte] | value << shift); };
+  if (grid_planes(bits) == 1) return put(j * bits / 8, number, j * bits % 8);
+  for (int plane = 0; plane < bits; ++plane) put(j / 8 * bits + plane, number >> plane & 1, j % 8);
+}
+
 // Whether float32 holds what the code needs.
 bool encode_row(const float* residual, std::int64_t d, int bits, Magnitudes& magnitudes, std::uint8_t* code) {
-  const std::int64_t bytes = (d * bits + 7) / 8;
+  const std::int64_t bytes = bytes_of_parts(d, bits);
   const int half = 1 << (bits - 1);
   std::fill_n(code, bytes + scale_bytes, std::uint8_t{0});
   magnitudes.take(residual, d);
@@ -94,7 +106,7 @@ bool encode_row(const float* residual, std::int64_t d, int bits, Magnitudes& mag
   for (std::int64_t j = 0; j < d; ++j) {
     const int level = static_cast<int>(std::min(magnitudes.of[at(j)] * rate, static_cast<float>(half - 1)));
     const int number = residual[j] < 0 ? half - 1 - level : half + level;
-    code[j * bits / 8] = static_cast<std::uint8_t>(code[j * bits / 8] | number << (j * bits % 8));
+    put_number(number, j, bits, code);
     const double point = 2 * number - (2 * half - 1);
     product += point * static_cast<double>(residual[j]);
     square += point * point;
@@ -109,22 +121,23 @@ bool encode_row(const float* residual, std::int64_t d, int bits, Magnitudes& mag
 }  // namespace
 
 void require_grid_bits(int bits) {
-  require(bits == 1 || bits == 2 || bits == 4 || bits == 8, Fault::invalid_argument, "RaBitQ has 1, 2, 4 or 8 bits a dimension, got ", bits);
+  require(bits >= 1 && bits <= 8, Fault::invalid_argument, "RaBitQ has 1 to 8 bits a dimension, got ", bits);
 }
 
 Matrix grid_codewords(int bits) {
   require_grid_bits(bits);
-  Matrix words(most_codewords, 8 / bits, DType::f32);
-  const int most = (1 << bits) - 1;
+  const int dims = grid_dims(bits), in_byte = 8 / dims;  // bits of a dimension
+  Matrix words(most_codewords, dims, DType::f32);
+  const int most = (1 << in_byte) - 1;
   for (int word = 0; word < most_codewords; ++word) {
-    for (int j = 0; j < 8 / bits; ++j) words.row<float>(word)[j] = static_cast<float>(2 * (word >> (j * bits) & most) - most);
+    for (int j = 0; j < dims; ++j) words.row<float>(word)[j] = static_cast<float>(2 * (word >> (j * in_byte) & most) - most);
   }
   return words;
 }
 
 void encode_scaled(MatrixRef residuals, int bits, std::uint8_t* codes, const RunOptions& run) {
   require_grid_bits(bits);
-  const std::int64_t d = residuals.cols, bytes = (d * bits + 7) / 8 + scale_bytes;
+  const std::int64_t d = residuals.cols, bytes = bytes_of_parts(d, bits) + scale_bytes;
   std::atomic<bool> all = true;
   parallel_for(run, residuals.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
     Magnitudes magnitudes;

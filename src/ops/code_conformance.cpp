@@ -28,6 +28,7 @@ Matrix at_some_scale(const Case& c, MatrixRef rows) {
 // Codewords and centroids of what the base holds, codes drawn.
 struct CodeCase {
   std::int64_t m, part_dims, words;
+  int bits = 8, planes = 1;
   bool scaled = false;
   Matrix codewords, centroids;
   std::vector<std::int64_t> begins = {0};
@@ -41,8 +42,13 @@ struct CodeCase {
   CodeCase(const Case& c, MatrixRef base, bool named, bool may_scale)
       : m(std::min<std::int64_t>(c.d, 1 + static_cast<std::int64_t>(random_below(9, c.seed, 30, 0)))), part_dims((c.d + m - 1) / m) {
     m = (c.d + part_dims - 1) / part_dims;
-    words = m % 2 == 0 && random_below(2, c.seed, 41, 0) == 0 ? 16 : most_codewords;
+    for (const int fewer : {4, 6}) {
+      if (m % parts_together(fewer) == 0 && random_below(2, c.seed, 41, static_cast<std::uint64_t>(fewer)) == 0) bits = fewer;
+    }
+    words = std::int64_t{1} << bits;
     scaled = may_scale && random_below(2, c.seed, 42, 0) == 0;
+    if (scaled && bits == 8) planes = 1 + static_cast<int>(random_below(7, c.seed, 45, 0));
+    m *= planes;
     const auto element = [&](std::int64_t row, std::int64_t col) {
       const float value = col < c.d ? base.row<float>(row % base.rows)[col] : 0;
       return std::isfinite(value) ? value : 1.0f;
@@ -68,12 +74,13 @@ struct CodeCase {
       for (std::int64_t j = 0; j < c.d; ++j) centroids.row<float>(i)[j] = element(i * 5 + 1, j);
     }
     for (std::int64_t i = 0; i < c.n * m; ++i) codes.push_back(static_cast<std::uint8_t>(random_below(static_cast<std::uint64_t>(words), c.seed, 32, static_cast<std::uint64_t>(i))));
-    std::vector<std::uint8_t> packed = codes;
-    if (words == 16) {
-      packed.resize(codes.size() / 2);
-      for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(codes[2 * i] | codes[2 * i + 1] << 4);
+    // Bit by bit, the lowest of the first part first.
+    std::int64_t code_bytes = m * bits / 8;
+    std::vector<std::uint8_t> packed(at(c.n * code_bytes));
+    for (std::size_t bit = 0; bit < 8 * packed.size(); ++bit) {
+      const std::size_t part_bits = static_cast<std::size_t>(bits);
+      packed[bit / 8] = static_cast<std::uint8_t>(packed[bit / 8] | (codes[bit / part_bits] >> bit % part_bits & 1) << bit % 8);
     }
-    std::int64_t code_bytes = words == 16 ? m / 2 : m;
     if (scaled) {
       draw_scales(c, element(0, 0));
       std::vector<std::uint8_t> longer;
@@ -100,8 +107,9 @@ struct CodeCase {
         const bool usable = scale.factor >= 0 && scale.factor < INFINITY && std::isfinite(scale.shift);
         shifts[at(name_of(row))] = scale.shift;
         for (std::int64_t j = 0; j < c.d; ++j) {
-          const std::int64_t part = j / part_dims;
-          const float word = codewords.row<float>((scaled ? 0 : part * words) + codes[at(row * m + part)])[j % part_dims];
+          const std::int64_t part = j / part_dims * planes;
+          float word = codewords.row<float>((scaled ? 0 : part * words) + codes[at(row * m + part)])[j % part_dims];
+          for (int plane = 1; plane < planes; ++plane) word += std::ldexp(codewords.row<float>(codes[at(row * m + part + plane)])[j % part_dims], plane);
           decoded.row<float>(name_of(row))[j] = usable ? centroids.row<float>(cell)[j] + (scaled ? scale.factor * word : word) : NAN;
         }
       }
@@ -127,7 +135,7 @@ struct CodeCase {
 
   std::int64_t name_of(std::int64_t row) const { return names.empty() ? row : std::int64_t{names[at(row)]}; }
   std::int64_t cells() const { return centroids.rows(); }
-  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, words == 16 ? 4 : 8, scaled}; }
+  ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, bits, scaled, planes}; }
 };
 
 }  // namespace
@@ -217,7 +225,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_EQ(prepared->cells(), coded.cells());
       GuardedLists lists(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
-      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "") << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "") << ", planes=" << coded.planes << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
       std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));

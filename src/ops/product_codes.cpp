@@ -16,15 +16,27 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Of codes of 8 bits, of a width that the compiler knows. A factor of 1 changes nothing.
-template <int dims>
+// Of widths that the compiler knows. A factor of 1 changes nothing.
+template <int bits, int dims>
 void decode_parts(const ProductCodes& codes, const float* centroid, float factor, std::int64_t block, std::int64_t row, float* out) {
-  const std::uint8_t* code = codes.codes.data() + ProductCodes::place(block, codes.code_bytes(), 0, row);
+  const std::uint8_t* const code = codes.codes.data() + ProductCodes::place(block, codes.code_bytes(), 0, row);
   const auto* words = static_cast<const float*>(codes.codewords.data);
-  const std::int64_t next_words = codes.scaled ? 0 : most_codewords * dims;
-  for (std::int64_t part = 0; part < codes.m; ++part, code += code_block_rows, words += next_words, centroid += dims, out += dims) {
-    const float* const word = words + *code * dims;
+  const std::int64_t next_words = codes.scaled ? 0 : std::int64_t{dims} << bits;
+  for (std::int64_t part = 0; part < codes.m; ++part, words += next_words, centroid += dims, out += dims) {
+    const float* const word = words + code_in_bytes(code + part * bits / 8 * code_block_rows, code_block_rows, part, bits) * dims;
     for (int j = 0; j < dims; ++j) out[j] = centroid[j] + factor * word[j];
+  }
+}
+
+// False: the compiler knows no such width.
+template <int bits>
+bool decode_known(const ProductCodes& codes, const float* centroid, float factor, std::int64_t block, std::int64_t row, float* out) {
+  switch (codes.m * codes.part_dims() == codes.d ? codes.part_dims() : 0) {
+    case 1: decode_parts<bits, 1>(codes, centroid, factor, block, row, out); return true;
+    case 2: decode_parts<bits, 2>(codes, centroid, factor, block, row, out); return true;
+    case 4: decode_parts<bits, 4>(codes, centroid, factor, block, row, out); return true;
+    case 8: decode_parts<bits, 8>(codes, centroid, factor, block, row, out); return true;
+    default: return false;
   }
 }
 
@@ -53,16 +65,33 @@ void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t ro
     std::fill_n(out, d, std::numeric_limits<float>::quiet_NaN());
     return;
   }
-  switch (bits == 8 && m * part_dims() == d ? part_dims() : 0) {
-    case 1: return decode_parts<1>(*this, centroid, scaling.factor, block, row, out);
-    case 2: return decode_parts<2>(*this, centroid, scaling.factor, block, row, out);
-    case 4: return decode_parts<4>(*this, centroid, scaling.factor, block, row, out);
-    case 8: return decode_parts<8>(*this, centroid, scaling.factor, block, row, out);
-    default: break;
-  }
+  if (planes > 1) return decode_planes(centroid, scaling.factor, block, row, out);
+  if (bits == 8 && decode_known<8>(*this, centroid, scaling.factor, block, row, out)) return;
+  if (bits == 6 && decode_known<6>(*this, centroid, scaling.factor, block, row, out)) return;
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
     const float* const word = codeword(part, code(block, part, row));
     for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + scaling.factor * word[j];
+  }
+}
+
+void ProductCodes::decode_planes(const float* centroid, float factor, std::int64_t block, std::int64_t row, float* out) const {
+  const std::uint8_t* const code = codes.data() + place(block, code_bytes(), 0, row);
+  for (std::int64_t i = 0; i < d; ++i) {
+    const std::int64_t first = i / part_dims() * planes;
+    float word = 0;
+    for (int plane = 0; plane < planes; ++plane) {
+      word += static_cast<float>(1 << plane) * codeword(0, code[(first + plane) * code_block_rows])[i % part_dims()];
+    }
+    out[i] = centroid[i] + factor * word;
+  }
+}
+
+void pack_parts(std::span<const std::uint8_t> parts, int bits, std::uint8_t* out) {
+  std::uint32_t held = 0;
+  int count = 0;
+  for (const std::uint8_t part : parts) {
+    held |= std::uint32_t{part} << count;
+    for (count += bits; count >= 8; count -= 8, held >>= 8) *out++ = static_cast<std::uint8_t>(held);
   }
 }
 

@@ -117,9 +117,12 @@ inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
           Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");
   require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ", cells.begins.back(), " codes");
-  require(codes.m >= 1 && (codes.bits == 8 || (codes.bits == 4 && codes.m % 2 == 0)) && codes.codewords.rows == (codes.scaled ? 1 : codes.m) * codes.words() && codes.d >= 1 && codes.d <= codes.m * codes.part_dims() &&
+  const CodeShape shape = codes.shape();
+  require(shape.planes == 1 || (shape.planes >= 2 && shape.planes <= 8 && shape.scaled && shape.bits == 8 && shape.m % shape.planes == 0), Fault::invalid_argument,
+          "codes of ", shape.m, " parts of ", shape.bits, " bits have no ", shape.planes, " planes");
+  require(shape.m >= 1 && is_part_bits(shape.bits) && shape.m % parts_together(shape.bits) == 0 && codes.codewords.rows == shape.codewords() && shape.d >= 1 && shape.d <= shape.padded() &&
               codes.codewords.dtype == DType::f32 && codes.centroids.dtype == DType::f32,
-          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", codes.m, " parts of ", codes.bits, " bits of ", codes.d, " dimensions");
+          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", shape.m, " parts of ", shape.bits, " bits of ", shape.d, " dimensions");
   require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ", codes.centroids.rows, " x ",
           codes.centroids.cols, ", expected ", cells.count(), " x ", codes.d);
   require(std::ssize(codes.codes) == codes.block_begins().back() * codes.code_bytes() * code_block_rows, Fault::invalid_argument, codes.codes.size(),

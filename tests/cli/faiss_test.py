@@ -184,7 +184,7 @@ class Faiss(CliTest):
         self.make()
         for metric in METRICS.values():
             for ids in (False, True):
-                for codes in ("PQ8np", "PQ8x4np"):
+                for codes in ("PQ8np", "PQ8x4np", "PQ8x6np"):
                     self.compare_theirs(faiss.index_factory(D, "IVF%d,%s" % (LISTS, codes), metric), ids)
             self.compare_theirs(faiss.index_factory(D, "IVF%d,PQ8np,RFlat" % LISTS, metric), nprobes=[LISTS], refine=120)
             for kind in (faiss.IndexIDMap, faiss.IndexIDMap2):
@@ -316,7 +316,7 @@ class Faiss(CliTest):
         self.make()
         refused = {
             "HNSW8,Flat": "IndexHNSWFlat is not converted", "IDMap,HNSW8,Flat": "IndexIDMap(IndexHNSWFlat)", "PQ4np": "IndexPQ is not", "PCA8,PQ4np": "IndexPQ) is not",
-            "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x6np": "IndexIVFPQ of 6 bits a part", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
+            "IVF4,PQ4x4fs": "IndexIVFPQFastScan is not", "IVF4,PQ4x5np": "IndexIVFPQ of 5 bits a part is not converted, allowed: 4 6 8", "IVF4,PQ2x6np": "a multiple of 4 parts alone, got 2", "IVF4_HNSW8,Flat": "IndexIVFFlat over IndexHNSWFlat",
             "IVF4(SQ8),Flat": "over IndexScalarQuantizer is not", "OPQ4,PQ4np": "LinearTransform 16 -> 16", "L2norm,IVF4,Flat": "NormalizationTransform", "ITQ8,Flat": "ITQTransform", "HR,Flat": "HadamardRotation",
             "IVF4,SQtqmse4": "IndexIVFScalarQuantizer of type 13",
             "IVF4,RaBitQ": "IndexIVFRaBitQ is not", "LSH": "IndexLSH is not",

@@ -12,7 +12,7 @@ from support import BINARY, CliTest, is_sanitized, make_rows, nearest, read_bin,
 
 
 # Each way in which a file holds rows.
-KINDS = ("IVF20,Flat", "Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat", "IVF20,PQ2x4", "RR,IVF20,Flat", "IVF20,RaBitQ4,RFlat")
+KINDS = ("IVF20,Flat", "Flat", "IVF20,PQ5,RFlat", "PCA3,IVF20,SQ8,RFlat", "IVF20,PQ2x4", "IVF20,PQ4x6", "RR,IVF20,Flat", "IVF20,RaBitQ4,RFlat")
 
 
 class Index(CliTest):
@@ -258,7 +258,7 @@ class Index(CliTest):
         refuse = lambda says, *arguments: self.assert_refused(*arguments, code=2, says=says, outputs=("out.gknn", "out.npy", "out.range"))
         build = lambda recipe, *more: ("build", "base.u8bin", "-o", "out.gknn", "--index", recipe, *more)
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,SQ8,RFlat"))
-        refuse(["'PCA3,IVF8,SQ6,RFlat' is not built", "allowed: Flat, or IVF<lists>", "SQ8, SQfp16"], *build("PCA3,IVF8,SQ6,RFlat"))
+        refuse(["'PCA3,IVF8,SQ5,RFlat' is not built", "allowed: Flat, or IVF<lists>", "SQ8, SQfp16"], *build("PCA3,IVF8,SQ5,RFlat"))
         refuse("more lists than the base has rows: 400", *build("IVF401,SQ8,RFlat"))
         refuse("l2, euclidean, inner_product or cosine, not l1", *build("IVF8,SQ8,RFlat", "--metric", "l1"))
         refuse("--memory 1000 is too small: the index needs", *build("IVF8,SQ8,RFlat", "--memory", 1000))
@@ -269,7 +269,7 @@ class Index(CliTest):
         refuse("index 1 is an ivf_sq, the first an ivf_flat", "merge", "flat.gknn", "x1.gknn", "-o", "out.gknn")
 
     def test_codes_by_cosine(self):
-        for recipe in ("IVF8,PQ5", "IVF8,SQ8", "PCA3,IVF8,Flat", "IVF8,RaBitQ4", "PCA4,IVF8,SQ4"):
+        for recipe in ("IVF8,PQ5", "IVF8,SQ8", "PCA3,IVF8,Flat", "IVF8,RaBitQ4", "PCA4,IVF8,SQ4", "IVF8,SQ6", "PCA4,IVF8,RaBitQ3"):
             self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--metric", "cosine", "-o", "x.gknn")
             self.run_cli("check", "x.gknn")
             self.assertIn("metric       cosine", self.run_cli("info", "x.gknn").stdout)

@@ -39,7 +39,7 @@ std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
 // Of scaled codes of bytes, whose halves may be looked up each in a table of its own; of others the same.
 CodeShape as_nibbles(const CodeShape& shape) {
   if (!shape.scaled || shape.bits != 8 || shape.part_dims % 2 != 0) return shape;
-  return {shape.d, 2 * shape.m, shape.part_dims / 2, 4, true};
+  return {shape.d, 2 * shape.m, shape.part_dims / 2, 4, true, shape.planes};
 }
 
 // Of codes that are scanned as they stand.
@@ -92,17 +92,18 @@ struct CpuCodes::Block {
 
 CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
                    const RunOptions& run)
-    : codes_(codes), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
+    : codes_(codes), scanned_(codes.shape()), scanned_words_(codes.codewords), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
       block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats), scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f),
       terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
   codes_.cells = {{}, begins_, names_};
   if (!products.quick_bytes) read_as_nibbles();
-  scan_ = codes_.bits == 8 ? products.of_bytes : nibbles;
-  width_ = padded_words(codes_.words());
-  const std::int64_t parts_of_words = codes_.scaled ? 1 : codes_.m;
-  transposed_.resize(at(parts_of_words * codes_.part_dims() * width_));
+  scan_ = scanned_.bits == 8 ? products.of_bytes : scanned_.bits == 6 ? products.of_sixes : nibbles;
+  const std::int64_t words = scanned_.words();
+  width_ = padded_words(words);
+  const std::int64_t parts_of_words = codes_.scaled ? 1 : scanned_.m;
+  transposed_.resize(at(parts_of_words * scanned_.part_dims * width_));
   for (std::int64_t part = 0; part < parts_of_words; ++part) {
-    transpose_codewords(codes_.codewords.slice(part * codes_.words(), (part + 1) * codes_.words()), transposed_.data() + part * codes_.part_dims() * width_);
+    transpose_codewords(scanned_words_.slice(part * words, (part + 1) * words), transposed_.data() + part * scanned_.part_dims * width_);
   }
   std::mutex mutex;
   parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
@@ -135,15 +136,16 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
-  // Tables are made of all codewords, also of those that no row has.
+  // Tables are made of all codewords, also of those that no row has; and what planes say of a dimension may cancel in the row, but not in the rounding of their sum.
+  const double together = (1 << codes_.planes) - 1;
   double longest = 0;
-  for (std::int64_t part = 0; part < codes_.m; ++part) {
+  for (std::int64_t part = 0; part < codes_.m / codes_.planes; ++part) {
     double most = 0;
     for (std::int64_t word = codes_.first_word(part); word < codes_.first_word(part) + codes_.words(); ++word) {
       const float* const x = codes_.codewords.row<float>(word);
       most = std::max(most, pair_.kernels().dot_f32(x, x, codes_.part_dims()));
     }
-    longest += most;
+    longest += together * together * most;
   }
   largest_norm_ = std::max(largest_norm_, largest_factor_ * std::sqrt(longest));
   check_cancelled(run);
@@ -151,7 +153,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
 
 // Where the words that all parts share are those of a grid.
 void CpuCodes::read_as_nibbles() {
-  const CodeShape bytes = codes_.shape(), nibbles = as_nibbles(bytes);
+  const CodeShape bytes = scanned_, nibbles = as_nibbles(bytes);
   if (nibbles.bits == bytes.bits) return;
   const std::int64_t dims = nibbles.part_dims;
   nibble_words_ = Matrix(16, dims, DType::f32);
@@ -161,9 +163,8 @@ void CpuCodes::read_as_nibbles() {
     const float *const low = nibble_words_.row<float>(word & 15), *const high = nibble_words_.row<float>(word >> 4);
     if (!std::equal(whole, whole + dims, low) || !std::equal(whole + dims, whole + 2 * dims, high)) return;
   }
-  codes_.m = nibbles.m;
-  codes_.bits = nibbles.bits;
-  codes_.codewords = nibble_words_;
+  scanned_ = nibbles;
+  scanned_words_ = nibble_words_;
 }
 
 std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, std::int64_t cells, const PrepareHints& hints, int threads) {
@@ -174,34 +175,41 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool 
 std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
 
 std::string CpuCodes::description() const {
-  return codes_.shape().description() + ", " + (codes_.bits == 8 ? products_->name : "4 bits a part, shuffles");
+  return codes_.shape().description() + ", " + (scanned_.bits == 8 ? products_->name : scanned_.bits == 6 ? std::string("6 bits a part, ") + products_->name : "4 bits a part, shuffles");
 }
 
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
-  const std::int64_t m = codes_.m, part_dims = codes_.part_dims(), words = codes_.words(), count = std::ssize(block.query);
+  const std::int64_t m = scanned_.m, part_dims = scanned_.part_dims, words = scanned_.words(), count = std::ssize(block.query);
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.coded.resize(at(count));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
   std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
-  const double relative_margin = 8 * static_cast<double>(codes_.d + m + 32) * 0x1p-24;
+  const auto steps = static_cast<double>(m * part_dims + m + 32);
+  // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
+  const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
+    const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
+    const float weight = scanned_.weight(part);
+    for (std::int64_t j = 0; j < dims; ++j) to[j] = weight * row[begin + j];
+  };
   for (std::int64_t first = 0; first < count; first += tile_queries) {
     const std::int64_t some = std::min(tile_queries, count - first);
     for (std::int64_t part = 0; part < m; ++part) {
-      // The last part of a row may end early: zeros behind it.
-      const std::int64_t begin = part * part_dims, dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
       std::fill(parts.begin(), parts.end(), 0.0f);
-      for (std::int64_t i = 0; i < some && dims > 0; ++i) {
-        std::copy_n(queries.row<float>(block.query[at(first + i)]) + begin, dims, parts.begin() + i * part_dims);
-      }
+      for (std::int64_t i = 0; i < some; ++i) copy_part(queries.row<float>(block.query[at(first + i)]), part, parts.data() + i * part_dims);
       floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,
                          .out = dots.data() + part * most * width_});
     }
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
       query.row = queries.row<float>(block.query[at(first + i)]);
-      std::copy_n(query.row, codes_.d, block.padded.begin() + (first + i) * m * part_dims);
+      float* const padded = block.padded.data() + (first + i) * m * part_dims;
+      if (scanned_.planes == 1) {
+        std::copy_n(query.row, codes_.d, padded);
+      } else {
+        for (std::int64_t part = 0; part < m; ++part) copy_part(query.row, part, padded + part * part_dims);
+      }
       const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * most + i) * width_; };
       float widest = 0;
       double sum = 0;
@@ -214,7 +222,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
       const double reach = std::sqrt(square) + largest_norm_;
       // Below the least normal number float32 has no relative errors.
-      query.margin = relative_margin * reach * reach + 4 * static_cast<double>(codes_.d + m + 32) * 0x1p-126 * std::max(1.0, largest_factor_);
+      query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
       query.square = scale_ == -2 ? square : 0;
       query.base = static_cast<double>(scale_) * sum;  // of scaled codes once a factor
       const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
@@ -253,11 +261,11 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
   }
   const CodedQuery& query = block.coded[at(i)];
   const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
-  const auto* const codewords = static_cast<const float*>(codes_.codewords.data);
-  const std::int64_t padded = codes_.m * codes_.part_dims();
+  const auto* const codewords = static_cast<const float*>(scanned_words_.data);
+  const std::int64_t padded = scanned_.m * scanned_.part_dims;
   const std::size_t lane = at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows));
   const float factor = codes_.scaled ? factors_[lane] : 1;
-  const float product = query.coarse + factor * scan_.product(block.padded.data() + i * padded, codewords, next_part(codes_.words()), codes_.m, codes_.part_dims(), codes);
+  const float product = query.coarse + factor * scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m, scanned_.part_dims, codes);
   const float term = terms_[lane];
   const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
@@ -335,9 +343,9 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   query.coarse = pair_.kernels().fast_dot_f32(query.row, centroid, codes_.d);
   const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.code_bytes(), 0, 0),
                          .blocks = blocks,
-                         .m = codes_.m,
+                         .m = scanned_.m,
                          .block_bytes = codes_.code_bytes() * block_rows,
-                         .table = block.tables.get() + i * codes_.m * codes_.words(),
+                         .table = block.tables.get() + i * scanned_.m * scanned_.words(),
                          .terms = terms_.data() + first * block_rows,
                          .step = query.step,
                          .factors = codes_.scaled ? factors_.data() + first * block_rows : nullptr,
@@ -405,7 +413,7 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const std::int64_t kept = std::min(k, rows());
   const ListWriter writer(pair_.metric(), 0, {});
   std::atomic<std::int64_t> done{0};
-  parallel_blocks(run, queries.rows, block_queries(codes_.m, codes_.words()), [&](std::int64_t begin, std::int64_t end) {
+  parallel_blocks(run, queries.rows, block_queries(scanned_.m, scanned_.words()), [&](std::int64_t begin, std::int64_t end) {
     Block block;
     block.allowed = allowed;
     for (std::int64_t i = begin; i < end; ++i) {

@@ -3,7 +3,7 @@
 //
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
-//   a query       table [m][words] of its products with codewords, in 256 steps from below
+//   a query       table [m][words] of its products with codewords, in 256 steps from below; of planes, times what each counts
 //   a row         |x|^2, kept beside its code; of a scaled code, whose codewords count factor times, the factor too, and |x|^2 + shift
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
@@ -25,7 +25,7 @@ namespace gigaknn::cpu {
 
 class CpuCodes : public PreparedCodes {
  public:
-  /// `nibbles`: for codes of 4 bits a part.
+  /// `nibbles`: for codes of 4 bits a part, also of those of bytes that are looked up by halves.
   CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
            const RunOptions& run);
 
@@ -48,7 +48,7 @@ class CpuCodes : public PreparedCodes {
   struct Candidate;
   LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
   /// From the codewords of one part to those of the next, in floats; 0: it shares them.
-  std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : codes_.part_dims() * width; }
+  std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : scanned_.part_dims * width; }
   void read_as_nibbles();
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
@@ -63,6 +63,8 @@ class CpuCodes : public PreparedCodes {
   float limit_of(const CodedQuery& query, PackedNeighbor bound) const;
 
   ProductCodes codes_;
+  CodeShape scanned_;               // as what they are looked up
+  MatrixRef scanned_words_;
   std::vector<std::int64_t> begins_;
   std::vector<LocalRow> names_;
   std::vector<std::int64_t> block_begins_;

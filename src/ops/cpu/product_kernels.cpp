@@ -9,17 +9,15 @@ namespace {
 
 constexpr std::int64_t rows = code_block_rows;
 
-// Codes of 8 bits a part, or 4.
+// Codes of 8 bits a part, 6 or 4.
 template <int bits>
 void estimate_block(const ProductTile& tile, std::int64_t block, float* out) {
-  constexpr int parts = 8 / bits;  // of a byte
   std::uint32_t sums[rows] = {};
-  const std::uint8_t* codes = tile.codes + block * tile.block_bytes;
+  const std::uint8_t* const codes = tile.codes + block * tile.block_bytes;
   const std::uint8_t* table = tile.table;
-  for (std::int64_t part = 0; part < tile.m; part += parts, codes += rows) {
-    for (int shift = 0; shift < 8; shift += bits, table += 1 << bits) {
-      for (std::int64_t r = 0; r < rows; ++r) sums[r] += table[codes[r] >> shift & ((1 << bits) - 1)];
-    }
+  for (std::int64_t part = 0; part < tile.m; ++part, table += 1 << bits) {
+    const std::uint8_t* const byte = codes + part * bits / 8 * rows;
+    for (std::int64_t r = 0; r < rows; ++r) sums[r] += table[code_in_bytes(byte + r, rows, part, bits)];
   }
   const float* const terms = tile.terms + block * rows;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -49,7 +47,7 @@ float product(const float* x, const float* codewords, std::int64_t next_part, st
   float sums[4] = {};
   std::int64_t i = 0;
   for (std::int64_t part = 0; part < m; ++part, codewords += next_part) {
-    const int code = codes[part * bits / 8 * rows] >> (part * bits % 8) & ((1 << bits) - 1);
+    const int code = code_in_bytes(codes + part * bits / 8 * rows, rows, part, bits);
     for (std::int64_t j = 0; j < part_dims; ++j, ++i) sums[i % 4] += x[i] * codewords[code * part_dims + j];
   }
   return (sums[0] + sums[2]) + (sums[1] + sums[3]);
@@ -85,7 +83,7 @@ int nearest(const float* offsets, const float* dots, std::int64_t count, float m
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, up_to, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, {survivors<6>, estimates<6>, product<6>}, up_to, range, quantize, nearest};
   return kernels;
 }
 

@@ -1,7 +1,7 @@
-// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 16 or 256 codewords. One table an instruction set.
+// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 16, 64 or 256 codewords. One table an instruction set.
 //
-//   codes      [blocks][m][32], or, of 4 bits a part, [blocks][m / 2][32]; other bytes of a row may stand behind them
-//   table      [m][256], or [m][16]   u8
+//   codes      [blocks][m * bits / 8][32], of 8, 6 or 4 bits a part; other bytes of a row may stand behind them
+//   table      [m][256], [m][64] or [m][16]   u8
 //   terms      [blocks][32]   in lane order: the even rows of a block, then the odd ones
 //   estimate   terms + step * sum over parts of table[part][code]; scaled: terms + factors * (base + step * sum)
 #pragma once
@@ -44,6 +44,7 @@ struct ProductKernels {
   const char* name;   ///< for people, of codes of 8 bits
   bool quick_bytes;   ///< codes of 8 bits are looked up many at a time
   CodeScan of_bytes;
+  CodeScan of_sixes;  ///< codes of 6 bits a part
   /// masks [blocks of count]: bit r where value r of 32 is not above `limit`; 0 behind the last.
   void (*up_to)(const float* values, std::int64_t count, float limit, std::uint32_t* masks);
   // Of values [count], a multiple of 16 and at most 256:

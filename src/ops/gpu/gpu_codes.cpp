@@ -1,6 +1,8 @@
 #include "ops/gpu/gpu_codes.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "core/cancelled.hpp"
 #include "ops/list_writer.hpp"
@@ -23,7 +25,20 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); }
 
 // Entries of a table that stands in the device's memory.
-std::int64_t entries_of_table(std::int64_t word_bytes, int device) { return shares_table(word_bytes * byte_values, device) ? 0 : word_bytes * byte_values; }
+std::int64_t entries_of_table(const CodeShape& shape, int device) {
+  const std::int64_t entries = entries_of_codes(shape.m, shape.bits);
+  return shares_table(entries, device) ? 0 : entries;
+}
+
+double most_said_by(const gigaknn::ProductCodes& codes) {
+  if (codes.planes == 1) return 0;
+  double most = 0;
+  for (std::int64_t word = 0; word < codes.words(); ++word) {
+    const float* const x = codes.codewords.row<float>(word);
+    most = std::max(most, std::inner_product(x, x + codes.part_dims(), x, 0.0));
+  }
+  return ((1 << codes.planes) - 1) * std::sqrt(most * static_cast<double>(codes.m / codes.planes));
+}
 
 // What a query takes whose cells are looked into by one block: its list as it grows, what is finished, itself. Of several blocks each takes
 // no more.
@@ -68,7 +83,9 @@ GpuCodes::GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric
             .m = static_cast<std::int32_t>(codes.m),
             .part_dims = static_cast<std::int32_t>(codes.part_dims()),
             .bits = codes.bits,
-            .scaled = codes.scaled};
+            .scaled = codes.scaled,
+            .planes = codes.planes,
+            .most_said = most_said_by(codes)};
   find_terms(coded_, metric, terms_.get(), factors_.get(), largest_.get(), stream_);
   simt::synchronize(stream_);  // before `blocks` can go
 }
@@ -78,7 +95,7 @@ std::size_t GpuCodes::device_bytes_needed(int device, std::int64_t n, const Code
   // A query may look into all cells.
   return at(padded) * at(shape.code_bytes() + (shape.scaled ? 8 : 4)) + at(shape.codewords() * shape.part_dims + cells * shape.d) * sizeof(float) + at(2 * (cells + 1)) * sizeof(std::int64_t) +
          at(n) * sizeof(LocalRow) + RowMask::words_for(n) * 8 +
-         at(least_batch) * query_bytes(std::min(hints.k, n), cells, shape.d, entries_of_table(shape.m * shape.bits / 8, device)) + 20 * 256;
+         at(least_batch) * query_bytes(std::min(hints.k, n), cells, shape.d, entries_of_table(shape, device)) + 20 * 256;
 }
 
 std::size_t GpuCodes::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
@@ -92,7 +109,7 @@ std::size_t GpuCodes::bytes() const {
 }
 
 std::string GpuCodes::description() const {
-  return shape_.description() + ", float32 tables in " + (entries_of_table(coded_.word_bytes(), device_) == 0 ? "shared" : "device") +
+  return shape_.description() + ", float32 tables in " + (entries_of_table(shape_, device_) == 0 ? "shared" : "device") +
          " memory";
 }
 
@@ -103,7 +120,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const simt::OwnStream mask_stream(device_);
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
-  const std::int64_t table_entries = entries_of_table(coded_.word_bytes(), device_);
+  const std::int64_t table_entries = entries_of_table(shape_, device_);
   const std::int64_t most_lists = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::min(left, batch_bytes) / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
   for (std::int64_t first = 0; first < queries.rows; first += most_lists) {

@@ -46,8 +46,10 @@ __device__ __forceinline__ CodePlace place_of(const CodedRows& rows, LocalRow ro
 }
 
 __device__ __forceinline__ int code_of(const CodedRows& rows, std::int64_t block, int part, int row) {
-  const int byte = rows.codes[(block * rows.code_bytes() + part * rows.bits / 8) * block_rows + row];
-  return rows.bits == 8 ? byte : part % 2 == 0 ? byte & 15 : byte >> 4;
+  const std::uint8_t* const byte = rows.codes + (block * rows.code_bytes() + part * rows.bits / 8) * block_rows + row;
+  const int shift = part * rows.bits % 8;
+  const int next = shift + rows.bits > 8 ? byte[block_rows] : 0;
+  return (byte[0] | next << 8) >> shift & ((1 << rows.bits) - 1);
 }
 
 /// The codewords of a part.
@@ -71,8 +73,12 @@ __device__ __forceinline__ bool usable(const Scale& scale) { return scale.factor
 
 /// Element i of the row that a code stands for.
 __device__ __forceinline__ float decoded(const CodedRows& rows, const CodePlace& place, float factor, int i) {
-  const int part = i / rows.part_dims;
-  const float word = words_of(rows, part)[code_of(rows, place.block, part, place.row) * rows.part_dims + i % rows.part_dims];
+  const int part = i / rows.part_dims * rows.planes;
+  float word = 0;
+  for (int plane = 0; plane < rows.planes; ++plane) {
+    const float said = words_of(rows, part)[code_of(rows, place.block, part + plane, place.row) * rows.part_dims + i % rows.part_dims];
+    word = plane == 0 ? said : __fadd_rn(word, __fmul_rn(static_cast<float>(1 << plane), said));
+  }
   return __fadd_rn(rows.centroids[std::int64_t{place.cell} * rows.d + i], __fmul_rn(factor, word));
 }
 
@@ -98,30 +104,45 @@ __device__ __forceinline__ PackedNeighbor neighbor_of(const CodedRows& rows, Met
 
 __device__ __forceinline__ float product_with_word(const CodedRows& rows, const float* query, int part, int word) {
   const float* const words = words_of(rows, part) + word * rows.part_dims;
-  const int first = part * rows.part_dims;
+  const int first = part / rows.planes * rows.part_dims;
   const int dims = min(rows.part_dims, rows.d - first);  // the last parts may end early
   float sum = 0;
   for (int j = 0; j < dims; ++j) sum = __fmaf_rn(query[first + j], words[j], sum);
-  return sum;
+  return static_cast<float>(1 << part % rows.planes) * sum;
 }
 
 __device__ __forceinline__ void make_table(const CodedRows& rows, const float* query, float* table) {
   for (int i = static_cast<int>(threadIdx.x); i < rows.table_entries(); i += block_threads) {
     const int byte = i / static_cast<int>(byte_values), value = i % static_cast<int>(byte_values);
-    table[i] = rows.bits == 8 ? product_with_word(rows, query, byte, value)
-                              : product_with_word(rows, query, 2 * byte, value & 15) + product_with_word(rows, query, 2 * byte + 1, value >> 4);
+    table[i] = rows.bits == 8   ? product_with_word(rows, query, byte, value)
+               : rows.bits == 6 ? product_with_word(rows, query, i / 64, i % 64)
+                                : product_with_word(rows, query, 2 * byte, value & 15) + product_with_word(rows, query, 2 * byte + 1, value >> 4);
   }
 }
 
 /// The sum of the table's entries for this lane's row of a block. All lanes of a warp call it together.
-__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int code_bytes, const float* table) {
+__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int word_bytes, int bits, const float* table) {
   const int group = lane_id() / 8, quad = lane_id() % 8;
   const auto* const fours = reinterpret_cast<const std::uint32_t*>(block) + quad;
   float sums[4] = {0, 0, 0, 0};  // the j-th of row j ^ group of the quad, so that what lanes exchange stands in the same register everywhere
-  for (int byte = group; byte < code_bytes; byte += 4) {
-    const std::uint32_t codes = fours[byte * (block_rows / 4)];
-    const float* const entries = table + byte * byte_values;
-    GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) sums[j] += entries[codes >> 8 * (j ^ group) & 255];
+  if (bits == 6) {
+    // Three bytes have four parts, whose tables stand where those of one byte do else.
+    for (int three = group; three < word_bytes / 3; three += 4) {
+      const std::uint32_t* const bytes = fours + 3 * three * (block_rows / 4);
+      const std::uint32_t a = bytes[0], b = bytes[block_rows / 4], c = bytes[2 * (block_rows / 4)];
+      const float* const entries = table + three * byte_values;
+      GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) {
+        const int shift = 8 * (j ^ group);
+        const std::uint32_t code = (a >> shift & 255) | (b >> shift & 255) << 8 | (c >> shift & 255) << 16;
+        sums[j] += (entries[code & 63] + entries[64 + (code >> 6 & 63)]) + (entries[128 + (code >> 12 & 63)] + entries[192 + (code >> 18)]);
+      }
+    }
+  } else {
+    for (int byte = group; byte < word_bytes; byte += 4) {
+      const std::uint32_t codes = fours[byte * (block_rows / 4)];
+      const float* const entries = table + byte * byte_values;
+      GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) sums[j] += entries[codes >> 8 * (j ^ group) & 255];
+    }
   }
   sums[0] += simt::shfl_xor(sums[2], 16);
   sums[1] += simt::shfl_xor(sums[3], 16);
@@ -151,7 +172,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel
         return __dmul_rn(value, value);
       });
       if (!(squared < 1e300) || !usable(scale)) continue;  // infinity or NaN: float64 has room for what is finite
-      most = fmax(most, fmax(sqrt(squared), sqrt(fabs(double{scale.shift}))));
+      most = fmax(fmax(most, scale.factor * rows.most_said), fmax(sqrt(squared), sqrt(fabs(double{scale.shift}))));
       most_factor = fmax(most_factor, scale.factor);
       if (lane_id() == row) {
         own = has_difference(metric) ? __double2float_rn(squared + scale.shift) : 0.0f;
@@ -230,7 +251,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         }
         const std::int64_t end = min(end_block, begin + room / block_rows);
         for (std::int64_t block = begin + team.warp(); block < end; block += team.warps()) {
-          const float sum = sum_of_entries(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table);
+          const float sum = sum_of_entries(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), rows.bits, table);
           const float term = rows.terms[block * block_rows + row_of_lane()];
           const float product = rows.scaled ? __fmaf_rn(rows.factors[block * block_rows + row_of_lane()], sum, coarse) : coarse + sum;
           const float number = terms.slope > 0 ? __fmaf_rn(scale, product, -term) : 0.0f;

@@ -2,8 +2,8 @@
 //
 //   |q - x|^2 = |q|^2 - (2 <q, centroid> + 2 sum over parts <q part, codeword> - |x|^2)      (l2; equation 11 of Johnson, Douze,
 //                                                                                             Jégou 2017, by what depends on whom)
-//   a query         table [word_bytes][256] of its products with the codewords of a byte: of one part, or of two of 4 bits;
-//                   float32, in shared memory where it fits
+//   a query         table [word_bytes][256] of its products with the codewords of a byte: of one part, or of two of 4 bits; of 6 bits
+//                   [m][64]; of planes times what each counts; float32, in shared memory where it fits
 //   a row           |x|^2 in float32 beside its code; NaN: its decoding overflows, or no row stands there
 //                   scaled codes: a factor, by which the sum of its table entries is multiplied, and |x|^2 + shift
 //   both            number = what stands in brackets, in float32; of inner_product <q, x>, without a term
@@ -15,6 +15,7 @@
 //   <q, centroid>, rounded once, and its addition     4 u R^2 / 4
 //   x = centroid + codewords, rounded to float32      2 u R^2 / 4
 //   |x|^2, and the number itself                      2 u R^2
+// What planes say of a dimension may cancel in x, but not in the rounding of sums: their L is no less than all they can say by the largest factor.
 // Of scaled codes the codewords times the factor are no longer than that, and L is no less than the root of any shift: the factor and the shift round four
 // more sums, of the row and of its key, each of 2 R^2 at most.
 // margin = (part_dims + m + 32) u R^2 is more than that, and than what rounding a key may hide; 2^-124 a step is added, where
@@ -29,6 +30,7 @@
 namespace gigaknn::gpu {
 
 inline constexpr std::int64_t byte_values = 256;
+inline constexpr std::int64_t entries_of_codes(std::int64_t m, int bits) { return bits == 6 ? m * 64 : m * bits / 8 * byte_values; }
 
 /// Borrowed by kernels. Codes are those of ops/product_codes.hpp as they stand.
 struct CodedRows {
@@ -48,10 +50,12 @@ struct CodedRows {
   std::int32_t part_dims = 0;
   std::int32_t bits = 8;
   bool scaled = false;
+  std::int32_t planes = 1;
+  double most_said = 0;                         ///< of planes: the length of the longest codewords of a row, all that they say of a dimension of one sign; else 0
 
   constexpr std::int32_t word_bytes() const { return m * bits / 8; }
   constexpr std::int32_t code_bytes() const { return word_bytes() + (scaled ? static_cast<std::int32_t>(scale_bytes) : 0); }
-  constexpr std::int64_t table_entries() const { return std::int64_t{word_bytes()} * byte_values; }
+  constexpr std::int64_t table_entries() const { return entries_of_codes(m, bits); }
 };
 
 /// Writes terms and factors [blocks][32] and what is largest [2]. Of inner_product a term is 0, or NaN.
