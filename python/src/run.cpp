@@ -9,6 +9,7 @@
 #include <oneapi/tbb/global_control.h>
 
 #include "bind.hpp"
+#include "core/threads.hpp"
 
 namespace gigaknn::python {
 namespace {
@@ -49,11 +50,13 @@ bool tbb_ended = false;
 void before_fork() {
   tbb_ended = true;
   if (!tbb_used) return;
+  end_idle_threads();
   oneapi::tbb::task_scheduler_handle handle{oneapi::tbb::attach{}};
   tbb_ended = oneapi::tbb::finalize(handle, std::nothrow);
 }
 
 void after_fork_in_child() {
+  forget_idle_threads();
   if (!tbb_ended) one_thread = true;
   main_thread = pthread_self();
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <limits>
 
 #include <gigaknn/error.hpp>
@@ -122,6 +123,29 @@ TEST(Threads, an_exception_reaches_the_caller) {
                             }),
                std::runtime_error);
 }
+
+#ifndef GIGAKNN_SANITIZED  // sanitizers keep what is freed
+TEST(Threads, calls_one_after_another_hold_no_more_memory) {
+  const auto pages_held = [] {
+    std::int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages >> pages;
+    return pages;
+  };
+  const auto call_often = [](int threads) {
+    RunOptions run;
+    run.threads = threads;
+    for (int i = 0; i < 3000; ++i) parallel_for(run, 8, 1, [](std::int64_t, std::int64_t, int) {});
+  };
+  for (const int threads : {2, 4}) {
+    call_often(threads);
+    const std::int64_t before = pages_held();
+    call_often(threads);
+    EXPECT_LT(pages_held() - before, 1000) << threads << " threads";  // an arena of oneTBB's a call were 3000 at least
+  }
+  end_idle_threads();
+  call_often(2);
+}
+#endif
 
 TEST(Threads, a_cancelled_loop_throws_cancelled) {
   Progress progress;

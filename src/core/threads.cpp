@@ -6,7 +6,11 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gigaknn/device.hpp>
 #include <oneapi/tbb/parallel_for.h>
@@ -42,7 +46,58 @@ int find_available_threads() {
   return limit > 0 ? std::min(count, limit) : count;
 }
 
+// Arenas that no call uses. oneTBB 2021.8, Debian 12's, frees none before its threads end, and these look through all of them: a new one a call
+// were 7 KiB lost, and calls that take longer and longer. There are never more than calls, and calls within these, at one time.
+class IdleArenas {
+ public:
+  using Arena = std::unique_ptr<oneapi::tbb::task_arena>;
+
+  Arena take(int workers) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(idle_.rbegin(), idle_.rend(), [&](const auto& arena) { return arena.first == workers; });
+    if (found == idle_.rend()) return std::make_unique<oneapi::tbb::task_arena>(workers);
+    Arena arena = std::move(found->second);
+    idle_.erase(std::next(found).base());
+    return arena;
+  }
+  void give_back(int workers, Arena arena) {
+    const std::lock_guard lock(mutex_);
+    idle_.emplace_back(workers, std::move(arena));
+  }
+  void end_all() {
+    const std::lock_guard lock(mutex_);
+    idle_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<int, Arena>> idle_;
+};
+
+// Never destroyed: other statics may still compute when the process ends.
+IdleArenas*& idle_arenas() {
+  static IdleArenas* arenas = new IdleArenas;
+  return arenas;
+}
+
+class BorrowedArena {
+ public:
+  explicit BorrowedArena(int workers) : workers_(workers), arena_(idle_arenas()->take(workers)) {}
+  BorrowedArena(const BorrowedArena&) = delete;
+  BorrowedArena& operator=(const BorrowedArena&) = delete;
+  ~BorrowedArena() { idle_arenas()->give_back(workers_, std::move(arena_)); }
+
+  oneapi::tbb::task_arena& arena() { return *arena_; }
+
+ private:
+  const int workers_;
+  IdleArenas::Arena arena_;
+};
+
 }  // namespace
+
+void end_idle_threads() { idle_arenas()->end_all(); }
+void forget_idle_threads() { idle_arenas() = new IdleArenas; }
 
 int available_threads() {
   static const int count = find_available_threads();
@@ -76,8 +131,8 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
   if (workers == 1) {
     work(0);
   } else {
-    oneapi::tbb::task_arena arena(workers);
-    arena.execute([&] {
+    BorrowedArena borrowed(workers);
+    borrowed.arena().execute([&] {
       oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner());
     });
   }

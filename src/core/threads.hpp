@@ -1,4 +1,4 @@
-// Threads of one call: an arena of its own, dynamic chunks, cancellation, exceptions carried to the caller.
+// Threads of one call: an arena that no other call has meanwhile, dynamic chunks, cancellation, exceptions carried to the caller.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,11 @@ int threads_of(const RunOptions& run);
 /// The first exception of a body ends the loop and is rethrown. Cancellation throws Error: cancelled.
 void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body);
+
+/// Lets go what is kept for the next call, so that oneTBB can end its threads, as before a fork. Calls under way keep theirs.
+void end_idle_threads();
+/// In the child of a fork: the same without a look at it, since its lock may be held by a thread that is not there.
+void forget_idle_threads();
 
 /// The same in blocks of at most `most`, in number a multiple of the threads, so that these finish together: body(begin, end).
 void parallel_blocks(const RunOptions& run, std::int64_t count, std::int64_t most,

@@ -79,7 +79,7 @@ void CellSearch::split_large_cells() {
   if (std::ssize(begins) == std::ssize(begins_)) return;
   quantizer_ = with_copies(quantizer_, copies);
   noted_width_ = 0;
-  noted_ = {};
+  noted_ = std::vector<std::int32_t>();
   begins_ = std::move(begins);
   for (std::size_t c = 0; c + 1 < begins_.size(); ++c) {
     for (std::int64_t i = begins_[c]; i < begins_[c + 1]; ++i) {

@@ -1,6 +1,7 @@
 #include <gigaknn/index.hpp>
 
 #include "core/require.hpp"
+#include "index/result_room.hpp"
 #include "ops/blocks.hpp"
 #include "ops/usable_rows.hpp"
 
@@ -32,7 +33,7 @@ class FlatIndex : public Index {
 
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
-    require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+    require_lists(queries.rows, k, run);
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     Neighbors result(queries.rows, k);
     rows_.nearest(queries, k, NeighborsOut(result), run);

@@ -11,6 +11,7 @@
 #include <gigaknn/kmeans.hpp>
 
 #include "core/expect_error.hpp"
+#include "core/require.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
 
@@ -162,6 +163,18 @@ TEST_F(FlatIndexTest, nonfinite_rows_are_farthest_where_allowed) {
   params.allow_nonfinite = true;
   expect_same(make_flat_index(base_, params)->search(queries_, 3000),
               reference::nearest_rows(queries_, base_, Metric::l2, 3000));
+}
+
+TEST_F(FlatIndexTest, results_that_do_not_fit_are_refused_before_the_work) {
+  for (const char* recipe : {"", "Flat", "IVF4,Flat", "IVF4,SQ8,RFlat"}) {
+    const auto index = *recipe ? make_index(base_, {.recipe = recipe}) : make_flat_index(base_, {});
+    for (const std::int64_t k : {std::int64_t{1} << 40, std::int64_t{1} << 62}) {
+      expect_error(Fault::out_of_memory, {join_text("k = ", k, " of 40 queries: the results take"), "this machine has"}, [&] { index->search(queries_, k); });
+    }
+    RunOptions run;
+    run.memory_bytes = 12 * 100 * 41 - 1;
+    expect_error(Fault::out_of_memory, {join_text("the budget is ", run.memory_bytes)}, [&] { index->search(queries_, 100, {}, run); });
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
+#include "index/result_room.hpp"
 #include "index/scan_rows.hpp"
 #include "io/validate.hpp"
 #include "ops/merge_lists.hpp"
@@ -109,7 +110,7 @@ std::string IvfIndex::parts_description(const std::string& unprepared) const {
 // ---- searching
 
 void IvfIndex::require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const {
-  require(k >= 1, Fault::invalid_argument, "k must be >= 1, got ", k);
+  require_lists(queries.rows, k, run);
   require(refine >= 0, Fault::invalid_argument, "refine must be >= 0, got ", refine);
   require_queries_for(facts_, queries, run);
 }

@@ -144,7 +144,7 @@ TEST_F(IvfPq, rows_that_are_alike_are_found_by_their_ids) {
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 20000; ++i) ids.push_back(RowId{20000 - i});
   for (const int bits : {8, 6, 4}) {
-    const auto index = make_ivf_pq_index(alike, {.lists = 1, .code_bytes = 2, .code_bits = bits, .refine = false, .iterations = 1, .codeword_iterations = 1, .ids = ids});
+    const auto index = make_ivf_pq_index(alike, {.lists = 1, .code_bytes = bits == 6 ? 3 : 2, .code_bits = bits, .refine = false, .iterations = 1, .codeword_iterations = 1, .ids = ids});
     for (const std::int64_t k : {1, 10, 300}) {
       const Neighbors found = index->search(queries, k, {.nprobe = 1});
       for (std::int64_t i = 0; i < 2 * k; ++i) ASSERT_EQ(found.ids[static_cast<std::size_t>(i)], RowId{i % k + 1}) << bits;
@@ -184,7 +184,7 @@ TEST_F(IvfPq, ids_and_filters_hold) {
 }
 
 TEST_P(IvfPqBits, files_are_what_was_saved) {
-  const std::string recipe = GetParam() == 8 ? "IVF12,PQ3" : "IVF12,PQ6x4";
+  const std::string recipe = join_text("IVF12,PQ", 24 / GetParam(), 'x', GetParam());
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 1500; ++i) ids.push_back(RowId{5000 - i});
   for (const bool refine : {false, true}) {
@@ -211,7 +211,7 @@ TEST_P(IvfPqBits, files_are_what_was_saved) {
 TEST_P(IvfPqBits, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(260, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 260, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
-  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = 1, .code_bits = GetParam(), .codeword_iterations = 1})->save(file("whole.gknn"));
+  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = GetParam() == 6 ? 3 : 1, .code_bits = GetParam(), .codeword_iterations = 1})->save(file("whole.gknn"));
   const std::string whole = bytes_of(file("whole.gknn"));
   EXPECT_GT(test::expect_damage_is_noticed(whole, folder(), [&](Index& index, std::size_t i) {
               index.search(queries, 5, {.nprobe = 3, .refine = 3});

@@ -145,9 +145,10 @@ void PackedCodes::gather(std::span<const std::uint32_t> positions, PackedCodes& 
   out.live = std::ssize(positions);
   // What was there fills the last group up, to no harm; room is made anew, since a vector that grows takes up to three times as much.
   if (const std::size_t padded = at(out.groups() * group_rows); out.terms.size() < padded) {
-    out.codes = {};
+    // Not `= {}`, which keeps the room that there was.
+    out.codes = std::vector<std::uint8_t>();
     out.codes.resize(padded * at(stride));
-    out.terms = {};
+    out.terms = std::vector<std::int32_t>();
     out.terms.resize(padded);
   }
   out.group_errors.assign(at(out.groups()), 0.0f);
