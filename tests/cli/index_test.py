@@ -167,7 +167,7 @@ class Index(CliTest):
         for recipe in KINDS:
             with self.subTest(recipe=recipe):
                 self.build("--ids", "names.npy", recipe=recipe)
-                if recipe in ("IVF20,PQ2x4", "RR,IVF20,Flat"):
+                if recipe in ("IVF20,PQ2x4", "IVF20,PQ4x6", "RR,IVF20,Flat"):
                     self.assert_refused("convert", "x.gknn", "none.u8bin", code=2, says="x.gknn: keeps no full vectors that could be written", outputs=["none.u8bin"])
                     continue
                 self.run_cli("convert", "x.gknn", "out.u8bin", "--ids", "out.npy")
@@ -316,7 +316,7 @@ class Index(CliTest):
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,Flat"))
         refuse("got 2 parts of 5 dimensions: OPQ2_<dims>", *build("OPQ2,IVF8,PQ2"))
         refuse("product codes of 3 dimensions have 1 to 3 parts", *build("PCA3,IVF8,PQ4"))
-        refuse(["'RR,IVF8,SQ5,RFlat' is not built", "PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing"], *build("RR,IVF8,SQ5,RFlat"))
+        refuse(["'RR,IVF8,SQ5,RFlat' is not built", "PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing"], *build("RR,IVF8,SQ5,RFlat"))
         refuse("transformed rows are searched by l2, euclidean, inner_product or cosine, not l1", *build("RR,IVF8,Flat", "--metric", "l1"))
         refuse("--recall needs full vectors to measure with: RR,IVF8,Flat,RFlat", *build("RR,IVF8,Flat", "--recall", 0.9))
         refuse("--memory 1000 is too small: the index needs", *build("OPQ5,IVF8,Flat", "--memory", 1000))
