@@ -70,12 +70,12 @@ struct Coded {
   const float* word(std::int64_t row, std::int64_t part) const { return codewords.row<float>((scaled ? 0 : part << shape.bits) + parts[at(row * shape.m + part)]); }
 
   void finish() {
-    std::vector<std::uint8_t> packed = parts;
-    if (shape.bits == 4) {
-      packed.resize(parts.size() / 2);
-      for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(parts[2 * i] | parts[2 * i + 1] << 4);
-    }
     std::int64_t code_bytes = shape.m * shape.bits / 8;
+    std::vector<std::uint8_t> packed(at(n() * code_bytes));
+    for (std::size_t bit = 0; bit < 8 * packed.size(); ++bit) {
+      const auto part_bits = static_cast<std::size_t>(shape.bits);
+      packed[bit / 8] = static_cast<std::uint8_t>(packed[bit / 8] | (parts[bit / part_bits] >> bit % part_bits & 1) << bit % 8);
+    }
     scales.assign(at(n()), RowScale());
     shifts.assign(at(n()), 0.0f);
     if (scaled) {
@@ -160,7 +160,7 @@ void check(Coded& coded, std::int64_t k, RowMask allowed = {}) {
 void check(Coded&& coded, std::int64_t k) { check(coded, k); }
 
 TEST(GpuCodes, answers_any_number_of_parts_and_any_k) {
-  for (const Shape& shape : {Shape{7, 1, 8, {40, 3}}, Shape{5, 2, 4, {70}}, Shape{6, 3, 8, {33}}, Shape{13, 4, 4, {65, 64}}, Shape{9, 5, 8, {100}},
+  for (const Shape& shape : {Shape{7, 1, 8, {40, 3}}, Shape{5, 2, 4, {70}}, Shape{6, 3, 8, {33}}, Shape{13, 4, 4, {65, 64}}, Shape{9, 5, 8, {100}}, Shape{13, 4, 6, {65, 64}}, Shape{30, 20, 6, {129, 1}},
                              Shape{11, 6, 4, {129, 1}}, Shape{2, 5, 8, {50}} /* the last parts are empty */}) {
     for (const std::int64_t k : {1, 10, 200}) check(Coded(shape), k);
   }
