@@ -6,7 +6,7 @@ import numpy as np
 
 from ._arguments import recall_of, seed_of, whole
 from ._errors import InvalidArgument, Unsupported
-from ._searcher import Searcher, bit_metrics, with_own_rows
+from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
 
 # Of pynndescent's names.
 _metrics = {
@@ -235,12 +235,12 @@ class NNDescent:
 
 def _zeros_in(rows, metric):
     """[n] bool: rows that have no direction, where only that counts."""
-    return ~rows.any(axis=1) if metric in ("cosine", "hellinger") else np.zeros(len(rows), bool)
+    return zeros_in(rows) if metric in ("cosine", "hellinger") else np.zeros(len(rows), bool)
 
 
 def _with_zeros_apart(rows):
     """A copy where rows of zeros have a dimension of their own: so they are 1 from any other row, and 0 from each other."""
-    return np.concatenate((rows, ~rows.any(axis=1, keepdims=True)), axis=1, dtype=rows.dtype, casting="unsafe")
+    return np.concatenate((rows, zeros_in(rows)[:, None]), axis=1, dtype=rows.dtype, casting="unsafe")
 
 
 def _metric_of(metric, metric_kwds):

@@ -338,9 +338,8 @@ class Index:
         return np.concatenate(([0], np.cumsum(within)))[offsets].astype(np.uint64), distances[within], ids[within]
 
     def assign(self, x, k=1, labels=None):
-        """The labels that `search` finds, [n, k], or [n] of one."""
-        ids = self.search(x, k, I=labels)[1]
-        return ids.ravel() if k == 1 else ids
+        """The labels that `search` finds, [n, k]."""
+        return self.search(x, k, I=labels)[1]
 
     def reconstruct(self, key, x=None):
         """The row [d] of a label, where full vectors are kept."""

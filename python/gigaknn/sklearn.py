@@ -9,7 +9,7 @@
 (200, 2)
 
 Rows of float32, float16, uint8 and int8 are used as they are, others as float32. Distances are float32. ``n_jobs`` counts threads; None and
--1 are all that are allowed. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
+-1 are all that are allowed. By "cosine" rows of zeros are 1 from every row and from each other, as scikit-learn has them. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
 """
 
 import numpy as np
@@ -20,8 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
-from ._graph import radius_graph
-from ._searcher import Searcher, with_own_rows
+from ._searcher import CosineSearcher, Searcher, with_own_rows
 
 __all__ = ["KMeans", "KNNTransformer", "NearestNeighbors"]
 
@@ -78,7 +77,9 @@ class _Neighbors(BaseEstimator):
         self.effective_metric_ = _metric_of(self.metric, self.p)
         self.n_samples_fit_ = X.shape[0]
         self._fit_X = X
-        self._searcher = Searcher(X, recall_of(self.recall), metric=self.effective_metric_, seed=_seed_of(self.random_state), device=self.device)
+        options = {"seed": _seed_of(self.random_state), "device": self.device}
+        recall = recall_of(self.recall)
+        self._searcher = CosineSearcher(X, recall, **options) if self.effective_metric_ == "cosine" else Searcher(X, recall, metric=self.effective_metric_, **options)
         return self
 
     def _check_k(self, n_neighbors, without_self):
@@ -156,8 +157,7 @@ class NearestNeighbors(_Neighbors):
 
     def _within(self, X, radius):
         radius = number(self.radius if radius is None else radius, "radius")
-        options = {"metric": self.effective_metric_, "device": self.device, "threads": _threads_of(self.n_jobs)}
-        return radius_graph(self._fit_X, radius, **options) if X is None else _search.radius_search(self._checked_queries(X), self._fit_X, radius, **options)
+        return self._searcher.within(None if X is None else self._checked_queries(X), radius, _threads_of(self.n_jobs))
 
 
 class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbors):

@@ -46,6 +46,37 @@ class Estimators(unittest.TestCase):
                 within, their_within = ours.radius_neighbors(rows)[1], theirs.radius_neighbors(their_rows)[1]
                 self.assertGreater(np.mean([set(a) == set(b) for a, b in zip(within, their_within)]), 0.97)
 
+    def test_rows_of_zeros_by_cosine_as_those_of_sklearn(self):
+        x = np.random.default_rng(0).integers(-2, 3, (60, 2)).astype(np.float32)
+        for rows in (x, x[:2] * 0, np.concatenate((x[:1] * 0, [[1, 2]])).astype(np.float32), x[(x != 0).any(axis=1)]):
+            zeros = ~rows.any(axis=1)
+            queries = np.concatenate((rows[:9] + 0.5, np.zeros((2, 2), np.float32)))
+            for radius in (0.5, 1.0, 1.5):
+                ours = NearestNeighbors(n_neighbors=len(rows) - 1, radius=radius, metric="cosine").fit(rows)
+                theirs = neighbors.NearestNeighbors(n_neighbors=len(rows) - 1, radius=radius, metric="cosine").fit(rows.astype(np.float64))
+                for asked, their_asked in ((None, None), (queries, queries.astype(np.float64)), (rows.copy(), rows.astype(np.float64))):
+                    distances, ids = ours.kneighbors(asked)
+                    np.testing.assert_allclose(distances, theirs.kneighbors(their_asked)[0], atol=1e-6)
+                    for row, (d, i) in enumerate(zip(distances, ids)):
+                        self.assertEqual(sorted(zip(d, i)), list(zip(d, i)))
+                        self.assertEqual(len(set(i)), len(i))
+                        self.assertTrue(asked is not None or row not in i)
+                        np.testing.assert_array_equal(d[zeros[i]], 1)
+                    if radius != 1:  # 1 by rounding, and not by it
+                        for d, i, their in zip(*ours.radius_neighbors(asked), theirs.radius_neighbors(their_asked)[1]):
+                            self.assertEqual(sorted(zip(d, i)), list(zip(d, i)))
+                            self.assertEqual(set(i), set(their))
+            k = min(len(rows) - 1, 5)
+            ours, theirs = (kind(n_neighbors=k, metric="cosine").fit_transform(rows.astype(np.float64)) for kind in (KNNTransformer, neighbors.KNeighborsTransformer))
+            np.testing.assert_allclose(np.sort(ours.data.reshape(len(rows), -1)), np.sort(theirs.data.reshape(len(rows), -1)), atol=1e-6)
+            np.testing.assert_array_equal(ours.indices.reshape(len(rows), -1)[:, 0], np.arange(len(rows)))
+
+    def test_all_rows_within_1_of_rows_of_zeros(self):
+        rows = np.array([[0, 0], [1, 0], [0, 0]], np.float32)
+        distances, ids = NearestNeighbors(radius=1, metric="cosine").fit(rows).radius_neighbors()
+        self.assertEqual([list(i) for i in ids], [[1, 2], [0, 2], [0, 1]])
+        self.assertEqual([list(d) for d in distances], [[1, 1]] * 3)
+
     def test_graphs_as_those_of_sklearn(self):
         ours, theirs = NearestNeighbors(n_neighbors=4, radius=0.5).fit(self.x), neighbors.NearestNeighbors(n_neighbors=4, radius=0.5, algorithm="brute").fit(self.x)
         for mode in ("connectivity", "distance"):
