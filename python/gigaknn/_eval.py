@@ -1,9 +1,7 @@
 """Recall."""
 
-import numpy as np
-
 from . import _core
-from ._arguments import whole, whole_array, word
+from ._arguments import floats, whole, whole_array, word
 from ._errors import InvalidArgument
 
 
@@ -56,8 +54,6 @@ def recall(ids, truth, k=None, *, distances=None, truth_distances=None, metric="
     if (distances is None) != (truth_distances is None):
         raise InvalidArgument("distances and truth_distances come together, or not at all")
     if distances is not None:
-        distances, truth_distances = (np.ascontiguousarray(d, dtype=np.float32) for d in (distances, truth_distances))
-        if distances.ndim != 2 or truth_distances.ndim != 2:
-            raise InvalidArgument(f"distances must be [q, k], got shapes {list(distances.shape)} and {list(truth_distances.shape)}")
+        distances, truth_distances = floats(distances, "distances", 2), floats(truth_distances, "truth_distances", 2)
     at = min(ids.shape[1], truth.shape[1]) if k is None else whole(k, "k")
     return Recall._of(_core.recall_at(ids, distances, truth, truth_distances, at, word(metric, "metric")))

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
+from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
 from ._device import device_of
-from ._errors import InvalidArgument, Unsupported
+from ._errors import InvalidArgument, InvalidData, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
 from ._search import RadiusNeighbors
@@ -42,13 +42,16 @@ class KnnGraph:
     def __init__(self, graph, base=None, keys=None):
         self._graph = graph
         self._base = base
+        self._method = self._recall = None  # of a graph that was pickled
         self.row_keys = keys
         self.ids = graph.ids
         self.distances = graph.distances
 
     @classmethod
     def from_arrays(cls, distances, ids, *, metric="l2", exact=False, base=None, keys=None) -> "KnnGraph":
-        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour).
+        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour, no NaN).
+
+        Where an id is -1 the distance becomes inf ("inner_product": -inf), whatever it was.
 
         Examples
         --------
@@ -56,20 +59,25 @@ class KnnGraph:
         >>> gigaknn.KnnGraph.from_arrays([[1.0], [1.0], [4.0]], [[1], [0], [1]]).k
         1
         """
-        distances = np.ascontiguousarray(distances, dtype=np.float32)
-        if distances.ndim != 2:
-            raise InvalidArgument(f"distances must be [n, k], got shape {list(distances.shape)}")
-        graph = _core.KnnGraph.of(distances, whole_array(ids, 2, "ids"), word(metric, "metric"), bool(exact))
+        distances, ids = floats(distances, "distances", 2), whole_array(ids, 2, "ids")
+        if distances.shape == ids.shape:
+            missing = ids == -1
+            if missing.any():
+                distances = np.where(missing, np.float32(-np.inf if metric == "inner_product" else np.inf), distances)
+            bad = np.isnan(distances).any(axis=1)
+            if bad.any():
+                raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
+        graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
     def load(cls, path, *, base=None, keys=None) -> "KnnGraph":
-        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys are not in the file."""
+        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys, the method and the recall of a graph that is not exact are not in the file."""
         graph = _core.KnnGraph.load(os.fspath(path))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
     def save(self, path):
-        """Writes a `.knng`: whole, or not at all."""
+        """Writes a `.knng`: whole, or not at all. Without keys, method and recall, which pickles have."""
         self._graph.save(os.fspath(path))
 
     @property
@@ -82,7 +90,7 @@ class KnnGraph:
 
     @property
     def method(self) -> str:
-        return self._graph.method
+        return self._graph.method if self._method is None else self._method
 
     @property
     def k(self) -> int:
@@ -100,7 +108,7 @@ class KnnGraph:
             recall = Recall(1.0)
             recall.low, recall.high, recall.at, recall.sampled = 1.0, 1.0, self.k, len(self)
             return recall
-        return Recall._of(self._graph.recall) if self._graph.recall.sampled else None
+        return Recall._of(self._graph.recall) if self._graph.recall.sampled else self._recall
 
     def __len__(self):
         return self.ids.shape[0]
@@ -110,7 +118,7 @@ class KnnGraph:
         return f"<KnnGraph of {len(self)} rows, k {self.k}, metric {self.metric}, {'exact' if self.exact else 'approximate'}{'' if self.exact else recall}>"
 
     def __reduce__(self):
-        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys)
+        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys, self.method, self.recall)
 
     # ---- what it is
 
@@ -161,7 +169,14 @@ class KnnGraph:
 
     def paths(self, a, b, count, *, directed=False) -> list:
         """The best path and the next best ones, at most `count`."""
-        return [Path(*path) for path in self._graph.paths(whole(a, "a"), whole(b, "b"), whole(count, "count"), bool(directed))]
+        a, b = self._row(a, "a"), self._row(b, "b")
+        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed))]
+
+    def _row(self, row, name):
+        row = whole(row, name)
+        if not 0 <= row < len(self):
+            raise InvalidArgument(f"{name} must be a row, from 0 to {len(self) - 1}, got {row}")
+        return row
 
     # ---- what other libraries take
 
@@ -239,7 +254,7 @@ class KnnGraph:
             raise InvalidArgument("one of the graphs has keys and the other none")
         merged = KnnGraph(
             self._graph.merge(
-                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress)
             )
         )
         merged.row_keys = None if self.row_keys is None else keys_joined(self.row_keys, other.row_keys)
@@ -261,7 +276,7 @@ class KnnGraph:
         more = rows(more, "more")
         keys = None if keys is None else keys_joined(self.row_keys, keys_of(keys, more.shape[0]))
         extended = KnnGraph(
-            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
         )
         extended.row_keys = keys
         return extended
@@ -274,7 +289,7 @@ class KnnGraph:
         (KnnGraph, array [n] int64)
             The graph, and of each old row the new id, -1 where it was removed.
         """
-        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
         return KnnGraph(graph, keys=None if self.row_keys is None else self.row_keys[new_ids >= 0]), new_ids
 
     def _rows(self, base, name="base"):
@@ -350,7 +365,9 @@ def knn_graph(
     """
     exact = index is None and labels is None and (method == "exact" or (method == "auto" and recall == 1))
     base = rows_anywhere(x, "x", stream) if exact else rows(x, "x")
-    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards")
+    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards", 32)
+    if base.shape[0] < 2:
+        raise InvalidArgument(f"a graph needs at least 2 rows, got {base.shape[0]}")
     run = run_of(threads, memory, progress)
     keys = keys_of(keys, base.shape[0])
     if index is not None:
@@ -380,10 +397,12 @@ def radius_graph(x, radius, *, metric="l2", keys=None, device="cpu", shards=1, a
     base = rows(x, "x")
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
-        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
 
 
-def _unpickled(distances, ids, metric, exact, keys):
-    return KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)
+def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None):
+    graph = KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)
+    graph._method, graph._recall = method, recall
+    return graph

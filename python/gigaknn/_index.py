@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, word
+from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
 from ._errors import InvalidArgument, RecallWarning
 from ._eval import Recall
-from ._keys import Places, are_keys, keys_joined, keys_of, with_keys
+from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 
 
@@ -130,9 +130,10 @@ class Index:
         >>> ids[:, 0], distances.shape
         (array([0, 1, 2, 3, 4]), (5, 3))
         """
-        k = whole(k, "k")
+        queries = rows(queries, "queries")
+        k = neighbors_of(k, queries)
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        found = Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search(queries, k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
     def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
@@ -145,7 +146,8 @@ class Index:
 
     def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
         """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
-        found = Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *self._sets(only, exclude), run_of(threads, memory, progress)))
+        queries = rows(queries, "queries")
+        found = Neighbors(*self._index.search_all(queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
     def _effort(self, k, recall, nprobe, refine):
@@ -226,7 +228,7 @@ class Index:
         array([2, 0])
         """
         with self._changing_keys:
-            return self._ids_of(keys)
+            return self._ids_of(in_order(keys))
 
     def _ids_of(self, keys, distinct=False):
         """The caller has `_changing_keys`."""
@@ -244,7 +246,8 @@ class Index:
     def _set_of(self, rows_, name):
         if rows_ is None or self._keys is None or not are_keys(rows_):
             return ids_of(rows_, name)
-        return self.ids_of(rows_)
+        with self._changing_keys:
+            return self._ids_of(rows_)
 
     @property
     def held_out(self) -> np.ndarray:
@@ -284,7 +287,7 @@ class Index:
             if keys is None:
                 raise InvalidArgument("update needs the ids or the keys of the rows")
             with self._changing_keys:
-                self._index.add(base, self._ids_of(keys, distinct=True), True, run)
+                self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
             return
         if len(ids) and ids.max() >= len(self._keys):
             raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
@@ -326,7 +329,7 @@ class Index:
         array([[7., 7., 7., 7.],
                [1., 0., 0., 0.]], dtype=float32)
         """
-        return self._index.reconstruct(ids_of(ids, "ids"))
+        return self._index.reconstruct(whole_array(ids, 1, "ids"))
 
     def save(self, path, *, threads=None, memory=None, progress=None):
         """Writes a `.gknn`, with the curve, that `open` opens."""
@@ -395,7 +398,7 @@ def build(
     """
     base = rows(x, "x")
     n = base.shape[0]
-    k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations")
+    k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations", 32)
     recipe = "IVF,Flat" if index is None else word(index, "index")
     run = run_of(threads, memory, progress)
     if ids is not None and keys is not None:
@@ -438,7 +441,7 @@ def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=
         As of `knn`.
     """
     name = os.fspath(path)
-    index = _core.open_index(name, word(device, "device"), whole(shards, "shards"), whole(k, "k"), bool(map), run_of(threads, memory, progress))
+    index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))
     return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
 
 

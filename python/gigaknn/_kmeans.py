@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import rows, run_of, seed_of, whole, word
+from ._arguments import floats, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument
 
 
@@ -89,14 +89,16 @@ def kmeans(
     [0.5, 10.5]
     """
     base = rows(x, "x")
-    clusters, iterations, metric = whole(clusters, "clusters"), whole(iterations, "iterations"), word(metric, "metric")
+    clusters, iterations, metric = whole(clusters, "clusters"), whole(iterations, "iterations", 32), word(metric, "metric")
     if iterations < 0:
         raise InvalidArgument(f"iterations must be at least 0, got {iterations}")
+    if base.shape[0] == 0:
+        raise InvalidArgument("k-means needs at least 1 row, got 0")
     rows_per_cluster = whole(rows_per_cluster, "rows_per_cluster")
     if rows_per_cluster < 0:
         raise InvalidArgument(f"rows_per_cluster must be at least 0, got {rows_per_cluster}")
     if weights is not None:
-        weights = np.ascontiguousarray(weights, dtype=np.float32)
+        weights = floats(weights, "weights", 1)
         if weights.shape != (base.shape[0],):
             raise InvalidArgument(f"weights must be one for each of the {base.shape[0]} rows, got shape {list(weights.shape)}")
     centroids, trained, rounds = _core.kmeans(
@@ -105,13 +107,13 @@ def kmeans(
         iterations,
         metric,
         word(start, "start"),
-        None if levels is None else whole(levels, "levels"),
+        None if levels is None else whole(levels, "levels", 32),
         rows_per_cluster,
         bool(balanced),
         weights,
         seed_of(seed),
         word(device, "device"),
-        whole(shards, "shards"),
+        whole(shards, "shards", 32),
         bool(allow_nonfinite),
         run_of(threads, memory, progress),
     )

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from ._arguments import recall_of, seed_of, whole
+from ._arguments import recall_of, refuse_masked, seed_of, whole
 from ._errors import InvalidArgument, Unsupported
 from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
 
@@ -107,7 +107,7 @@ class NNDescent:
         _tell_of(ignored)
         self.metric = metric
         self.metric_kwds = metric_kwds
-        self.n_neighbors = whole(n_neighbors, "n_neighbors")
+        self.n_neighbors = whole(n_neighbors, "n_neighbors", 32)
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.compressed = bool(compressed)
@@ -211,8 +211,12 @@ class NNDescent:
 
     def _as_rows(self, data, name):
         if hasattr(data, "tocsr"):
-            raise Unsupported(f"{name} is sparse: gigaknn has dense rows alone")
-        rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
+            raise Unsupported(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
+        refuse_masked(data, name)
+        try:
+            rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"{name} must be rows of numbers of one length: {error}") from None
         if rows.ndim != 2 or rows.shape[0] == 0:
             raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
         known = getattr(self, "_raw_data", rows)

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from . import _core, _index, _kmeans
-from ._arguments import run_of, whole, word
+from ._arguments import run_of, whole, whole_array, word
 from ._core import available_threads, devices
 from ._errors import InvalidArgument, Unsupported
 
@@ -360,7 +360,7 @@ class Index:
 
     def reconstruct_batch(self, key, x=None):
         """Rows [m, d] of labels."""
-        keys = np.asarray(key, dtype=np.int64)
+        keys = whole_array(key, 1, "key")
         self._require_outermost()
         rows = np.empty((0, self.d), np.float32) if len(keys) == 0 or self._held.index is None else self._held.index.reconstruct(keys)
         if len(rows) != len(keys):

@@ -181,6 +181,22 @@ class Runs(unittest.TestCase):
         ):
             self.assertTrue(issubclass(getattr(gigaknn, name), (gigaknn.Error,)) and issubclass(getattr(gigaknn, name), python))
 
+    def test_modules_for_other_libraries_are_there_by_name(self):
+        result = run_python(
+            """
+            import sys, gigaknn
+            before = "gigaknn.faiss" in sys.modules
+            print(before, gigaknn.faiss.IndexFlatL2(4).ntotal, gigaknn.plot.__name__, hasattr(gigaknn, "knnn"))
+            try:
+                import sklearn
+            except ImportError:
+                pass
+            else:
+                gigaknn.sklearn.KNNTransformer()
+            """
+        )
+        self.assertEqual(result.stdout, "False 0 gigaknn.plot False\n", result.stderr)
+
     def test_what_the_build_says_of_itself(self):
         self.assertRegex(gigaknn.__version__, r"^\d+\.\d+\.\d+$")
         self.assertIn("cpu", gigaknn.devices())
