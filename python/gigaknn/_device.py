@@ -4,6 +4,7 @@ import operator
 import sys
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _core
 from ._errors import DeviceError, InvalidArgument
@@ -85,7 +86,7 @@ def results_like(x, device, *arrays):
     return there
 
 
-def to_device(x, device) -> _core.DeviceArray:
+def to_device(x: npt.ArrayLike, device: str) -> _core.DeviceArray:
     """A copy of an array [n, d] or [n] in the memory of a GPU.
 
     Parameters

@@ -1,8 +1,13 @@
 """Recall."""
 
+from __future__ import annotations
+
+import numpy.typing as npt
+
 from . import _core
 from ._arguments import floats, whole, whole_array, word
 from ._errors import InvalidArgument
+from ._types import Ids, Whole
 
 
 class Recall(float):
@@ -18,6 +23,10 @@ class Recall(float):
         Rows that were looked at.
     """
 
+    low: float
+    high: float
+    at: int
+    sampled: int
     __slots__ = ("low", "high", "at", "sampled")
 
     @classmethod
@@ -26,11 +35,19 @@ class Recall(float):
         self.low, self.high, self.at, self.sampled = recall.low, recall.high, recall.at, recall.sampled
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{float(self):.6g}" if self.low == self.high else f"{float(self):.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
-def recall(ids, truth, k=None, *, distances=None, truth_distances=None, metric="l2") -> Recall:
+def recall(
+    ids: Ids,
+    truth: Ids,
+    k: Whole | None = None,
+    *,
+    distances: npt.ArrayLike | None = None,
+    truth_distances: npt.ArrayLike | None = None,
+    metric: str = "l2",
+) -> Recall:
     """The share of the k true neighbours that stand among the first k of a result.
 
     Parameters

@@ -1,9 +1,11 @@
 """Indexes: built once, searched often."""
 
+from __future__ import annotations
+
 import os
 import threading
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from ._errors import InvalidArgument, RecallWarning
 from ._eval import Recall
 from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
+from ._types import Array, FilePath, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
 class OperatingPoint(NamedTuple):
@@ -40,7 +43,7 @@ class Index:
         What `search` is to find where it is not told more.
     """
 
-    def __init__(self, index, curve=None, recall=None, keys=None):
+    def __init__(self, index: _core.Index, curve: _core.RecallCurve | None = None, recall: float | None = None, keys: Keys = None) -> None:
         self._index = index
         self._keys = keys  # of every id below next_id
         self._changing_keys = threading.Lock()
@@ -51,16 +54,16 @@ class Index:
 
     # ---- what it is
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._index.rows
 
     @property
-    def shape(self) -> tuple:
+    def shape(self) -> tuple[int, int]:
         """(rows, dimensions)"""
         return self._index.rows, self._index.cols
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         return np.dtype({"f32": "float32", "f16": "float16", "u8": "uint8", "i8": "int8"}[self._index.dtype])
 
     @property
@@ -92,13 +95,26 @@ class Index:
         """One more than the largest id that was ever given."""
         return self._index.next_id
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows, cols = self.shape
         return f"<Index {self.kind} of {rows} x {cols} {self.dtype}, metric {self.metric}>"
 
     # ---- searches
 
-    def search(self, queries, k=10, *, recall=None, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+    def search(
+        self,
+        queries: Rows,
+        k: Whole = 10,
+        *,
+        recall: float | None = None,
+        nprobe: Whole | None = None,
+        refine: Whole | None = None,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> Neighbors:
         """The k nearest rows of each query, of those that the index looks at.
 
         Parameters
@@ -136,7 +152,19 @@ class Index:
         found = Neighbors(*self._index.search(queries, k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
-    def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+    def search_radius(
+        self,
+        queries: Rows,
+        radius: float,
+        *,
+        nprobe: Whole | None = None,
+        refine: Whole | None = None,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> RadiusNeighbors:
         """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
         found = RadiusNeighbors(
@@ -144,7 +172,17 @@ class Index:
         )
         return with_keys(found, self._keys)
 
-    def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+    def search_exact(
+        self,
+        queries: Rows,
+        k: Whole = 10,
+        *,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> Neighbors:
         """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
         queries = rows(queries, "queries")
         found = Neighbors(*self._index.search_all(queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)))
@@ -174,11 +212,22 @@ class Index:
     # ---- recall
 
     @property
-    def curve(self) -> list:
+    def curve(self) -> list[OperatingPoint]:
         """What it finds, measured: points of more and more recall and time. Empty before `measure`."""
         return [OperatingPoint._of(point) for point in self._curve.points] if self._curve else []
 
-    def measure(self, queries=None, k=10, *, until=0.999, seconds=60, seed=0, threads=None, memory=None, progress=None) -> list:
+    def measure(
+        self,
+        queries: Rows = None,
+        k: Whole = 10,
+        *,
+        until: float = 0.999,
+        seconds: float = 60,
+        seed: Whole = 0,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> list[OperatingPoint]:
         """Measures what it finds at many parameters, and keeps that: `search(recall=...)` goes by it, `save` writes it.
 
         Parameters
@@ -201,12 +250,12 @@ class Index:
         return self.curve
 
     @property
-    def ids(self) -> np.ndarray:
+    def ids(self) -> Integers:
         """What the rows are called, [n] int64, ascending."""
         return self._index.ids()
 
     @property
-    def row_keys(self):
+    def row_keys(self) -> Any:
         """What the rows were called by ``keys=``, of every id below `next_id`, removed rows too; read-only. None of an index without keys.
 
         ``open(path, keys=index.row_keys)`` goes on where `save` ended.
@@ -217,7 +266,7 @@ class Index:
         keys.flags.writeable = False
         return keys
 
-    def ids_of(self, keys) -> np.ndarray:
+    def ids_of(self, keys: Keys) -> Integers:
         """The ids [m] int64 of the rows that have the keys [m]: each of one row that is there.
 
         Examples
@@ -250,13 +299,22 @@ class Index:
             return self._ids_of(rows_)
 
     @property
-    def held_out(self) -> np.ndarray:
+    def held_out(self) -> Integers:
         """Rows, by id, that centroids were not fitted to: to the index they are strangers, as queries are."""
         return self._index.held_out()
 
     # ---- changes
 
-    def add(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+    def add(
+        self,
+        x: Rows,
+        ids: Ids | None = None,
+        *,
+        keys: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> None:
         """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on; with `keys` [m] where the index has keys, and then without `ids`."""
         base, run = rows(x, "x"), run_of(threads, memory, progress)
         if self._keys is None:
@@ -276,7 +334,16 @@ class Index:
             finally:
                 self._keys = self._keys[: self._index.next_id]
 
-    def update(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+    def update(
+        self,
+        x: Rows,
+        ids: Ids | None = None,
+        *,
+        keys: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> None:
         """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given; without `ids` the rows are those of these keys."""
         base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
         if self._keys is None:
@@ -305,7 +372,7 @@ class Index:
         if keys is not None:
             raise InvalidArgument("this index was made without keys: keys= does not go with it")
 
-    def remove(self, ids=None, *, keys=None):
+    def remove(self, ids: Ids | None = None, *, keys: Keys = None) -> None:
         """Removes the rows of these ids, or of these keys; all of them must be there."""
         if (ids is None) == (keys is None):
             raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
@@ -316,7 +383,7 @@ class Index:
             self._places = None
             self._index.remove(ids)
 
-    def reconstruct(self, ids) -> np.ndarray:
+    def reconstruct(self, ids: Ids) -> Array:
         """Copies of the rows [m, d] that are called so. Needs full vectors.
 
         Examples
@@ -331,7 +398,7 @@ class Index:
         """
         return self._index.reconstruct(whole_array(ids, 1, "ids"))
 
-    def save(self, path, *, threads=None, memory=None, progress=None):
+    def save(self, path: FilePath, *, threads: Whole | None = None, memory: Memory = None, progress: Progress = None) -> None:
         """Writes a `.gknn`, with the curve, that `open` opens."""
         run = run_of(threads, memory, progress)
         self._index.save(os.fspath(path), run)
@@ -340,22 +407,22 @@ class Index:
 
 
 def build(
-    x,
+    x: Rows,
     *,
-    index=None,
-    recall=None,
-    k=10,
-    metric="l2",
-    ids=None,
-    keys=None,
-    memory_first=False,
-    iterations=10,
-    seed=0,
-    device="cpu",
-    allow_nonfinite=False,
-    threads=None,
-    memory=None,
-    progress=None,
+    index: str | None = None,
+    recall: float | None = None,
+    k: Whole = 10,
+    metric: str = "l2",
+    ids: Ids | None = None,
+    keys: Keys = None,
+    memory_first: bool = False,
+    iterations: Whole = 10,
+    seed: Whole = 0,
+    device: str = "cpu",
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
 ) -> Index:
     """An index of the rows of `x`.
 
@@ -423,7 +490,19 @@ def build(
     return result
 
 
-def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=1, threads=None, memory=None, progress=None) -> Index:
+def open(
+    path: FilePath,
+    *,
+    recall: float | None = None,
+    k: Whole = 10,
+    map: bool = False,
+    keys: Keys = None,
+    device: str = "cpu",
+    shards: Whole = 1,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+) -> Index:
     """Opens a `.gknn` that `Index.save` or `gigaknn build` wrote.
 
     Parameters

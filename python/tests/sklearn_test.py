@@ -4,6 +4,7 @@ import doctest
 import pickle
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 from support import clustered_rows, random_rows
@@ -154,13 +155,42 @@ class Estimators(unittest.TestCase):
             (NearestNeighbors(n_jobs=0), "n_jobs must be"),
             (KNNTransformer(mode="speed"), "mode must be distance or connectivity"),
             (KMeans(init="middle"), "init must be"),
+            (KMeans(2, init=self.x[:2]), "init must be k-means\\+\\+ or random: gigaknn begins with no centroids"),
+            (KMeans(max_iter=0), "max_iter must be at least 1, got 0"),
+            (KMeans(n_init=0), "n_init must be at least 1, or auto, got 0"),
+            (KMeans(tol=-1), "tol must be at least 0"),
+            (NearestNeighbors(n_neighbors=-1), "n_neighbors must be at least 1, got -1"),
+            (KNNTransformer(algorithm="tree"), "algorithm must be one of auto, brute"),
             (KMeans(metric="l1"), "metric must be euclidean or cosine"),
             (KMeans(1000), "n_samples=600 should be >= n_clusters=1000"),
         ):
-            with self.assertRaisesRegex(ValueError, text):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, text) as caught:
                 estimator.fit(self.x)
+            self.assertNotIn("\n", str(caught.exception))
         with self.assertRaisesRegex(ValueError, "Expected n_neighbors < n_samples_fit"):
             NearestNeighbors(n_neighbors=600).fit(self.x).kneighbors()
+
+    def test_arguments_of_sklearn_that_change_nothing(self):
+        expected = NearestNeighbors().fit(self.x).kneighbors()
+        for algorithm in ("auto", "brute", "kd_tree", "ball_tree"):
+            np.testing.assert_array_equal(NearestNeighbors(algorithm=algorithm).fit(self.x).kneighbors(), expected)
+            KNNTransformer(algorithm=algorithm).fit(self.x)
+        np.testing.assert_array_equal(KMeans(5, tol=0.1).fit(self.x).labels_, KMeans(5).fit(self.x).labels_)
+
+    def test_runs_of_kmeans(self):
+        for init, runs in (("k-means++", 1), ("random", 10)):
+            np.testing.assert_array_equal(KMeans(20, init=init, n_init="auto").fit(self.x).labels_, KMeans(20, init=init, n_init=runs).fit(self.x).labels_)
+
+    def test_neighbors_of_a_transformer(self):
+        ours, theirs = (kind(n_neighbors=4).fit(self.x) for kind in (KNNTransformer, neighbors.KNeighborsTransformer))
+        for rows in (None, self.x[:5] + 0.01):
+            np.testing.assert_allclose(ours.kneighbors(rows, 3)[0], theirs.kneighbors(rows, 3)[0], atol=1e-4)
+            self.assertLess(abs(ours.kneighbors_graph(rows, mode="distance") - theirs.kneighbors_graph(rows, mode="distance")).max(), 1e-3)
+
+    def test_jobs_as_joblib_counts_them(self):
+        with mock.patch.object(gigaknn.sklearn, "available_threads", lambda: 8):
+            self.assertEqual([gigaknn.sklearn._threads_of(jobs) for jobs in (None, -1, -2, -8, -20, 3)], [None, None, 7, 1, 1, 3])
+        NearestNeighbors(n_jobs=-2).fit(self.x).kneighbors()
 
     def test_examples(self):
         self.assertEqual(doctest.testmod(gigaknn.sklearn, verbose=False).failed, 0)
