@@ -21,7 +21,7 @@ from ._core import commit as _core_commit
 from ._core import version as _version
 from ._core import DeviceArray
 from ._device import to_device
-from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
+from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, FileForbidden, FileNotFound, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
 from ._eval import Recall, recall
 from ._graph import KnnGraph, Path, knn_graph, radius_graph
 from ._index import Index, OperatingPoint, build, open
@@ -53,6 +53,8 @@ __all__ = [
     "DeviceError",
     "Error",
     "FileError",
+    "FileForbidden",
+    "FileNotFound",
     "Index",
     "InvalidArgument",
     "InvalidData",

@@ -61,6 +61,11 @@ def recall(
     metric : str
         Of the distances.
 
+    Returns
+    -------
+    Recall
+        A float from 0 to 1, with ``.low`` and ``.high``, an interval of 95 %, where rows were sampled.
+
     Examples
     --------
     >>> import gigaknn

@@ -404,6 +404,11 @@ def knn_graph(
     device, shards, allow_nonfinite, threads, memory, progress, stream
         As of `knn`. The lists of a graph are in the memory of the host.
 
+    Returns
+    -------
+    KnnGraph
+        ``.ids`` [n, k] int64 and ``.distances`` [n, k] float32, nearest first, no row in its own list; ``.recall``, 1 of an exact one, else as it was measured.
+
     Examples
     --------
     >>> import numpy as np, gigaknn
@@ -452,6 +457,11 @@ def radius_graph(
     """All pairs of rows of `x` at most `radius` apart: each row lists the others within it, nearest first, exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
+
+    Returns
+    -------
+    RadiusNeighbors
+        (offsets [n + 1] int64, distances [found] float32, ids [found] int64): row i has the entries from offsets[i] to offsets[i + 1].
 
     Examples
     --------

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _core
 from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
-from ._errors import InvalidArgument, RecallWarning
+from ._errors import InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
@@ -98,6 +100,15 @@ class Index:
     def __repr__(self) -> str:
         rows, cols = self.shape
         return f"<Index {self.kind} of {rows} x {cols} {self.dtype}, metric {self.metric}>"
+
+    def __reduce__(self):
+        """As the bytes of its file, with its keys: what is made of these is on the CPU, and has the rows for itself."""
+        with tempfile.TemporaryDirectory() as folder, self._changing_keys:
+            try:
+                self.save(f"{folder}/x.gknn")
+            except Unsupported as error:
+                raise TypeError(f"this index is neither pickled nor copied: {error}") from None
+            return _unpickled, (Path(folder, "x.gknn").read_bytes(), self.recall, self._keys)
 
     # ---- searches
 
@@ -456,6 +467,12 @@ def build(
     device, allow_nonfinite, threads, memory, progress
         As of `knn`.
 
+    Returns
+    -------
+    Index
+        ``search(queries, k)`` finds (distances, ids). Of one made for a recall ``.recall`` is that, or None where it was not reached, which a `RecallWarning` says, and ``.curve`` has
+        what was measured.
+
     Examples
     --------
     >>> import numpy as np, gigaknn
@@ -518,10 +535,22 @@ def open(
         As of `build`: of every id that was ever given.
     device, shards, threads, memory, progress
         As of `knn`.
+
+    Returns
+    -------
+    Index
+        With the curve that the file has; ``.recall`` is what was asked for here.
     """
     name = os.fspath(path)
     index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))
     return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
+
+
+def _unpickled(file, recall, keys):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.gknn")
+        path.write_bytes(file)
+        return open(path, recall=recall, keys=keys)
 
 
 def _optional(value, name):

@@ -92,6 +92,12 @@ def kmeans(
     seed, device, allow_nonfinite, threads, memory, progress
         As of `knn_graph`.
 
+    Returns
+    -------
+    KMeans
+        ``.centroids`` [clusters, d] float32; ``.labels`` [n] int64 and ``.distances`` [n] float32, of each row to the nearest of these, or None without `labels`; ``.rounds``: what each
+        round found; ``.trained_rows``: how many rows were used; ``.metric``.
+
     Examples
     --------
     >>> import numpy as np, gigaknn

@@ -1,6 +1,8 @@
 """How calls run: without the GIL, watched, stopped, in several threads and after a fork."""
 
+import errno
 import io
+import pickle
 import subprocess
 import sys
 import sysconfig
@@ -196,6 +198,26 @@ class Runs(unittest.TestCase):
             """
         )
         self.assertEqual(result.stdout, "False 0 gigaknn.plot False\n", result.stderr)
+
+    def test_files_that_are_not_there(self):
+        for call in (
+            lambda path: gigaknn.open(path),
+            lambda path: gigaknn.KnnGraph.load(path),
+            lambda path: gigaknn.read_vectors(path),
+            lambda path: gigaknn.knn(path, self.x, 1),
+            lambda path: gigaknn.knn_graph(self.x[:50], 2).save(path),
+        ):
+            with self.assertRaises(FileNotFoundError) as caught:
+                call("/none/x.npy")
+            self.assertIsInstance(caught.exception, gigaknn.FileNotFound)
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, "/none/x.npy"))
+            self.assertRegex(str(caught.exception), "^/none/x.npy: cannot (open|write): No such file or directory$")
+        with self.assertRaises(gigaknn.FileError) as caught:
+            gigaknn.open("/tmp")
+        self.assertEqual((type(caught.exception), caught.exception.errno, caught.exception.filename), (gigaknn.FileError, None, "/tmp"))
+        denied = pickle.loads(pickle.dumps(gigaknn.FileError("x.npy: cannot open: Permission denied")))
+        self.assertIsInstance(denied, PermissionError)
+        self.assertEqual((denied.errno, str(denied)), (errno.EACCES, "x.npy: cannot open: Permission denied"))
 
     def test_what_the_build_says_of_itself(self):
         self.assertRegex(gigaknn.__version__, r"^\d+\.\d+\.\d+$")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _good = '''
     import gigaknn
+    import gigaknn.faiss as faiss
     import numpy as np
     from gigaknn.sklearn import KMeans, KNNTransformer, NearestNeighbors
 
@@ -40,6 +41,11 @@ _good = '''
     print(gigaknn.NNDescent(x, n_neighbors=5).query(x[:2], k=2)[0])
     print(KNNTransformer(n_neighbors=5).fit(x).transform(x), NearestNeighbors(metric="cosine").fit(x).kneighbors(x))
     print(KMeans(5, n_init=2).fit(x).predict(x), gigaknn.faiss.METRIC_L2, gigaknn.sklearn.KMeans)
+    flat = faiss.IndexFlatL2(8)
+    flat.add(x)
+    D, I = flat.search(x, 3, params=faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 9)))
+    means = faiss.Kmeans(8, 4, niter=5)
+    print(D.max(), I.min(), faiss.index_factory(8, "IVF4,Flat").nprobe, means.train(x), means.centroids.shape)
 '''
 _bad = (
     ('gigaknn.knn(x, x, k="x")', 'Argument "k" to "knn"'),
@@ -53,6 +59,7 @@ _bad = (
     ("gigaknn.knn(x, x, progress=3)", 'Argument "progress" to "knn"'),
     ("gigaknn.build(x).serach(x)", '"Index" has no attribute "serach"'),
     ('gigaknn.NNDescent(x, n_neighbors="5")', 'Argument "n_neighbors" to "NNDescent"'),
+    ('gigaknn.faiss.IndexFlatL2("5")', 'Argument 1 to "IndexFlatL2"'),
     ('gigaknn.sklearn.KMeans("5")', 'Argument 1 to "KMeans"'),
 )
 
