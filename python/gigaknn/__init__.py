@@ -12,14 +12,16 @@ Order is (distances, ids) everywhere; ids are int64, -1 where there is no row; a
 Same input, parameters and seed give the same bits on every device and for any number of threads.
 """
 
+from typing import TYPE_CHECKING
+
 from . import _plugin as _plugin  # first: which _core it is
 from . import _errors as _errors  # then what that raises
 from ._core import available_threads, devices, isa_of, metrics
-from ._core import commit as _commit
+from ._core import commit as _core_commit
 from ._core import version as _version
 from ._core import DeviceArray
 from ._device import to_device
-from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
+from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, FileError, FileForbidden, FileNotFound, InvalidArgument, InvalidData, OutOfMemory, RecallWarning, Unsupported
 from ._eval import Recall, recall
 from ._graph import KnnGraph, Path, knn_graph, radius_graph
 from ._index import Index, OperatingPoint, build, open
@@ -28,7 +30,20 @@ from ._nndescent import NNDescent
 from ._search import Neighbors, RadiusNeighbors, duplicates, knn, radius_search, read_vectors
 
 __version__ = _version()
-__commit__ = _commit()
+__commit__ = _core_commit()
+
+if TYPE_CHECKING:
+    from . import faiss as faiss, plot as plot, sklearn as sklearn
+else:
+
+    def __getattr__(name):
+        """The modules that stand for other libraries, imported when they are named: `gigaknn.sklearn` imports scikit-learn."""
+        if name in ("faiss", "plot", "sklearn"):
+            import importlib
+
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Cancelled",
@@ -38,6 +53,8 @@ __all__ = [
     "DeviceError",
     "Error",
     "FileError",
+    "FileForbidden",
+    "FileNotFound",
     "Index",
     "InvalidArgument",
     "InvalidData",

@@ -11,24 +11,40 @@ import warnings
 import numpy as np
 
 from . import _arrow, _core, _device
-from ._errors import CopyWarning, InvalidArgument
+from ._errors import CopyWarning, InvalidArgument, OutOfMemory
 
 # ---- values
 
 
-def whole(value, name):
-    """`value` as an int."""
+def whole(value, name, bits=64):
+    """`value` as an int that the library's own of so many bits hold."""
     try:
-        return operator.index(value)
+        result = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value}")
+    if not -(2 ** (bits - 1)) <= result < 2 ** (bits - 1):
+        raise InvalidArgument(f"{name} must be a whole number of at most {bits - 1} bits, got one of {result.bit_length()}")
+    return result
+
+
+def neighbors_of(k, queries):
+    """`k` of each of the rows `queries` [q, d]: so many that the library can count what is found, which is not to say that memory has it."""
+    k = whole(k, "k")
+    if k * queries.shape[0] >= 2**48:
+        raise OutOfMemory(f"k of {k} for each of {queries.shape[0]} queries is more than memory has")
+    return k
 
 
 def number(value, name):
     """`value` as a float."""
-    if not isinstance(value, numbers.Real):
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidArgument(f"{name} is beyond all floating-point numbers") from None
 
 
 def word(value, name):
@@ -39,7 +55,7 @@ def word(value, name):
 
 
 def seed_of(seed):
-    seed = whole(seed, "seed")
+    seed = whole(seed, "seed", 66)
     if not 0 <= seed < 2**64:
         raise InvalidArgument(f"seed must be from 0 to 2**64 - 1, got {seed}")
     return seed
@@ -108,8 +124,8 @@ def run_of(threads, memory, progress):
     if threads is None:
         threads = 0
     else:
-        threads = whole(threads, "threads")
-        if not 1 <= threads < 2**31:
+        threads = whole(threads, "threads", 32)
+        if threads < 1:
             raise InvalidArgument(f"threads must be at least 1, got {threads}")
     if progress is True:
         progress = Bar()
@@ -127,6 +143,12 @@ _allowed = "float32, float16, uint8 and int8 as they are; float64 and bfloat16 i
 
 def _is_path(x):
     return isinstance(x, (str, os.PathLike))
+
+
+def refuse_masked(x, name):
+    """A mask would be dropped, and what it hides be used."""
+    if np.ma.is_masked(x):
+        raise InvalidArgument(f"{name} has masked values, which gigaknn would not see: leave these rows out, or fill them (numpy.ma.filled)")
 
 
 def _is_bfloat16(x):
@@ -147,6 +169,9 @@ def device_for(device, *all_rows):
 
 def rows(x, name):
     """The rows [n, d] of an array, of Arrow's lists, of a file or of a list of files; an array is copied where it has to be, with a warning."""
+    if hasattr(x, "tocsr"):
+        raise InvalidArgument(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
+    refuse_masked(x, name)
     if _device.device_of(x) is not None:
         there = _device.rows_in_place(x, name)
         _warn(f"{name}: rows in the memory of a GPU are copied to the host")
@@ -158,7 +183,7 @@ def rows(x, name):
     if isinstance(x, (list, tuple)):
         if x and all(_is_path(path) for path in x):
             return _core.open_rows([os.fspath(path) for path in x])
-        return _rows_of_array(np.asarray(x, dtype=np.float32), name)
+        return _rows_of_array(_floats_of(x, name), name)
     chunks = _arrow.lists_of(x, name)
     if chunks is not None:
         return _rows_of_chunks(chunks, name)
@@ -169,8 +194,31 @@ def rows(x, name):
         _warn(f"{name}: bfloat16 is copied, as float32")
         return _rows_of_array(x.float().numpy() if hasattr(x, "float") else np.asarray(x).astype(np.float32), name)
     array = np.asarray(x)
+    if array.ndim == 0 and not hasattr(x, "shape"):
+        raise TypeError(f"{name} must be rows: an array [n, d], lists of Arrow's, or files; got {'None' if x is None else type(x).__name__}")
     view = _core.view(array)  # of what NumPy alone can read
     return view if view is not None else _rows_of_array(array, name)
+
+
+def _floats_of(x, name):
+    """Numbers as float32."""
+    try:
+        return np.asarray(x, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        lengths = [len(row) if hasattr(row, "__len__") else 0 for row in x] if isinstance(x, (list, tuple)) else []
+        other = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)
+        if other is not None:
+            raise InvalidArgument(f"{name}: row {other} has {lengths[other]} values, row 0 has {lengths[0]}") from None
+        raise InvalidArgument(f"{name} must be numbers: {error}") from None
+
+
+def floats(x, name, ndim):
+    """Numbers as an array of float32 that is dense in memory; of so many dimensions."""
+    refuse_masked(x, name)
+    array = np.ascontiguousarray(_floats_of(x, name))
+    if array.ndim != ndim:
+        raise InvalidArgument(f"{name} must have {ndim} dimension{'s' if ndim > 1 else ''}, got shape {list(array.shape)}")
+    return array
 
 
 def _rows_of_chunks(chunks, name):
@@ -215,11 +263,15 @@ def ids_of(ids, name):
 
 
 def whole_array(values, ndim, name):
-    array = np.asarray(values)
+    refuse_masked(values, name)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidArgument(f"{name} must be an array of {ndim} dimension{'s' if ndim > 1 else ''}: its lists differ in length") from None
     if array.size == 0 and array.dtype == np.float64:
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be whole numbers, got {array.dtype}")
+        raise TypeError(f"{name} must be whole numbers, got {'None' if values is None else array.dtype}")
     if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
         raise InvalidArgument(f"{name} must be below 2**63, got {array.max()}")
     if array.ndim != ndim:

@@ -4,6 +4,7 @@ import operator
 import sys
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _core
 from ._errors import DeviceError, InvalidArgument
@@ -85,7 +86,7 @@ def results_like(x, device, *arrays):
     return there
 
 
-def to_device(x, device) -> _core.DeviceArray:
+def to_device(x: npt.ArrayLike, device: str) -> _core.DeviceArray:
     """A copy of an array [n, d] or [n] in the memory of a GPU.
 
     Parameters
@@ -112,6 +113,8 @@ def to_device(x, device) -> _core.DeviceArray:
     """
     if not isinstance(device, str):
         raise TypeError(f"device must be a string, got {device!r}")
+    if device.startswith("cuda") and not any(known.startswith("cuda") for known in _core.devices()):
+        raise DeviceError(f"this build has no CUDA device for {device!r} (gigaknn.devices(): {', '.join(_core.devices())}): gigaknn-cu13 reaches GPUs of CUDA's")
     array = np.asarray(x)
     if array.dtype not in (np.float32, np.float16, np.uint8, np.int8, np.int32, np.int64) or array.ndim not in (1, 2):
         raise InvalidArgument(f"an array of {array.dtype} of shape {list(array.shape)} cannot be sent: [n] or [n, d] of float32, float16, uint8, int8, int32 or int64")

@@ -1,5 +1,10 @@
 """What gigaknn raises and warns of. Each error is also the Python exception that one would expect."""
 
+import errno
+import os
+
+_number_of = {os.strerror(number): number for number in errno.errorcode}
+
 
 class Error(Exception):
     """Everything that gigaknn raises by itself."""
@@ -18,7 +23,36 @@ class CorruptFile(Error, ValueError):
 
 
 class FileError(Error, OSError):
-    """The operating system refused: no such file, disk full, no permission."""
+    """The operating system refused: no such file, disk full, no permission.
+
+    Attributes
+    ----------
+    errno : int or None
+        What the operating system calls the reason, where it is its own.
+    filename : str
+    """
+
+    def __new__(cls, text=""):
+        if cls is FileError:
+            cls = {errno.ENOENT: FileNotFound, errno.EACCES: FileForbidden, errno.EPERM: FileForbidden}.get(_number_of.get(text.rpartition(": ")[2]), FileError)
+        return super().__new__(cls, text)
+
+    def __init__(self, text=""):
+        """The text is the library's: the file, what was tried, and why it failed."""
+        super().__init__(text)
+        reason = text.rpartition(": ")[2]
+        self.errno, self.strerror, self.filename = _number_of.get(reason), reason, text.partition(": ")[0]
+
+    def __str__(self):
+        return str(self.args[0])
+
+
+class FileNotFound(FileError, FileNotFoundError):
+    """There is no such file, or no such folder."""
+
+
+class FileForbidden(FileError, PermissionError):
+    """The file must not be read, or written."""
 
 
 class OutOfMemory(Error, MemoryError):

@@ -1,24 +1,28 @@
 """k-NN graphs."""
 
+from __future__ import annotations
+
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _core
-from ._arguments import device_for, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
+from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
 from ._device import device_of
-from ._errors import InvalidArgument, Unsupported
+from ._errors import InvalidArgument, InvalidData, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
 from ._search import RadiusNeighbors
+from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
 class Path(NamedTuple):
     """A path in a graph."""
 
-    rows: np.ndarray  #: [m] int64, both ends included
-    steps: np.ndarray  #: [m - 1] float32, the distance of each step
+    rows: Integers  #: [m] int64, both ends included
+    steps: Floats  #: [m - 1] float32, the distance of each step
     largest_step: float
 
 
@@ -39,16 +43,19 @@ class KnnGraph:
         One line for people: how it was built.
     """
 
-    def __init__(self, graph, base=None, keys=None):
+    def __init__(self, graph: _core.KnnGraph, base: _core.Rows | None = None, keys: Keys = None) -> None:
         self._graph = graph
         self._base = base
-        self.row_keys = keys
-        self.ids = graph.ids
-        self.distances = graph.distances
+        self._method = self._recall = None  # of a graph that was pickled
+        self.row_keys: Any = keys
+        self.ids: Integers = graph.ids
+        self.distances: Floats = graph.distances
 
     @classmethod
-    def from_arrays(cls, distances, ids, *, metric="l2", exact=False, base=None, keys=None) -> "KnnGraph":
-        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour).
+    def from_arrays(cls, distances: npt.ArrayLike, ids: Ids, *, metric: str = "l2", exact: bool = False, base: Rows = None, keys: Keys = None) -> KnnGraph:
+        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour, no NaN).
+
+        Where an id is -1 the distance becomes inf ("inner_product": -inf), whatever it was.
 
         Examples
         --------
@@ -56,20 +63,25 @@ class KnnGraph:
         >>> gigaknn.KnnGraph.from_arrays([[1.0], [1.0], [4.0]], [[1], [0], [1]]).k
         1
         """
-        distances = np.ascontiguousarray(distances, dtype=np.float32)
-        if distances.ndim != 2:
-            raise InvalidArgument(f"distances must be [n, k], got shape {list(distances.shape)}")
-        graph = _core.KnnGraph.of(distances, whole_array(ids, 2, "ids"), word(metric, "metric"), bool(exact))
+        distances, ids = floats(distances, "distances", 2), whole_array(ids, 2, "ids")
+        if distances.shape == ids.shape:
+            missing = ids == -1
+            if missing.any():
+                distances = np.where(missing, np.float32(-np.inf if metric == "inner_product" else np.inf), distances)
+            bad = np.isnan(distances).any(axis=1)
+            if bad.any():
+                raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
+        graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
-    def load(cls, path, *, base=None, keys=None) -> "KnnGraph":
-        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys are not in the file."""
+    def load(cls, path: FilePath, *, base: Rows = None, keys: Keys = None) -> KnnGraph:
+        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys, the method and the recall of a graph that is not exact are not in the file."""
         graph = _core.KnnGraph.load(os.fspath(path))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
-    def save(self, path):
-        """Writes a `.knng`: whole, or not at all."""
+    def save(self, path: FilePath) -> None:
+        """Writes a `.knng`: whole, or not at all. Without keys, method and recall, which pickles have."""
         self._graph.save(os.fspath(path))
 
     @property
@@ -82,44 +94,53 @@ class KnnGraph:
 
     @property
     def method(self) -> str:
-        return self._graph.method
+        return self._graph.method if self._method is None else self._method
 
     @property
     def k(self) -> int:
         return self.ids.shape[1]
 
     @property
-    def keys(self):
+    def keys(self) -> Any:
         """What the neighbours are called, [n, k] as `ids`, None where one is missing; None of a graph without keys."""
         return None if self.row_keys is None else keys_at(self.row_keys, self.ids)
 
     @property
-    def recall(self):
+    def recall(self) -> Recall | None:
         """Share of the true neighbours, measured while it was built or by `measure`: 1 where it is exact; None where it is not known."""
         if self.exact:
             recall = Recall(1.0)
             recall.low, recall.high, recall.at, recall.sampled = 1.0, 1.0, self.k, len(self)
             return recall
-        return Recall._of(self._graph.recall) if self._graph.recall.sampled else None
+        return Recall._of(self._graph.recall) if self._graph.recall.sampled else self._recall
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.ids.shape[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         recall = "" if self.recall is None else f", recall {self.recall!r}"
         return f"<KnnGraph of {len(self)} rows, k {self.k}, metric {self.metric}, {'exact' if self.exact else 'approximate'}{'' if self.exact else recall}>"
 
     def __reduce__(self):
-        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys)
+        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys, self.method, self.recall)
 
     # ---- what it is
 
-    def measure(self, base=None, *, sample=1000, seed=0, threads=None, memory=None, progress=None) -> Recall:
+    def measure(
+        self,
+        base: Rows = None,
+        *,
+        sample: Whole = 1000,
+        seed: Whole = 0,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> Recall:
         """Measures the recall on `sample` rows, against an exact search; `.recall` is it from then on."""
         self._graph.measure(self._rows(base), whole(sample, "sample"), seed_of(seed), run_of(threads, memory, progress))
         return Recall._of(self._graph.recall)
 
-    def report(self) -> dict:
+    def report(self) -> dict[str, Any]:
         """What it is made of: its size, its recall, how its rows hang together, how often rows are named.
 
         Returns
@@ -144,7 +165,7 @@ class KnnGraph:
             "never_named": int((in_degree == 0).sum()),
         }
 
-    def path(self, a, b, *, directed=False):
+    def path(self, a: Whole, b: Whole, *, directed: bool = False) -> Path | None:
         """The path from row a to row b whose largest step is smallest; among those the one of fewest steps. None where there is none.
 
         Edges count both ways, unless `directed`.
@@ -159,13 +180,20 @@ class KnnGraph:
         paths = self.paths(a, b, 1, directed=directed)
         return paths[0] if paths else None
 
-    def paths(self, a, b, count, *, directed=False) -> list:
+    def paths(self, a: Whole, b: Whole, count: Whole, *, directed: bool = False) -> list[Path]:
         """The best path and the next best ones, at most `count`."""
-        return [Path(*path) for path in self._graph.paths(whole(a, "a"), whole(b, "b"), whole(count, "count"), bool(directed))]
+        a, b = self._row(a, "a"), self._row(b, "b")
+        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed))]
+
+    def _row(self, row, name):
+        row = whole(row, name)
+        if not 0 <= row < len(self):
+            raise InvalidArgument(f"{name} must be a row, from 0 to {len(self) - 1}, got {row}")
+        return row
 
     # ---- what other libraries take
 
-    def to_csr(self, *, mode="distance", include_self=False):
+    def to_csr(self, *, mode: str = "distance", include_self: bool = False) -> Any:
         """The graph as a sparse matrix [n, n] of SciPy: entry (i, j) is the distance of row j in the list of row i, rows nearest first.
 
         Parameters
@@ -189,7 +217,7 @@ class KnnGraph:
         values = np.ones(len(columns), np.float32) if mode == "connectivity" else (distances.ravel() if whole_lists else distances[present]).astype(np.float32)
         return csr_matrix((values, columns, offsets.astype(index_type)), shape=(len(self), len(self)))
 
-    def to_umap(self, n_neighbors=None):
+    def to_umap(self, n_neighbors: Whole | None = None) -> tuple[Array, Floats]:
         """(ids, distances), both [n, n_neighbors], as ``umap.UMAP(precomputed_knn=...)`` takes them: each row first, at distance 0.
 
         UMAP counts a row among its own neighbours: of a graph of k there are k + 1 at most, which is what is returned by default.
@@ -217,7 +245,22 @@ class KnnGraph:
 
     # ---- graphs that change
 
-    def merge(self, other, *, base=None, other_base=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
+    def merge(
+        self,
+        other: KnnGraph,
+        *,
+        base: Rows = None,
+        other_base: Rows = None,
+        method: str = "auto",
+        recall: float = 1.0,
+        seed: Whole = 0,
+        device: str = "cpu",
+        shards: Whole = 1,
+        allow_nonfinite: bool = False,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> KnnGraph:
         """The graph of this one's rows and of those of `other`, which come behind.
 
         Exact graphs merged exactly (a recall of 1) are what `knn_graph` makes of both sets of rows together, bit for bit.
@@ -239,13 +282,28 @@ class KnnGraph:
             raise InvalidArgument("one of the graphs has keys and the other none")
         merged = KnnGraph(
             self._graph.merge(
-                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress)
             )
         )
         merged.row_keys = None if self.row_keys is None else keys_joined(self.row_keys, other.row_keys)
         return merged
 
-    def extend(self, more, *, base=None, keys=None, method="auto", recall=1.0, seed=0, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> "KnnGraph":
+    def extend(
+        self,
+        more: Rows,
+        *,
+        base: Rows = None,
+        keys: Keys = None,
+        method: str = "auto",
+        recall: float = 1.0,
+        seed: Whole = 0,
+        device: str = "cpu",
+        shards: Whole = 1,
+        allow_nonfinite: bool = False,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> KnnGraph:
         """The graph of this one's rows and of `more` [m, d], which come behind. As `merge`; `keys` [m] where this graph has some.
 
         Examples
@@ -261,12 +319,23 @@ class KnnGraph:
         more = rows(more, "more")
         keys = None if keys is None else keys_joined(self.row_keys, keys_of(keys, more.shape[0]))
         extended = KnnGraph(
-            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
         )
         extended.row_keys = keys
         return extended
 
-    def remove(self, ids, *, base=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None):
+    def remove(
+        self,
+        ids: Ids,
+        *,
+        base: Rows = None,
+        device: str = "cpu",
+        shards: Whole = 1,
+        allow_nonfinite: bool = False,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> tuple[KnnGraph, Integers]:
         """The graph without some rows; the others move up.
 
         Returns
@@ -274,7 +343,7 @@ class KnnGraph:
         (KnnGraph, array [n] int64)
             The graph, and of each old row the new id, -1 where it was removed.
         """
-        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
         return KnnGraph(graph, keys=None if self.row_keys is None else self.row_keys[new_ids >= 0]), new_ids
 
     def _rows(self, base, name="base"):
@@ -286,27 +355,27 @@ class KnnGraph:
 
 
 def knn_graph(
-    x,
-    k=10,
+    x: Rows,
+    k: Whole = 10,
     *,
-    metric="l2",
-    keys=None,
-    recall=1.0,
-    method="auto",
-    index=None,
-    nprobe=16,
-    refine=4,
-    labels=None,
-    only="same",
-    sample=1000,
-    seed=0,
-    device=None,
-    shards=1,
-    allow_nonfinite=False,
-    threads=None,
-    memory=None,
-    progress=None,
-    stream=None,
+    metric: str = "l2",
+    keys: Keys = None,
+    recall: float = 1.0,
+    method: str = "auto",
+    index: str | None = None,
+    nprobe: Whole = 16,
+    refine: Whole = 4,
+    labels: Ids | None = None,
+    only: str = "same",
+    sample: Whole = 1000,
+    seed: Whole = 0,
+    device: str | None = None,
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+    stream: object = None,
 ) -> KnnGraph:
     """The k-NN graph of `x`: for each row its k nearest other rows.
 
@@ -335,6 +404,11 @@ def knn_graph(
     device, shards, allow_nonfinite, threads, memory, progress, stream
         As of `knn`. The lists of a graph are in the memory of the host.
 
+    Returns
+    -------
+    KnnGraph
+        ``.ids`` [n, k] int64 and ``.distances`` [n, k] float32, nearest first, no row in its own list; ``.recall``, 1 of an exact one, else as it was measured.
+
     Examples
     --------
     >>> import numpy as np, gigaknn
@@ -350,7 +424,9 @@ def knn_graph(
     """
     exact = index is None and labels is None and (method == "exact" or (method == "auto" and recall == 1))
     base = rows_anywhere(x, "x", stream) if exact else rows(x, "x")
-    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards")
+    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards", 32)
+    if base.shape[0] < 2:
+        raise InvalidArgument(f"a graph needs at least 2 rows, got {base.shape[0]}")
     run = run_of(threads, memory, progress)
     keys = keys_of(keys, base.shape[0])
     if index is not None:
@@ -365,10 +441,27 @@ def knn_graph(
     return KnnGraph(built, base if base.device == "cpu" else None, keys)
 
 
-def radius_graph(x, radius, *, metric="l2", keys=None, device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+def radius_graph(
+    x: Rows,
+    radius: float,
+    *,
+    metric: str = "l2",
+    keys: Keys = None,
+    device: str = "cpu",
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+) -> RadiusNeighbors:
     """All pairs of rows of `x` at most `radius` apart: each row lists the others within it, nearest first, exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
+
+    Returns
+    -------
+    RadiusNeighbors
+        (offsets [n + 1] int64, distances [found] float32, ids [found] int64): row i has the entries from offsets[i] to offsets[i + 1].
 
     Examples
     --------
@@ -380,10 +473,12 @@ def radius_graph(x, radius, *, metric="l2", keys=None, device="cpu", shards=1, a
     base = rows(x, "x")
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
-        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
 
 
-def _unpickled(distances, ids, metric, exact, keys):
-    return KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)
+def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None):
+    graph = KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)
+    graph._method, graph._recall = method, recall
+    return graph

@@ -1,18 +1,23 @@
 """Indexes: built once, searched often."""
 
+from __future__ import annotations
+
 import os
+import tempfile
 import threading
 import warnings
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _core
-from ._arguments import ids_of, number, recall_of, rows, run_of, seed_of, whole, word
-from ._errors import InvalidArgument, RecallWarning
+from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
+from ._errors import InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
-from ._keys import Places, are_keys, keys_joined, keys_of, with_keys
+from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
+from ._types import Array, FilePath, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
 class OperatingPoint(NamedTuple):
@@ -40,7 +45,7 @@ class Index:
         What `search` is to find where it is not told more.
     """
 
-    def __init__(self, index, curve=None, recall=None, keys=None):
+    def __init__(self, index: _core.Index, curve: _core.RecallCurve | None = None, recall: float | None = None, keys: Keys = None) -> None:
         self._index = index
         self._keys = keys  # of every id below next_id
         self._changing_keys = threading.Lock()
@@ -51,16 +56,16 @@ class Index:
 
     # ---- what it is
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._index.rows
 
     @property
-    def shape(self) -> tuple:
+    def shape(self) -> tuple[int, int]:
         """(rows, dimensions)"""
         return self._index.rows, self._index.cols
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         return np.dtype({"f32": "float32", "f16": "float16", "u8": "uint8", "i8": "int8"}[self._index.dtype])
 
     @property
@@ -92,13 +97,35 @@ class Index:
         """One more than the largest id that was ever given."""
         return self._index.next_id
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows, cols = self.shape
         return f"<Index {self.kind} of {rows} x {cols} {self.dtype}, metric {self.metric}>"
 
+    def __reduce__(self):
+        """As the bytes of its file, with its keys: what is made of these is on the CPU, and has the rows for itself."""
+        with tempfile.TemporaryDirectory() as folder, self._changing_keys:
+            try:
+                self.save(f"{folder}/x.gknn")
+            except Unsupported as error:
+                raise TypeError(f"this index is neither pickled nor copied: {error}") from None
+            return _unpickled, (Path(folder, "x.gknn").read_bytes(), self.recall, self._keys)
+
     # ---- searches
 
-    def search(self, queries, k=10, *, recall=None, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+    def search(
+        self,
+        queries: Rows,
+        k: Whole = 10,
+        *,
+        recall: float | None = None,
+        nprobe: Whole | None = None,
+        refine: Whole | None = None,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> Neighbors:
         """The k nearest rows of each query, of those that the index looks at.
 
         Parameters
@@ -130,12 +157,25 @@ class Index:
         >>> ids[:, 0], distances.shape
         (array([0, 1, 2, 3, 4]), (5, 3))
         """
-        k = whole(k, "k")
+        queries = rows(queries, "queries")
+        k = neighbors_of(k, queries)
         nprobe, refine = self._effort(k, recall, nprobe, refine)
-        found = Neighbors(*self._index.search(rows(queries, "queries"), k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
+        found = Neighbors(*self._index.search(queries, k, nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
-    def search_radius(self, queries, radius, *, nprobe=None, refine=None, only=None, exclude=None, threads=None, memory=None, progress=None) -> RadiusNeighbors:
+    def search_radius(
+        self,
+        queries: Rows,
+        radius: float,
+        *,
+        nprobe: Whole | None = None,
+        refine: Whole | None = None,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> RadiusNeighbors:
         """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
         found = RadiusNeighbors(
@@ -143,9 +183,20 @@ class Index:
         )
         return with_keys(found, self._keys)
 
-    def search_exact(self, queries, k=10, *, only=None, exclude=None, threads=None, memory=None, progress=None) -> Neighbors:
+    def search_exact(
+        self,
+        queries: Rows,
+        k: Whole = 10,
+        *,
+        only: Keys = None,
+        exclude: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> Neighbors:
         """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
-        found = Neighbors(*self._index.search_all(rows(queries, "queries"), whole(k, "k"), *self._sets(only, exclude), run_of(threads, memory, progress)))
+        queries = rows(queries, "queries")
+        found = Neighbors(*self._index.search_all(queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
 
     def _effort(self, k, recall, nprobe, refine):
@@ -172,11 +223,22 @@ class Index:
     # ---- recall
 
     @property
-    def curve(self) -> list:
+    def curve(self) -> list[OperatingPoint]:
         """What it finds, measured: points of more and more recall and time. Empty before `measure`."""
         return [OperatingPoint._of(point) for point in self._curve.points] if self._curve else []
 
-    def measure(self, queries=None, k=10, *, until=0.999, seconds=60, seed=0, threads=None, memory=None, progress=None) -> list:
+    def measure(
+        self,
+        queries: Rows = None,
+        k: Whole = 10,
+        *,
+        until: float = 0.999,
+        seconds: float = 60,
+        seed: Whole = 0,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> list[OperatingPoint]:
         """Measures what it finds at many parameters, and keeps that: `search(recall=...)` goes by it, `save` writes it.
 
         Parameters
@@ -199,12 +261,12 @@ class Index:
         return self.curve
 
     @property
-    def ids(self) -> np.ndarray:
+    def ids(self) -> Integers:
         """What the rows are called, [n] int64, ascending."""
         return self._index.ids()
 
     @property
-    def row_keys(self):
+    def row_keys(self) -> Any:
         """What the rows were called by ``keys=``, of every id below `next_id`, removed rows too; read-only. None of an index without keys.
 
         ``open(path, keys=index.row_keys)`` goes on where `save` ended.
@@ -215,7 +277,7 @@ class Index:
         keys.flags.writeable = False
         return keys
 
-    def ids_of(self, keys) -> np.ndarray:
+    def ids_of(self, keys: Keys) -> Integers:
         """The ids [m] int64 of the rows that have the keys [m]: each of one row that is there.
 
         Examples
@@ -226,7 +288,7 @@ class Index:
         array([2, 0])
         """
         with self._changing_keys:
-            return self._ids_of(keys)
+            return self._ids_of(in_order(keys))
 
     def _ids_of(self, keys, distinct=False):
         """The caller has `_changing_keys`."""
@@ -244,16 +306,26 @@ class Index:
     def _set_of(self, rows_, name):
         if rows_ is None or self._keys is None or not are_keys(rows_):
             return ids_of(rows_, name)
-        return self.ids_of(rows_)
+        with self._changing_keys:
+            return self._ids_of(rows_)
 
     @property
-    def held_out(self) -> np.ndarray:
+    def held_out(self) -> Integers:
         """Rows, by id, that centroids were not fitted to: to the index they are strangers, as queries are."""
         return self._index.held_out()
 
     # ---- changes
 
-    def add(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+    def add(
+        self,
+        x: Rows,
+        ids: Ids | None = None,
+        *,
+        keys: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> None:
         """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on; with `keys` [m] where the index has keys, and then without `ids`."""
         base, run = rows(x, "x"), run_of(threads, memory, progress)
         if self._keys is None:
@@ -273,7 +345,16 @@ class Index:
             finally:
                 self._keys = self._keys[: self._index.next_id]
 
-    def update(self, x, ids=None, *, keys=None, threads=None, memory=None, progress=None):
+    def update(
+        self,
+        x: Rows,
+        ids: Ids | None = None,
+        *,
+        keys: Keys = None,
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> None:
         """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given; without `ids` the rows are those of these keys."""
         base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
         if self._keys is None:
@@ -284,7 +365,7 @@ class Index:
             if keys is None:
                 raise InvalidArgument("update needs the ids or the keys of the rows")
             with self._changing_keys:
-                self._index.add(base, self._ids_of(keys, distinct=True), True, run)
+                self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
             return
         if len(ids) and ids.max() >= len(self._keys):
             raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
@@ -302,7 +383,7 @@ class Index:
         if keys is not None:
             raise InvalidArgument("this index was made without keys: keys= does not go with it")
 
-    def remove(self, ids=None, *, keys=None):
+    def remove(self, ids: Ids | None = None, *, keys: Keys = None) -> None:
         """Removes the rows of these ids, or of these keys; all of them must be there."""
         if (ids is None) == (keys is None):
             raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
@@ -313,7 +394,7 @@ class Index:
             self._places = None
             self._index.remove(ids)
 
-    def reconstruct(self, ids) -> np.ndarray:
+    def reconstruct(self, ids: Ids) -> Array:
         """Copies of the rows [m, d] that are called so. Needs full vectors.
 
         Examples
@@ -326,9 +407,9 @@ class Index:
         array([[7., 7., 7., 7.],
                [1., 0., 0., 0.]], dtype=float32)
         """
-        return self._index.reconstruct(ids_of(ids, "ids"))
+        return self._index.reconstruct(whole_array(ids, 1, "ids"))
 
-    def save(self, path, *, threads=None, memory=None, progress=None):
+    def save(self, path: FilePath, *, threads: Whole | None = None, memory: Memory = None, progress: Progress = None) -> None:
         """Writes a `.gknn`, with the curve, that `open` opens."""
         run = run_of(threads, memory, progress)
         self._index.save(os.fspath(path), run)
@@ -337,22 +418,22 @@ class Index:
 
 
 def build(
-    x,
+    x: Rows,
     *,
-    index=None,
-    recall=None,
-    k=10,
-    metric="l2",
-    ids=None,
-    keys=None,
-    memory_first=False,
-    iterations=10,
-    seed=0,
-    device="cpu",
-    allow_nonfinite=False,
-    threads=None,
-    memory=None,
-    progress=None,
+    index: str | None = None,
+    recall: float | None = None,
+    k: Whole = 10,
+    metric: str = "l2",
+    ids: Ids | None = None,
+    keys: Keys = None,
+    memory_first: bool = False,
+    iterations: Whole = 10,
+    seed: Whole = 0,
+    device: str = "cpu",
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
 ) -> Index:
     """An index of the rows of `x`.
 
@@ -386,6 +467,12 @@ def build(
     device, allow_nonfinite, threads, memory, progress
         As of `knn`.
 
+    Returns
+    -------
+    Index
+        ``search(queries, k)`` finds (distances, ids). Of one made for a recall ``.recall`` is that, or None where it was not reached, which a `RecallWarning` says, and ``.curve`` has
+        what was measured.
+
     Examples
     --------
     >>> import numpy as np, gigaknn
@@ -395,7 +482,7 @@ def build(
     """
     base = rows(x, "x")
     n = base.shape[0]
-    k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations")
+    k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations", 32)
     recipe = "IVF,Flat" if index is None else word(index, "index")
     run = run_of(threads, memory, progress)
     if ids is not None and keys is not None:
@@ -420,7 +507,19 @@ def build(
     return result
 
 
-def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=1, threads=None, memory=None, progress=None) -> Index:
+def open(
+    path: FilePath,
+    *,
+    recall: float | None = None,
+    k: Whole = 10,
+    map: bool = False,
+    keys: Keys = None,
+    device: str = "cpu",
+    shards: Whole = 1,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+) -> Index:
     """Opens a `.gknn` that `Index.save` or `gigaknn build` wrote.
 
     Parameters
@@ -436,10 +535,22 @@ def open(path, *, recall=None, k=10, map=False, keys=None, device="cpu", shards=
         As of `build`: of every id that was ever given.
     device, shards, threads, memory, progress
         As of `knn`.
+
+    Returns
+    -------
+    Index
+        With the curve that the file has; ``.recall`` is what was asked for here.
     """
     name = os.fspath(path)
-    index = _core.open_index(name, word(device, "device"), whole(shards, "shards"), whole(k, "k"), bool(map), run_of(threads, memory, progress))
+    index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))
     return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
+
+
+def _unpickled(file, recall, keys):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.gknn")
+        path.write_bytes(file)
+        return open(path, recall=recall, keys=keys)
 
 
 def _optional(value, name):

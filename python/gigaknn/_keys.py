@@ -11,14 +11,24 @@ def keys_of(keys, n, name="keys"):
     """The keys of n rows as a read-only array [n] of their own; numbers, and arrays of NumPy's, keep their type, all else is objects. None of None."""
     if keys is None:
         return None
-    array = _as_array(keys)
+    array = _as_array(in_order(keys, name))
     if array.shape != (n,):
         raise InvalidArgument(f"{name} must be one for each of the {n} rows, got shape {list(array.shape)}")
     array.flags.writeable = False
     return array
 
 
+def in_order(keys, name="keys"):
+    """`keys`, one behind the other."""
+    if isinstance(keys, (str, bytes, set, frozenset)) or not (hasattr(keys, "__array__") or hasattr(keys, "__iter__")):
+        what = "a set, which has no order" if isinstance(keys, (set, frozenset)) else repr(keys)
+        raise TypeError(f"{name} must be a list or an array of keys, got {what}")
+    return keys
+
+
 def _as_array(keys):
+    if np.ma.is_masked(keys):
+        raise InvalidArgument("keys has masked values: fill them (numpy.ma.filled)")
     return np.asanyarray(keys).copy() if hasattr(keys, "__array__") else _array_of(list(keys))
 
 

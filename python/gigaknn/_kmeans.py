@@ -1,12 +1,16 @@
 """k-means."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _core
-from ._arguments import rows, run_of, seed_of, whole, word
+from ._arguments import floats, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument
+from ._types import Floats, Integers, Memory, Progress, Rows, Whole
 
 
 class Round(NamedTuple):
@@ -21,37 +25,45 @@ class Round(NamedTuple):
 class KMeans(NamedTuple):
     """Centroids, and the rows that are theirs."""
 
-    centroids: np.ndarray  #: [clusters, d] float32
-    labels: "np.ndarray | None"  #: [n] int64, the nearest centroid of each row
-    distances: "np.ndarray | None"  #: [n] float32, to it
-    rounds: "list[Round]"
+    centroids: Floats  #: [clusters, d] float32
+    labels: Integers | None  #: [n] int64, the nearest centroid of each row
+    distances: Floats | None  #: [n] float32, to it
+    rounds: list[Round]
     trained_rows: int
     metric: str
 
-    def predict(self, x, *, device="cpu", threads=None, memory=None, progress=None):
+    def predict(
+        self,
+        x: Rows,
+        *,
+        device: str = "cpu",
+        threads: Whole | None = None,
+        memory: Memory = None,
+        progress: Progress = None,
+    ) -> tuple[Floats, Integers]:
         """(distances [n], ids [n]): the nearest centroid of each row, exactly; -1 of rows with NaN or infinity."""
         return nearest_centroids(x, self.centroids, metric=self.metric, device=device, threads=threads, memory=memory, progress=progress)
 
 
 def kmeans(
-    x,
-    clusters,
+    x: Rows,
+    clusters: Whole,
     *,
-    metric="l2",
-    iterations=20,
-    start="random",
-    levels=None,
-    rows_per_cluster=256,
-    balanced=False,
-    weights=None,
-    labels=True,
-    seed=0,
-    device="cpu",
-    shards=1,
-    allow_nonfinite=False,
-    threads=None,
-    memory=None,
-    progress=None,
+    metric: str = "l2",
+    iterations: Whole = 20,
+    start: str = "random",
+    levels: Whole | None = None,
+    rows_per_cluster: Whole = 256,
+    balanced: bool = False,
+    weights: npt.ArrayLike | None = None,
+    labels: bool = True,
+    seed: Whole = 0,
+    device: str = "cpu",
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
 ) -> KMeans:
     """Divides the rows of `x` [n, d] among centroids, by Lloyd's method; every assignment is exact.
 
@@ -80,6 +92,12 @@ def kmeans(
     seed, device, allow_nonfinite, threads, memory, progress
         As of `knn_graph`.
 
+    Returns
+    -------
+    KMeans
+        ``.centroids`` [clusters, d] float32; ``.labels`` [n] int64 and ``.distances`` [n] float32, of each row to the nearest of these, or None without `labels`; ``.rounds``: what each
+        round found; ``.trained_rows``: how many rows were used; ``.metric``.
+
     Examples
     --------
     >>> import numpy as np, gigaknn
@@ -89,14 +107,16 @@ def kmeans(
     [0.5, 10.5]
     """
     base = rows(x, "x")
-    clusters, iterations, metric = whole(clusters, "clusters"), whole(iterations, "iterations"), word(metric, "metric")
+    clusters, iterations, metric = whole(clusters, "clusters"), whole(iterations, "iterations", 32), word(metric, "metric")
     if iterations < 0:
         raise InvalidArgument(f"iterations must be at least 0, got {iterations}")
+    if base.shape[0] == 0:
+        raise InvalidArgument("k-means needs at least 1 row, got 0")
     rows_per_cluster = whole(rows_per_cluster, "rows_per_cluster")
     if rows_per_cluster < 0:
         raise InvalidArgument(f"rows_per_cluster must be at least 0, got {rows_per_cluster}")
     if weights is not None:
-        weights = np.ascontiguousarray(weights, dtype=np.float32)
+        weights = floats(weights, "weights", 1)
         if weights.shape != (base.shape[0],):
             raise InvalidArgument(f"weights must be one for each of the {base.shape[0]} rows, got shape {list(weights.shape)}")
     centroids, trained, rounds = _core.kmeans(
@@ -105,13 +125,13 @@ def kmeans(
         iterations,
         metric,
         word(start, "start"),
-        None if levels is None else whole(levels, "levels"),
+        None if levels is None else whole(levels, "levels", 32),
         rows_per_cluster,
         bool(balanced),
         weights,
         seed_of(seed),
         word(device, "device"),
-        whole(shards, "shards"),
+        whole(shards, "shards", 32),
         bool(allow_nonfinite),
         run_of(threads, memory, progress),
     )
@@ -119,6 +139,15 @@ def kmeans(
     return KMeans(centroids, nearest, distances, [Round(*found) for found in rounds], trained, metric)
 
 
-def nearest_centroids(x, centroids, *, metric="l2", device="cpu", threads=None, memory=None, progress=None):
+def nearest_centroids(
+    x: Rows,
+    centroids: Rows,
+    *,
+    metric: str = "l2",
+    device: str = "cpu",
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+) -> tuple[Floats, Integers]:
     """(distances [n] float32, ids [n] int64): the nearest of `centroids` [c, d] float32 of each row of `x` [n, d] of any type, exactly."""
     return _core.nearest_centroids(rows(x, "x"), rows(centroids, "centroids"), word(metric, "metric"), word(device, "device"), run_of(threads, memory, progress))

@@ -1,12 +1,16 @@
 """NNDescent, in place of pynndescent's."""
 
+from __future__ import annotations
+
 import warnings
+from typing import Any, Mapping
 
 import numpy as np
 
-from ._arguments import recall_of, seed_of, whole
+from ._arguments import recall_of, refuse_masked, seed_of, whole
 from ._errors import InvalidArgument, Unsupported
-from ._searcher import Searcher, bit_metrics, with_own_rows
+from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
+from ._types import Array, Floats, Ids, Rows, Whole
 
 # Of pynndescent's names.
 _metrics = {
@@ -103,11 +107,25 @@ class NNDescent:
     array([0, 1, 2], dtype=int32)
     """
 
-    def __init__(self, data, metric="euclidean", metric_kwds=None, n_neighbors=30, *, random_state=None, n_jobs=None, compressed=False, verbose=False, recall=0.98, device="cpu", **ignored):
+    def __init__(
+        self,
+        data: Rows,
+        metric: str = "euclidean",
+        metric_kwds: Mapping[str, Any] | None = None,
+        n_neighbors: Whole = 30,
+        *,
+        random_state: Any = None,
+        n_jobs: Whole | None = None,
+        compressed: bool = False,
+        verbose: bool = False,
+        recall: float = 0.98,
+        device: str = "cpu",
+        **ignored: Any,
+    ) -> None:
         _tell_of(ignored)
         self.metric = metric
         self.metric_kwds = metric_kwds
-        self.n_neighbors = whole(n_neighbors, "n_neighbors")
+        self.n_neighbors = whole(n_neighbors, "n_neighbors", 32)
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.compressed = bool(compressed)
@@ -120,7 +138,7 @@ class NNDescent:
         self._fit(self._as_rows(data, "data"))
 
     @property
-    def neighbor_graph(self):
+    def neighbor_graph(self) -> tuple[Array, Floats] | None:
         """(ids [n, n_neighbors] int32, distances [n, n_neighbors] float32), each row first in its own list; -1 and inf where there are fewer rows. None once it is compressed."""
         if self._graph is None:
             warnings.warn("Compressed indexes do not have neighbor graph information.", stacklevel=2)
@@ -133,18 +151,18 @@ class NNDescent:
     def dim(self) -> int:
         return self._raw_data.shape[1]
 
-    def prepare(self, compile_search=False):
+    def prepare(self, compile_search: bool = False) -> None:
         """Builds what answers queries, for k as large as n_neighbors; otherwise the first query does."""
         self._searcher.index_for(min(self.n_neighbors, self._most_wanted()), _threads_of(self.n_jobs))
         if self.compressed:
             self._graph = None
 
-    def compress_index(self):
+    def compress_index(self) -> None:
         """Leaves only what queries need. There is no graph from then on, and no `update`."""
         self.compressed = True
         self.prepare()
 
-    def query(self, query_data, k=10, epsilon=0.1):
+    def query(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1) -> tuple[Array, Floats]:
         """(ids [q, k] int32, distances [q, k] float32): the nearest rows of each query, of the recall that was asked for.
 
         They come from an index or, of few rows, an exact search. `epsilon` means nothing here: no graph is searched; `recall` of the class says how many are found.
@@ -167,7 +185,7 @@ class NNDescent:
             distances[zeros], ids[zeros] = 1, np.arange(found)
         return self._shown(distances, ids, k)
 
-    def update(self, xs_fresh=None, xs_updated=None, updated_indices=None):
+    def update(self, xs_fresh: Rows = None, xs_updated: Rows = None, updated_indices: Ids | None = None) -> None:
         """Replaces the rows `updated_indices` by `xs_updated`, then puts `xs_fresh` behind; the graph is built anew, the index at the next query."""
         if self.compressed:
             raise Unsupported("a compressed NNDescent is not updated")
@@ -211,8 +229,12 @@ class NNDescent:
 
     def _as_rows(self, data, name):
         if hasattr(data, "tocsr"):
-            raise Unsupported(f"{name} is sparse: gigaknn has dense rows alone")
-        rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
+            raise Unsupported(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
+        refuse_masked(data, name)
+        try:
+            rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"{name} must be rows of numbers of one length: {error}") from None
         if rows.ndim != 2 or rows.shape[0] == 0:
             raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
         known = getattr(self, "_raw_data", rows)
@@ -235,12 +257,12 @@ class NNDescent:
 
 def _zeros_in(rows, metric):
     """[n] bool: rows that have no direction, where only that counts."""
-    return ~rows.any(axis=1) if metric in ("cosine", "hellinger") else np.zeros(len(rows), bool)
+    return zeros_in(rows) if metric in ("cosine", "hellinger") else np.zeros(len(rows), bool)
 
 
 def _with_zeros_apart(rows):
     """A copy where rows of zeros have a dimension of their own: so they are 1 from any other row, and 0 from each other."""
-    return np.concatenate((rows, ~rows.any(axis=1, keepdims=True)), axis=1, dtype=rows.dtype, casting="unsafe")
+    return np.concatenate((rows, zeros_in(rows)[:, None]), axis=1, dtype=rows.dtype, casting="unsafe")
 
 
 def _metric_of(metric, metric_kwds):

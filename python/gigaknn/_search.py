@@ -1,18 +1,21 @@
 """Exact searches, and what searches return."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, number, rows, rows_anywhere, run_of, whole, word
+from ._arguments import device_for, neighbors_of, number, rows, rows_anywhere, run_of, whole, word
 from ._device import results_like
 from ._keys import keys_of, with_keys
+from ._types import Floats, Array, Integers, Keys, Memory, Paths, Progress, Rows, Whole
 
 
 class _Neighbors(NamedTuple):
-    distances: np.ndarray  #: [q, k] float32; +inf (inner_product: -inf) where an id is missing
-    ids: np.ndarray  #: [q, k] int64; -1 where there are fewer than k
+    distances: Floats  #: [q, k] float32; +inf (inner_product: -inf) where an id is missing
+    ids: Integers  #: [q, k] int64; -1 where there are fewer than k
 
 
 class Neighbors(_Neighbors):
@@ -28,13 +31,13 @@ class Neighbors(_Neighbors):
         What the rows are called, where ``keys=`` said so; None in an array of objects where an id is missing. No part of the tuple.
     """
 
-    keys = None
+    keys: Any = None
 
 
 class _RadiusNeighbors(NamedTuple):
-    offsets: np.ndarray  #: [q + 1] int64
-    distances: np.ndarray  #: [found] float32
-    ids: np.ndarray  #: [found] int64
+    offsets: Integers  #: [q + 1] int64
+    distances: Floats  #: [found] float32
+    ids: Integers  #: [found] int64
 
 
 class RadiusNeighbors(_RadiusNeighbors):
@@ -49,10 +52,24 @@ class RadiusNeighbors(_RadiusNeighbors):
         As of `Neighbors`.
     """
 
-    keys = None
+    keys: Any = None
 
 
-def knn(queries, base, k=10, *, metric="l2", keys=None, device=None, shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None, stream=None) -> Neighbors:
+def knn(
+    queries: Rows,
+    base: Rows,
+    k: Whole = 10,
+    *,
+    metric: str = "l2",
+    keys: Keys = None,
+    device: str | None = None,
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+    stream: object = None,
+) -> Neighbors:
     """The k nearest rows of `base` of each query, exactly.
 
     Parameters
@@ -103,7 +120,7 @@ def knn(queries, base, k=10, *, metric="l2", keys=None, device=None, shards=1, a
     asked, queries, base = queries, rows_anywhere(queries, "queries", stream), rows_anywhere(base, "base", stream)
     keys = keys_of(keys, base.shape[0])
     found = Neighbors(
-        *_core.knn(queries, base, whole(k, "k"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.knn(queries, base, neighbors_of(k, queries), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return _beside(with_keys(found, keys), asked, queries.device)
 
@@ -117,7 +134,21 @@ def _beside(found, queries, device):
     return there
 
 
-def radius_search(queries, base, radius, *, metric="l2", keys=None, device=None, shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None, stream=None) -> RadiusNeighbors:
+def radius_search(
+    queries: Rows,
+    base: Rows,
+    radius: float,
+    *,
+    metric: str = "l2",
+    keys: Keys = None,
+    device: str | None = None,
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+    stream: object = None,
+) -> RadiusNeighbors:
     """All rows of `base` at most `radius` away from each query (inner_product: of at least this product), exactly.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
@@ -141,13 +172,24 @@ def radius_search(queries, base, radius, *, metric="l2", keys=None, device=None,
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
         *_core.radius_search(
-            queries, base, number(radius, "radius"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress)
+            queries, base, number(radius, "radius"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress)
         )
     )
     return _beside(with_keys(found, keys), asked, queries.device)
 
 
-def duplicates(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinite=False, threads=None, memory=None, progress=None) -> np.ndarray:
+def duplicates(
+    x: Rows,
+    radius: float,
+    *,
+    metric: str = "l2",
+    device: str = "cpu",
+    shards: Whole = 1,
+    allow_nonfinite: bool = False,
+    threads: Whole | None = None,
+    memory: Memory = None,
+    progress: Progress = None,
+) -> Integers:
     """Groups rows that are (nearly) the same: rows that a chain of steps of at most `radius` joins are one group.
 
     Parameters as those of `knn`; `radius` is squared for "l2".
@@ -164,10 +206,10 @@ def duplicates(x, radius, *, metric="l2", device="cpu", shards=1, allow_nonfinit
     >>> gigaknn.duplicates(x, 0.15, metric="l1")
     array([0, 1, 0, 0])
     """
-    return _core.duplicates(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards"), bool(allow_nonfinite), run_of(threads, memory, progress))
+    return _core.duplicates(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
 
 
-def read_vectors(path) -> np.ndarray:
+def read_vectors(path: Paths) -> Array:
     """The vectors of a file, or of a list of files, as a read-only array [n, d]: mapped where the format allows, not read.
 
     Formats: .fvecs .bvecs .ivecs, .fbin .hbin .u8bin .i8bin .ibin, .npy, IDX (also .gz), a folder of shards.

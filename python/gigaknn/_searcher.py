@@ -3,7 +3,8 @@
 import numpy as np
 
 from . import _index
-from ._graph import knn_graph
+from ._graph import knn_graph, radius_graph
+from ._search import radius_search
 
 _fewest_rows_for_an_index = 10_000
 bit_metrics = ("hamming", "jaccard")
@@ -13,6 +14,11 @@ def with_own_rows(distances, ids):
     """Lists that begin with the row itself."""
     n = len(ids)
     return np.concatenate((np.zeros((n, 1), distances.dtype), distances), axis=1), np.concatenate((np.arange(n)[:, None], ids), axis=1)
+
+
+def zeros_in(rows):
+    """[n] bool: rows of zeros, which have no direction."""
+    return ~rows.any(axis=1)
 
 
 class Searcher:
@@ -53,3 +59,71 @@ class Searcher:
 
     def graph(self, k, threads, progress=None):
         return knn_graph(self._rows, k, recall=self._graph_recall, threads=threads, progress=progress, **self._options)
+
+    def within(self, X, radius, threads):
+        """(offsets, distances, ids) of all rows at most `radius` from each of X, exactly; of None: from each that was fitted, itself left out."""
+        options = {name: self._options[name] for name in ("metric", "device")}
+        if X is None:
+            return radius_graph(self._rows, radius, threads=threads, **options)
+        return radius_search(X, self._rows, radius, threads=threads, **options)
+
+
+class CosineSearcher:
+    """By cosine as scikit-learn has it: rows of zeros are 1 from every row, and from each other. The others alone are searched; those of zeros are put between what is found."""
+
+    def __init__(self, rows, recall, **options):
+        zeros = zeros_in(rows)
+        self._n, self._zeros, self._others = len(rows), np.flatnonzero(zeros), np.flatnonzero(~zeros)
+        self._searcher = Searcher(rows[self._others] if len(self._zeros) else rows, recall, metric="cosine", **options)
+
+    def nearest(self, X, k, threads):
+        """(distances, ids), [q, k]."""
+        zeros = zeros_in(X)
+        distances, ids = np.ones((len(X), k), np.float32), np.tile(np.arange(k), (len(X), 1))
+        if not zeros.all():
+            among = min(k, len(self._others))
+            found = self._searcher.nearest(X[~zeros] if zeros.any() else X, among, threads) if among else self._nothing(np.sum(~zeros))
+            distances[~zeros], ids[~zeros] = self._with_zeros(*found, k)
+        return distances, ids
+
+    def nearest_others(self, k, threads):
+        """(distances, ids), [n, k], of each row that was fitted, itself left out."""
+        among = min(k, len(self._others) - 1)
+        found = self._searcher.nearest_others(among, threads) if among > 0 else self._nothing(len(self._others))
+        distances, ids = np.ones((self._n, k), np.float32), np.tile(np.arange(k), (self._n, 1))
+        ids += ids >= np.arange(self._n)[:, None]
+        distances[self._others], ids[self._others] = self._with_zeros(*found, k)
+        return distances, ids
+
+    def within(self, X, radius, threads):
+        """As that of `Searcher`."""
+        asked = zeros_in(X) if X is not None else np.isin(np.arange(self._n), self._zeros)
+        of_others = np.flatnonzero(~asked)
+        if len(of_others) and len(self._others):
+            offsets, distances, ids = self._searcher.within(None if X is None else X[of_others] if asked.any() else X, radius, threads)
+        else:
+            offsets, distances, ids = np.zeros(len(of_others) + 1, np.int64), np.empty(0, np.float32), np.empty(0, np.int64)
+        queries, ids = np.repeat(of_others, np.diff(offsets)), self._others[ids]
+        if radius >= 1:
+            pairs = [(np.repeat(of_others, len(self._zeros)), np.tile(self._zeros, len(of_others)))]
+            of_zeros = np.flatnonzero(asked)
+            own, every = np.repeat(of_zeros, self._n), np.tile(np.arange(self._n), len(of_zeros))
+            pairs.append((own, every) if X is not None else (own[own != every], every[own != every]))
+            more_queries, more_ids = (np.concatenate(column) for column in zip(*pairs))
+            queries, ids = np.concatenate((queries, more_queries)), np.concatenate((ids, more_ids))
+            distances = np.concatenate((distances, np.ones(len(more_ids), np.float32)))
+        order = np.lexsort((ids, distances, queries))
+        return np.searchsorted(queries[order], np.arange(len(asked) + 1)), distances[order], ids[order]
+
+    def _nothing(self, q):
+        return np.empty((q, 0), np.float32), np.empty((q, 0), np.int64)
+
+    def _with_zeros(self, distances, ids, k):
+        """The k nearest of what was found among the others, and of rows of zeros; of equal distances the smaller id first."""
+        q, zeros = len(ids), self._zeros[:k]
+        if len(zeros) == 0:
+            return distances, ids
+        distances = np.concatenate((distances, np.ones((q, len(zeros)), np.float32)), axis=1)
+        ids = np.concatenate((np.where(ids < 0, -1, self._others[ids] if len(self._others) else ids), np.tile(zeros, (q, 1))), axis=1)
+        order = np.lexsort((ids, distances), axis=1)[:, :k]
+        return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)

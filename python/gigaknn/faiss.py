@@ -18,24 +18,30 @@ What Faiss has and gigaknn has not is refused, by name.
 An index that is wrapped and what wraps it are one: add to either, and both have the rows.
 """
 
+from __future__ import annotations
+
 import copy
 import math
 import re
 import tempfile
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from . import _core, _index, _kmeans
-from ._arguments import run_of, whole, word
+from . import _core, _index, _kmeans, _search
+from ._arguments import run_of, whole, whole_array, word
 from ._core import available_threads, devices
 from ._errors import InvalidArgument, Unsupported
+from ._types import Array, FilePath, Floats, Integers, Whole
 
 __version__ = _core.version()
 
 METRIC_INNER_PRODUCT, METRIC_L2, METRIC_L1, METRIC_Linf = 0, 1, 2, 3
 _metrics = {METRIC_INNER_PRODUCT: "inner_product", METRIC_L2: "l2", METRIC_L1: "l1", METRIC_Linf: "linf"}
+IO_FLAG_MMAP, IO_FLAG_READ_ONLY = 0x646F0008, 2  # read_index reads into memory all the same
 _most_label = 2**61
 _farthest = np.finfo(np.float32).max  # Faiss's, beside label -1
 
@@ -51,7 +57,7 @@ def __getattr__(name):
 _threads = None
 
 
-def omp_set_num_threads(n):
+def omp_set_num_threads(n: Whole) -> None:
     """So many threads from now on, of every call of this module."""
     global _threads
     if whole(n, "n") < 1:
@@ -59,7 +65,7 @@ def omp_set_num_threads(n):
     _threads = int(n)
 
 
-def omp_get_max_threads():
+def omp_get_max_threads() -> int:
     """Threads that a call uses."""
     return available_threads() if _threads is None else _threads
 
@@ -87,7 +93,7 @@ class IDSelector:
         """[n] bool"""
         raise NotImplementedError
 
-    def is_member(self, i):
+    def is_member(self, i: int) -> bool:
         """Whether this label counts."""
         return bool(self._members(np.array([i], np.int64))[0])
 
@@ -110,7 +116,7 @@ class IDSelectorAll(IDSelector):
 class IDSelectorBatch(IDSelector):
     """Labels of a list."""
 
-    def __init__(self, indices):
+    def __init__(self, indices: npt.ArrayLike) -> None:
         self.indices = np.unique(np.asarray(indices, dtype=np.int64))
 
     def _members(self, ids):
@@ -131,7 +137,7 @@ class IDSelectorArray(IDSelectorBatch):
 class IDSelectorRange(IDSelector):
     """Labels from imin to imax - 1."""
 
-    def __init__(self, imin, imax):
+    def __init__(self, imin: Whole, imax: Whole) -> None:
         self.imin, self.imax = whole(imin, "imin"), whole(imax, "imax")
 
     def _members(self, ids):
@@ -141,7 +147,7 @@ class IDSelectorRange(IDSelector):
 class IDSelectorBitmap(IDSelector):
     """Labels whose bit is set: that of label i is bit i % 8 of byte i // 8."""
 
-    def __init__(self, bitmap):
+    def __init__(self, bitmap: npt.ArrayLike) -> None:
         self.bits = np.unpackbits(np.asarray(bitmap, dtype=np.uint8), bitorder="little").astype(bool)
 
     def _members(self, ids):
@@ -152,7 +158,7 @@ class IDSelectorBitmap(IDSelector):
 class IDSelectorNot(IDSelector):
     """Labels that another selector leaves out."""
 
-    def __init__(self, sel):
+    def __init__(self, sel: IDSelector) -> None:
         self.sel = sel
 
     def _members(self, ids):
@@ -162,17 +168,43 @@ class IDSelectorNot(IDSelector):
         return {"exclude": self.sel._possible()} if isinstance(self.sel, IDSelectorBatch) else super()._sets(ids)
 
 
+class _IDSelectorOfTwo(IDSelector):
+    def __init__(self, lhs: IDSelector, rhs: IDSelector) -> None:
+        self.lhs, self.rhs = lhs, rhs
+
+    def _members(self, ids):
+        return self._joined(self.lhs._members(ids), self.rhs._members(ids))
+
+
+class IDSelectorAnd(_IDSelectorOfTwo):
+    """Labels that both of two selectors have."""
+
+    _joined = np.logical_and
+
+
+class IDSelectorOr(_IDSelectorOfTwo):
+    """Labels that one of two selectors has, or both."""
+
+    _joined = np.logical_or
+
+
+class IDSelectorXOr(_IDSelectorOfTwo):
+    """Labels that one of two selectors has, and not the other."""
+
+    _joined = np.logical_xor
+
+
 class SearchParameters:
     """What one search is told: `sel`, labels that count."""
 
-    def __init__(self, sel=None):
+    def __init__(self, sel: IDSelector | None = None) -> None:
         self.sel = sel
 
 
 class SearchParametersIVF(SearchParameters):
     """The same, and `nprobe`."""
 
-    def __init__(self, sel=None, nprobe=None):
+    def __init__(self, sel: IDSelector | None = None, nprobe: int | None = None) -> None:
         super().__init__(sel)
         self.nprobe = nprobe
 
@@ -270,7 +302,7 @@ class Index:
     verbose = False
     _settable = {"verbose"}
 
-    def __init__(self, *arguments, **keywords):
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
         raise Unsupported(f"{type(self).__name__} is not built: gigaknn has nothing in its place")
 
     def _begin(self, d, metric_type, held):
@@ -288,14 +320,14 @@ class Index:
         raise AttributeError(f"gigaknn.faiss: {type(self).__name__} has no {name}: gigaknn has nothing in its place")
 
     @property
-    def ntotal(self):
+    def ntotal(self) -> int:
         return self._held.rows
 
     @property
-    def is_trained(self):
+    def is_trained(self) -> bool:
         return self._held.is_trained
 
-    def train(self, x):
+    def train(self, x: npt.ArrayLike) -> None:
         """Fits what the index needs to `x` [n, d]."""
         x = _floats(x, self.d)
         self._require_outermost()
@@ -303,15 +335,15 @@ class Index:
         if inner is not None:
             self._held.train(x, inner.nlist, inner.cp.niter, inner.cp.seed)
 
-    def add(self, x):
+    def add(self, x: npt.ArrayLike) -> None:
         """Adds rows, labelled by their number."""
         self._add(x, None)
 
-    def add_with_ids(self, x, ids):
+    def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Adds rows, labelled by `ids` [n]: each >= 0, and new."""
         self._add(x, ids)
 
-    def search(self, x, k, *, params=None, D=None, I=None):
+    def search(self, x: npt.ArrayLike, k: Whole, *, params: SearchParameters | None = None, D: Floats | None = None, I: Integers | None = None) -> tuple[Floats, Integers]:
         """(D [n, k] float32, I [n, k] int64): the nearest rows of each of `x` [n, d]."""
         x, k = _floats(x, self.d), whole(k, "k")
         if k < 1:
@@ -327,7 +359,7 @@ class Index:
                 given[:] = found
         return distances if D is None else D, ids if I is None else I
 
-    def range_search(self, x, thresh, *, params=None):
+    def range_search(self, x: npt.ArrayLike, thresh: float, *, params: SearchParameters | None = None) -> tuple[npt.NDArray[np.uint64], Floats, Integers]:
         """(lims [n + 1], D, I): of query i the rows nearer than `thresh` (inner product: above it) are entries lims[i] to lims[i + 1], nearest first."""
         x = _floats(x, self.d)
         options = self._searching(params)
@@ -337,12 +369,11 @@ class Index:
         within = distances > thresh if self.metric_type == METRIC_INNER_PRODUCT else distances < thresh
         return np.concatenate(([0], np.cumsum(within)))[offsets].astype(np.uint64), distances[within], ids[within]
 
-    def assign(self, x, k=1, labels=None):
-        """The labels that `search` finds, [n, k], or [n] of one."""
-        ids = self.search(x, k, I=labels)[1]
-        return ids.ravel() if k == 1 else ids
+    def assign(self, x: npt.ArrayLike, k: Whole = 1, labels: Integers | None = None) -> Integers:
+        """The labels that `search` finds, [n, k]."""
+        return self.search(x, k, I=labels)[1]
 
-    def reconstruct(self, key, x=None):
+    def reconstruct(self, key: Whole, x: Floats | None = None) -> Floats:
         """The row [d] of a label, where full vectors are kept."""
         row = self.reconstruct_batch([whole(key, "key")])[0]
         if x is None:
@@ -350,7 +381,7 @@ class Index:
         x[:] = row
         return x
 
-    def reconstruct_n(self, n0=0, ni=-1, x=None):
+    def reconstruct_n(self, n0: Whole = 0, ni: Whole = -1, x: Floats | None = None) -> Floats:
         """Rows of `ni` labels from `n0` on."""
         n0, ni = whole(n0, "n0"), whole(ni, "ni")
         rows = self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni))
@@ -359,9 +390,9 @@ class Index:
         x[:] = rows
         return x
 
-    def reconstruct_batch(self, key, x=None):
+    def reconstruct_batch(self, key: npt.ArrayLike, x: Floats | None = None) -> Floats:
         """Rows [m, d] of labels."""
-        keys = np.asarray(key, dtype=np.int64)
+        keys = whole_array(key, 1, "key")
         self._require_outermost()
         rows = np.empty((0, self.d), np.float32) if len(keys) == 0 or self._held.index is None else self._held.index.reconstruct(keys)
         if len(rows) != len(keys):
@@ -371,14 +402,14 @@ class Index:
         x[:] = rows
         return x
 
-    def search_and_reconstruct(self, x, k, *, params=None):
+    def search_and_reconstruct(self, x: npt.ArrayLike, k: Whole, *, params: SearchParameters | None = None) -> tuple[Floats, Integers, Floats]:
         """(D, I, the rows [n, k, d] of these labels, NaN where there is none)."""
         distances, ids = self.search(x, k, params=params)
         rows = np.full((*ids.shape, self.d), np.nan, np.float32)
         rows[ids >= 0] = self.reconstruct_batch(ids[ids >= 0])
         return distances, ids, rows
 
-    def remove_ids(self, x):
+    def remove_ids(self, x: npt.ArrayLike | IDSelector) -> int:
         """Removes the rows of these labels, an array or a selector, as far as they are there; returns how many."""
         selector = x if isinstance(x, IDSelector) else IDSelectorBatch(x)
         there = self._held.ids()
@@ -387,7 +418,7 @@ class Index:
             self._held.index.remove(gone)
         return len(gone)
 
-    def reset(self):
+    def reset(self) -> None:
         """Removes all rows; what is trained stays."""
         self.remove_ids(IDSelectorAll())
         self._held.next_id = 0
@@ -426,14 +457,14 @@ class Index:
 class IndexFlat(Index):
     """All rows, compared exactly. `add_with_ids` needs an IndexIDMap around it; labels after one that is removed move down."""
 
-    def __init__(self, d, metric=METRIC_L2):
+    def __init__(self, d: int, metric: int = METRIC_L2) -> None:
         self._begin(whole(d, "d"), metric, _Held(d, _metric_of(metric), "Flat"))
 
-    def add_with_ids(self, x, ids):
+    def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Refused: an IndexIDMap has labels of its own."""
         raise Unsupported(f"{type(self).__name__} labels rows by their number: put an IndexIDMap around it")
 
-    def remove_ids(self, x):
+    def remove_ids(self, x: npt.ArrayLike | IDSelector) -> int:
         """As `Index.remove_ids`; the rows behind move up."""
         removed = super().remove_ids(x)
         if removed:
@@ -446,14 +477,14 @@ class IndexFlat(Index):
 class IndexFlatL2(IndexFlat):
     """By squared distance."""
 
-    def __init__(self, d):
+    def __init__(self, d: int) -> None:
         super().__init__(d, METRIC_L2)
 
 
 class IndexFlatIP(IndexFlat):
     """By inner product."""
 
-    def __init__(self, d):
+    def __init__(self, d: int) -> None:
         super().__init__(d, METRIC_INNER_PRODUCT)
 
 
@@ -464,7 +495,7 @@ class IndexScalarQuantizer(Index):
 class ClusteringParameters(types.SimpleNamespace):
     """Of k-means: `niter` and `seed` count."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(niter=10, seed=1234)
 
 
@@ -482,7 +513,7 @@ class IndexIVF(Index):
 
     _settable = {"verbose", "nprobe", "cp"}
 
-    def __init__(self, *arguments, **keywords):
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
         Index.__init__(self)
 
     def _begin_inverted(self, quantizer, d, nlist, metric, codes):
@@ -502,21 +533,21 @@ class IndexIVF(Index):
         self.nprobe, self.cp = nprobe, ClusteringParameters()
         vars(self).update(nlist=nlist, quantizer=IndexFlat(self.d, self.metric_type) if quantizer is None else quantizer)
 
-    def make_direct_map(self, new_maintain_direct_map=True):
+    def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
         """Nothing: rows are found by label anyhow."""
 
 
 class IndexIVFFlat(IndexIVF):
     """Of full vectors."""
 
-    def __init__(self, quantizer, d, nlist, metric=METRIC_L2):
+    def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, metric: int = METRIC_L2) -> None:
         self._begin_inverted(quantizer, d, nlist, metric, "Flat")
 
 
 class IndexIVFPQ(IndexIVF):
     """Of product codes: M parts of 8, 6 or 4 bits."""
 
-    def __init__(self, quantizer, d, nlist, M, nbits_per_idx, metric=METRIC_L2):
+    def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, M: Whole, nbits_per_idx: int, metric: int = METRIC_L2) -> None:
         if nbits_per_idx not in (4, 6, 8):
             raise Unsupported(f"parts of product codes have 8, 6 or 4 bits, got {nbits_per_idx!r}")
         if d % whole(M, "M"):
@@ -542,7 +573,7 @@ _scalar_codes = {
 class IndexIVFScalarQuantizer(IndexIVF):
     """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16), 6 (QT_6bit) or 4 (QT_4bit)."""
 
-    def __init__(self, quantizer, d, nlist, qtype, metric=METRIC_L2, by_residual=True):
+    def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, qtype: int, metric: int = METRIC_L2, by_residual: bool = True) -> None:
         if qtype not in _scalar_codes:
             raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_6bit and QT_4bit, got {qtype!r}")
         self._begin_inverted(quantizer, d, nlist, metric, _scalar_codes[qtype])
@@ -551,7 +582,7 @@ class IndexIVFScalarQuantizer(IndexIVF):
 class IndexIVFRaBitQ(IndexIVF):
     """Of RaBitQ's codes of a bit a dimension, of rows that are rotated first."""
 
-    def __init__(self, quantizer, d, nlist, metric=METRIC_L2):
+    def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, metric: int = METRIC_L2) -> None:
         self._begin_inverted(quantizer, d, nlist, metric, "RaBitQ")
 
 
@@ -579,7 +610,7 @@ class IndexRefineFlat(Index):
 
     _settable = {"verbose", "k_factor"}
 
-    def __init__(self, base_index):
+    def __init__(self, base_index: Index) -> None:
         if not isinstance(base_index, (IndexIVF, IndexPreTransform)) or isinstance(base_index, IndexIVFFlat) or base_index._transformed:
             raise Unsupported(f"IndexRefineFlat stands behind IndexIVFPQ, IndexIVFScalarQuantizer or IndexPreTransform, got {type(base_index).__name__}")
         if base_index.is_trained:
@@ -601,7 +632,7 @@ class IndexRefine(IndexRefineFlat):
 class IndexIDMap(Index):
     """Labels of the caller's own around another index."""
 
-    def __init__(self, index):
+    def __init__(self, index: Index) -> None:
         if index.ntotal:
             raise InvalidArgument("an IndexIDMap is put around an index without rows")
         self._wrap(index)
@@ -612,11 +643,11 @@ class IndexIDMap(Index):
         return self
 
     @property
-    def id_map(self):
+    def id_map(self) -> Integers:
         """Labels [n], ascending."""
         return self._held.ids()
 
-    def add(self, x):
+    def add(self, x: npt.ArrayLike) -> None:
         """Refused: rows need labels."""
         raise Unsupported(f"{type(self).__name__} has labels of its own: add_with_ids")
 
@@ -648,7 +679,7 @@ def _inverted_in(index):
     return index
 
 
-def extract_index_ivf(index):
+def extract_index_ivf(index: Index) -> IndexIVF:
     """The IndexIVF within."""
     found = _inverted_in(index)
     if found is None:
@@ -659,12 +690,12 @@ def extract_index_ivf(index):
 try_extract_index_ivf = _inverted_in
 
 
-def downcast_index(index):
+def downcast_index(index: Index) -> Any:
     """The index: it always knows its type."""
     return index
 
 
-def clone_index(index):
+def clone_index(index: Index) -> Any:
     """A copy that changes by itself."""
     return copy.deepcopy(index)
 
@@ -672,7 +703,7 @@ def clone_index(index):
 class ParameterSpace:
     """Sets parameters by name."""
 
-    def set_index_parameter(self, index, name, value):
+    def set_index_parameter(self, index: Index, name: str, value: float) -> None:
         """`nprobe`, or `k_factor_rf` of an IndexRefineFlat."""
         if name == "nprobe":
             extract_index_ivf(index).nprobe = int(value)
@@ -681,7 +712,7 @@ class ParameterSpace:
         else:
             raise Unsupported(f"{type(index).__name__} has no parameter {name!r}: there are nprobe and k_factor_rf")
 
-    def set_index_parameters(self, index, description):
+    def set_index_parameters(self, index: Index, description: str) -> None:
         """Several: "nprobe=8,k_factor_rf=4"."""
         for pair in description.split(","):
             name, _, value = pair.partition("=")
@@ -694,16 +725,18 @@ class ParameterSpace:
 # ---- recipes and files
 
 
-def index_factory(d, description, metric=METRIC_L2):
-    """The index of a description: "Flat", "IVF1024,Flat", "IVF1024,PQ32", "OPQ32,IVF1024,PQ32,RFlat", "IDMap,Flat" and what else gigaknn.build takes.
+def index_factory(d: int, description: str, metric: int = METRIC_L2) -> Any:
+    """The index of a description: "Flat", "IVF1024,Flat", "IVF1024,PQ32", "OPQ32,IVF1024,PQ32,RFlat", "IDMap,Flat", "IVF1024,Flat,IDMap" and what else gigaknn.build takes.
 
     Refine(Flat) is RFlat. A wrapper of a wrapper, graphs, and codes without lists are refused.
     """
     text = word(description, "description").replace(" ", "").replace("Refine(Flat)", "RFlat")
-    outer, _, inner = text.partition(",")
-    wrapper = {"IDMap": IndexIDMap, "IDMap2": IndexIDMap2}.get(outer)
-    if wrapper is not None:
-        return wrapper(index_factory(d, inner, metric))
+    wrappers = {"IDMap": IndexIDMap, "IDMap2": IndexIDMap2}
+    first, _, behind = text.partition(",")
+    before, _, last = text.rpartition(",")
+    for outer, inner in ((first, behind), (last, before)):
+        if outer in wrappers:
+            return wrappers[outer](index_factory(d, inner, metric))
     _core.check_recipe(text)
     if text == "Flat":
         return IndexFlat(d, metric)
@@ -726,7 +759,7 @@ def index_factory(d, description, metric=METRIC_L2):
 _kinds = {kind.__name__: kind for kind in (IndexFlat, IndexScalarQuantizer, IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer)}
 
 
-def write_index(index, fname):
+def write_index(index: Index, fname: FilePath) -> None:
     """Writes an index of Faiss that `read_index` here and there reads; docs/faiss.md says what is not written."""
     index._require_outermost()
     held = index._held
@@ -741,7 +774,7 @@ def write_index(index, fname):
         _core.export_faiss(f"{folder}/x.gknn", str(fname), nprobe, k_factor, map_, run_of(_threads, None, None))
 
 
-def read_index(fname, io_flags=0):
+def read_index(fname: FilePath, io_flags: int = 0) -> Any:
     """Reads what Faiss or `write_index` wrote, with nprobe and k_factor; into memory, whatever the flags."""
     facts = _core.describe_faiss(str(fname))
     with tempfile.TemporaryDirectory() as folder:
@@ -768,14 +801,14 @@ def read_index(fname, io_flags=0):
     return index
 
 
-def serialize_index(index):
+def serialize_index(index: Index) -> npt.NDArray[np.uint8]:
     """What `write_index` writes, as an array of bytes."""
     with tempfile.TemporaryDirectory() as folder:
         write_index(index, f"{folder}/x.faiss")
         return np.fromfile(f"{folder}/x.faiss", np.uint8)
 
 
-def deserialize_index(data):
+def deserialize_index(data: npt.ArrayLike) -> Any:
     """The index of `serialize_index`."""
     with tempfile.TemporaryDirectory() as folder:
         np.asarray(data, np.uint8).tofile(f"{folder}/x.faiss")
@@ -785,7 +818,7 @@ def deserialize_index(data):
 # ---- without an index
 
 
-def normalize_L2(x):
+def normalize_L2(x: Floats) -> None:
     """Divides each row by its length, in place; x [n, d] float32. Rows of zeros stay."""
     if not isinstance(x, np.ndarray) or x.dtype != np.float32 or x.ndim != 2:
         raise InvalidArgument("x must be an array [n, d] of float32, which is changed")
@@ -793,12 +826,29 @@ def normalize_L2(x):
     x /= np.where(lengths == 0, 1, lengths).astype(np.float32)
 
 
-def knn(xq, xb, k, metric=METRIC_L2):
+def knn(xq: npt.ArrayLike, xb: npt.ArrayLike, k: Whole, metric: int = METRIC_L2) -> tuple[Floats, Integers]:
     """(D, I), both [q, k]: the nearest rows of `xb`, exactly."""
     xb = np.ascontiguousarray(xb, dtype=np.float32)
     index = IndexFlat(xb.shape[-1], metric)
     index.add(xb)
     return index.search(xq, k)
+
+
+def pairwise_distances(xq: npt.ArrayLike, xb: npt.ArrayLike, metric: int = METRIC_L2, metric_arg: float = 0) -> Floats:
+    """The distances [q, n] of each query to each row of `xb`."""
+    xb = np.ascontiguousarray(xb, dtype=np.float32)
+    xq = _floats(xq, xb.shape[-1], "xq")
+    if 0 in (len(xq), len(xb)):
+        return np.empty((len(xq), len(xb)), np.float32)
+    distances, ids = _search.knn(xq, xb, len(xb), metric=_metric_of(metric), threads=_threads)
+    result = np.empty_like(distances)
+    np.put_along_axis(result, ids, distances, axis=1)
+    return result
+
+
+def vector_to_array(v: npt.ArrayLike) -> Array:
+    """What Faiss has in vectors of C++ are arrays here already: `v` itself."""
+    return np.asarray(v)
 
 
 class Kmeans:
@@ -825,14 +875,30 @@ class Kmeans:
         Of the centroids.
     """
 
-    def __init__(self, d, k, *, niter=25, nredo=1, verbose=False, spherical=False, seed=1234, max_points_per_centroid=256, min_points_per_centroid=39, gpu=False, **refused):
+    def __init__(
+        self,
+        d: int,
+        k: Whole,
+        *,
+        niter: int = 25,
+        nredo: int = 1,
+        verbose: bool = False,
+        spherical: bool = False,
+        seed: int = 1234,
+        max_points_per_centroid: int = 256,
+        min_points_per_centroid: int = 39,
+        gpu: bool | int = False,
+        **refused: Any,
+    ) -> None:
         if refused:
             raise Unsupported(f"Kmeans takes no {', '.join(refused)}: gigaknn has nothing in its place")
         self.d, self.k, self.niter, self.nredo, self.verbose, self.spherical, self.seed = d, k, niter, nredo, verbose, spherical, seed
         self.max_points_per_centroid, self.gpu = max_points_per_centroid, gpu
-        self.centroids = self.obj = self.index = None
+        self.centroids: Any = None
+        self.obj: Any = None
+        self.index: Any = None
 
-    def train(self, x, weights=None, init_centroids=None):
+    def train(self, x: npt.ArrayLike, weights: npt.ArrayLike | None = None, init_centroids: None = None) -> float:
         """Finds the centroids of `x` [n, d]; returns the last objective."""
         if init_centroids is not None:
             raise Unsupported("Kmeans takes no init_centroids: gigaknn has nothing in its place")
@@ -860,7 +926,7 @@ class Kmeans:
         self.index.add(self.centroids)
         return self.obj[-1]
 
-    def assign(self, x):
+    def assign(self, x: npt.ArrayLike) -> tuple[Floats, Integers]:
         """(D [n], I [n]): the nearest centroid of each row."""
         if self.index is None:
             raise InvalidArgument("should train before assigning")
@@ -875,23 +941,23 @@ class StandardGpuResources:
     """Nothing: gigaknn needs none."""
 
 
-def get_num_gpus():
+def get_num_gpus() -> int:
     """GPUs that gigaknn may use."""
     return sum(name.startswith("cuda") for name in devices())
 
 
-def index_cpu_to_gpu(provider, device, index, options=None):
+def index_cpu_to_gpu(provider: object, device: Whole, index: Index, options: object = None) -> Any:
     """A copy of the index that GPU number `device` searches."""
     return _on_device(index, f"cuda:{whole(device, 'device')}")
 
 
-def index_cpu_to_all_gpus(index, co=None, ngpu=-1):
+def index_cpu_to_all_gpus(index: Index, co: object = None, ngpu: int = -1) -> Any:
     """A copy of the index that several GPUs search."""
     count = get_num_gpus() if ngpu == -1 else ngpu
     return _on_device(index, ",".join(f"cuda:{i}" for i in range(max(1, count))))
 
 
-def index_gpu_to_cpu(index):
+def index_gpu_to_cpu(index: Index) -> Any:
     """A copy of the index that the CPU searches."""
     return _on_device(index, "cpu")
 

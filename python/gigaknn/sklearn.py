@@ -9,10 +9,16 @@
 (200, 2)
 
 Rows of float32, float16, uint8 and int8 are used as they are, others as float32. Distances are float32. ``n_jobs`` counts threads; None and
--1 are all that are allowed. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
+-1 are all that are allowed, -2 all but one, and so on. By "cosine" rows of zeros are 1 from every row and from each other, as scikit-learn has
+them. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -20,8 +26,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
-from ._graph import radius_graph
-from ._searcher import Searcher, with_own_rows
+from ._core import available_threads
+from ._errors import InvalidArgument
+from ._searcher import CosineSearcher, Searcher, with_own_rows
+from ._types import Floats, Whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["KMeans", "KNNTransformer", "NearestNeighbors"]
 
@@ -40,19 +51,20 @@ _metrics = {
 def _metric_of(metric, p):
     if metric == "minkowski":
         if p not in (1, 2, np.inf):
-            raise ValueError(f"p must be 1, 2 or inf, got {p!r}")
+            raise InvalidArgument(f"p must be 1, 2 or inf, got {p!r}")
         return {1: "l1", 2: "euclidean", np.inf: "linf"}[p]
     if metric not in _metrics:
-        raise ValueError(f"metric must be one of minkowski, {', '.join(sorted(_metrics))}, got {metric!r}")
+        raise InvalidArgument(f"metric must be one of minkowski, {', '.join(sorted(_metrics))}, got {metric!r}")
     return _metrics[metric]
 
 
 def _threads_of(n_jobs):
     if n_jobs is None or n_jobs == -1:
         return None
-    if whole(n_jobs, "n_jobs") < 1:
-        raise ValueError(f"n_jobs must be None, -1 or at least 1, got {n_jobs}")
-    return n_jobs
+    n_jobs = whole(n_jobs, "n_jobs")
+    if n_jobs == 0:
+        raise InvalidArgument("n_jobs must be None, at least 1, or below 0 (-1: all threads, -2: all but one), got 0")
+    return n_jobs if n_jobs > 0 else max(1, available_threads() + 1 + n_jobs)
 
 
 def _seed_of(random_state):
@@ -70,23 +82,46 @@ def _matrix_of(distances, ids, columns, mode):
     return csr_matrix((values, ids.ravel(), np.arange(0, n * k + 1, k)), shape=(n, columns))
 
 
+_algorithms = ("auto", "brute", "kd_tree", "ball_tree")
+
+
 class _Neighbors(BaseEstimator):
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Takes the rows X [n, d]."""
         X = validate_data(self, X, dtype=_types, order="C")
+        if whole(self.n_neighbors, "n_neighbors") < 1:
+            raise InvalidArgument(f"n_neighbors must be at least 1, got {self.n_neighbors}")
+        if self.algorithm not in _algorithms:
+            raise InvalidArgument(f"algorithm must be one of {', '.join(_algorithms)}, got {self.algorithm!r}")
         _threads_of(self.n_jobs)
         self.effective_metric_ = _metric_of(self.metric, self.p)
         self.n_samples_fit_ = X.shape[0]
         self._fit_X = X
-        self._searcher = Searcher(X, recall_of(self.recall), metric=self.effective_metric_, seed=_seed_of(self.random_state), device=self.device)
+        options = {"seed": _seed_of(self.random_state), "device": self.device}
+        recall = recall_of(self.recall)
+        self._searcher = CosineSearcher(X, recall, **options) if self.effective_metric_ == "cosine" else Searcher(X, recall, metric=self.effective_metric_, **options)
         return self
+
+    def kneighbors(self, X: Any = None, n_neighbors: Whole | None = None, return_distance: bool = True) -> Any:
+        """(distances, ids), both [q, n_neighbors], or the ids alone; without X of the rows that were fitted, themselves left out."""
+        check_is_fitted(self)
+        k = self._check_k(self.n_neighbors if n_neighbors is None else n_neighbors, X is None)
+        threads = _threads_of(self.n_jobs)
+        distances, ids = self._searcher.nearest_others(k, threads) if X is None else self._searcher.nearest(self._checked_queries(X), k, threads)
+        return (distances, ids) if return_distance else ids
+
+    def kneighbors_graph(self, X: Any = None, n_neighbors: Whole | None = None, mode: str = "connectivity") -> Any:
+        """The same as a sparse matrix [q, n]; mode "distance" or "connectivity"."""
+        _check_mode(mode)
+        distances, ids = self.kneighbors(X, n_neighbors)
+        return _matrix_of(distances, ids, self.n_samples_fit_, mode)
 
     def _check_k(self, n_neighbors, without_self):
         k = whole(n_neighbors, "n_neighbors")
         if k < 1:
-            raise ValueError(f"Expected n_neighbors > 0. Got {k}")
+            raise InvalidArgument(f"Expected n_neighbors > 0. Got {k}")
         if k > self.n_samples_fit_ - without_self:
-            raise ValueError(
+            raise InvalidArgument(
                 f"Expected n_neighbors {'<' if without_self else '<='} n_samples_fit, but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}, n_samples = {self.n_samples_fit_}"
             )
         return k
@@ -106,6 +141,8 @@ class NearestNeighbors(_Neighbors):
     metric : str
         "minkowski" with p of 1, 2 or inf, "euclidean", "sqeuclidean", "cosine", "manhattan", "chebyshev", "chi2" or "hellinger".
     p : float
+    algorithm : str
+        As scikit-learn's, "auto", "brute", "kd_tree" or "ball_tree"; it changes nothing: gigaknn has one way for each `recall`.
     recall : float
         1: exact; below, see above.
     device : str
@@ -114,31 +151,30 @@ class NearestNeighbors(_Neighbors):
     n_jobs : int
     """
 
-    def __init__(self, n_neighbors=5, radius=1.0, *, metric="minkowski", p=2, recall=1.0, device="cpu", random_state=None, n_jobs=None):
+    def __init__(
+        self,
+        n_neighbors: Whole = 5,
+        radius: float = 1.0,
+        *,
+        algorithm: str = "auto",
+        metric: str = "minkowski",
+        p: float = 2,
+        recall: float = 1.0,
+        device: str = "cpu",
+        random_state: Any = None,
+        n_jobs: Whole | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.metric = metric
         self.p = p
+        self.algorithm = algorithm
         self.recall = recall
         self.device = device
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
-        """(distances, ids), both [q, n_neighbors], or the ids alone; without X of the rows that were fitted, themselves left out."""
-        check_is_fitted(self)
-        k = self._check_k(self.n_neighbors if n_neighbors is None else n_neighbors, X is None)
-        threads = _threads_of(self.n_jobs)
-        distances, ids = self._searcher.nearest_others(k, threads) if X is None else self._searcher.nearest(self._checked_queries(X), k, threads)
-        return (distances, ids) if return_distance else ids
-
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
-        """The same as a sparse matrix [q, n]; mode "distance" or "connectivity"."""
-        _check_mode(mode)
-        distances, ids = self.kneighbors(X, n_neighbors)
-        return _matrix_of(distances, ids, self.n_samples_fit_, mode)
-
-    def radius_neighbors(self, X=None, radius=None, return_distance=True, sort_results=True):
+    def radius_neighbors(self, X: Any = None, radius: float | None = None, return_distance: bool = True, sort_results: bool = True) -> Any:
         """(distances, ids), both arrays [q] of arrays, nearest first; without X of the rows that were fitted, themselves left out."""
         check_is_fitted(self)
         offsets, distances, ids = self._within(X, radius)
@@ -147,7 +183,7 @@ class NearestNeighbors(_Neighbors):
             lists[0][i], lists[1][i] = distances[begin:end], ids[begin:end]
         return tuple(lists) if return_distance else lists[1]
 
-    def radius_neighbors_graph(self, X=None, radius=None, mode="connectivity", sort_results=True):
+    def radius_neighbors_graph(self, X: Any = None, radius: float | None = None, mode: str = "connectivity", sort_results: bool = True) -> Any:
         """The same as a sparse matrix [q, n]."""
         check_is_fitted(self)
         _check_mode(mode)
@@ -156,8 +192,7 @@ class NearestNeighbors(_Neighbors):
 
     def _within(self, X, radius):
         radius = number(self.radius if radius is None else radius, "radius")
-        options = {"metric": self.effective_metric_, "device": self.device, "threads": _threads_of(self.n_jobs)}
-        return radius_graph(self._fit_X, radius, **options) if X is None else _search.radius_search(self._checked_queries(X), self._fit_X, radius, **options)
+        return self._searcher.within(None if X is None else self._checked_queries(X), radius, _threads_of(self.n_jobs))
 
 
 class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbors):
@@ -172,35 +207,48 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
         With mode "distance" a row has one more entry: itself.
     mode : str
         "distance" or "connectivity".
-    metric, p, recall, device, random_state, n_jobs
+    metric, p, algorithm, recall, device, random_state, n_jobs
         As of `NearestNeighbors`.
     """
 
-    def __init__(self, n_neighbors=5, *, mode="distance", metric="minkowski", p=2, recall=1.0, device="cpu", random_state=None, n_jobs=None):
+    def __init__(
+        self,
+        n_neighbors: Whole = 5,
+        *,
+        mode: str = "distance",
+        algorithm: str = "auto",
+        metric: str = "minkowski",
+        p: float = 2,
+        recall: float = 1.0,
+        device: str = "cpu",
+        random_state: Any = None,
+        n_jobs: Whole | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.mode = mode
         self.metric = metric
         self.p = p
+        self.algorithm = algorithm
         self.recall = recall
         self.device = device
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Takes the rows X [n, d]."""
         _check_mode(self.mode)
         super().fit(X)
         self._n_features_out = self.n_samples_fit_
         return self
 
-    def transform(self, X):
+    def transform(self, X: Any) -> Any:
         """The sparse matrix [q, n] of the rows that were fitted nearest to each of X."""
         check_is_fitted(self)
         X = self._checked_queries(X)
         k = self._check_k(whole(self.n_neighbors, "n_neighbors") + (self.mode == "distance"), False)
         return _matrix_of(*self._searcher.nearest(X, k, _threads_of(self.n_jobs)), self.n_samples_fit_, self.mode)
 
-    def fit_transform(self, X, y=None):
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
         """The sparse matrix [n, n] of X itself."""
         self.fit(X)
         others = whole(self.n_neighbors, "n_neighbors") - (self.mode == "connectivity")
@@ -217,7 +265,7 @@ class KNNTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbo
 
 def _check_mode(mode):
     if mode not in ("distance", "connectivity"):
-        raise ValueError(f"mode must be distance or connectivity, got {mode!r}")
+        raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
 
 
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
@@ -227,10 +275,12 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     ----------
     n_clusters : int
     init : str
-        "k-means++" or "random".
-    n_init : int
-        So many times, of which the best is taken.
+        "k-means++" or "random". Centroids of one's own are refused.
+    n_init : int or "auto"
+        So many times, of which the best is taken; "auto" is 1 for "k-means++" and 10 for "random", as scikit-learn has it.
     max_iter : int
+    tol : float
+        As scikit-learn's, and changes nothing: here it ends where no row moves, or at `max_iter`.
     metric : str
         "euclidean", or "cosine": spherical k-means.
     device, random_state, n_jobs
@@ -245,32 +295,52 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     n_iter_ : int
     """
 
-    def __init__(self, n_clusters=8, *, init="k-means++", n_init=1, max_iter=300, metric="euclidean", device="cpu", random_state=None, n_jobs=None):
+    def __init__(
+        self,
+        n_clusters: Whole = 8,
+        *,
+        init: Any = "k-means++",
+        n_init: Any = 1,
+        max_iter: Whole = 300,
+        tol: float = 1e-4,
+        metric: str = "euclidean",
+        device: str = "cpu",
+        random_state: Any = None,
+        n_jobs: Whole | None = None,
+    ) -> None:
         self.n_clusters = n_clusters
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
+        self.tol = tol
         self.metric = metric
         self.device = device
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Finds the centroids of X [n, d]."""
         X = validate_data(self, X, dtype=_types, order="C")
+        if not isinstance(self.init, str):
+            raise InvalidArgument("init must be k-means++ or random: gigaknn begins with no centroids of the caller's")
         if self.init not in ("k-means++", "random"):
-            raise ValueError(f"init must be k-means++ or random, got {self.init!r}")
+            raise InvalidArgument(f"init must be k-means++ or random, got {self.init!r}")
         if self.metric not in ("euclidean", "cosine"):
-            raise ValueError(f"metric must be euclidean or cosine, got {self.metric!r}")
+            raise InvalidArgument(f"metric must be euclidean or cosine, got {self.metric!r}")
         if whole(self.n_clusters, "n_clusters") > X.shape[0]:
-            raise ValueError(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
+            raise InvalidArgument(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32)
-        if whole(self.n_init, "n_init") < 1:
-            raise ValueError(f"n_init must be at least 1, got {self.n_init}")
+        runs = (10 if self.init == "random" else 1) if isinstance(self.n_init, str) and self.n_init == "auto" else whole(self.n_init, "n_init")
+        if runs < 1:
+            raise InvalidArgument(f"n_init must be at least 1, or auto, got {self.n_init}")
+        if whole(self.max_iter, "max_iter") < 1:
+            raise InvalidArgument(f"max_iter must be at least 1, got {self.max_iter}")
+        if number(self.tol, "tol") < 0:
+            raise InvalidArgument(f"tol must be at least 0, got {self.tol}")
         options = {"metric": self._metric(), "iterations": self.max_iter, "start": "plus-plus" if self.init == "k-means++" else "random", "rows_per_cluster": 0}
         seed = _seed_of(self.random_state)
         best = None
-        for run in range(self.n_init):
+        for run in range(runs):
             found = _kmeans.kmeans(X, self.n_clusters, weights=weights, seed=seed + run, device=self.device, threads=_threads_of(self.n_jobs), **options)
             inertia = self._inertia(found.distances, weights)
             if best is None or inertia < self.inertia_:
@@ -281,11 +351,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         self._n_features_out = len(best.centroids)
         return self
 
-    def predict(self, X):
+    def predict(self, X: Any) -> npt.NDArray[np.int32]:
         """The nearest centroid of each row, [n] int32."""
         return self._nearest(X)[1].astype(np.int32)
 
-    def transform(self, X):
+    def transform(self, X: Any) -> Floats:
         """The distance of each row to each centroid, [n, n_clusters] float32."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float32], order="C", reset=False)
@@ -296,7 +366,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         np.put_along_axis(result, ids, distances, axis=1)
         return result
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The negative of the inertia of X."""
         distances, _ = self._nearest(X)
         return -self._inertia(distances, None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32))

@@ -28,6 +28,13 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const Error& error) {
     const nb::object type = nb::module_::import_("gigaknn._errors").attr(class_of(error.fault()));
     PyErr_SetString(type.ptr(), error.what());
+#if PY_VERSION_HEX < 0x030B0000  // `except` there goes by the type that is set, and FileError makes instances of its subclasses
+    PyObject *kind = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&kind, &value, &trace);
+    PyErr_NormalizeException(&kind, &value, &trace);
+    Py_DECREF(kind);
+    PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))), value, trace);
+#endif
   }
 }
 

@@ -52,7 +52,9 @@ class DeviceTest(unittest.TestCase):
         for array in (np.zeros((2, 2)), np.zeros((2, 2, 2), np.float32), np.array("a"), np.float32(3)):
             with self.assertRaisesRegex(gigaknn.InvalidArgument, "cannot be sent"):
                 gigaknn.to_device(array, "emulated")
-        for device in ("cpu", "cuda:0", "emulated:2", ""):
+        with self.assertRaisesRegex(gigaknn.DeviceError, r"this build has no CUDA device for 'cuda:0' \(gigaknn.devices\(\): cpu"):
+            gigaknn.to_device(self.x, "cuda:0")
+        for device in ("cpu", "emulated:2", ""):
             with self.assertRaisesRegex(gigaknn.DeviceError, "is not one GPU"):
                 gigaknn.to_device(self.x, device)
         with self.assertRaises(TypeError):
@@ -169,11 +171,14 @@ class DeviceTest(unittest.TestCase):
 class PluginTest(unittest.TestCase):
     """The rule by which a plugin's core is taken, with packages that stand for it."""
 
-    def load(self, package, core=None):
+    def load(self, package, core=None, commit="0123456789ab", own="0123456789ab"):
         modules = {"stand_in": package}
+        if commit is not None:
+            modules["stand_in._commit"] = types.ModuleType("stand_in._commit")
+            modules["stand_in._commit"].commit = commit
         if core is not None:
             modules["stand_in._core"] = core
-        with mock.patch.dict(sys.modules, {**modules, "gigaknn._core": _core}), mock.patch.object(gigaknn, "_core", _core):
+        with mock.patch.dict(sys.modules, {**modules, "gigaknn._core": _core}), mock.patch.object(gigaknn, "_core", _core), mock.patch.object(_plugin, "commit", own):
             return _plugin.load("stand_in"), sys.modules["gigaknn._core"], gigaknn._core
 
     def package(self, version):
@@ -189,11 +194,37 @@ class PluginTest(unittest.TestCase):
             self.assertEqual(self.load(self.package(gigaknn.__version__), core), (core, core, core))
 
     def test_one_of_another_version_is_not_and_that_is_told(self):
-        with self.assertWarnsRegex(RuntimeWarning, f"stand-in 9.9 is not for gigaknn {gigaknn.__version__}"):
+        with self.assertWarnsRegex(RuntimeWarning, rf"stand-in 9.9 \(commit 0123456789ab\) is not for gigaknn {gigaknn.__version__} \(commit 0123456789ab\)"):
             self.assertEqual(self.load(self.package("9.9"), types.ModuleType("stand_in._core")), (None, _core, _core))
 
+    def test_one_of_another_commit_or_of_none_is_not_and_that_is_told(self):
+        of_no_version = types.ModuleType("stand_in")
+        of_no_version.__path__ = []
+        whole, core = self.package(gigaknn.__version__), types.ModuleType("stand_in._core")
+        for package, commit, own, text in (
+            (whole, "fedcba987654", "0123456789ab", r"\(commit fedcba987654\) is not for gigaknn .* \(commit 0123456789ab\)"),
+            (whole, "0123456789ab-dirty", "0123456789ab", r"\(commit 0123456789ab-dirty\) is not for"),
+            (whole, None, "0123456789ab", r"\(commit not known\) is not for"),
+            (whole, "0123456789ab", None, r"is not for gigaknn .* \(commit not known\)"),
+            (whole, None, None, "is not for gigaknn"),
+            (of_no_version, "0123456789ab", "0123456789ab", "stand-in of no version .* is not for gigaknn"),
+        ):
+            with self.subTest(text), self.assertWarnsRegex(RuntimeWarning, text):
+                self.assertEqual(self.load(package, core, commit, own), (None, _core, _core))
+        for commit in ("0123456789ab-dirty", "unknown"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                self.assertEqual(self.load(whole, core, commit, commit), (core, core, core))
+
+    def test_one_whose_import_fails_somehow_is_not_and_that_is_told(self):
+        def fail(name):
+            raise OSError("libcudart.so.13: no such file")
+
+        with mock.patch.object(_plugin.importlib, "import_module", fail), self.assertWarnsRegex(RuntimeWarning, "stand-in cannot be used by gigaknn .*: OSError: libcudart"):
+            self.assertIsNone(_plugin.load("stand_in"))
+
     def test_one_that_cannot_be_loaded_is_not_and_that_is_told(self):
-        with self.assertWarnsRegex(RuntimeWarning, "stand-in cannot be used"):
+        with self.assertWarnsRegex(RuntimeWarning, "stand-in cannot be used by gigaknn .*: ModuleNotFoundError"):
             self.assertEqual(self.load(self.package(gigaknn.__version__)), (None, _core, _core))
 
     def test_none_is_no_matter(self):

@@ -51,6 +51,10 @@ class Documents(unittest.TestCase):
                     if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, (classmethod, staticmethod))):
                         self.assertTrue(inspect.getdoc(getattr(thing, member)), f"{name}.{member}")
 
+    def test_functions_say_what_they_return(self):
+        for function in (gigaknn.knn, gigaknn.knn_graph, gigaknn.radius_search, gigaknn.radius_graph, gigaknn.build, gigaknn.open, gigaknn.kmeans, gigaknn.recall, gigaknn.duplicates, gigaknn.to_device):
+            self.assertIn("\nReturns\n-------\n", inspect.getdoc(function), function.__name__)
+
     def test_type_checkers_find_types(self):
         folder = Path(gigaknn.__file__).parent
         self.assertTrue((folder / "py.typed").is_file())

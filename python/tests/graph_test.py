@@ -1,5 +1,6 @@
 """k-NN graphs."""
 
+import copy
 import pickle
 import tempfile
 import unittest
@@ -65,8 +66,27 @@ class Graphs(unittest.TestCase):
             with self.assertRaisesRegex(OSError, "none.knng"):
                 gigaknn.KnnGraph.load(f"{folder}/none.knng")
 
+    def test_distances_of_arrays(self):
+        with self.assertRaisesRegex(gigaknn.InvalidData, "distances: row 1 has NaN"):
+            gigaknn.KnnGraph.from_arrays([[1], [np.nan], [4]], [[1], [0], [1]])
+        for metric, missing in (("l2", np.inf), ("inner_product", -np.inf)):
+            for beside in (7.0, np.nan, missing):
+                given = np.array([[1, beside], [1, beside]], np.float32)
+                graph = gigaknn.KnnGraph.from_arrays(given, [[1, -1], [0, -1]], metric=metric)
+                np.testing.assert_array_equal(graph.distances, [[1, missing]] * 2)
+                np.testing.assert_array_equal(given[:, 1], [np.float32(beside)] * 2)
+
     def test_pickles(self):
         self.assert_same(pickle.loads(pickle.dumps(self.graph)), self.graph)
+        x = clustered_rows(2000, 8)
+        graph = gigaknn.knn_graph(x, 5, recall=0.9, method="ivf")
+        for made in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph), copy.copy(pickle.loads(pickle.dumps(graph)))):
+            self.assert_same(made, graph)
+            self.assertEqual((made.method, repr(made.recall), made.recall.at), (graph.method, repr(graph.recall), 5))
+            self.assertEqual(made.report()["method"], graph.method)
+        self.assertIsNone(pickle.loads(pickle.dumps(gigaknn.KnnGraph.from_arrays(graph.distances, graph.ids))).recall)
+        self.assertEqual(made.measure(x, sample=100).sampled, 100)
+        self.assertEqual(made.recall.sampled, 100)
 
     def test_graphs_of_arrays_are_checked(self):
         ids, distances = self.graph.ids.copy(), self.graph.distances.copy()

@@ -1,5 +1,7 @@
 """Indexes."""
 
+import copy
+import pickle
 import tempfile
 import threading
 import unittest
@@ -15,6 +17,26 @@ class Indexes(unittest.TestCase):
         self.x = clustered_rows(3000, 16)
         self.queries = clustered_rows(3010, 16)[-10:]
         self.truth = gigaknn.knn(self.queries, self.x, 5)
+
+    def test_pickles_and_copies(self):
+        x = clustered_rows(2000, 16)
+        queries = x[:50].copy()
+        for recipe in ("Flat", "IVF16,Flat", "IVF16,PQ8,RFlat"):
+            index = gigaknn.build(x, index=recipe, keys=[f"row {i}" for i in range(len(x))])
+            index.remove([3])
+            for made in (pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
+                found, expected = made.search(queries, 5), index.search(queries, 5)
+                np.testing.assert_array_equal(found.ids, expected.ids)
+                np.testing.assert_array_equal(found.distances, expected.distances)
+                np.testing.assert_array_equal(found.keys, expected.keys)
+                self.assertEqual((repr(made), made.next_id), (repr(index), index.next_id))
+            made.remove([4])
+            self.assertEqual((len(made), len(index)), (1998, 1999))
+        index = gigaknn.build(x, index="IVF16,Flat", recall=0.9)
+        made = pickle.loads(pickle.dumps(index))
+        self.assertEqual((made.recall, len(made.curve)), (index.recall, len(index.curve)))
+        with self.assertRaisesRegex(TypeError, "neither pickled nor copied"):
+            pickle.dumps(gigaknn.build(np.zeros((9, 4), np.uint8), index="Flat", metric="hamming"))
 
     def test_every_kind(self):
         for recipe, kind, least in (

@@ -1,6 +1,8 @@
 """How calls run: without the GIL, watched, stopped, in several threads and after a fork."""
 
+import errno
 import io
+import pickle
 import subprocess
 import sys
 import sysconfig
@@ -180,6 +182,42 @@ class Runs(unittest.TestCase):
             ("Unsupported", NotImplementedError),
         ):
             self.assertTrue(issubclass(getattr(gigaknn, name), (gigaknn.Error,)) and issubclass(getattr(gigaknn, name), python))
+
+    def test_modules_for_other_libraries_are_there_by_name(self):
+        result = run_python(
+            """
+            import sys, gigaknn
+            before = "gigaknn.faiss" in sys.modules
+            print(before, gigaknn.faiss.IndexFlatL2(4).ntotal, gigaknn.plot.__name__, hasattr(gigaknn, "knnn"))
+            try:
+                import sklearn
+            except ImportError:
+                pass
+            else:
+                gigaknn.sklearn.KNNTransformer()
+            """
+        )
+        self.assertEqual(result.stdout, "False 0 gigaknn.plot False\n", result.stderr)
+
+    def test_files_that_are_not_there(self):
+        for call in (
+            lambda path: gigaknn.open(path),
+            lambda path: gigaknn.KnnGraph.load(path),
+            lambda path: gigaknn.read_vectors(path),
+            lambda path: gigaknn.knn(path, self.x, 1),
+            lambda path: gigaknn.knn_graph(self.x[:50], 2).save(path),
+        ):
+            with self.assertRaises(FileNotFoundError) as caught:
+                call("/none/x.npy")
+            self.assertIsInstance(caught.exception, gigaknn.FileNotFound)
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, "/none/x.npy"))
+            self.assertRegex(str(caught.exception), "^/none/x.npy: cannot (open|write): No such file or directory$")
+        with self.assertRaises(gigaknn.FileError) as caught:
+            gigaknn.open("/tmp")
+        self.assertEqual((type(caught.exception), caught.exception.errno, caught.exception.filename), (gigaknn.FileError, None, "/tmp"))
+        denied = pickle.loads(pickle.dumps(gigaknn.FileError("x.npy: cannot open: Permission denied")))
+        self.assertIsInstance(denied, PermissionError)
+        self.assertEqual((denied.errno, str(denied)), (errno.EACCES, "x.npy: cannot open: Permission denied"))
 
     def test_what_the_build_says_of_itself(self):
         self.assertRegex(gigaknn.__version__, r"^\d+\.\d+\.\d+$")

@@ -4,6 +4,7 @@ import doctest
 import pickle
 import unittest
 import warnings
+from unittest import mock
 
 import numpy as np
 from support import clustered_rows, random_rows
@@ -45,6 +46,37 @@ class Estimators(unittest.TestCase):
                 self.assertGreater((ids == their_ids).mean(), 0.99)
                 within, their_within = ours.radius_neighbors(rows)[1], theirs.radius_neighbors(their_rows)[1]
                 self.assertGreater(np.mean([set(a) == set(b) for a, b in zip(within, their_within)]), 0.97)
+
+    def test_rows_of_zeros_by_cosine_as_those_of_sklearn(self):
+        x = np.random.default_rng(0).integers(-2, 3, (60, 2)).astype(np.float32)
+        for rows in (x, x[:2] * 0, np.concatenate((x[:1] * 0, [[1, 2]])).astype(np.float32), x[(x != 0).any(axis=1)]):
+            zeros = ~rows.any(axis=1)
+            queries = np.concatenate((rows[:9] + 0.5, np.zeros((2, 2), np.float32)))
+            for radius in (0.5, 1.0, 1.5):
+                ours = NearestNeighbors(n_neighbors=len(rows) - 1, radius=radius, metric="cosine").fit(rows)
+                theirs = neighbors.NearestNeighbors(n_neighbors=len(rows) - 1, radius=radius, metric="cosine").fit(rows.astype(np.float64))
+                for asked, their_asked in ((None, None), (queries, queries.astype(np.float64)), (rows.copy(), rows.astype(np.float64))):
+                    distances, ids = ours.kneighbors(asked)
+                    np.testing.assert_allclose(distances, theirs.kneighbors(their_asked)[0], atol=1e-6)
+                    for row, (d, i) in enumerate(zip(distances, ids)):
+                        self.assertEqual(sorted(zip(d, i)), list(zip(d, i)))
+                        self.assertEqual(len(set(i)), len(i))
+                        self.assertTrue(asked is not None or row not in i)
+                        np.testing.assert_array_equal(d[zeros[i]], 1)
+                    if radius != 1:  # 1 by rounding, and not by it
+                        for d, i, their in zip(*ours.radius_neighbors(asked), theirs.radius_neighbors(their_asked)[1]):
+                            self.assertEqual(sorted(zip(d, i)), list(zip(d, i)))
+                            self.assertEqual(set(i), set(their))
+            k = min(len(rows) - 1, 5)
+            ours, theirs = (kind(n_neighbors=k, metric="cosine").fit_transform(rows.astype(np.float64)) for kind in (KNNTransformer, neighbors.KNeighborsTransformer))
+            np.testing.assert_allclose(np.sort(ours.data.reshape(len(rows), -1)), np.sort(theirs.data.reshape(len(rows), -1)), atol=1e-6)
+            np.testing.assert_array_equal(ours.indices.reshape(len(rows), -1)[:, 0], np.arange(len(rows)))
+
+    def test_all_rows_within_1_of_rows_of_zeros(self):
+        rows = np.array([[0, 0], [1, 0], [0, 0]], np.float32)
+        distances, ids = NearestNeighbors(radius=1, metric="cosine").fit(rows).radius_neighbors()
+        self.assertEqual([list(i) for i in ids], [[1, 2], [0, 2], [0, 1]])
+        self.assertEqual([list(d) for d in distances], [[1, 1]] * 3)
 
     def test_graphs_as_those_of_sklearn(self):
         ours, theirs = NearestNeighbors(n_neighbors=4, radius=0.5).fit(self.x), neighbors.NearestNeighbors(n_neighbors=4, radius=0.5, algorithm="brute").fit(self.x)
@@ -123,13 +155,42 @@ class Estimators(unittest.TestCase):
             (NearestNeighbors(n_jobs=0), "n_jobs must be"),
             (KNNTransformer(mode="speed"), "mode must be distance or connectivity"),
             (KMeans(init="middle"), "init must be"),
+            (KMeans(2, init=self.x[:2]), "init must be k-means\\+\\+ or random: gigaknn begins with no centroids"),
+            (KMeans(max_iter=0), "max_iter must be at least 1, got 0"),
+            (KMeans(n_init=0), "n_init must be at least 1, or auto, got 0"),
+            (KMeans(tol=-1), "tol must be at least 0"),
+            (NearestNeighbors(n_neighbors=-1), "n_neighbors must be at least 1, got -1"),
+            (KNNTransformer(algorithm="tree"), "algorithm must be one of auto, brute"),
             (KMeans(metric="l1"), "metric must be euclidean or cosine"),
             (KMeans(1000), "n_samples=600 should be >= n_clusters=1000"),
         ):
-            with self.assertRaisesRegex(ValueError, text):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, text) as caught:
                 estimator.fit(self.x)
+            self.assertNotIn("\n", str(caught.exception))
         with self.assertRaisesRegex(ValueError, "Expected n_neighbors < n_samples_fit"):
             NearestNeighbors(n_neighbors=600).fit(self.x).kneighbors()
+
+    def test_arguments_of_sklearn_that_change_nothing(self):
+        expected = NearestNeighbors().fit(self.x).kneighbors()
+        for algorithm in ("auto", "brute", "kd_tree", "ball_tree"):
+            np.testing.assert_array_equal(NearestNeighbors(algorithm=algorithm).fit(self.x).kneighbors(), expected)
+            KNNTransformer(algorithm=algorithm).fit(self.x)
+        np.testing.assert_array_equal(KMeans(5, tol=0.1).fit(self.x).labels_, KMeans(5).fit(self.x).labels_)
+
+    def test_runs_of_kmeans(self):
+        for init, runs in (("k-means++", 1), ("random", 10)):
+            np.testing.assert_array_equal(KMeans(20, init=init, n_init="auto").fit(self.x).labels_, KMeans(20, init=init, n_init=runs).fit(self.x).labels_)
+
+    def test_neighbors_of_a_transformer(self):
+        ours, theirs = (kind(n_neighbors=4).fit(self.x) for kind in (KNNTransformer, neighbors.KNeighborsTransformer))
+        for rows in (None, self.x[:5] + 0.01):
+            np.testing.assert_allclose(ours.kneighbors(rows, 3)[0], theirs.kneighbors(rows, 3)[0], atol=1e-4)
+            self.assertLess(abs(ours.kneighbors_graph(rows, mode="distance") - theirs.kneighbors_graph(rows, mode="distance")).max(), 1e-3)
+
+    def test_jobs_as_joblib_counts_them(self):
+        with mock.patch.object(gigaknn.sklearn, "available_threads", lambda: 8):
+            self.assertEqual([gigaknn.sklearn._threads_of(jobs) for jobs in (None, -1, -2, -8, -20, 3)], [None, None, 7, 1, 1, 3])
+        NearestNeighbors(n_jobs=-2).fit(self.x).kneighbors()
 
     def test_examples(self):
         self.assertEqual(doctest.testmod(gigaknn.sklearn, verbose=False).failed, 0)

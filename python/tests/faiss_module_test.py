@@ -1,0 +1,79 @@
+"""gigaknn.faiss by itself; python/dropins compare it with the real one."""
+
+import tempfile
+import unittest
+
+import gigaknn.faiss as faiss
+import numpy as np
+from support import random_rows
+
+
+class Faiss(unittest.TestCase):
+    def setUp(self):
+        self.x = random_rows(400, 8)
+        self.flat = faiss.IndexFlatL2(8)
+        self.flat.add(self.x)
+
+    def test_assign_has_a_column_for_each_neighbour(self):
+        """As faiss-cpu 1.15.1; that of Kmeans is flat there, too."""
+        inverted = faiss.index_factory(8, "IVF4,Flat")
+        inverted.train(self.x)
+        inverted.add(self.x)
+        for index in (self.flat, inverted):
+            for k in (1, 3):
+                labels = index.assign(self.x[:5], k)
+                self.assertEqual((labels.shape, labels.dtype), ((5, k), np.int64))
+                given = np.zeros((5, k), np.int64)
+                self.assertIs(index.assign(self.x[:5], k, given), given)
+                np.testing.assert_array_equal(given, labels)
+        kmeans = faiss.Kmeans(8, 4)
+        kmeans.train(self.x)
+        self.assertEqual([found.shape for found in kmeans.assign(self.x[:5])], [(5,), (5,)])
+
+    def test_selectors_of_two(self):
+        a, b = faiss.IDSelectorRange(0, 10), faiss.IDSelectorBatch([5, 7, 300])
+        for kind, labels in ((faiss.IDSelectorAnd, {5, 7}), (faiss.IDSelectorOr, {*range(10), 300}), (faiss.IDSelectorXOr, {*range(10), 300} - {5, 7})):
+            selector = kind(a, b)
+            ids = self.flat.search(self.x[:3], 20, params=faiss.SearchParameters(sel=selector))[1]
+            self.assertTrue(all(set(row[row >= 0]) == labels for row in ids))
+            self.assertEqual([selector.is_member(label) for label in (5, 6, 300, 399)], [label in labels for label in (5, 6, 300, 399)])
+            rest = self.flat.search(self.x[:1], 400, params=faiss.SearchParameters(sel=faiss.IDSelectorNot(selector)))[1][0]
+            self.assertEqual(set(rest[rest >= 0]), set(range(400)) - labels)
+
+    def test_a_map_behind_what_it_is_around(self):
+        for text, kind in (("IVF4,Flat,IDMap", faiss.IndexIDMap), ("Flat,IDMap2", faiss.IndexIDMap2), ("IDMap,IVF4,Flat", faiss.IndexIDMap)):
+            index = faiss.index_factory(8, text)
+            self.assertIs(type(index), kind)
+            index.train(self.x)
+            index.add_with_ids(self.x, np.arange(400) + 1000)
+            np.testing.assert_array_equal(index.search(self.x[:9], 1)[1][:, 0], np.arange(9) + 1000)
+            np.testing.assert_array_equal(faiss.vector_to_array(index.id_map), np.arange(400) + 1000)
+        with self.assertRaisesRegex(NotImplementedError, "^[^\n]*IDMap,RFlat[^\n]*$"):
+            faiss.index_factory(8, "IVF4,PQ4,IDMap,RFlat")
+
+    def test_pairwise_distances(self):
+        a, b = self.x[:7].astype(np.float64), self.x[:50].astype(np.float64)
+        difference = a[:, None] - b[None]
+        for metric, expected in (
+            (faiss.METRIC_L2, (difference**2).sum(axis=2)),
+            (faiss.METRIC_INNER_PRODUCT, a @ b.T),
+            (faiss.METRIC_L1, np.abs(difference).sum(axis=2)),
+            (faiss.METRIC_Linf, np.abs(difference).max(axis=2)),
+        ):
+            np.testing.assert_allclose(faiss.pairwise_distances(a, b, metric), expected, rtol=1e-5, atol=1e-5)
+        self.assertEqual(faiss.pairwise_distances(a, b[:0]).shape, (7, 0))
+
+    def test_flags_of_read_index(self):
+        with tempfile.TemporaryDirectory() as folder:
+            faiss.write_index(self.flat, f"{folder}/x.faiss")
+            self.assertEqual(faiss.read_index(f"{folder}/x.faiss", faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY).ntotal, 400)
+
+    def test_centroids_to_begin_with_are_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "^Kmeans takes no init_centroids: [^\n]*$"):
+            faiss.Kmeans(8, 4).train(self.x, init_centroids=self.x[:4])
+        with self.assertRaisesRegex(NotImplementedError, "^Kmeans takes no init_centroids: [^\n]*$"):
+            faiss.Kmeans(8, 4, init_centroids=self.x[:4])
+
+
+if __name__ == "__main__":
+    unittest.main()
