@@ -13,7 +13,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16, SQ4 or RaBitQ<1, 2, 4 or 8 bits>, "
+constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), SQ8, SQfp16, SQbf16, SQ4 or RaBitQ<1, 2, 4 or 8 bits>, "
     "with ,RFlat behind it or not, and before it PCA<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; IVF<lists>,Flat has RFlat behind it only if something "
     "stands before it, and RaBitQ has RR, RR<dims> or nothing before it";
 
@@ -75,6 +75,7 @@ bool read_listed(std::string_view word, IndexRecipe& recipe) {
   }
   if (word == "SQ8") recipe.listed = DType::i8;
   if (word == "SQfp16") recipe.listed = DType::f16;
+  if (word == "SQbf16") recipe.listed = DType::bf16;
   if (recipe.listed != DType::f32) return true;
   recipe.rabitq_bits = rabitq_bits_of(word);
   if (recipe.rabitq_bits > 0) {
@@ -114,7 +115,6 @@ std::string instead_of(std::span<const std::string> words) {
   const auto bits_of = [](std::string_view word) { return number_behind(word, "RaBitQ").value_or(0); };
   for (const std::string_view word : words) {
     if (word == "SQ6") return "SQ6: SQ4 or SQ8";
-    if (word == "SQbf16") return "SQbf16: SQfp16";
     if (word.starts_with("PCAR")) return join_text(word, ": PCA", word.substr(4), ", or OPQ before product codes");
     if (word.starts_with("PQ") && word.ends_with("x6")) return join_text(word, ": parts of 4 or 8 bits");
     if (bits_of(word) > 8) return join_text(word, ": at most 8 bits a dimension");
