@@ -31,7 +31,7 @@ struct Prepared {
 };
 
 DType dtype_called(const std::string& name) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     if (name_of(dtype) == name) return dtype;
   }
   fail(Fault::invalid_argument, "unknown dtype '", name, "'");

@@ -38,10 +38,10 @@ struct ConvertOptions {
 
 std::optional<DType> dtype_of(const std::string& name) {
   if (name.empty()) return std::nullopt;
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8, DType::i32, DType::i64}) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::u8, DType::i8, DType::i32, DType::i64}) {
     if (name_of(dtype) == name) return dtype;
   }
-  fail(Fault::invalid_argument, "unknown type '", name, "'; allowed: f32 f16 u8 i8 i32 i64");
+  fail(Fault::invalid_argument, "unknown type '", name, "'; allowed: f32 f16 bf16 u8 i8 i32 i64");
 }
 
 ConvertParams params_of(const ConvertOptions& options) {
@@ -242,11 +242,11 @@ void add_convert_command(CLI::App& app, Request& request) {
       ->required();
   command
       ->add_option("OUT", options->output,
-                   "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .u8bin .i8bin "
+                   "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .bf16bin .u8bin .i8bin "
                    ".ibin .npy, of ids .h5, of an index .faiss or .gknn, of vectors .faiss (IndexFlat)")
       ->required();
   command->add_option("--rows", options->rows, "only rows a:b, half open");
-  command->add_option("--dtype", options->dtype, "type of a .npy output (default: the input's)");
+  command->add_option("--dtype", options->dtype, "type of a .npy output: f32 f16 bf16 u8 i8 i32 i64 (default: the input's)");
   command
       ->add_option("--dataset", options->dataset,
                    "which data set of a HDF5 input: train, test, neighbors or distances")

@@ -76,7 +76,7 @@ void add_dedup_command(CLI::App& app, Request& request) {
       "dedup", "group the rows that are (nearly) the same: each has a chain of short steps to the others of its group");
   command
       ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
+                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
                    "folder of shards")
       ->required();
   command->add_option("--radius", options->radius, "the longest step, as the metric measures it (l2: its square)")

@@ -304,7 +304,7 @@ void add_graph_command(CLI::App& app, Request& request) {
   CLI::App* command = app.add_subcommand("graph", "build the k-NN graph of a set of vectors");
   command
       ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
+                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
                    "folder of shards");
   CLI::Option* k = command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
   command->add_option("-o,--output", options->output, "the graph, OUT.knng; with --radius or --to what gigaknn search writes")->required();

@@ -49,12 +49,13 @@ Handle checked(hid_t id, Handle::Close close, Fault fault, const std::string& na
   return Handle(id, close);
 }
 
-/// IEEE half, which HDF5 1.10 has no name for.
-Handle half_type() {
+/// IEEE half and bfloat16, which HDF5 1.10 has no names for.
+Handle half_type(std::size_t exponent_bits) {
+  const std::size_t fraction_bits = 15 - exponent_bits;
   Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
-  H5Tset_fields(type.id(), 15, 10, 5, 0, 10);
+  H5Tset_fields(type.id(), 15, fraction_bits, exponent_bits, 0, fraction_bits);
   H5Tset_size(type.id(), 2);
-  H5Tset_ebias(type.id(), 15);
+  H5Tset_ebias(type.id(), (std::size_t{1} << (exponent_bits - 1)) - 1);
   return type;
 }
 
@@ -63,7 +64,7 @@ std::optional<DType> dtype_of(hid_t type) {
   const std::size_t bytes = H5Tget_size(type);
   const bool is_signed = kind == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2;
   if (kind == H5T_FLOAT && bytes == 4) return DType::f32;
-  if (kind == H5T_FLOAT && bytes == 2) return DType::f16;
+  if (kind == H5T_FLOAT && bytes == 2) return H5Tget_ebias(type) == 127 ? DType::bf16 : DType::f16;
   if (kind != H5T_INTEGER) return std::nullopt;
   if (bytes == 1) return is_signed ? DType::i8 : DType::u8;
   if (bytes == 4 && is_signed) return DType::i32;
@@ -76,7 +77,9 @@ Handle memory_type(DType dtype) {
     case DType::f32:
       return Handle(H5Tcopy(H5T_NATIVE_FLOAT), H5Tclose);
     case DType::f16:
-      return half_type();
+      return half_type(5);
+    case DType::bf16:
+      return half_type(8);
     case DType::u8:
       return Handle(H5Tcopy(H5T_NATIVE_UINT8), H5Tclose);
     case DType::i8:
@@ -218,7 +221,7 @@ Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& pa
   const Part part(file, part_name);
   const std::optional<DType> dtype = dtype_of(part.type.id());
   require(dtype.has_value(), Fault::unsupported, file.name, ": '", part_name,
-          "' has a type that is not supported, expected one of f32 f16 u8 i8 i32 i64");
+          "' has a type that is not supported, expected one of f32 f16 bf16 u8 i8 i32 i64");
   return read_part(file, part, part_name, *dtype);
 }
 

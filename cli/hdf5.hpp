@@ -24,7 +24,7 @@ struct Hdf5Part {
 /// The data sets of one or two dimensions, in name order. Throws Error: io, corrupt_file.
 std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path);
 
-/// The data set `part` ("train", "test") in memory: f32, f16, u8, i8, i32 or i64.
+/// The data set `part` ("train", "test") in memory: f32, f16, bf16, u8, i8, i32 or i64.
 /// Throws Error: io, corrupt_file (no such part), unsupported (other types, f64 among them),
 /// out_of_memory.
 Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& part);

@@ -77,6 +77,25 @@ TEST_F(Hdf5, VectorsKeepTheirType) {
   }
 }
 
+TEST_F(Hdf5, RealsOfTwoBytesAreHalvesOrBfloats) {
+  const struct {
+    std::size_t exponent_bits, bias;
+    DType dtype;
+    std::uint16_t six;
+  } cases[] = {{5, 15, DType::f16, 0x4600}, {8, 127, DType::bf16, 0x40C0}};
+  for (const auto& one : cases) {
+    const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    H5Tset_fields(type, 15, 15 - one.exponent_bits, one.exponent_bits, 0, 15 - one.exponent_bits);
+    H5Tset_size(type, 2);
+    H5Tset_ebias(type, one.bias);
+    const auto path = add(join_text(name_of(one.dtype), ".h5"), "train", type);
+    H5Tclose(type);
+    const Matrix matrix = read_hdf5_matrix(path, "train");
+    EXPECT_EQ(matrix.dtype(), one.dtype);
+    EXPECT_EQ(matrix.row<std::uint16_t>(1)[2], one.six);
+  }
+}
+
 TEST_F(Hdf5, TheDistanceIsReadWhereThereIsOne) {
   const auto path = add("a.h5", "train", H5T_IEEE_F32LE);
   EXPECT_FALSE(read_hdf5_distance(path));
@@ -99,7 +118,7 @@ TEST_F(Hdf5, WhatCannotBeReadIsNamed) {
   add("a.h5", "neighbors", H5T_IEEE_F32LE);
   expect_error(
       Fault::unsupported, [&] { read_hdf5_matrix(path, "train"); }, path.string(),
-      "'train' has a type that is not supported, expected one of f32 f16 u8 i8 i32 i64");
+      "'train' has a type that is not supported, expected one of f32 f16 bf16 u8 i8 i32 i64");
   expect_error(
       Fault::corrupt_file, [&] { read_hdf5_matrix(path, "test"); }, "has no data set 'test'");
   expect_error(

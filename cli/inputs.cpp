@@ -14,10 +14,6 @@ Dataset open_dataset(const std::filesystem::path& path, const std::string& part)
   return is_hdf5(path) ? Dataset::from(read_hdf5_matrix(path, part)) : Dataset::open(path);
 }
 
-bool holds_vectors(DType dtype) {
-  return dtype != DType::i32 && dtype != DType::i64;
-}
-
 }  // namespace
 
 bool is_hdf5(const std::filesystem::path& path) {
@@ -30,7 +26,7 @@ Vectors open_vectors(const std::filesystem::path& path, const std::string& part)
   const auto size = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
   vectors.held_bytes = anonymous_bytes() > before + size / 2 ? size : 0;  // else mapped
   require(holds_vectors(vectors.matrix().dtype), Fault::unsupported, vectors.name, ": holds ",
-          name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 u8 i8");
+          name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 bf16 u8 i8");
   require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file,
           vectors.name, ": is empty: ", vectors.matrix().rows, " rows of ", vectors.matrix().cols,
           " values");

@@ -162,7 +162,7 @@ void add_kmeans_command(CLI::App& app, Request& request) {
   CLI::App* command = app.add_subcommand("kmeans", "divide vectors among k centroids, each the mean of the rows nearest to it");
   command
       ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
       ->required();
   command->add_option("-k,--clusters", options->clusters, "how many centroids")->required();
   command->add_option("-o,--output", options->output, "the centroids, f32: .fbin .fvecs or .npy")->required();

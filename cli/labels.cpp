@@ -22,7 +22,7 @@ Only only_of(const std::string& name) {
 std::vector<std::int64_t> read_labels(const std::filesystem::path& path, const Vectors& base) {
   const Dataset data = Dataset::open(path);
   const MatrixRef matrix = data.matrix();
-  require(matrix.dtype != DType::f32 && matrix.dtype != DType::f16, Fault::unsupported, path.string(), ": holds ", name_of(matrix.dtype),
+  require(!is_floating(matrix.dtype), Fault::unsupported, path.string(), ": holds ", name_of(matrix.dtype),
           ", no labels; allowed: integers (i64 i32 u8 i8)");
   require(matrix.cols == 1 && matrix.rows == base.matrix().rows, Fault::invalid_data, path.string(), ": holds ", matrix.rows, " x ",
           matrix.cols, " labels, expected one for each of the ", base.matrix().rows, " rows of ", base.name);

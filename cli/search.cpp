@@ -166,7 +166,7 @@ void add_search_command(CLI::App& app, Request& request) {
       app.add_subcommand("search", "find the nearest rows of a base for each query: of vectors exactly, of an index quickly");
   command
       ->add_option("BASE", options->base,
-                   "vectors searched in: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX(.gz), "
+                   "vectors searched in: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz), "
                    ".h5 (train), a folder of shards; or an index, .gknn")
       ->required();
   command->add_option(

@@ -66,10 +66,10 @@ struct PlanOptions {
 };
 
 DType dtype_of(const std::string& name) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     if (name_of(dtype) == name) return dtype;
   }
-  fail(Fault::invalid_argument, "unknown type '", name, "'; allowed: f32 f16 u8 i8");
+  fail(Fault::invalid_argument, "unknown type '", name, "'; allowed: f32 f16 bf16 u8 i8");
 }
 
 int run_plan_command(const PlanOptions& options) {
@@ -192,14 +192,14 @@ int run_planned(const GraphPlan& plan, Session& session) {
 void add_plan_command(CLI::App& app, Request& request) {
   const auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "say how a graph larger than memory would be built, or prepare it");
-  command->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .u8bin .i8bin .npy IDX");
+  command->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX");
   command->add_option("-k", options->graph.k, "neighbours of each row")->capture_default_str();
   options->graph.recall = 0.95;
   command->add_option("--recall", options->graph.recall, "share of the true neighbours, below 1")->capture_default_str();
   command->add_option("-o,--output", options->output, "write the plan of this graph, to OUT.knng.work/plan.txt");
   command->add_option("--rows", options->rows, "without BASE: its rows");
   command->add_option("--dim", options->dim, "without BASE: its columns");
-  command->add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 u8 i8")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8")->capture_default_str();
   command->add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
   add_metric_option(*command, options->common);
   add_task_options(*command, options->tasks);

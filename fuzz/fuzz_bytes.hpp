@@ -42,6 +42,7 @@ inline std::uint64_t touch(MatrixRef matrix) {
     case DType::f32:
       return sum_of<float>(matrix);
     case DType::f16:
+    case DType::bf16:
       return sum_of<std::uint16_t>(matrix);
     case DType::u8:
       return sum_of<std::uint8_t>(matrix);

@@ -37,11 +37,12 @@ def vectors():
         row = struct.pack(f"<i3{code}", 3, 1, 2, 3)
         keep("vecs_fuzz", name, bytes([choice]) + row + row)
     keep("vecs_fuzz", "dims_differ", b"\0" + struct.pack("<ifif", 1, 1, 2, 1))
-    for choice, (name, code) in enumerate((("fbin", "f"), ("hbin", "e"), ("u8bin", "B"), ("i8bin", "b"), ("ibin", "i"))):
+    for choice, (name, code) in enumerate((("fbin", "f"), ("hbin", "e"), ("u8bin", "B"), ("i8bin", "b"), ("ibin", "i"), ("bf16bin", "H"))):
         keep("bin_fuzz", name, bytes([choice]) + struct.pack(f"<II6{code}", 2, 3, 1, 2, 3, 4, 5, 6))
     keep("bin_fuzz", "huge", b"\0" + struct.pack("<IIf", 2**32 - 1, 2**32 - 1, 1))
     for descr, size in (("<f4", 4), ("<f2", 2), ("|u1", 1), ("|i1", 1), ("<i4", 4), ("<i8", 8)):
         keep("npy_fuzz", descr[1:], npy(descr, (2, 3), bytes(6 * size)))
+    keep("npy_fuzz", "bfloat16", npy("<V2", (2, 3), bytes(12)))
     keep("npy_fuzz", "v2", npy("<f4", "(6,)", bytes(24), 2))
     keep("npy_fuzz", "v3", npy("<i8", "(3L,)", bytes(24), 3))
     keep("npy_fuzz", "fortran", npy("<f4", (2, 3), bytes(24), 1, "True"))
@@ -131,6 +132,8 @@ def indexes():
     cosine = lambda n, next_id: struct.pack("<3Q", n, 2, next_id) + b"cosine".ljust(16, b"\0") + dtype + struct.pack("<Q", 0)
     halves = (b"codes", 3, 3, 2, struct.pack("<6e", 0.5, 0.75, 0.6, 0.6, 0.7, 0.75))
     keep("index_fuzz", "halves_by_cosine", container(b"ivf_sq", [(b"about", 1, 1, 56, cosine(3, 6)), *lists, halves]))
+    bfloats = (b"codes", 10, 3, 2, struct.pack("<6H", 0xC080, 0xC020, 0, 0x3F80, 0x4080, 0x4090))
+    keep("index_fuzz", "bfloats", container(b"ivf_sq", [(b"about", 1, 1, 56, about(3, 6)), *lists, reduced[3], bfloats, rows]))
     keep("index_fuzz", "codes_by_cosine", container(b"ivf_pq", [(b"about", 1, 1, 56, cosine(3, 6)), *coded[1:], rows]))
 
 

@@ -11,7 +11,7 @@ namespace gigaknn {
 
 /// A read-only set of vectors from one file, or from a directory of shards of one format in name order.
 ///
-/// Formats by extension: .fvecs .bvecs .ivecs; .fbin .hbin .u8bin .i8bin .ibin; .npy; IDX (also .gz).
+/// Formats by extension: .fvecs .bvecs .ivecs; .fbin .hbin .bf16bin .u8bin .i8bin .ibin; .npy; IDX (also .gz).
 /// Dense formats are memory-mapped and never copied; IDX.gz is unpacked, *vecs are viewed with a stride;
 /// shards that cannot be viewed as one matrix are gathered into memory.
 /// Copies share the mapping, which lives as long as any of them.

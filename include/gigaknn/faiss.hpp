@@ -34,12 +34,12 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 /// Writes the index of Faiss at `from` to `to`, a .gknn. Rows are read in turns; what is held is their ids, and product codes once.
 ///
 ///   IndexFlat                                          flat, f32
-///   IndexScalarQuantizer                               flat: u8, i8 or f16 as below, else the f32 rows that codes stand for
+///   IndexScalarQuantizer                               flat: u8, i8, f16 or bf16 as below, else the f32 rows that codes stand for
 ///   IndexIVFFlat                                       ivf_flat, f32
-///   IndexIVFScalarQuantizer, QT_8bit_direct,           ivf_flat, u8, i8 or f16
-///     QT_8bit_direct_signed, QT_fp16, no residuals
+///   IndexIVFScalarQuantizer, QT_8bit_direct,           ivf_flat, u8, i8, f16 or bf16
+///     QT_8bit_direct_signed, QT_fp16, QT_bf16, no residuals
 ///   the same of QT_8bit_uniform around 0 and of        ivf_sq
-///     QT_fp16, in an IndexPreTransform
+///     QT_fp16 and QT_bf16, in an IndexPreTransform
 ///   IndexIVFScalarQuantizer, else                      ivf_flat, f32: the rows that codes stand for
 ///   IndexIVFPQ by residual, 8, 6 or 4 bits             ivf_pq without full vectors
 ///   IndexPreTransform, linear, of IVFFlat and IVFPQ    ivf_transformed
@@ -65,7 +65,7 @@ struct FaissExport {
 };
 
 /// Writes the index at `from`, a .gknn, to `to`, such that `import_faiss` gives it back: as above, from right to left, with IndexRefine of an
-/// IndexScalarQuantizer for full vectors of u8, i8 and f16, and IndexIDMap as `params` say. Rows are read in turns.
+/// IndexScalarQuantizer for full vectors of u8, i8, f16 and bf16, and IndexIDMap as `params` say. Rows are read in turns.
 /// What Faiss has no words for is lost: that ids above the largest were given, euclidean (Faiss's L2 is its square), and of product codes alone the rows' type.
 /// Throws as `open_index`, and Error: invalid_argument; unsupported, by name: metrics but l2, euclidean and inner_product; product codes whose parts do not divide the dimensions;
 /// rows with NaN or infinity.

@@ -60,7 +60,7 @@ struct KMeans {
   std::vector<KMeansRound> rounds;
 };
 
-/// Fits centroids to `rows` [n, d] (f32, f16, u8 or i8) by Lloyd's method (1982): rounds of exact assignment, then means in float64.
+/// Fits centroids to `rows` [n, d] (f32, f16, bf16, u8 or i8) by Lloyd's method (1982): rounds of exact assignment, then means in float64.
 /// An empty cluster begins anew at a row drawn by its distance to its centroid. The same bytes for the same arguments on every device
 /// and with any number of threads.
 ///
@@ -73,7 +73,7 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
 
 /// The nearest centroid of each row by any metric but those of packed bits, exactly; ties by id.
 ///
-///   rows       [n, d]  f32, f16, u8 or i8
+///   rows       [n, d]  f32, f16, bf16, u8 or i8
 ///   centroids  [c, d]  f32, c >= 1
 ///   result     [n, 1]  `no_row` beside +inf for rows with NaN or infinity (cosine: of zeros)
 ///

@@ -8,11 +8,16 @@
 
 namespace gigaknn {
 
-/// Element types. Vectors are f32, f16, u8 or i8 (packed bits are rows of u8); i32 and i64 hold ids.
-enum class DType : std::uint8_t { f32, f16, u8, i8, i32, i64 };
+/// Element types. Vectors are f32, f16 (IEEE half), bf16 (bfloat16: the upper half of an f32), u8 or i8 (packed bits are rows of u8);
+/// i32 and i64 hold ids. Their numbers are part of the checksums of plans: new ones come last.
+enum class DType : std::uint8_t { f32, f16, u8, i8, i32, i64, bf16 };
+
+inline constexpr DType vector_dtypes[] = {DType::f32, DType::f16, DType::bf16, DType::u8, DType::i8};
+constexpr bool is_floating(DType dtype) { return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16; }
+constexpr bool holds_vectors(DType dtype) { return is_floating(dtype) || dtype == DType::u8 || dtype == DType::i8; }
 
 std::size_t size_of(DType dtype);
-std::string_view name_of(DType dtype);  ///< "f32", "f16", "u8", "i8", "i32", "i64"
+std::string_view name_of(DType dtype);  ///< "f32", "f16", "bf16", "u8", "i8", "i32", "i64"
 
 /// Where an address is valid.
 enum class MemorySpace : std::uint8_t { host, device };

@@ -11,12 +11,12 @@ namespace gigaknn {
 ///
 /// | metric        | value returned                                  | rows                         |
 /// |---------------|-------------------------------------------------|------------------------------|
-/// | l2            | sum (x-y)^2, the square                         | f32 f16 u8 i8                |
-/// | euclidean     | sqrt(sum (x-y)^2)                               | f32 f16 u8 i8                |
-/// | inner_product | sum x*y, larger first                           | f32 f16 u8 i8                |
-/// | cosine        | 1 - <x,y> / (|x| |y|); a zero row is farthest   | f32 f16 u8 i8                |
-/// | l1            | sum |x-y| (Manhattan, Bustos et al. 2006)       | f32 f16 u8 i8                |
-/// | linf          | max |x-y| (Chebyshev)                           | f32 f16 u8 i8                |
+/// | l2            | sum (x-y)^2, the square                         | f32 f16 bf16 u8 i8           |
+/// | euclidean     | sqrt(sum (x-y)^2)                               | f32 f16 bf16 u8 i8           |
+/// | inner_product | sum x*y, larger first                           | f32 f16 bf16 u8 i8           |
+/// | cosine        | 1 - <x,y> / (|x| |y|); a zero row is farthest   | f32 f16 bf16 u8 i8           |
+/// | l1            | sum |x-y| (Manhattan, Bustos et al. 2006)       | f32 f16 bf16 u8 i8           |
+/// | linf          | max |x-y| (Chebyshev)                           | f32 f16 bf16 u8 i8           |
 /// | chi2          | sum (x-y)^2 / (x+y), 0/0 = 0                    | no negative value            |
 /// | hellinger     | sqrt(sum (sqrt x - sqrt y)^2) / sqrt 2          | no negative value            |
 /// | hamming       | number of bits that differ                      | u8: packed bits              |

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -34,13 +35,14 @@ TEST(Neighbor, order_is_value_then_row_and_nan_last) {
 TEST(Elements, whole_bytes_are_those_of_every_row_or_none) {
   for (const std::int64_t n : {1, 16, 17, 5000}) {
     const std::int64_t d = 7;
-    Matrix floats(n, d, DType::f32), halves(n, d, DType::f16);
+    Matrix floats(n, d, DType::f32), halves(n, d, DType::f16), upper_halves(n, d, DType::bf16);
     const auto set = [&](std::int64_t i, std::int64_t j, float value) {
       floats.row<float>(i)[j] = value;
       halves.row<std::uint16_t>(i)[j] = half_of_float(value);
+      upper_halves.row<std::uint16_t>(i)[j] = bf16_of_float(value);
     };
     for (std::int64_t i = 0; i < n * d; ++i) set(i / d, i % d, static_cast<float>(i * 37 % 256));
-    for (const MatrixRef rows : {floats.ref(), halves.ref()}) {
+    for (const MatrixRef rows : {floats.ref(), halves.ref(), upper_halves.ref()}) {
       const auto bytes = whole_bytes(rows);
       ASSERT_TRUE(bytes);
       for (std::int64_t i = 0; i < n * d; ++i) ASSERT_EQ(bytes->row<std::uint8_t>(i / d)[i % d], i * 37 % 256);
@@ -54,6 +56,12 @@ TEST(Elements, whole_bytes_are_those_of_every_row_or_none) {
         EXPECT_FALSE(whole_bytes(halves)) << value;
         set(row, d - 1, before);
       }
+    }
+    for (const float value : {-0.0f, -1.0f, 0.5f, 256.0f, 1e-40f, 3e38f, std::nanf(""), inf, -inf}) {
+      const float before = floats.row<float>(n - 1)[0];
+      set(n - 1, 0, value);
+      EXPECT_FALSE(whole_bytes(upper_halves)) << value;
+      set(n - 1, 0, before);
     }
     for (const float value : {1e-45f, 4e9f, -4e9f, 3e38f}) {
       const float before = floats.row<float>(n - 1)[0];
@@ -84,6 +92,38 @@ TEST(Half, rounds_to_the_nearest_even) {
   EXPECT_TRUE(std::isinf(float_of_half(half_of_float(65520.0f))));
   EXPECT_EQ(half_of_float(0x1p-25f), 0);
   EXPECT_EQ(half_of_float(0x1.8p-25f), 1);
+}
+
+TEST(Bf16, every_one_survives_the_way_through_float) {
+  for (std::uint32_t b = 0; b < 65536; ++b) {
+    const float f = float_of_bf16(static_cast<std::uint16_t>(b));
+    if (std::isnan(f)) {
+      EXPECT_TRUE(std::isnan(float_of_bf16(bf16_of_float(f))));
+    } else {
+      EXPECT_EQ(bf16_of_float(f), b);
+    }
+  }
+}
+
+TEST(Bf16, rounds_to_the_nearest_even) {
+  EXPECT_EQ(float_of_bf16(0x3F80), 1.0f);
+  EXPECT_EQ(bf16_of_float(1.0f + 0x1p-8f), 0x3F80);
+  EXPECT_EQ(bf16_of_float(1.0f + 0x1p-8f + 0x1p-23f), 0x3F81);
+  EXPECT_EQ(bf16_of_float(1.0f + 3 * 0x1p-8f), 0x3F82);
+  EXPECT_EQ(bf16_of_float(-1.0f - 0x1p-8f), 0xBF80);
+  EXPECT_EQ(bf16_of_float(0x1p-134f), 0);  // of subnormals as of all others
+  EXPECT_EQ(bf16_of_float(0x1.8p-134f), 1);
+  EXPECT_EQ(bf16_of_float(-0.0f), 0x8000);
+}
+
+TEST(Bf16, what_is_too_large_becomes_infinite_and_nan_stays_nan) {
+  EXPECT_EQ(float_of_bf16(bf16_of_float(0x1.FEFFFEp127f)), 0x1.FEp127f);
+  EXPECT_TRUE(std::isinf(float_of_bf16(bf16_of_float(0x1.FFp127f))));
+  EXPECT_EQ(bf16_of_float(-std::numeric_limits<float>::max()), 0xFF80);
+  EXPECT_EQ(bf16_of_float(std::numeric_limits<float>::infinity()), 0x7F80);
+  for (const std::uint32_t bits : {0x7F800001u, 0x7FC00000u, 0x7FFFFFFFu, 0xFF800001u, 0xFFFFFFFFu}) {
+    EXPECT_TRUE(std::isnan(float_of_bf16(bf16_of_float(std::bit_cast<float>(bits))))) << bits;
+  }
 }
 
 TEST(Metric, every_name_leads_back_and_an_unknown_one_lists_them) {

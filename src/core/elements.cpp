@@ -35,6 +35,7 @@ Matrix as_floats(MatrixRef rows, const RunOptions& run) {
       switch (rows.dtype) {
         case DType::f32: std::memcpy(to, rows.row<float>(i), static_cast<std::size_t>(rows.cols) * sizeof(float)); break;
         case DType::f16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_half); break;
+        case DType::bf16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_bf16); break;
         case DType::u8: std::copy_n(rows.row<std::uint8_t>(i), rows.cols, to); break;
         default: std::copy_n(rows.row<std::int8_t>(i), rows.cols, to); break;
       }
@@ -47,6 +48,7 @@ std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run) {
   if (!may_be_whole_bytes(rows.dtype)) return std::nullopt;
   const auto put = [&](std::int64_t i, std::uint8_t* to) {
     if (rows.dtype == DType::f32) return put_bytes(rows.row<float>(i), rows.cols, to, [](float value) { return value; });
+    if (rows.dtype == DType::bf16) return put_bytes(rows.row<std::uint16_t>(i), rows.cols, to, float_of_bf16);
     return put_bytes(rows.row<std::uint16_t>(i), rows.cols, to, float_of_half);
   };
   constexpr std::int64_t looked_at = 16;

@@ -1,4 +1,4 @@
-// IEEE half precision to and from float, exactly (round to nearest even).
+// IEEE half precision and bfloat16 to and from float, exactly (round to nearest even).
 #pragma once
 
 #include <bit>
@@ -28,6 +28,16 @@ inline std::uint16_t half_of_float(float value) {
   }
   const std::uint32_t odd = magnitude >> 13 & 1u;
   return static_cast<std::uint16_t>(sign | ((magnitude + 0xC8000FFFu + odd) >> 13));
+}
+
+inline float float_of_bf16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+inline std::uint16_t bf16_of_float(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  if (is_nan) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);  // what makes it one may stand in the lower half alone
+  const std::uint32_t odd = bits >> 16 & 1u;
+  return static_cast<std::uint16_t>((bits + 0x7FFFu + odd) >> 16);
 }
 
 }  // namespace gigaknn

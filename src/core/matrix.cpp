@@ -16,7 +16,8 @@ std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::u8:
     case DType::i8: return 1;
-    case DType::f16: return 2;
+    case DType::f16:
+    case DType::bf16: return 2;
     case DType::f32:
     case DType::i32: return 4;
     case DType::i64: return 8;
@@ -28,6 +29,7 @@ std::string_view name_of(DType dtype) {
   switch (dtype) {
     case DType::f32: return "f32";
     case DType::f16: return "f16";
+    case DType::bf16: return "bf16";
     case DType::u8: return "u8";
     case DType::i8: return "i8";
     case DType::i32: return "i32";

@@ -57,6 +57,10 @@ struct WideRow {
       case DType::i8:
         std::copy_n(matrix.row<std::int8_t>(row), d, values.begin());
         break;
+      case DType::bf16:
+        std::transform(matrix.row<std::uint16_t>(row), matrix.row<std::uint16_t>(row) + d,
+                       values.begin(), float_of_bf16);
+        break;
       default:
         std::transform(matrix.row<std::uint16_t>(row), matrix.row<std::uint16_t>(row) + d,
                        values.begin(), float_of_half);
@@ -206,8 +210,8 @@ void require_arguments(const Scan& scan, std::int64_t sample) {
   require(queries.cols == base.cols && queries.dtype == base.dtype, Fault::invalid_argument,
           "queries are ", name_of(queries.dtype), " with ", queries.cols, " columns, the base is ",
           name_of(base.dtype), " with ", base.cols, ": they must agree");
-  require(size_of(base.dtype) <= 2 || base.dtype == DType::f32, Fault::invalid_argument,
-          "vectors must be f32, f16, u8 or i8, got ", name_of(base.dtype));
+  require(holds_vectors(base.dtype), Fault::invalid_argument,
+          "vectors must be f32, f16, bf16, u8 or i8, got ", name_of(base.dtype));
   require(!on_bits(metric) || base.dtype == DType::u8, Fault::invalid_argument, "metric ",
           name_of(metric), " takes packed bits, rows of u8, got ", name_of(base.dtype));
   require(!self_excluded || queries.rows <= base.rows, Fault::invalid_argument, "the queries have ",

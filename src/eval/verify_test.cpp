@@ -30,6 +30,9 @@ Matrix random_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64_t se
         case DType::f16:
           matrix.row<std::uint16_t>(row)[col] = half_of_float(static_cast<float>(unit));
           break;
+        case DType::bf16:
+          matrix.row<std::uint16_t>(row)[col] = bf16_of_float(static_cast<float>(unit));
+          break;
         default:
           matrix.row<std::uint8_t>(row)[col] = byte;
       }
@@ -49,7 +52,7 @@ Neighbors search(MatrixRef queries, MatrixRef base, Metric metric, std::int64_t 
 
 TEST(VerifySample, agrees_with_the_engine_on_every_metric_and_dtype) {
   for (const Metric metric : all_metrics()) {
-    for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    for (const DType dtype : vector_dtypes) {
       if (on_bits(metric) && dtype != DType::u8) continue;
       for (const std::int64_t d : {1, 31, 32, 33, 100}) {
         const Matrix base = random_rows(120, d, dtype, 1);
@@ -149,7 +152,7 @@ TEST(VerifySample, refuses_what_does_not_fit) {
   test::expect_error(Fault::invalid_argument, {"the result has 10 ids and 0 distances: without distances there is nothing to verify"}, [&] { verify(ids_only, base, base, Metric::l2, false, 1); });
   test::expect_error(Fault::invalid_argument, {"queries are u8 with 8 columns, the base is f32 with 8: they must agree"}, [&] { verify(Neighbors(6, 2), bytes, base, Metric::l2, false, 1); });
   const Matrix ids(5, 8, DType::i32);
-  test::expect_error(Fault::invalid_argument, {"vectors must be f32, f16, u8 or i8, got i32"}, [&] { verify(Neighbors(5, 2), ids, ids, Metric::l2, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"vectors must be f32, f16, bf16, u8 or i8, got i32"}, [&] { verify(Neighbors(5, 2), ids, ids, Metric::l2, false, 1); });
   test::expect_error(Fault::invalid_argument, {"metric hamming takes packed bits, rows of u8, got f32"}, [&] { verify(Neighbors(5, 2), base, base, Metric::hamming, false, 1); });
   test::expect_error(Fault::invalid_argument, {"the queries have 6 rows, the base 5: row i cannot be row i of the base"}, [&] { verify(Neighbors(6, 2), bytes, bytes.ref().slice(0, 5), Metric::l2, true, 1); });
   test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { verify(Neighbors(5, 2), base, base, Metric::l2, false, 0); });

@@ -174,15 +174,16 @@ TEST_P(ApproximateGraph, of_whole_numbers_is_that_of_their_bytes) {
     const GraphParams params = asked(5, 0.8, metric);
     const KnnGraph want = build_graph(bytes.rows, params);
     const MatrixRef rows = bytes.rows;
-    Matrix floats(rows.rows, rows.cols, DType::f32), halves(rows.rows, rows.cols, DType::f16);
+    Matrix floats(rows.rows, rows.cols, DType::f32), halves(rows.rows, rows.cols, DType::f16), upper_halves(rows.rows, rows.cols, DType::bf16);
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       for (std::int64_t j = 0; j < rows.cols; ++j) {
         floats.row<float>(i)[j] = element_of(rows, i, j);
         halves.row<std::uint16_t>(i)[j] = half_of_float(element_of(rows, i, j));
+        upper_halves.row<std::uint16_t>(i)[j] = bf16_of_float(element_of(rows, i, j));
       }
     }
     RunOptions budget;
-    for (const MatrixRef same : {halves.ref(), floats.ref()}) {
+    for (const MatrixRef same : {halves.ref(), upper_halves.ref(), floats.ref()}) {
       budget.memory_bytes = approximate_graph_bytes(ops_of("cpu"), same, params, threads_of(budget));
       const KnnGraph graph = build_graph(same, params, budget);
       EXPECT_TRUE(graph.method.ends_with("; whole numbers, as bytes")) << graph.method;

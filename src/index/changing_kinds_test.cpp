@@ -28,7 +28,7 @@ using test::StridedRows;
 
 constexpr std::int64_t d = 6, pool_rows = 1500, base_rows = 300;
 constexpr const char* recipes[] = {"Flat", "IVF12,Flat", "IVF12,PQ3", "IVF12,PQ2x4", "IVF12,PQ3,RFlat", "PCA4,IVF12,SQ8,RFlat", "IVF12,SQ8,RFlat", "IVF12,SQ8", "RR5,IVF12,SQ8", "IVF12,SQfp16", "IVF12,SQ4", "IVF12,SQ6", "PCAR5,IVF12,PQ4x6", "PCAW4,IVF12,SQfp16,RFlat", "PCA4,IVF12,Flat",
-                                   "RR,IVF12,Flat,RFlat", "OPQ3_6,IVF12,PQ3", "OPQ2_4,IVF12,PQ2x4,RFlat", "IVF12,RaBitQ2", "IVF12,RaBitQ3", "PCA5,IVF12,RaBitQ5,RFlat", "RR5,IVF12,RaBitQ,RFlat"};
+                                   "RR,IVF12,Flat,RFlat", "OPQ3_6,IVF12,PQ3", "OPQ2_4,IVF12,PQ2x4,RFlat", "IVF12,RaBitQ2", "IVF12,RaBitQ3", "PCA5,IVF12,RaBitQ5,RFlat", "RR5,IVF12,RaBitQ,RFlat", "IVF12,SQbf16"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -133,7 +133,7 @@ class ChangingKinds : public FileTest {
 };
 
 TEST_F(ChangingKinds, rows_that_were_removed_and_are_added_again_are_the_file_that_was_built) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     StridedRows base(base_rows, 8, dtype, 1), queries(1, 8, dtype, 0);
     test::VectorMaker(Kind::decaying, base_rows, 8, dtype, Metric::l2, 3).fill(base, queries);
     std::vector<RowId> ids;

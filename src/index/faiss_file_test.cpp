@@ -81,11 +81,11 @@ class FaissFile : public FileTest {
 };
 
 TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : {Metric::l2, Metric::inner_product}) {
       for (const bool with_ids : {false, true}) {
         for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat", "IVF7,SQfp16",
-                                              "PCA4,IVF7,SQfp16,RFlat"}) {
+                                              "PCA4,IVF7,SQfp16,RFlat", "IVF7,SQbf16", "PCA4,IVF7,SQbf16,RFlat"}) {
           build(std::string(recipe), 300, 6, dtype, with_ids, metric);
           EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
           check_index(file("back.gknn"));
@@ -164,7 +164,8 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
   };
   for (const Case& c : {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
                         Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true}, Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false},
-                        Case{"PCA2,IVF4,SQ8,RFlat", 20, 3, DType::f32, true}, Case{"IVF4,SQfp16", 20, 3, DType::f32, false}}) {
+                        Case{"PCA2,IVF4,SQ8,RFlat", 20, 3, DType::f32, true}, Case{"IVF4,SQfp16", 20, 3, DType::f32, false},
+                        Case{"IVF4,Flat", 20, 3, DType::bf16, false}}) {
     build(c.recipe, c.n, c.d, c.dtype, c.with_ids);
     const std::string whole = bytes_of(file("x.faiss"));
     const StridedRows query = rows_of(1, c.d, c.dtype);
@@ -340,7 +341,7 @@ TEST_F(FaissFile, holds_vectors_and_what_they_are_called) {
   EXPECT_EQ(import_faiss(file("by_id.faiss"), file("again.gknn")), "");
   EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("flat.gknn")));
   EXPECT_EQ(std::filesystem::file_size(file("by_id.faiss")), std::filesystem::file_size(file("flat.faiss")));
-  for (const DType dtype : {DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::u8, DType::i8}) {
     const StridedRows typed = rows_of(50, 5, dtype);
     build_index(typed, file("typed.gknn"), {.recipe = "Flat", .metric = Metric::inner_product});
     export_faiss(file("typed.gknn"), file("typed.faiss"));

@@ -364,7 +364,7 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
   }
   const bool formed = source.chain || full.read;
   RowForm form{.dtype = as_bytes || formed ? rows.dtype() : DType::f32, .step = as_bytes ? step : 1};
-  if (formed && !as_bytes && rows.dtype() != DType::f32 && rows.dtype() != DType::f16) {
+  if (formed && !as_bytes && !is_floating(rows.dtype())) {
     refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), source.chain ? " behind IndexPreTransform" : " before full vectors that differ from it",
            " is not converted: transformed rows are f32, or quantized");
   }

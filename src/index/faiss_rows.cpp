@@ -1,7 +1,6 @@
 #include "index/faiss_rows.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +14,8 @@ struct OwnCodes {
   DType dtype;
   FaissScalarType type;
 };
-constexpr OwnCodes own_codes[] = {{DType::u8, FaissScalarType::direct}, {DType::i8, FaissScalarType::direct_signed}, {DType::f16, FaissScalarType::fp16}};
+constexpr OwnCodes own_codes[] = {
+    {DType::u8, FaissScalarType::direct}, {DType::i8, FaissScalarType::direct_signed}, {DType::f16, FaissScalarType::fp16}, {DType::bf16, FaissScalarType::bf16}};
 
 // The middle of step `code` of so many.
 float in_steps(const FaissScalar& quantizer, std::size_t cols, std::size_t j, unsigned code, float steps) {
@@ -42,7 +42,7 @@ float decoded_at(const FaissScalar& quantizer, const std::byte* code, std::size_
     case FaissScalarType::bits4_uniform: return in_steps(quantizer, cols, j, byte_at(code, j / 2) >> (j % 2 * 4) & 15U, 15);
     case FaissScalarType::bits6: return in_steps(quantizer, cols, j, six_bits_at(code, j), 63);
     case FaissScalarType::fp16: return float_of_half(word_at(code, j));
-    case FaissScalarType::bf16: return std::bit_cast<float>(std::uint32_t{word_at(code, j)} << 16);
+    case FaissScalarType::bf16: return float_of_bf16(word_at(code, j));
     case FaissScalarType::direct: return static_cast<float>(byte_at(code, j));
     case FaissScalarType::direct_signed: break;
   }
@@ -104,7 +104,7 @@ bool FaissRows::read(const std::byte* code, const float* centroid, std::byte* ro
   if (dtype_ == DType::f32) {
     std::memcpy(decoded_.data(), code, code_bytes_);
   } else {
-    for (std::size_t j = 0; j < decoded_.size(); ++j) decoded_[j] = float_of_half(word_at(code, j));
+    for (std::size_t j = 0; j < decoded_.size(); ++j) decoded_[j] = decoded_at(*quantizer_, code, decoded_.size(), j);
   }
   return all_finite(decoded_);
 }

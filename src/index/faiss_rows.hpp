@@ -15,7 +15,7 @@ namespace gigaknn {
 
 /// The type of rows whose scalar codes are the rows themselves, or (direct_signed: x + 128) all but a sign bit.
 std::optional<DType> dtype_of(FaissScalarType type);
-FaissScalarType scalar_type_of(DType dtype);  ///< of u8, i8 or f16
+FaissScalarType scalar_type_of(DType dtype);  ///< of u8, i8, f16 or bf16
 /// The step of codes that are bytes around 0, as an `ivf_sq` has them: x = step * (code - 128). None: they are others.
 std::optional<double> step_of(const FaissScalar& quantizer);
 /// What a quantizer of such codes is trained to.

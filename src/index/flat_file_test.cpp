@@ -38,7 +38,7 @@ class FlatFile : public FileTest {
 };
 
 TEST_F(FlatFile, answers_exactly_for_every_metric_and_type) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : all_metrics()) {
       if (on_bits(metric)) continue;
       const auto [base, queries] = vectors(300, 7, dtype, metric);

@@ -36,6 +36,7 @@ constexpr GoldenFile golden[] = {
     {"ivf_sq_cosine_1", "OPQ2,IVF4,SQ8", Metric::cosine},
     {"ivf_sq_16_bits_1", "PCAW3,IVF4,SQfp16,RFlat", Metric::euclidean},
     {"ivf_sq_4_bits_1", "IVF4,SQ4", Metric::l2},
+    {"ivf_sq_bf16_1", "PCA3,IVF4,SQbf16,RFlat", Metric::l2},
     {"ivf_sq_6_bits_1", "IVF4,SQ6", Metric::l2},
     {"ivf_pq_6_bits_1", "PCAR3,IVF4,PQ4x6", Metric::euclidean},
     {"ivf_rabitq_planes_1", "PCA3,IVF4,RaBitQ5,RFlat", Metric::l2},

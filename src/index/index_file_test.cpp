@@ -43,7 +43,7 @@ class IndexFile : public FileTest {
 };
 
 TEST_F(IndexFile, opens_as_what_was_saved_for_every_metric_and_type) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : all_metrics()) {
       if (on_bits(metric)) continue;
       const auto [base, queries] = vectors(300, 7, dtype, metric);
@@ -266,7 +266,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   EXPECT_TRUE(parse_recipe("IVF7,SQ4").codes() && parse_recipe("PCA8,IVF7,SQ4").each_dim);
   EXPECT_EQ(parse_recipe("IVF,PQ12,RFlat").listed, DType::f32);
   for (const auto& [text, lists, dims, listed] : {std::tuple("PCA48,IVF1024,SQ8,RFlat", 1024, 48, DType::i8), {"PCA1,IVF,SQ8,RFlat", 0, 1, DType::i8}, {"IVF7,SQ8,RFlat", 7, 0, DType::i8},
-                                                  {"IVF7,SQ8", 7, 0, DType::i8}, {"OPQ4_8,IVF7,SQfp16", 7, 8, DType::f16}}) {
+                                                  {"IVF7,SQ8", 7, 0, DType::i8}, {"OPQ4_8,IVF7,SQfp16", 7, 8, DType::f16}, {"PCA8,IVF7,SQbf16,RFlat", 7, 8, DType::bf16}}) {
     const IndexRecipe recipe = parse_recipe(text);
     EXPECT_FALSE(recipe.codes());
     EXPECT_EQ(recipe.listed, listed) << text;
@@ -306,7 +306,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, or IVF<lists>"));
   }
   for (const auto& [text, instead] : {std::pair("IVF4,Flat,RFlat", "Flat,RFlat: Flat alone"), {"OPQ8,IVF4,RaBitQ2", "OPQ8: PCA or RR"},
-                                      {"IVF4,SQbf16,RFlat", "SQbf16: SQfp16"}, {"IVF4,RaBitQ9", "RaBitQ9: at most 8 bits"}}) {
+                                      {"IVF4,RaBitQ9", "RaBitQ9: at most 8 bits"}}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; take instead of ", instead), "allowed: Flat, or IVF<lists>");
   }
   // What Faiss calls otherwise.

@@ -21,7 +21,7 @@ using test::Kind;
 using test::recall;
 using test::StridedRows;
 
-constexpr const char* recipes[] = {"IVF9,PQ5", "IVF9,PQ10x4", "IVF9,PQ8x6", "IVF9,SQ8", "IVF9,SQfp16", "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4", "IVF9,RaBitQ6"};
+constexpr const char* recipes[] = {"IVF9,PQ5", "IVF9,PQ10x4", "IVF9,PQ8x6", "IVF9,SQ8", "IVF9,SQfp16", "IVF9,SQbf16", "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4", "IVF9,RaBitQ6"};
 
 class IvfCosine : public FileTest {
  protected:
@@ -49,7 +49,7 @@ TEST_F(IvfCosine, finds_what_an_index_of_rows_of_length_1_finds) {
 }
 
 TEST_F(IvfCosine, with_full_vectors_it_is_exact_among_all_and_nearly_among_some) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     StridedRows base(600, 15, dtype, 1), queries(20, 15, dtype, 0);
     test::VectorMaker(Kind::decaying, 600, 15, dtype, Metric::cosine, 3).fill(base, queries);
     for (std::int64_t i = 0; i < 600; ++i) base.set(i, 0, 1);
@@ -66,7 +66,7 @@ TEST_F(IvfCosine, with_full_vectors_it_is_exact_among_all_and_nearly_among_some)
 
 TEST_F(IvfCosine, distances_are_near_those_of_rows) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::cosine, 10);
-  for (const char* recipe : {"IVF9,SQ8", "IVF9,SQfp16", "RR,IVF9,Flat", "IVF9,RaBitQ8"}) {
+  for (const char* recipe : {"IVF9,SQ8", "IVF9,SQfp16", "IVF9,SQbf16", "RR,IVF9,Flat", "IVF9,RaBitQ8"}) {
     const Neighbors found = make_index(base_, {.recipe = recipe, .metric = Metric::cosine})->search(queries_, 10, {.nprobe = 9});
     EXPECT_GT(recall(found, truth), 0.9) << recipe;
     for (std::size_t i = 0; i < truth.distances.size(); ++i) EXPECT_NEAR(found.distances[i], truth.distances[i], 0.01) << recipe;

@@ -73,9 +73,8 @@ About decode(const FileBytes& file, const Section& section) {
   require_at(!on_bits(about.facts.metric), file, offset + 24, "metric ", name_of(about.facts.metric), " has no inverted file");
   std::string dtype(reinterpret_cast<const char*>(file.bytes.data() + offset + 40), dtype_name_bytes);
   dtype.resize(std::min(dtype.find('\0'), dtype.size()));
-  constexpr DType dtypes[] = {DType::f32, DType::f16, DType::u8, DType::i8};
-  const auto* found = std::find_if(std::begin(dtypes), std::end(dtypes), [&](DType type) { return name_of(type) == dtype; });
-  require_at(found != std::end(dtypes), file, offset + 40, "rows of '", printable(dtype), "', expected f32, f16, u8 or i8");
+  const auto* found = std::find_if(std::begin(vector_dtypes), std::end(vector_dtypes), [&](DType type) { return name_of(type) == dtype; });
+  require_at(found != std::end(vector_dtypes), file, offset + 40, "rows of '", printable(dtype), "', expected f32, f16, bf16, u8 or i8");
   about.facts.dtype = *found;
   const auto nonfinite = value_at<std::uint64_t>(file, offset + 48, "whether NaN is allowed");
   require_at(nonfinite <= 1, file, offset + 48, "whether NaN is allowed is ", nonfinite, ", expected 0 or 1");
@@ -337,7 +336,7 @@ LinearTransform read_linear(const Container& file, std::string_view name, const 
 RowForm read_quantizer(const Container& file, const IvfFacts& facts) {
   RowForm form{.unit = facts.metric == Metric::cosine, .linear = read_linear(file, "directions", facts)};
   const Section* const codes = file.find_section("codes");
-  form.dtype = codes && codes->element == Element::f16 ? DType::f16 : DType::i8;
+  form.dtype = !codes ? DType::i8 : codes->element == Element::f16 ? DType::f16 : codes->element == Element::bf16 ? DType::bf16 : DType::i8;
   if (form.dtype != DType::i8) return form;
   const Section& step = sized_section(file, "step", Element::f64, 1, 1);
   verify_section(file, step);

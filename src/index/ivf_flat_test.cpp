@@ -37,7 +37,7 @@ class IvfFlat : public testing::Test {
 };
 
 TEST_F(IvfFlat, with_all_lists_is_exact_for_every_metric_and_type) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : all_metrics()) {
       if (on_bits(metric)) continue;
       StridedRows base(500, 9, dtype, 1), queries(11, 9, dtype, 0);

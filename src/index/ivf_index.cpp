@@ -93,7 +93,7 @@ std::string IvfIndex::description() const {
   if (facts_.form) {
     if (facts_.form->unit) form += "rows of length 1, ";
     form += facts_.form->linear.turns() ? join_text(cols(), " dimensions transformed into ", facts_.width()) : join_text("all ", cols(), " dimensions");
-    if (facts_.form->quantizes()) form += join_text(", ", 8 * size_of(facts_.form->dtype), " bits each");
+    if (facts_.form->quantizes()) form += join_text(", ", 8 * size_of(facts_.form->dtype), facts_.form->dtype == DType::bf16 ? " bits of bfloat16 each" : " bits each");
     form += ", in ";
   }
   return join_text(form, lists_description(), refines_ ? ", full vectors behind them" : "");

@@ -35,7 +35,7 @@ class IvfPq : public FileTest {
 };
 
 TEST_F(IvfPq, refined_by_all_it_is_exact_and_codes_alone_come_near) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
       StridedRows base(700, 9, dtype, 1), queries(20, 9, dtype, 0);
       test::VectorMaker(Kind::decaying, 700, 9, dtype, metric, 3).fill(base, queries);

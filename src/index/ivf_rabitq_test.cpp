@@ -46,7 +46,7 @@ class IvfRabitq : public FileTest {
 };
 
 TEST_F(IvfRabitq, more_bits_find_more_and_full_vectors_all) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
       StridedRows base(600, 24, dtype, 1), queries(30, 24, dtype, 0);
       test::VectorMaker(Kind::decaying, 600, 24, dtype, metric, 3).fill(base, queries);

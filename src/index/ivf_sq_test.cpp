@@ -118,7 +118,7 @@ TEST_F(IvfSq, directions_are_orthonormal_and_hold_the_variance) {
 }
 
 TEST_F(IvfSq, refined_by_all_it_is_exact_and_by_some_nearly) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     StridedRows base(600, 15, dtype, 1), queries(20, 15, dtype, 0);
     test::VectorMaker(Kind::decaying, 600, 15, dtype, Metric::euclidean, 3).fill(base, queries);
     const auto index = make_ivf_sq_index(base, {.metric = Metric::euclidean, .lists = 9, .dims = 10});
@@ -206,13 +206,13 @@ TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
         own_steps->push_back(step);
       }
       for (std::int64_t j = 0; j < rows.cols(); ++j) {
-        x[j] = form.dtype == DType::f16 ? float_of_half(half_of_float(x[j])) : static_cast<float>(std::clamp(std::nearbyint(static_cast<double>(x[j]) / step), -127.0, 127.0));
+        x[j] = form.dtype == DType::f16 ? float_of_half(half_of_float(x[j])) : form.dtype == DType::bf16 ? float_of_bf16(bf16_of_float(x[j])) : static_cast<float>(std::clamp(std::nearbyint(static_cast<double>(x[j]) / step), -127.0, 127.0));
       }
     }
     return rows;
   };
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine}) {
-    for (const char* recipe : {"IVF9,SQ8", "PCA7,IVF9,SQ8", "OPQ4_8,IVF9,SQ8", "IVF9,SQfp16", "PCAW7,IVF9,SQfp16"}) {
+    for (const char* recipe : {"IVF9,SQ8", "PCA7,IVF9,SQ8", "OPQ4_8,IVF9,SQ8", "IVF9,SQfp16", "PCAW7,IVF9,SQfp16", "IVF9,SQbf16", "PCA7,IVF9,SQbf16"}) {
       const std::string what = join_text(recipe, ' ', name_of(metric));
       build_index(base_, file("x.gknn"), {.recipe = recipe, .metric = metric, .iterations = 3});
       const RowForm form = [&] {
@@ -381,6 +381,29 @@ TEST_F(IvfSq, halves_hold_rows_far_from_zero_and_refuse_what_they_cannot) {
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
 }
 
+// bfloat16 has the range of float32: nothing that float32 holds is too large or too small for it, and the largest do not become infinite.
+TEST_F(IvfSq, bfloats_hold_what_halves_refuse) {
+  for (const float factor : {1e30f, 1e2f, 1e-12f, 1e-30f}) {
+    Matrix base(500, 4, DType::f32);
+    for (std::int64_t i = 0; i < 500; ++i) {
+      for (std::int64_t j = 0; j < 4; ++j) base.row<float>(i)[j] = factor * (10000 + 1000 * std::sin(static_cast<float>(7 * i + 3 * j)));
+    }
+    for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine}) {
+      const IndexParams params{.recipe = "IVF4,SQbf16", .metric = metric};
+      build_index(base, file("x.gknn"), params);
+      const Neighbors found = open_index(file("x.gknn"))->search(base.ref().slice(0, 50), 5, {.nprobe = 4});
+      for (const RowId id : found.ids) EXPECT_NE(id, no_row) << factor << ' ' << name_of(metric);
+      if (metric == Metric::l2 && factor > 1e-20f && factor < 1e10f) {  // of others the squares leave float32
+        EXPECT_GT(recall(found, reference::nearest_rows(base.ref().slice(0, 50), base, metric, 5)), 0.7) << factor;
+      }
+    }
+  }
+  Matrix largest(300, 2, DType::f32);
+  for (std::int64_t i = 0; i < 600; ++i) largest.row<float>(0)[i] = (i % 3 == 0 ? -1 : 1) * std::numeric_limits<float>::max();
+  const auto index = make_index(largest, {.recipe = "IVF2,SQbf16", .metric = Metric::inner_product});
+  for (const RowId id : index->search(largest.ref().slice(0, 5), 3, {.nprobe = 2}).ids) EXPECT_NE(id, no_row);
+}
+
 TEST_F(IvfSq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_harmless) {
   StridedRows narrow(20, 3, DType::u8, 0), queries(3, 3, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 20, 3, DType::u8, Metric::l2, 3).fill(narrow, queries);
@@ -459,7 +482,7 @@ TEST_F(IvfSq, budgets_are_kept) {
 TEST_F(IvfSq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, [&] { make_ivf_sq_index(base_, {.dims = 21}); });
   expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 0"}, [&] { make_ivf_sq_index(base_, {.dims = 0}); });
-  expect_error(Fault::invalid_argument, {"quantized rows are i8 or f16, not u8"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .dtype = DType::u8}); });
+  expect_error(Fault::invalid_argument, {"quantized rows are i8, f16 or bf16, not u8"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .dtype = DType::u8}); });
   expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, [&] { make_ivf_sq_index(base_, {.metric = Metric::l1, .dims = 4}); });
   expect_error(Fault::invalid_argument, {"lists must be in [1, 1200]"}, [&] { make_ivf_sq_index(base_, {.lists = 1201, .dims = 4}); });
   expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { make_ivf_sq_index(base_, {.dims = 4}, {.memory_bytes = 1000}); });

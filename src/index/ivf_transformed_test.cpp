@@ -63,7 +63,7 @@ class IvfTransformed : public FileTest {
 };
 
 TEST_F(IvfTransformed, refined_by_all_it_is_exact_and_by_some_nearly) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
       StridedRows base(600, 15, dtype, 1), queries(20, 15, dtype, 0);
       test::VectorMaker(Kind::decaying, 600, 15, dtype, metric, 3).fill(base, queries);

@@ -252,7 +252,7 @@ RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOpti
   const Matrix numbers = form.linear.apply(ops_of(params.lists.device), drawn, run);
   if (of_bytes) {
     form.step = fit_step(numbers, moves);
-  } else {
+  } else if (form.dtype == DType::f16) {
     require_halves(numbers);
   }
   return form;
@@ -416,7 +416,7 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
   require(!params.reduce || params.dims >= 1, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", params.dims);
-  require(params.dtype == DType::i8 || params.dtype == DType::f16, Fault::invalid_argument, "quantized rows are i8 or f16, not ", name_of(params.dtype));
+  require(params.dtype == DType::i8 || params.dtype == DType::f16 || params.dtype == DType::bf16, Fault::invalid_argument, "quantized rows are i8, f16 or bf16, not ", name_of(params.dtype));
   IvfFormedParams formed{std::nullopt, params.dtype, std::nullopt,
                          {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
                           .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries},

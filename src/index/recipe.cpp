@@ -15,7 +15,7 @@ namespace gigaknn {
 namespace {
 
 constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), PQ<parts>x6 (of a multiple of 4), "
-    "SQ8, SQfp16, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
+    "SQ8, SQfp16, SQbf16, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
     "IVF<lists>,Flat has RFlat behind it only if something stands before it, and RaBitQ has no OPQ before it";
 
 // Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index has.
@@ -77,6 +77,7 @@ bool read_listed(std::string_view word, IndexRecipe& recipe) {
   }
   if (word == "SQ8") recipe.listed = DType::i8;
   if (word == "SQfp16") recipe.listed = DType::f16;
+  if (word == "SQbf16") recipe.listed = DType::bf16;
   if (recipe.listed != DType::f32) return true;
   recipe.rabitq_bits = rabitq_bits_of(word);
   if (recipe.rabitq_bits > 0) {
@@ -116,7 +117,6 @@ bool is_known(std::string_view word) {
 std::string instead_of(std::span<const std::string> words) {
   const auto bits_of = [](std::string_view word) { return number_behind(word, "RaBitQ").value_or(0); };
   for (const std::string_view word : words) {
-    if (word == "SQbf16") return "SQbf16: SQfp16";
     if (bits_of(word) > 8) return join_text(word, ": at most 8 bits a dimension");
     if (word.starts_with("OPQ") && words.back().starts_with("RaBitQ")) return join_text(word, ": PCA or RR, since what stands before RaBitQ is rotated at random");
   }

@@ -1,6 +1,6 @@
-// .fbin .hbin .u8bin .i8bin .ibin (big-ann-benchmarks): one dense matrix.
+// .fbin .hbin .bf16bin .u8bin .i8bin .ibin (big-ann-benchmarks): one dense matrix.
 //
-//   | u32 rows | u32 cols | rows * cols values |        values: f32, f16, u8, i8 or i32
+//   | u32 rows | u32 cols | rows * cols values |        values: f32, f16, bf16, u8, i8 or i32
 #pragma once
 
 #include "io/encoding.hpp"

@@ -23,7 +23,8 @@ struct ElementType {
 constexpr ElementType element_types[] = {
     {Element::u8, 1, "u8"},   {Element::i8, 1, "i8"},   {Element::f16, 2, "f16"},
     {Element::f32, 4, "f32"}, {Element::i32, 4, "i32"}, {Element::u32, 4, "u32"},
-    {Element::i64, 8, "i64"}, {Element::u64, 8, "u64"}, {Element::f64, 8, "f64"}};
+    {Element::i64, 8, "i64"}, {Element::u64, 8, "u64"}, {Element::f64, 8, "f64"},
+    {Element::bf16, 2, "bf16"}};
 
 const ElementType* find_type(std::uint32_t code) {
   for (const ElementType& type : element_types) {

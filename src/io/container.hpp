@@ -35,7 +35,8 @@ enum class Element : std::uint32_t {
   u32 = 6,
   i64 = 7,
   u64 = 8,
-  f64 = 9
+  f64 = 9,
+  bf16 = 10
 };
 
 std::size_t size_of(Element element);

@@ -9,7 +9,8 @@ struct ElementOf {
   DType dtype;
   Element element;
 };
-constexpr ElementOf elements[] = {{DType::f32, Element::f32}, {DType::f16, Element::f16}, {DType::u8, Element::u8}, {DType::i8, Element::i8}};
+constexpr ElementOf elements[] = {
+    {DType::f32, Element::f32}, {DType::f16, Element::f16}, {DType::bf16, Element::bf16}, {DType::u8, Element::u8}, {DType::i8, Element::i8}};
 
 }  // namespace
 

@@ -13,7 +13,7 @@
 
 namespace gigaknn {
 
-/// Of vectors: f32, f16, u8 or i8.
+/// Of vectors: f32, f16, bf16, u8 or i8.
 Element element_of(DType dtype);
 
 /// Throws Error: corrupt_file where the container holds another schema, and unsupported where its version is another.

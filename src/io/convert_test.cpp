@@ -40,7 +40,7 @@ class Convert : public FileTest {
 };
 
 TEST_F(Convert, EveryFormatIntoEveryOtherKeepsSmallIntegers) {
-  const char* names[] = {".fvecs", ".bvecs", ".ivecs", ".fbin", ".hbin",
+  const char* names[] = {".fvecs", ".bvecs", ".ivecs", ".fbin", ".hbin", ".bf16bin",
                          ".u8bin", ".i8bin", ".ibin",  ".npy"};
   Matrix matrix(5, 3, DType::u8);
   for (int i = 0; i < 15; ++i) matrix.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(i * 9);
@@ -136,6 +136,13 @@ TEST_F(Convert, ValuesThatDoNotFitAreNamed) {
   refuses<std::uint8_t>(DType::u8, 200, "o.i8bin", "200 does not fit i8");
   refuses<std::int8_t>(DType::i8, -3, "o.bvecs", "-3 does not fit u8");
   refuses<std::uint16_t>(DType::f16, half_of_float(0.5f), "o.u8bin", "0.5 would be rounded");
+  refuses<float>(DType::f32, 3.4e38f, "o.bf16bin", "3.39999995e+38 does not fit bf16 (-3.3895e38 to 3.3895e38, 8 significant bits)");
+  refuses<float>(DType::f32, 0.1f, "o.bf16bin", "0.100000001 would be rounded as bf16");
+  refuses<float>(DType::f32, 0x1p-134f, "o.bf16bin", "would be rounded as bf16");
+  refuses<std::int32_t>(DType::i32, 257, "o.bf16bin", "257 would be rounded as bf16");
+  refuses<std::int64_t>(DType::i64, std::numeric_limits<std::int64_t>::max(), "o.bf16bin", "9223372036854775807 would be rounded");
+  refuses<std::uint16_t>(DType::bf16, bf16_of_float(0x1p16f), "o.hbin", "65536 does not fit f16");
+  refuses<std::uint16_t>(DType::f16, half_of_float(1 + 0x1p-10f), "o.bf16bin", "1.00097656 would be rounded as bf16");
 }
 
 TEST_F(Convert, ExactValuesPass) {
@@ -149,6 +156,12 @@ TEST_F(Convert, ExactValuesPass) {
   gives<std::uint16_t, float>(DType::f16, 0x0001, DType::f32, 0x1p-24f);
   gives<std::int64_t, float>(DType::i64, std::int64_t{1} << 62, DType::f32, 0x1p62f);
   gives<std::int64_t, std::uint16_t>(DType::i64, -65504, DType::f16, 0xFBFF);
+  gives<float, std::uint16_t>(DType::f32, 0x1.FEp127f, DType::bf16, 0x7F7F);
+  gives<float, std::uint16_t>(DType::f32, 0x1p-133f, DType::bf16, 1);
+  gives<float, std::uint16_t>(DType::f32, -INFINITY, DType::bf16, 0xFF80);
+  gives<std::uint16_t, float>(DType::bf16, 1, DType::f32, 0x1p-133f);
+  gives<std::uint16_t, std::uint16_t>(DType::bf16, 0x3F80, DType::f16, 0x3C00);
+  gives<std::int64_t, std::uint16_t>(DType::i64, std::numeric_limits<std::int64_t>::min(), DType::bf16, 0xDF00);
 }
 
 TEST_F(Convert, RoundingIsToTheNearestEven) {
@@ -157,6 +170,14 @@ TEST_F(Convert, RoundingIsToTheNearestEven) {
   gives<float, std::uint8_t>(DType::f32, -0.5f, DType::u8, 0, true);
   gives<float, std::uint16_t>(DType::f32, 0.1f, DType::f16, 0x2E66, true);
   gives<std::int32_t, float>(DType::i32, 16777217, DType::f32, 16777216.0f, true);
+  gives<float, std::uint16_t>(DType::f32, 0.1f, DType::bf16, 0x3DCD, true);
+  gives<std::int32_t, std::uint16_t>(DType::i32, 257, DType::bf16, 0x4380, true);
+  // Just beyond the middle of two, where float32 has the middle.
+  const std::int64_t middle = (std::int64_t{1} << 40) + (std::int64_t{1} << 32);
+  gives<std::int64_t, std::uint16_t>(DType::i64, middle, DType::bf16, 0x5380, true);
+  gives<std::int64_t, std::uint16_t>(DType::i64, middle + 1, DType::bf16, 0x5381, true);
+  gives<std::int64_t, std::uint16_t>(DType::i64, -middle - 1, DType::bf16, 0xD381, true);
+  gives<std::int64_t, std::uint16_t>(DType::i64, middle + (std::int64_t{1} << 33) - 1, DType::bf16, 0x5381, true);
   write_matrix(matrix_of<float>(DType::f32, {255.5f}), file("in.fbin"));
   ConvertParams params;
   params.allow_rounding = true;

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,9 @@ namespace {
 struct Half {
   std::uint16_t bits;
 };
+struct Bf16 {
+  std::uint16_t bits;
+};
 
 // Reals widen to double, integers to int64, both exactly.
 inline double widen(float value) {
@@ -21,6 +25,9 @@ inline double widen(float value) {
 }
 inline double widen(Half value) {
   return float_of_half(value.bits);
+}
+inline double widen(Bf16 value) {
+  return float_of_bf16(value.bits);
 }
 template <class T>
 requires std::is_integral_v<T>
@@ -31,7 +38,7 @@ inline std::int64_t widen(T value) {
 enum class Fit { exact, rounded, impossible };
 
 inline Fit narrow(double value, float& target) {
-  target = static_cast<float>(value);  // reals come from f32 or f16: exact
+  target = static_cast<float>(value);  // reals come from f32, f16 or bf16: exact
   return Fit::exact;
 }
 inline Fit narrow(std::int64_t value, float& target) {
@@ -47,6 +54,22 @@ Fit narrow(Wide value, Half& target) {
   if (std::isnan(static_cast<double>(value))) return Fit::exact;
   if (std::isinf(back) && !std::isinf(static_cast<double>(value))) return Fit::impossible;
   return back == static_cast<double>(value) ? Fit::exact : Fit::rounded;
+}
+inline Fit narrow(double value, Bf16& target) {
+  target.bits = bf16_of_float(static_cast<float>(value));
+  const double back = float_of_bf16(target.bits);
+  if (std::isnan(value)) return Fit::exact;
+  if (std::isinf(back) && !std::isinf(value)) return Fit::impossible;
+  return back == value ? Fit::exact : Fit::rounded;
+}
+inline Fit narrow(std::int64_t value, Bf16& target) {
+  auto single = static_cast<float>(value);
+  const __int128 missing = value - static_cast<__int128>(single);
+  // Of the two floats around it the one that ends in 1: rounded once more, it goes where the integer goes.
+  const bool ends_in_0 = (std::bit_cast<std::uint32_t>(single) & 1u) == 0;
+  if (missing != 0 && ends_in_0) single = std::nextafter(single, missing > 0 ? INFINITY : -INFINITY);
+  target.bits = bf16_of_float(single);
+  return static_cast<__int128>(float_of_bf16(target.bits)) == value ? Fit::exact : Fit::rounded;
 }
 template <class T>
 requires std::is_integral_v<T> Fit narrow(std::int64_t value, T& target) {
@@ -89,6 +112,8 @@ std::string_view range_of(DType dtype) {
       return "24 significant bits";
     case DType::f16:
       return "-65504 to 65504, 11 significant bits";
+    case DType::bf16:
+      return "-3.3895e38 to 3.3895e38, 8 significant bits";
     case DType::u8:
       return "integers 0 to 255";
     case DType::i8:
@@ -124,6 +149,8 @@ void with_type(DType dtype, const Action& action) {
       return action(float{});
     case DType::f16:
       return action(Half{});
+    case DType::bf16:
+      return action(Bf16{});
     case DType::u8:
       return action(std::uint8_t{});
     case DType::i8:

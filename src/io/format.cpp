@@ -24,6 +24,7 @@ constexpr VectorFormat formats[] = {
     {".ivecs", DType::i32, false, read_vecs, encode_vecs, i64_max, i32_max},
     {".fbin", DType::f32, false, read_bin, encode_bin, u32_max, u32_max},
     {".hbin", DType::f16, false, read_bin, encode_bin, u32_max, u32_max},
+    {".bf16bin", DType::bf16, false, read_bin, encode_bin, u32_max, u32_max},
     {".u8bin", DType::u8, false, read_bin, encode_bin, u32_max, u32_max},
     {".i8bin", DType::i8, false, read_bin, encode_bin, u32_max, u32_max},
     {".ibin", DType::i32, false, read_bin, encode_bin, u32_max, u32_max},

@@ -18,7 +18,8 @@ constexpr Kind kinds[] = {{"a.fvecs", DType::f32}, {"a.bvecs", DType::u8}, {"a.i
                           {"a.fbin", DType::f32},  {"a.hbin", DType::f16}, {"a.u8bin", DType::u8},
                           {"a.i8bin", DType::i8},  {"a.ibin", DType::i32}, {"f4.npy", DType::f32},
                           {"f2.npy", DType::f16},  {"u1.npy", DType::u8},  {"i1.npy", DType::i8},
-                          {"i4.npy", DType::i32},  {"i8.npy", DType::i64}};
+                          {"i4.npy", DType::i32},  {"i8.npy", DType::i64},
+                          {"a.bf16bin", DType::bf16}, {"V2.npy", DType::bf16}};
 
 Matrix counting_matrix(std::int64_t rows, std::int64_t cols, DType dtype) {
   Matrix matrix(rows, cols, dtype);
@@ -87,7 +88,7 @@ TEST_F(Formats, AFileCutAtAnyByteIsRefused) {
 
 TEST_F(Formats, HeadersThatExceedTheFileSayBothSizes) {
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
-  for (const char* name : {"a.fbin", "a.hbin", "a.u8bin", "a.i8bin", "a.ibin"}) {
+  for (const char* name : {"a.fbin", "a.hbin", "a.bf16bin", "a.u8bin", "a.i8bin", "a.ibin"}) {
     const auto path = file(name, bytes(most, most, 1.0f));
     expect_error(
         Fault::corrupt_file, [&] { read_vectors(path); }, "byte 0: 4294967295 x 4294967295 ",

@@ -9,21 +9,22 @@ struct TypeCode {
   std::string_view code;  ///< kind and bytes, as NumPy writes them behind the byte order
   DType dtype;
 };
-constexpr TypeCode type_codes[] = {{"f4", DType::f32}, {"f2", DType::f16}, {"u1", DType::u8},
+// NumPy knows no bfloat16. It writes arrays of ml_dtypes' as <V2, and as |V2 two bytes that mean nothing.
+constexpr TypeCode type_codes[] = {{"f4", DType::f32}, {"f2", DType::f16}, {"V2", DType::bf16}, {"u1", DType::u8},
                                    {"i1", DType::i8},  {"i4", DType::i32}, {"i8", DType::i64}};
 
 DType dtype_of(const FileBytes& file, const std::string& descr) {
   const std::string_view code =
       descr.empty() ? std::string_view() : std::string_view(descr).substr(1);
   for (const TypeCode& type : type_codes) {
-    if (code != type.code) continue;
+    if (code != type.code || descr == "|V2") continue;
     require(descr[0] != '>' || size_of(type.dtype) == 1, Fault::unsupported, file.name,
             ": byte 0: big-endian values (", descr, ") are not supported, save them as '<", code,
             "'");
     if (descr[0] == '<' || descr[0] == '|' || descr[0] == '=' || descr[0] == '>') return type.dtype;
   }
   fail(Fault::unsupported, file.name, ": byte 0: npy type '", printable(descr),
-       "' is not supported, expected one of f4 f2 u1 i1 i4 i8");
+       "' is not supported, expected one of f4 f2 u1 i1 i4 i8, or <V2 for bfloat16");
 }
 
 }  // namespace

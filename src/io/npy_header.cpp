@@ -74,7 +74,7 @@ class DictionaryReader {
 
   std::string read_descr() {
     require(peek() != '[', Fault::unsupported, file_.name, ": byte ", at_,
-            ": structured npy arrays are not supported, expected one of f4 f2 u1 i1 i4 i8");
+            ": structured npy arrays are not supported, expected one of f4 f2 u1 i1 i4 i8, or <V2 for bfloat16");
     return read_string();
   }
 

@@ -69,6 +69,8 @@ TEST_F(Npy, WhatIsNotSupportedIsNamed) {
   refused(dictionary("|O", "(2, 3)"),
           "npy type '|O' is not supported, expected one of f4 f2 u1 i1 i4 i8");
   refused(dictionary("<f8", "(3,)"), "npy type '<f8'");
+  refused(dictionary("|V2", "(3,)"), "npy type '|V2' is not supported, expected one of f4 f2 u1 i1 i4 i8, or <V2 for bfloat16");
+  refused(dictionary(">V2", "(3,)"), "big-endian values (>V2)");
   refused(dictionary("", "(3,)"), "npy type ''");
   refused(dictionary("?f4", "(3,)"), "npy type '?f4'");
   refused(dictionary("<f4", "()"), "0 dimensions, expected 1 or 2");

@@ -25,6 +25,12 @@ struct Bits16 {
   static constexpr Word infinity = 0x7C00;
   static double value(Word bits) { return float_of_half(static_cast<std::uint16_t>(bits)); }
 };
+struct BitsOfBf16 {
+  using Word = std::int16_t;
+  static constexpr Word magnitude = 0x7FFF;
+  static constexpr Word infinity = 0x7F80;
+  static double value(Word bits) { return float_of_bf16(static_cast<std::uint16_t>(bits)); }
+};
 // i8, and u8 where only zeros are looked for. There is no -0: every bit counts as magnitude.
 struct Bits8 {
   using Word = std::int8_t;
@@ -124,6 +130,8 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions&
       return scan<Bits32>(matrix, wanted, run);
     case DType::f16:
       return scan<Bits16>(matrix, wanted, run);
+    case DType::bf16:
+      return scan<BitsOfBf16>(matrix, wanted, run);
     case DType::i8:
       return wanted.negative || wanted.zero_rows ? scan<Bits8>(matrix, wanted, run) : ValueFaults();
     case DType::u8:
@@ -133,7 +141,7 @@ ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions&
       break;
   }
   fail(Fault::invalid_argument, "vectors cannot hold ", name_of(matrix.dtype),
-       ", expected f32, f16, u8 or i8");
+       ", expected f32, f16, bf16, u8 or i8");
 }
 
 void require_columns(MatrixRef matrix, std::string_view what) {

@@ -27,7 +27,7 @@ struct ValueFaults {
   std::optional<std::int64_t> first_zero_row;
 };
 
-/// Looks at every value of `matrix` (f32, f16, u8 or i8) that could be wrong under `metric`, with
+/// Looks at every value of `matrix` (f32, f16, bf16, u8 or i8) that could be wrong under `metric`, with
 /// all threads; the result does not depend on them. Throws Error: cancelled, invalid_argument (i32,
 /// i64).
 ValueFaults find_value_faults(MatrixRef matrix, Metric metric, const RunOptions& run = {});

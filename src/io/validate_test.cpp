@@ -96,6 +96,24 @@ TEST(ValueFaults, HalvesAreReadAsHalves) {
   EXPECT_EQ(find_value_faults(matrix, Metric::chi2).first_negative->value, -3.0);
 }
 
+TEST(ValueFaults, BfloatsAreReadAsBfloats) {
+  Matrix matrix(3, 2, DType::bf16);
+  std::fill_n(matrix.row<std::uint16_t>(0), 6, bf16_of_float(1.0f));
+  matrix.row<std::uint16_t>(0)[0] = 0x7F7F;  // 3.3895e38, and of f16 NaN
+  matrix.row<std::uint16_t>(1)[1] = 0xFF80;
+  matrix.row<std::uint16_t>(2)[0] = 0x8000;
+  matrix.row<std::uint16_t>(2)[1] = 0x0000;
+  const ValueFaults faults = find_value_faults(matrix, Metric::cosine);
+  EXPECT_EQ(faults.nonfinite_rows, 1);
+  EXPECT_EQ(faults.first_nonfinite->row, 1);
+  EXPECT_EQ(faults.first_nonfinite->col, 1);
+  EXPECT_TRUE(std::isinf(faults.first_nonfinite->value));
+  EXPECT_EQ(faults.first_zero_row, 2);
+  matrix.row<std::uint16_t>(2)[1] = bf16_of_float(-3.0f);
+  matrix.row<std::uint16_t>(1)[1] = 0;
+  EXPECT_EQ(find_value_faults(matrix, Metric::chi2).first_negative->value, -3.0);
+}
+
 TEST(ValueFaults, BytesAreReadAsBytes) {
   Matrix matrix(3, 2, DType::i8);
   const std::int8_t values[] = {1, -128, 0, 0, 127, 0};
@@ -121,7 +139,7 @@ TEST(ValueFaults, IdsAreNoVectors) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::invalid_argument);
-    EXPECT_STREQ(error.what(), "vectors cannot hold i64, expected f32, f16, u8 or i8");
+    EXPECT_STREQ(error.what(), "vectors cannot hold i64, expected f32, f16, bf16, u8 or i8");
   }
 }
 

@@ -92,7 +92,7 @@ Training draw_by_weight(std::span<const float> weights, std::int64_t count, std:
 }
 
 void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
-  require(rows.dtype <= DType::i8 && rows.cols >= 1, Fault::unsupported, "k-means takes f32, f16, u8 or i8 rows of 1 column or more, got ",
+  require(holds_vectors(rows.dtype) && rows.cols >= 1, Fault::unsupported, "k-means takes f32, f16, bf16, u8 or i8 rows of 1 column or more, got ",
           rows.cols, " of ", name_of(rows.dtype));
   require(params.metric == Metric::l2 || params.metric == Metric::cosine, Fault::unsupported,
           "k-means takes metric l2 or cosine, whose centroids are means, not ", name_of(params.metric));

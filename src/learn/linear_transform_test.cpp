@@ -111,7 +111,7 @@ TEST(LinearTransform, is_the_product_and_the_bias) {
   LinearTransform transform{Matrix(2, 3, DType::f32), {10, 20}};
   const float values[] = {1, 2, 3, -1, 0, 4};
   std::copy_n(values, 6, transform.matrix.row<float>(0));
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     StridedRows rows(70, 3, dtype, 2);
     for (std::int64_t i = 0; i < 70; ++i) {
       for (std::int64_t j = 0; j < 3; ++j) rows.set(i, j, static_cast<float>(i + j));

@@ -24,6 +24,7 @@ void store(double value, DType dtype, std::byte* row, std::int64_t j) {
   switch (dtype) {
     case DType::f32: reinterpret_cast<float*>(row)[j] = static_cast<float>(value); break;
     case DType::f16: reinterpret_cast<std::uint16_t*>(row)[j] = half_of_float(static_cast<float>(value)); break;
+    case DType::bf16: reinterpret_cast<std::uint16_t*>(row)[j] = bf16_of_float(static_cast<float>(value)); break;
     case DType::u8: reinterpret_cast<std::uint8_t*>(row)[j] = static_cast<std::uint8_t>(std::nearbyint(value)); break;
     default: reinterpret_cast<std::int8_t*>(row)[j] = static_cast<std::int8_t>(std::nearbyint(value)); break;
   }

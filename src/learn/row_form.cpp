@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kept_share = 0.999, kept_share_of_widest = 0.99;  // of the sample's numbers that are not cut
 constexpr float most_half = 65504, least_half = 0x1p-14f;  // below the least fewer than 11 bits of a number are kept
+constexpr float most_bf16 = 0x1.FEp127f;                    // what float32 has beyond would become infinite
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t rows_at_once = 30;
 #else
@@ -66,6 +67,9 @@ Matrix formed(const RowForm& form, const Ops& ops, MatrixRef rows, std::vector<d
             break;
           case DType::f16:
             std::transform(x, x + width, out.row<std::uint16_t>(begin + i), [](float value) { return half_of_float(std::clamp(value, -most_half, most_half)); });
+            break;
+          case DType::bf16:
+            std::transform(x, x + width, out.row<std::uint16_t>(begin + i), [](float value) { return bf16_of_float(std::clamp(value, -most_bf16, most_bf16)); });
             break;
           default: std::copy_n(x, width, out.row<float>(begin + i));
         }

@@ -1,6 +1,6 @@
 // What the lists of an index hold of a row, where that is not the row itself, and how queries are compared with it.
 //
-//   row [d] --cosine: divided by its length--> --LinearTransform--> f32 [width] --rounded to f16, or to i8 by one step, or as it is-->
+//   row [d] --cosine: divided by its length--> --LinearTransform--> f32 [width] --rounded to f16 or bf16, or to i8 by one step, or as it is-->
 //
 // With one step for all dimensions l2 among the bytes is, but for step^2, nearly l2 among the rows. Rows of length 1 are compared by l2 as well: half of |q - x|^2 is
 // 1 - <q, x>, which does not change when both are moved, as PCA moves them. Everything is float64, or canonical products, in one order: the same on every device.
@@ -43,7 +43,7 @@ struct FormShape {
 struct RowForm {
   bool unit = false;         ///< rows are divided by their length first: an index by cosine
   LinearTransform linear = {};
-  DType dtype = DType::f32;  ///< f32, f16 or i8
+  DType dtype = DType::f32;  ///< f32, f16, bf16 or i8
   double step = 1;           ///< of i8, above 0
 
   std::int64_t width(std::int64_t d) const { return linear.turns() ? linear.cols_out() : d; }
@@ -67,7 +67,7 @@ Matrix unit_rows(MatrixRef rows, const RunOptions& run);
 
 /// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1; `cuts`: false: none, where the largest are those that matter, as in products.
 double fit_step(const Matrix& sample, bool cuts = true);
-/// Throws Error: unsupported where 16 bits cut the numbers of a sample [n, width], f32, or make nearly zeros of all.
+/// Throws Error: unsupported where f16 cuts the numbers of a sample [n, width], f32, or makes nearly zeros of all.
 void require_halves(const Matrix& sample);
 std::size_t fit_step_bytes(std::int64_t n, std::int64_t width);
 

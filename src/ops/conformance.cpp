@@ -58,8 +58,7 @@ const std::vector<Subject>& subjects() {
         all.push_back({metric, DType::u8});
         continue;
       }
-      for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8})
-        all.push_back({metric, dtype});
+      for (const DType dtype : vector_dtypes) all.push_back({metric, dtype});
     }
     return all;
   }();

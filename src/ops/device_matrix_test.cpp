@@ -109,7 +109,7 @@ TEST(DeviceMatrix, rows_of_whole_pieces_are_not_copied) {
 
 TEST(DeviceMatrix, is_searched_as_the_same_rows_of_the_host) {
   for (const Metric metric : all_metrics()) {
-    for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+    for (const DType dtype : vector_dtypes) {
       if (on_bits(metric) && dtype != DType::u8) continue;
       for (const auto& [cols, gap] : {std::pair(16, 0), {16, 16}, {13, 0}, {13, 5}}) {
         StridedRows base(70, cols, dtype, 0), queries(9, cols, dtype, 0);

@@ -197,7 +197,7 @@ class Ops {
 
   /// The second step of k-means: sums[l] is the sum of the rows whose label is l, counts[l] their number.
   ///
-  ///   rows     [n, d]           f32, f16, u8 or i8
+  ///   rows     [n, d]           f32, f16, bf16, u8 or i8
   ///   weights  [n]              float64, by which each element is multiplied first; null: all 1
   ///   labels   [n]              in [0, `label_count`), or `no_row`: the row counts nowhere
   ///   sums     [label_count, d] float64, zero where no row is; added in the order of label_runs.hpp

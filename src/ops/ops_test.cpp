@@ -39,7 +39,7 @@ float reference_distance(Metric metric, DType dtype, std::vector<float> x, std::
 TEST(Reference, distances_worked_out_by_hand) {
   const std::vector<float> x = {4, 0, 9};
   const std::vector<float> y = {1, 0, 16};
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     EXPECT_EQ(reference_distance(Metric::l2, dtype, x, y), 58.0f);
     EXPECT_EQ(reference_distance(Metric::euclidean, dtype, x, y),
               static_cast<float>(std::sqrt(58.0)));

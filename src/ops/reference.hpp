@@ -24,6 +24,8 @@ inline double element(MatrixRef matrix, std::int64_t row, std::int64_t col) {
       return matrix.row<float>(row)[col];
     case DType::f16:
       return float_of_half(matrix.row<std::uint16_t>(row)[col]);
+    case DType::bf16:
+      return float_of_bf16(matrix.row<std::uint16_t>(row)[col]);
     case DType::u8:
       return matrix.row<std::uint8_t>(row)[col];
     case DType::i8:

@@ -15,9 +15,9 @@
 namespace gigaknn {
 
 inline void require_metric(MatrixRef rows, Metric metric) {
-  require(on_bits(metric) ? rows.dtype == DType::u8 : rows.dtype <= DType::i8, Fault::unsupported,
+  require(on_bits(metric) ? rows.dtype == DType::u8 : holds_vectors(rows.dtype), Fault::unsupported,
           "metric ", name_of(metric), " takes ",
-          on_bits(metric) ? "u8 rows of packed bits" : "f32, f16, u8 or i8 rows", ", got ",
+          on_bits(metric) ? "u8 rows of packed bits" : "f32, f16, bf16, u8 or i8 rows", ", got ",
           name_of(rows.dtype));
 }
 inline void require_base(MatrixRef base, Metric metric) {
@@ -175,7 +175,7 @@ inline void require_centroids(MatrixRef centroids, std::int64_t clusters, std::i
           centroids.rows, " x ", centroids.cols, " ", name_of(centroids.dtype), ", expected ", clusters, " x ", cols, " ", name_of(dtype));
 }
 inline void require_labelled(MatrixRef rows, std::int64_t label_count) {
-  require(rows.dtype <= DType::i8, Fault::unsupported, "rows of ", name_of(rows.dtype),
+  require(holds_vectors(rows.dtype), Fault::unsupported, "rows of ", name_of(rows.dtype),
           " cannot be summed");
   require(label_count >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF},
           Fault::invalid_argument, "cannot sum ", rows.rows, " x ", rows.cols, " rows of ",

@@ -85,6 +85,9 @@ class StridedRows {
       case DType::f16:
         put(place, half_of_float(value));
         break;
+      case DType::bf16:
+        put(place, bf16_of_float(value));
+        break;
       case DType::u8:
         put(place, static_cast<std::uint8_t>(std::clamp(std::nearbyint(value), 0.f, 255.f)));
         break;
@@ -205,17 +208,17 @@ class VectorMaker {
       case Kind::all_equal:
         return normal(6, 0, col);
       case Kind::far_cluster:
-        return (dtype_ == DType::f32 ? 1e6 : dtype_ == DType::f16 ? 1000 : 2.5) + noise;
+        return (dtype_ == DType::f32 ? 1e6 : dtype_ == DType::f16 ? 1000 : dtype_ == DType::bf16 ? 200 : 2.5) + noise;
       case Kind::huge:
         return (dtype_ == DType::f16 ? 2e4 : 1e18) * noise;
       case Kind::huger:
         return (dtype_ == DType::f16 ? 6e4 : 1e30) * noise;
       case Kind::tiny_values:
-        return (dtype_ == DType::f16 ? 1e-6 : 1e-42) * noise;
+        return (dtype_ == DType::f16 ? 1e-6 : dtype_ == DType::bf16 ? 1e-39 : 1e-42) * noise;
       case Kind::outliers:
         return below(20, 3, row) == 0 && col == row % d_ ? 1000 * noise : noise;
       case Kind::nonfinite: {
-        if (!is_floating() || col != row % d_) return noise;
+        if (!is_floating(dtype_) || col != row % d_) return noise;
         const double odd[] = {std::numeric_limits<double>::quiet_NaN(),
                               std::numeric_limits<double>::infinity(),
                               -std::numeric_limits<double>::infinity()};
@@ -224,21 +227,22 @@ class VectorMaker {
       }
       case Kind::zero_rows:
         return below(4, 3, row) == 0 ? 0
-               : is_floating()       ? noise
+               : is_floating(dtype_) ? noise
                                      : static_cast<double>(below(100, 5, row * d_ + col));
       case Kind::extremes: {
         const bool high = unit(9, row * d_ + col) < 0.5;
         if (dtype_ == DType::u8) return high ? 255 : 0;
         if (dtype_ == DType::i8) return high ? 127 : -128;
         if (dtype_ == DType::f16) return high ? 65000 : -65000;
-        return high ? std::numeric_limits<float>::max() : -std::numeric_limits<float>::max();
+        const double most = dtype_ == DType::bf16 ? 0x1.FEp127 : std::numeric_limits<float>::max();
+        return high ? most : -most;
       }
       case Kind::mixed_norms: {
         const double decades = dtype_ == DType::f16 ? 3 : 10;
         return noise * std::pow(10.0, decades * (2 * unit(3, row) - 1));
       }
       case Kind::near_ties: {
-        const double step = dtype_ == DType::f32 ? 0x1p-23 : dtype_ == DType::f16 ? 0x1p-10 : 0.03;
+        const double step = dtype_ == DType::f32 ? 0x1p-23 : dtype_ == DType::f16 ? 0x1p-10 : dtype_ == DType::bf16 ? 0x1p-7 : 0.03;
         return 1 + step * static_cast<double>(below(3, 5, row * d_ + col));
       }
       case Kind::approaching:
@@ -252,14 +256,15 @@ class VectorMaker {
       case Kind::offset: {
         const double size = std::pow(10.0, dtype_ == DType::f16 ? 1 + 2 * of_case() : 3 + 5 * of_case());
         const double apart = std::pow(10.0, -7.5 + 4 * unit(10, 1));
-        return is_floating() ? size * (0.5 + unit(11, col)) * (1 + apart * noise) : 0.02 * noise;
+        return is_floating(dtype_) ? size * (0.5 + unit(11, col)) * (1 + apart * noise) : 0.02 * noise;
       }
       case Kind::ulp_neighbors: {
         const auto value = static_cast<float>(normal(6, 0, col));
         const double moves = unit(5, row * d_ + col);
         if (moves > 0.1) return value;
-        if (!is_floating()) return value + 0.03;
+        if (!is_floating(dtype_)) return value + 0.03;
         if (dtype_ == DType::f16) return value * (1 + 0x1p-10);
+        if (dtype_ == DType::bf16) return value * (1 + 0x1p-7);
         return std::nextafter(value, moves < 0.05 ? INFINITY : -INFINITY);
       }
       case Kind::wide_columns:
@@ -279,7 +284,6 @@ class VectorMaker {
   }
   /// One number in [0, 1) for all rows of a case.
   double of_case() const { return unit(10, 0); }
-  bool is_floating() const { return dtype_ == DType::f32 || dtype_ == DType::f16; }
 
   Kind kind_;
   std::int64_t n_;

@@ -64,7 +64,7 @@ T number_of(const std::map<std::string, std::string>& values, const std::string&
 }
 
 DType dtype_named(const std::string& name, const fs::path& path) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::u8, DType::i8}) {
+  for (const DType dtype : vector_dtypes) {
     if (name_of(dtype) == name) return dtype;
   }
   fail(Fault::corrupt_file, printable(path.string()), ": byte 0: '", printable(name), "' is no type of vectors");

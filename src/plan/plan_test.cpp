@@ -28,7 +28,7 @@ constexpr std::int64_t rows_of_base = 2500;
 #endif
 
 const char* suffix_of(DType dtype) {
-  return dtype == DType::f32 ? ".fbin" : dtype == DType::f16 ? ".hbin" : dtype == DType::u8 ? ".u8bin" : ".i8bin";
+  return dtype == DType::f32 ? ".fbin" : dtype == DType::f16 ? ".hbin" : dtype == DType::bf16 ? ".bf16bin" : dtype == DType::u8 ? ".u8bin" : ".i8bin";
 }
 
 class PlanTest : public FileTest {
@@ -78,7 +78,7 @@ TEST_F(PlanTest, gives_the_bytes_of_a_graph_built_in_memory) {
                {Metric::cosine, DType::f32, test::Kind::clustered}, {Metric::inner_product, DType::f16, test::Kind::gaussian},
                {Metric::l1, DType::i8, test::Kind::clustered},      {Metric::hamming, DType::u8, test::Kind::clustered},
                {Metric::chi2, DType::f32, test::Kind::clustered},   {Metric::l2, DType::u8, test::Kind::duplicates},
-               {Metric::cosine, DType::f32, test::Kind::all_equal}};
+               {Metric::cosine, DType::f32, test::Kind::all_equal},  {Metric::l2, DType::bf16, test::Kind::clustered}};
   for (const auto& one : cases) {
     const test::Base base(one.kind, rows_of_base, 12, one.dtype, one.metric);
     if (one.metric == Metric::cosine) {  // rows that are far from everything

@@ -314,7 +314,7 @@ class Convert(CliTest):
         rows = [[1.0, 2.0, 100.0], [0.0, 7.0, 5.0], [9.0, 8.0, 127.0]]
         previous = "a.fbin"
         write_bin(self.path(previous), rows)
-        for name in ("b.npy", "c.fvecs", "d.hbin", "e.i8bin", "f.u8bin", "g.bvecs", "h.fbin"):
+        for name in ("b.npy", "c.fvecs", "d.hbin", "d.bf16bin", "d2.npy", "e.i8bin", "f.u8bin", "g.bvecs", "h.fbin"):
             self.run_cli("convert", previous, name)
             previous = name
         self.assertEqual(read_bin(self.path("h.fbin"), "f"), rows)
@@ -332,6 +332,12 @@ class Convert(CliTest):
         self.assertFalse(os.path.exists(self.path("b.hbin")))
         self.run_cli("convert", "a.fbin", "b.hbin", "--allow-rounding")
         self.assertAlmostEqual(read_bin(self.path("b.hbin"), "e")[0][0], 0.1, places=4)
+        self.assertIn("0.100000001 would be rounded as bf16", self.run_cli("convert", "a.fbin", "b.bf16bin", code=3).stderr)
+        self.run_cli("convert", "a.fbin", "b.bf16bin", "--allow-rounding")
+        self.assertEqual(read_bin(self.path("b.bf16bin"), "H"), [[0x3DCD, 0x4020]])
+        self.run_cli("convert", "a.fbin", "b.npy", "--dtype", "bf16", "--allow-rounding")
+        self.assertEqual(read_npy(self.path("b.npy"), "H"), [[0x3DCD, 0x4020]])
+        self.assertIn("type         bf16", self.run_cli("info", "b.npy").stdout)
 
     def test_a_graph_gives_its_ids_and_distances(self):
         base = make_rows(30, 4, "f32", 8)

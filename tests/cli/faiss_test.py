@@ -130,22 +130,22 @@ class Faiss(CliTest):
         for dtype, options in (("f4", []), ("f4", ["--ids", "ids.npy"]), ("u1", []), ("i1", ["--ids", "ids.npy"])):
             self.make(dtype)
             for metric in METRICS:
-                for recipe in ("IVF%d,SQ8", "PCA8,IVF%d,SQ8", "IVF%d,SQfp16", "OPQ4_8,IVF%d,SQfp16"):
+                for recipe in ("IVF%d,SQ8", "PCA8,IVF%d,SQ8", "IVF%d,SQfp16", "OPQ4_8,IVF%d,SQfp16", "IVF%d,SQbf16", "PCA8,IVF%d,SQbf16"):
                     with self.subTest(dtype=dtype, metric=metric, options=options, recipe=recipe):
-                        half = "fp16" in recipe
-                        index = self.to_faiss_and_back(metric, recipe % LISTS, *options, same_bytes=dtype == "f4" and half)
+                        half, bfloat = "fp16" in recipe, "bf16" in recipe
+                        index = self.to_faiss_and_back(metric, recipe % LISTS, *options, same_bytes=dtype == "f4" and (half or bfloat))
                         inner = faiss.downcast_index(index.index)
                         self.assertIsInstance(inner, faiss.IndexIVFScalarQuantizer)
                         types = faiss.ScalarQuantizer
-                        self.assertEqual((inner.sq.qtype, inner.by_residual), (types.QT_fp16 if half else types.QT_8bit_uniform, False))
+                        self.assertEqual((inner.sq.qtype, inner.by_residual), (types.QT_fp16 if half else types.QT_bf16 if bfloat else types.QT_8bit_uniform, False))
                         # Theirs are to queries as they are, ours to queries that are rounded alike.
                         ours, theirs = self.search("x.gknn"), self.search_faiss(index)
-                        self.assertLess(np.abs(ours[1] - theirs[1]).mean(), (0.002 if half else 0.03) * np.abs(theirs[1]).mean())
-                        self.assertGreater(np.mean([len(set(a) & set(b)) for a, b in zip(ours[0], theirs[0])]) / K, 0.98 if half else 0.9)
+                        self.assertLess(np.abs(ours[1] - theirs[1]).mean(), (0.002 if half else 0.01 if bfloat else 0.03) * np.abs(theirs[1]).mean())
+                        self.assertGreater(np.mean([len(set(a) & set(b)) for a, b in zip(ours[0], theirs[0])]) / K, 0.98 if half else 0.95 if bfloat else 0.9)
                         back = self.search("back.gknn") if dtype == "f4" else None
                         if back:
                             self.assert_alike(back, ours)
-                        index = self.to_faiss_and_back(metric, recipe % LISTS + ",RFlat", *options, same_bytes=half)
+                        index = self.to_faiss_and_back(metric, recipe % LISTS + ",RFlat", *options, same_bytes=half or bfloat)
                         self.assertIsInstance(index, faiss.IndexIDMap if options else faiss.IndexRefine)
                         self.assert_alike(self.search("x.gknn", refine=120), self.search_faiss(index, refine=120))  # all rows are compared again
 
@@ -212,7 +212,7 @@ class Faiss(CliTest):
         once = "has its rows in lists, and once more behind them: they are kept once"
         for metric in METRICS.values():
             for recipe, says in (("IVF%d,Flat,RFlat" % LISTS, once), ("IVF%d,SQ8,RFlat" % LISTS, "QT_8bit by residual: its codes became"), ("IVF%d,SQ4,RFlat" % LISTS, "QT_4bit"),
-                                 ("IVF%d,SQfp16,RFlat" % LISTS, ""), ("SQ8,RFlat", "IndexScalarQuantizer of QT_8bit: its codes"), ("RR8,IVF%d,SQ6,RFlat" % LISTS, "QT_6bit")):
+                                 ("IVF%d,SQfp16,RFlat" % LISTS, ""), ("IVF%d,SQbf16,RFlat" % LISTS, ""), ("SQ8,RFlat", "IndexScalarQuantizer of QT_8bit: its codes"), ("RR8,IVF%d,SQ6,RFlat" % LISTS, "QT_6bit")):
                 for ids in (False, True):
                     with self.subTest(metric=metric, recipe=recipe, ids=ids):
                         index = faiss.index_factory(D, recipe, metric)
@@ -258,12 +258,13 @@ class Faiss(CliTest):
                         flat = faiss.IndexFlat(D, metric)
                         index = faiss.IndexIVFScalarQuantizer(flat, D, LISTS, scalar, metric, by_residual)
                         self.write_theirs(index, True)
-                        own = scalar == types.QT_fp16 and not by_residual
+                        own = scalar in (types.QT_fp16, types.QT_bf16) and not by_residual
                         self.run_cli("convert", "theirs.faiss", "x.gknn", *([] if own else ["--quiet"]))
-                        write_bin(self.path("q.hbin"), self.queries.astype("f2"))
-                        self.suffix = ".hbin" if own else ".fbin"
+                        self.suffix = ".fbin" if not own else ".hbin" if scalar == types.QT_fp16 else ".bf16bin"
                         if own:
-                            self.queries = self.queries.astype("f2")
+                            self.run_cli("convert", "q.fbin", "q" + self.suffix, "--allow-rounding")
+                            self.run_cli("convert", "q" + self.suffix, "rounded.fbin")
+                            self.queries = read_bin(self.path("rounded.fbin"), "f4")
                         self.assert_alike(self.search("x.gknn"), self.search_faiss(index))
                         self.queries = make_rows(QUERIES, "f4", 3)
         self.suffix = ".fbin"

@@ -235,13 +235,13 @@ class Index(CliTest):
         self.write_ids("names.npy", ids)
         row_of = dict(zip(ids, self.rows))
         for recipe, dims in (("PCA3,IVF8,SQ8", "5 dimensions transformed into 3, 8"), ("IVF8,SQ8", "all 5 dimensions, 8"), ("PCA5,IVF,SQ8", "5 dimensions transformed into 5, 8"),
-                             ("RR,IVF8,SQfp16", "5 dimensions transformed into 5, 16")):
+                             ("RR,IVF8,SQfp16", "5 dimensions transformed into 5, 16"), ("PCA3,IVF8,SQbf16", "5 dimensions transformed into 3, 16")):
             for threads in (1, 3):
                 self.run_cli("build", "base.u8bin", "--index", recipe + ",RFlat", "--ids", "names.npy", "--threads", threads, "--memory", "40MB", "-o", "x%d.gknn" % threads)
             self.assertEqual(self.read("x1.gknn"), self.read("x3.gknn"))
             self.run_cli("check", "x1.gknn")
             info = self.run_cli("info", "x1.gknn").stdout
-            self.assertIn("400 x 5 u8, %s bits each, in %d inverted lists, full vectors behind them" % (dims, 8 if "IVF8" in recipe else 80), info)
+            self.assertIn("400 x 5 u8, %s bits%s each, in %d inverted lists, full vectors behind them" % (dims, " of bfloat16" if "bf16" in recipe else "", 8 if "IVF8" in recipe else 80), info)
             self.assertIn("next id      %d" % (max(ids) + 1), info)
             self.expect_exact(self.search("x1.gknn", nprobe=400, refine=60), row_of)  # all rows are compared again
             self.search("x1.gknn", nprobe=8, refine=3, sample=25)
@@ -258,7 +258,7 @@ class Index(CliTest):
         refuse = lambda says, *arguments: self.assert_refused(*arguments, code=2, says=says, outputs=("out.gknn", "out.npy", "out.range"))
         build = lambda recipe, *more: ("build", "base.u8bin", "-o", "out.gknn", "--index", recipe, *more)
         refuse("a transform of 5 dimensions keeps 1 to 5, got 6", *build("PCA6,IVF8,SQ8,RFlat"))
-        refuse(["'PCA3,IVF8,SQ5,RFlat' is not built", "allowed: Flat, or IVF<lists>", "SQ8, SQfp16"], *build("PCA3,IVF8,SQ5,RFlat"))
+        refuse(["'PCA3,IVF8,SQ5,RFlat' is not built", "allowed: Flat, or IVF<lists>", "SQ8, SQfp16, SQbf16"], *build("PCA3,IVF8,SQ5,RFlat"))
         refuse("more lists than the base has rows: 400", *build("IVF401,SQ8,RFlat"))
         refuse("l2, euclidean, inner_product or cosine, not l1", *build("IVF8,SQ8,RFlat", "--metric", "l1"))
         refuse("--memory 1000 is too small: the index needs", *build("IVF8,SQ8,RFlat", "--memory", 1000))

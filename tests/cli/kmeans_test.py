@@ -14,11 +14,11 @@ def squared(x, y):
 class KMeans(CliTest):
     def make(self, dtype="u8", n=300):
         rows = make_rows(n, 4, dtype, 3)
-        suffix = {"u8": ".u8bin", "f32": ".fbin", "i8": ".i8bin", "f16": ".hbin"}[dtype]
+        suffix = {"u8": ".u8bin", "f32": ".fbin", "i8": ".i8bin", "f16": ".hbin", "bf16": ".bf16bin"}[dtype]
         return rows, write_bin(self.path("base" + suffix), rows, dtype)
 
     def test_centroids_are_means_of_the_rows_nearest_to_them(self):
-        for dtype in ("u8", "i8", "f32", "f16"):
+        for dtype in ("u8", "i8", "f32", "f16", "bf16"):
             rows, base = self.make(dtype)
             self.run_cli("kmeans", base, "-k", 12, "-o", "c.fbin", "--labels", "labels.npy", "--distances", "d.fbin", "--iterations", 100,
                          "--json", "r.json")

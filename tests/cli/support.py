@@ -22,8 +22,13 @@ def is_sanitized():
 
 
 SANITIZED = is_sanitized()
-# dtype -> struct code, file suffix
-DTYPES = {"f32": ("f", ".fbin"), "f16": ("e", ".hbin"), "u8": ("B", ".u8bin"), "i8": ("b", ".i8bin")}
+# dtype -> struct code, which of bf16 is that of its bits, file suffix
+DTYPES = {"f32": ("f", ".fbin"), "f16": ("e", ".hbin"), "bf16": ("H", ".bf16bin"), "u8": ("B", ".u8bin"), "i8": ("b", ".i8bin")}
+
+
+def bf16_bits(value):
+    """Of a number that bfloat16 holds: the upper half of a float32."""
+    return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
 
 
 def write_bin(path, rows, dtype="f32"):
@@ -33,7 +38,7 @@ def write_bin(path, rows, dtype="f32"):
     with open(path, "wb") as file:
         file.write(struct.pack("<II", len(rows), cols))
         for row in rows:
-            file.write(struct.pack("<%d%s" % (cols, code), *row))
+            file.write(struct.pack("<%d%s" % (cols, code), *(map(bf16_bits, row) if dtype == "bf16" else row)))
     return path
 
 

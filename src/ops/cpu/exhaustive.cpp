@@ -52,7 +52,7 @@ Exhaustive::Exhaustive(MatrixRef base, const RowFacts& facts, const PairDistance
       by_product_ = true;
       break;
     case Metric::l1:
-      if (base.dtype == DType::f32 || base.dtype == DType::f16) estimate_ = kernels.l1;
+      if (is_floating(base.dtype)) estimate_ = kernels.l1;
       break;
     case Metric::linf: estimate_ = kernels.linf; break;
     case Metric::chi2: estimate_ = kernels.chi2; break;

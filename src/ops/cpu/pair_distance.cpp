@@ -25,6 +25,7 @@ bool all_finite(const float* row, std::int64_t d) {
 void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* to, std::int64_t d) {
   switch (dtype) {
     case DType::f16: kernels.widen_f16(static_cast<const std::uint16_t*>(from), to, d); break;
+    case DType::bf16: kernels.widen_bf16(static_cast<const std::uint16_t*>(from), to, d); break;
     case DType::u8:
       for (std::int64_t i = 0; i < d; ++i) to[i] = static_cast<const std::uint8_t*>(from)[i];
       break;
@@ -38,7 +39,7 @@ void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* 
 
 RowFacts PairDistance::facts_of(MatrixRef rows, const RunOptions& run) const {
   RowFacts facts;
-  const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
+  const bool floats = is_floating(dtype_);
   facts.far.assign(static_cast<std::size_t>(rows.rows), 0);
   if (!floats && !needs_norms()) return facts;
   if (needs_norms()) facts.squared_norms.resize(static_cast<std::size_t>(rows.rows));
@@ -58,7 +59,7 @@ RowFacts PairDistance::facts_of(MatrixRef rows, const RunOptions& run) const {
 }
 
 bool PairDistance::is_far(const void* x, double& squared) const {
-  const bool floats = dtype_ == DType::f32 || dtype_ == DType::f16;
+  const bool floats = is_floating(dtype_);
   if (floats && !all_finite(static_cast<const float*>(x), d_)) return true;
   if (!needs_norms()) return false;
   squared = squared_norm(x);

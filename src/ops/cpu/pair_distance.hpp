@@ -28,9 +28,9 @@ class PairDistance {
 
   RowFacts facts_of(MatrixRef rows, const RunOptions& run) const;
 
-  /// f16 and, for metrics with no integer form, bytes: rows are widened to f32 before `key` sees them.
+  /// f16, bf16 and, for metrics with no integer form, bytes: rows are widened to f32 before `key` sees them.
   bool widens() const {
-    return dtype_ == DType::f16 || (dtype_ != DType::f32 && (metric_ == Metric::chi2 ||
+    return dtype_ == DType::f16 || dtype_ == DType::bf16 || (dtype_ != DType::f32 && (metric_ == Metric::chi2 ||
            metric_ == Metric::hellinger || metric_ == Metric::linf));
   }
   /// Cosine needs norms; l2 of bytes is |x|^2 + |y|^2 - 2 <x,y>, all integers and so exact.

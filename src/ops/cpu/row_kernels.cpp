@@ -314,13 +314,23 @@ HWY_ATTR void widen_f16(const std::uint16_t* from, float* to, std::int64_t d) {
   for (; i < d; ++i) to[i] = float_of_half(from[i]);
 }
 
+HWY_ATTR void widen_bf16(const std::uint16_t* from, float* to, std::int64_t d) {
+  constexpr F32 f32;
+  constexpr hn::RebindToUnsigned<F32> u32;
+  constexpr hn::Rebind<std::uint16_t, F32> u16;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));
+  std::int64_t i = 0;
+  for (; i + n <= d; i += n) hn::StoreU(hn::BitCast(f32, hn::ShiftLeft<16>(hn::PromoteTo(u32, hn::LoadU(u16, from + i)))), f32, to + i);
+  for (; i < d; ++i) to[i] = float_of_bf16(from[i]);
+}
+
 }  // namespace
 
 const RowKernels* row_table() {
   static constexpr RowKernels kernels{
       l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32, l2_bytes<std::uint8_t>, l2_bytes<std::int8_t>,
       dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32, fast_l1_f32,
-      widen_f16};
+      widen_f16, widen_bf16};
   return &kernels;
 }
 

@@ -32,6 +32,7 @@ struct RowKernels {
   float (*fast_dot_f32)(const float*, const float*, std::int64_t d);
   float (*fast_l1_f32)(const float*, const float*, std::int64_t d);
   void (*widen_f16)(const std::uint16_t* from, float* to, std::int64_t d);
+  void (*widen_bf16)(const std::uint16_t* from, float* to, std::int64_t d);
 };
 
 enum class Isa { generic, avx2, avx512vnni };

@@ -68,7 +68,7 @@ double radius_of_rank(std::vector<double>& distances, double k, double n) {
 }
 
 double survivor_cycles(DType dtype, std::int64_t d) {
-  return 60 + static_cast<double>(d) * (dtype == DType::f32 ? 0.35 : dtype == DType::f16 ? 0.6 : 0.12);
+  return 60 + static_cast<double>(d) * (dtype == DType::f32 ? 0.35 : is_floating(dtype) ? 0.6 : 0.12);
 }
 
 }  // namespace gigaknn::cpu

@@ -15,9 +15,8 @@ float safe_inverse(double squared_norm) {
 
 Scorer::Scorer(MatrixRef base, const RowFacts& facts, const PairDistance& pair)
     : base_(base), facts_(&facts), pair_(pair) {
-  const bool floats = base.dtype == DType::f32 || base.dtype == DType::f16;
   const Metric metric = pair.metric();
-  screens_ = floats && (metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine ||
+  screens_ = is_floating(base.dtype) && (metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::cosine ||
                         metric == Metric::l1);
   // The fast kernels: at most d / 4 + 16 terms in a chain (Higham 2002, section 3.1).
   relative_error_ = static_cast<float>((static_cast<double>(pair.d()) / 4 + 24) * 0x1p-24);

@@ -9,10 +9,13 @@
 
 namespace gigaknn::gpu {
 
+__device__ __forceinline__ double value_of_bf16(std::uint16_t bits) { return __uint_as_float(std::uint32_t{bits} << 16); }
+
 template <DType dtype>
 __device__ __forceinline__ double element(const std::byte* row, int i) {
   if constexpr (dtype == DType::f32) return reinterpret_cast<const float*>(row)[i];
   if constexpr (dtype == DType::f16) return simt::float_of_half(reinterpret_cast<const std::uint16_t*>(row)[i]);
+  if constexpr (dtype == DType::bf16) return value_of_bf16(reinterpret_cast<const std::uint16_t*>(row)[i]);
   if constexpr (dtype == DType::u8) return reinterpret_cast<const std::uint8_t*>(row)[i];
   if constexpr (dtype == DType::i8) return reinterpret_cast<const std::int8_t*>(row)[i];
 }

@@ -17,6 +17,8 @@ void for_dtype(DType dtype, Run run) {
       return run.template operator()<DType::f32>();
     case DType::f16:
       return run.template operator()<DType::f16>();
+    case DType::bf16:
+      return run.template operator()<DType::bf16>();
     case DType::u8:
       return run.template operator()<DType::u8>();
     case DType::i8:

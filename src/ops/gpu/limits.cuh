@@ -9,7 +9,6 @@
 namespace gigaknn::gpu {
 
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7F800000u); }
-__device__ __forceinline__ double value_of_bf16(std::uint16_t bits) { return __uint_as_float(std::uint32_t{bits} << 16); }
 
 /// l2, euclidean and hellinger: functions of |x - y|^2.
 __host__ __device__ constexpr bool has_difference(Metric metric) {

@@ -140,7 +140,8 @@ constexpr Subject subjects[] = {
     {Metric::l2, DType::f32},        {Metric::l2, DType::f16},        {Metric::euclidean, DType::f32},
     {Metric::inner_product, DType::f32}, {Metric::inner_product, DType::f16}, {Metric::cosine, DType::f32},
     {Metric::hellinger, DType::f32}, {Metric::hellinger, DType::u8},  {Metric::l1, DType::f32},
-    {Metric::l1, DType::f16},        {Metric::chi2, DType::f32},      {Metric::chi2, DType::u8}};
+    {Metric::l1, DType::f16},        {Metric::chi2, DType::f32},      {Metric::chi2, DType::u8},
+    {Metric::l2, DType::bf16},       {Metric::inner_product, DType::bf16}, {Metric::l1, DType::bf16}};
 
 #if defined(GIGAKNN_SANITIZED)
 constexpr int kinds_apart = 5;  // of the kinds of vectors every fifth

@@ -75,7 +75,7 @@ template <DType dtype>
 __device__ __forceinline__ double mapped(const Mapping& mapping, const std::byte* row, int i, double norm) {
   const double x = root_or_own<dtype>(mapping.metric, row, i);
   if (mapping.center) return x - mapping.center[i];
-  if constexpr (dtype == DType::f32 || dtype == DType::f16) {
+  if constexpr (is_floating(dtype)) {
     if (mapping.metric == Metric::cosine) return x / norm;
   }
   return x;
