@@ -29,6 +29,7 @@ import numpy as np
 
 from . import _core, _index, _kmeans
 from ._arguments import run_of, whole, word
+from ._bfloat16 import rounded
 from ._core import available_threads, devices
 from ._errors import InvalidArgument, Unsupported
 
@@ -245,6 +246,8 @@ class _Held:
 
     def of_its_type(self, x):
         """Rows of a file may be of fewer bits; whole numbers must be whole."""
+        if self.index._index.dtype == "bf16":
+            return rounded(x)
         dtype = self.index.dtype
         if dtype == np.float32:
             return x
@@ -527,7 +530,7 @@ class IndexIVFPQ(IndexIVF):
 class ScalarQuantizer:
     """Names of scalar codes."""
 
-    QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16, QT_8bit_direct, QT_6bit = range(7)
+    QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16, QT_8bit_direct, QT_6bit, QT_bf16 = range(8)
 
 
 _scalar_codes = {
@@ -535,15 +538,16 @@ _scalar_codes = {
     ScalarQuantizer.QT_8bit_uniform: "SQ8",
     ScalarQuantizer.QT_4bit: "SQ4",
     ScalarQuantizer.QT_fp16: "SQfp16",
+    ScalarQuantizer.QT_bf16: "SQbf16",
 }
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
-    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16) or of 4 (QT_4bit)."""
+    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16, QT_bf16) or of 4 (QT_4bit)."""
 
     def __init__(self, quantizer, d, nlist, qtype, metric=METRIC_L2, by_residual=True):
         if qtype not in _scalar_codes:
-            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16 and QT_4bit, got {qtype!r}")
+            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_bf16 and QT_4bit, got {qtype!r}")
         self._begin_inverted(quantizer, d, nlist, metric, _scalar_codes[qtype])
 
 
