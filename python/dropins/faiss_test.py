@@ -100,7 +100,7 @@ class Faiss(unittest.TestCase):
     def test_trained_ones_have_the_recall_of_faiss(self):
         truth = theirs.knn(self.xq, self.xb, K)[1]
         scripts = {"IVFFlat": ivf_flat, "IVFPQ": ivf_pq, "IVFSQ8": by_sq8}
-        for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "IVF50,SQfp16"):
+        for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "IVF50,SQfp16", "IVF50,SQbf16"):
             scripts[description] = made_by(description, theirs.METRIC_L2)
         for name, script in scripts.items():
             found, expected = (recall_of(script(faiss, self.xb, self.xq)[1], truth) for faiss in (ours, theirs))
@@ -208,9 +208,24 @@ class Faiss(unittest.TestCase):
                     for copy in (ours.clone_index(read), ours.deserialize_index(ours.serialize_index(read)), pickle.loads(pickle.dumps(read))):
                         np.testing.assert_array_equal(copy.search(self.xq, K)[1], read.search(self.xq, K)[1])
 
+    def test_rows_of_bfloat16_take_what_float32_says(self):
+        for of_lists in (False, True):
+            scalar = theirs.ScalarQuantizer.QT_bf16
+            index = theirs.IndexIVFScalarQuantizer(theirs.IndexFlatL2(D), D, 20, scalar, theirs.METRIC_L2, False) if of_lists else theirs.IndexScalarQuantizer(D, scalar)
+            index.train(self.xb)
+            index.add(self.xb[:-1])
+            if of_lists:
+                index.nprobe = 20
+            with tempfile.TemporaryDirectory() as folder:
+                theirs.write_index(index, f"{folder}/a.faiss")
+                read = ours.read_index(f"{folder}/a.faiss")
+            index.add(self.xb[-1:])
+            read.add(self.xb[-1:])
+            self.assertGreater(recall_of(read.search(self.xq, K)[1], index.search(self.xq, K)[1]), 0.97)  # our queries are rounded as rows are
+
     def test_what_is_read_again_is_what_was_written(self):
         ids = np.arange(N)
-        for description in ("IVF20,SQ8", "IVF20,SQfp16", "IDMap,IVF20,SQ8", "IDMap,Flat", "IDMap2,Flat", "IDMap,IVF20,Flat", "IDMap2,IVF20,PQ8", "IDMap,IVF20,PQ8,RFlat", "PCA8,IVF20,SQ8"):
+        for description in ("IVF20,SQ8", "IVF20,SQfp16", "IVF20,SQbf16", "IDMap,IVF20,SQ8", "IDMap,Flat", "IDMap2,Flat", "IDMap,IVF20,Flat", "IDMap2,IVF20,PQ8", "IDMap,IVF20,PQ8,RFlat", "PCA8,IVF20,SQ8"):
             with self.subTest(description), tempfile.TemporaryDirectory() as folder:
                 index = ours.index_factory(D, description)
                 index.train(self.xb)

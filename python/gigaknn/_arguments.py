@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 
 from . import _arrow, _core, _device
+from ._bfloat16 import is_bfloat16
 from ._errors import CopyWarning, InvalidArgument, OutOfMemory
 
 # ---- values
@@ -138,7 +139,7 @@ def run_of(threads, memory, progress):
 
 # ---- rows and ids
 
-_allowed = "float32, float16, uint8 and int8 as they are; float64 and bfloat16 in a copy, as float32"
+_allowed = "float32, float16, bfloat16, uint8 and int8 as they are; float64 in a copy, as float32"
 
 
 def _is_path(x):
@@ -149,10 +150,6 @@ def refuse_masked(x, name):
     """A mask would be dropped, and what it hides be used."""
     if np.ma.is_masked(x):
         raise InvalidArgument(f"{name} has masked values, which gigaknn would not see: leave these rows out, or fill them (numpy.ma.filled)")
-
-
-def _is_bfloat16(x):
-    return str(getattr(x, "dtype", "")).rpartition(".")[2] == "bfloat16"
 
 
 def rows_anywhere(x, name, stream):
@@ -175,7 +172,8 @@ def rows(x, name):
     if _device.device_of(x) is not None:
         there = _device.rows_in_place(x, name)
         _warn(f"{name}: rows in the memory of a GPU are copied to the host")
-        return _core.view(_core.copy_to_host(there))
+        copy = _core.copy_to_host(there)
+        return _core.view_bfloat16(copy) if there.dtype == "bf16" else _core.view(copy)
     if _is_path(x):
         return _core.open_rows([os.fspath(x)])
     if isinstance(x, _core.Rows):
@@ -190,9 +188,8 @@ def rows(x, name):
     view = _core.view(x)
     if view is not None:
         return view
-    if _is_bfloat16(x):
-        _warn(f"{name}: bfloat16 is copied, as float32")
-        return _rows_of_array(x.float().numpy() if hasattr(x, "float") else np.asarray(x).astype(np.float32), name)
+    if is_bfloat16(x):
+        return _rows_of_bfloat16(x, name)
     array = np.asarray(x)
     if array.ndim == 0 and not hasattr(x, "shape"):
         raise TypeError(f"{name} must be rows: an array [n, d], lists of Arrow's, or files; got {'None' if x is None else type(x).__name__}")
@@ -219,6 +216,18 @@ def floats(x, name, ndim):
     if array.ndim != ndim:
         raise InvalidArgument(f"{name} must have {ndim} dimension{'s' if ndim > 1 else ''}, got shape {list(array.shape)}")
     return array
+
+
+def _rows_of_bfloat16(x, name):
+    """Of an array that does not lend its rows as they are, or of ml_dtypes' type, whose arrays lend nothing."""
+    if len(x.shape) != 2:
+        raise InvalidArgument(f"{name} must be rows, of shape [n, d]; got shape {list(x.shape)}")
+    words = None if hasattr(x, "contiguous") else np.asarray(x).view(np.uint16)
+    view = None if words is None else _core.view_bfloat16(words)
+    if view is None:
+        _warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
+        view = _core.view(x.detach().contiguous()) if words is None else _core.view_bfloat16(np.array(words, order="C"))
+    return view
 
 
 def _rows_of_chunks(chunks, name):

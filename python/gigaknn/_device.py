@@ -39,7 +39,7 @@ def rows_in_place(x, name, stream=None):
     number = _stream_of(x, stream)
     view = _core.view(x.__dlpack__() if isinstance(x, _core.DeviceArray) else x.__dlpack__(stream=number))
     if view is None:
-        raise InvalidArgument(f"{name}: rows in the memory of a GPU must be [n, d], dense, of float32, float16, uint8 or int8; got {getattr(x, 'dtype', '?')} of shape {list(getattr(x, 'shape', []))}")
+        raise InvalidArgument(f"{name}: rows in the memory of a GPU must be [n, d], dense, of float32, float16, bfloat16, uint8 or int8; got {getattr(x, 'dtype', '?')} of shape {list(getattr(x, 'shape', []))}")
     _core.wait_for_stream(int(x.__dlpack_device__()[1]), number)
     return view
 

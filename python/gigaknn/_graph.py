@@ -382,7 +382,7 @@ def knn_graph(
     Parameters
     ----------
     x : array [n, d], or a file
-        float32, float16, uint8 or int8: not copied. The graph keeps it, for `merge` and `extend`. An array in the memory of a GPU is read there
+        float32, float16, bfloat16, uint8 or int8: not copied. The graph keeps it, for `merge` and `extend`. An array in the memory of a GPU is read there
         for an exact graph, which does not keep it; for others it is copied to the host.
     k : int
         From 1 to n - 1.

@@ -13,11 +13,15 @@ import numpy as np
 
 from . import _core
 from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
+from ._bfloat16 import array_of, dtype_of_numpy
 from ._errors import InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 from ._types import Array, FilePath, Ids, Integers, Keys, Memory, Progress, Rows, Whole
+
+
+_dtypes = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "u8": "uint8", "i8": "int8"}
 
 
 class OperatingPoint(NamedTuple):
@@ -66,7 +70,8 @@ class Index:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype({"f32": "float32", "f16": "float16", "u8": "uint8", "i8": "int8"}[self._index.dtype])
+        """Of rows and queries; bfloat16 is that of ml_dtypes, and refused where that is not installed."""
+        return dtype_of_numpy() if self._index.dtype == "bf16" else np.dtype(_dtypes[self._index.dtype])
 
     @property
     def metric(self) -> str:
@@ -99,7 +104,7 @@ class Index:
 
     def __repr__(self) -> str:
         rows, cols = self.shape
-        return f"<Index {self.kind} of {rows} x {cols} {self.dtype}, metric {self.metric}>"
+        return f"<Index {self.kind} of {rows} x {cols} {_dtypes[self._index.dtype]}, metric {self.metric}>"
 
     def __reduce__(self):
         """As the bytes of its file, with its keys: what is made of these is on the CPU, and has the rows for itself."""
@@ -407,7 +412,8 @@ class Index:
         array([[7., 7., 7., 7.],
                [1., 0., 0., 0.]], dtype=float32)
         """
-        return self._index.reconstruct(whole_array(ids, 1, "ids"))
+        found = self._index.reconstruct(whole_array(ids, 1, "ids"))
+        return array_of(found) if self._index.dtype == "bf16" else found
 
     def save(self, path: FilePath, *, threads: Whole | None = None, memory: Memory = None, progress: Progress = None) -> None:
         """Writes a `.gknn`, with the curve, that `open` opens."""
@@ -440,7 +446,7 @@ def build(
     Parameters
     ----------
     x : array [n, d], or a file
-        float32, float16, uint8 or int8. The index keeps it alive, and codes with full vectors behind them (PQ32,RFlat) read it at searches: it must not be changed.
+        float32, float16, bfloat16, uint8 or int8. The index keeps it alive, and codes with full vectors behind them (PQ32,RFlat) read it at searches: it must not be changed.
         "Flat" and "IVF1024,Flat" hold besides a copy of it, in an order that is quicker to search, and about a byte a value.
     index : str
         "Flat": every query is compared with all rows; "IVF1024,Flat": 1,024 inverted lists of full vectors; "IVF1024,PQ32": of product codes of

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arguments import device_for, neighbors_of, number, rows, rows_anywhere, run_of, whole, word
+from ._bfloat16 import array_of
 from ._device import results_like
 from ._keys import keys_of, with_keys
 from ._types import Floats, Array, Integers, Keys, Memory, Paths, Progress, Rows, Whole
@@ -76,7 +77,7 @@ def knn(
     ----------
     queries : array [q, d], or a file
     base : array [n, d] of the same type, or a file
-        float32, float16, uint8 or int8, by the buffer protocol, DLPack or as lists of Arrow: not copied. A path, or a list of them, is read.
+        float32, float16, bfloat16, uint8 or int8, by the buffer protocol, DLPack or as lists of Arrow: not copied. A path, or a list of them, is read.
         Arrays in the memory of a GPU (`to_device`, PyTorch, CuPy, JAX) are read there.
     k : int
     metric : str
@@ -210,8 +211,10 @@ def duplicates(
 
 
 def read_vectors(path: Paths) -> Array:
-    """The vectors of a file, or of a list of files, as a read-only array [n, d]: mapped where the format allows, not read.
+    """The vectors of a file, or of a list of files, as a read-only array [n, d]: mapped where the format allows, not read. Those of bfloat16 are of ml_dtypes' type,
+    or, where that is not installed, in a copy as float32.
 
-    Formats: .fvecs .bvecs .ivecs, .fbin .hbin .u8bin .i8bin .ibin, .npy, IDX (also .gz), a folder of shards.
+    Formats: .fvecs .bvecs .ivecs, .fbin .hbin .bf16bin .u8bin .i8bin .ibin, .npy, IDX (also .gz), a folder of shards.
     """
-    return rows(path, "path").numpy()
+    found = rows(path, "path")
+    return array_of(found.numpy()) if found.dtype == "bf16" else found.numpy()

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from . import _core, _index, _kmeans, _search
 from ._arguments import run_of, whole, whole_array, word
+from ._bfloat16 import rounded
 from ._core import available_threads, devices
 from ._errors import InvalidArgument, Unsupported
 from ._types import Array, FilePath, Floats, Integers, Whole
@@ -277,6 +278,8 @@ class _Held:
 
     def of_its_type(self, x):
         """Rows of a file may be of fewer bits; whole numbers must be whole."""
+        if self.index._index.dtype == "bf16":
+            return rounded(x)
         dtype = self.index.dtype
         if dtype == np.float32:
             return x
@@ -558,7 +561,7 @@ class IndexIVFPQ(IndexIVF):
 class ScalarQuantizer:
     """Names of scalar codes."""
 
-    QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16, QT_8bit_direct, QT_6bit = range(7)
+    QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16, QT_8bit_direct, QT_6bit, QT_bf16 = range(8)
 
 
 _scalar_codes = {
@@ -567,15 +570,16 @@ _scalar_codes = {
     ScalarQuantizer.QT_4bit: "SQ4",
     ScalarQuantizer.QT_6bit: "SQ6",
     ScalarQuantizer.QT_fp16: "SQfp16",
+    ScalarQuantizer.QT_bf16: "SQbf16",
 }
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
-    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16), 6 (QT_6bit) or 4 (QT_4bit)."""
+    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16, QT_bf16), 6 (QT_6bit) or 4 (QT_4bit)."""
 
     def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, qtype: int, metric: int = METRIC_L2, by_residual: bool = True) -> None:
         if qtype not in _scalar_codes:
-            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_6bit and QT_4bit, got {qtype!r}")
+            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_bf16, QT_6bit and QT_4bit, got {qtype!r}")
         self._begin_inverted(quantizer, d, nlist, metric, _scalar_codes[qtype])
 
 

@@ -18,8 +18,11 @@ namespace {
 std::optional<Rows> view(nb::handle array) {
   nb::ndarray<nb::ro> lent;
   if (!nb::try_cast(array, lent)) return std::nullopt;
-  return Rows::of(std::move(lent));
+  const std::optional<DType> dtype = dtype_of(lent.dtype());
+  return dtype ? Rows::of(std::move(lent), *dtype) : std::nullopt;
 }
+
+std::optional<Rows> view_bfloat16(nb::ndarray<const std::uint16_t, nb::ro> words) { return Rows::of(nb::ndarray<nb::ro>(words), DType::bf16); }
 
 }  // namespace
 
@@ -27,6 +30,7 @@ std::optional<DType> dtype_of(nb::dlpack::dtype dtype) {
   const auto is = [&](nb::dlpack::dtype_code code, int bits) { return dtype.code == static_cast<std::uint8_t>(code) && dtype.bits == bits && dtype.lanes == 1; };
   if (is(nb::dlpack::dtype_code::Float, 32)) return DType::f32;
   if (is(nb::dlpack::dtype_code::Float, 16)) return DType::f16;
+  if (is(nb::dlpack::dtype_code::Bfloat, 16)) return DType::bf16;
   if (is(nb::dlpack::dtype_code::UInt, 8)) return DType::u8;
   if (is(nb::dlpack::dtype_code::Int, 8)) return DType::i8;
   if (is(nb::dlpack::dtype_code::Int, 32)) return DType::i32;
@@ -38,6 +42,7 @@ nb::dlpack::dtype dlpack_dtype_of(DType dtype) {
   switch (dtype) {
     case DType::f32: return nb::dtype<float>();
     case DType::f16: return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case DType::bf16: return nb::dtype<std::uint16_t>();  // NumPy has none: gigaknn._bfloat16 says what the words are
     case DType::u8: return nb::dtype<std::uint8_t>();
     case DType::i8: return nb::dtype<std::int8_t>();
     case DType::i32: return nb::dtype<std::int32_t>();
@@ -45,26 +50,25 @@ nb::dlpack::dtype dlpack_dtype_of(DType dtype) {
   }
 }
 
-std::optional<Rows> Rows::of(nb::ndarray<nb::ro> array) {
+std::optional<Rows> Rows::of(nb::ndarray<nb::ro> array, DType dtype) {
   const int device = array.device_type();
   const bool cuda = device == nb::device::cuda::value, emulated = device == emulated_device;
   require(cuda || emulated || device == nb::device::cpu::value || device == nb::device::cuda_host::value || device == nb::device::rocm_host::value ||
               device == nb::device::cuda_managed::value,
           Fault::unsupported, "rows must be in the memory of the host or of a GPU of CUDA's, these are on a device of DLPack's type ", device);
-  const std::optional<DType> dtype = dtype_of(array.dtype());
-  if (!dtype || *dtype > DType::i8 || array.ndim() != 2) return std::nullopt;
+  if (!holds_vectors(dtype) || array.ndim() != 2) return std::nullopt;
   const auto n = static_cast<std::int64_t>(array.shape(0));
   const auto d = static_cast<std::int64_t>(array.shape(1));
   require(d >= 1, Fault::invalid_argument, "rows have 0 columns, expected at least 1");
   Rows rows;
-  rows.matrix_ = MatrixRef(array.data(), n, d, *dtype);
+  rows.matrix_ = MatrixRef(array.data(), n, d, dtype);
   if (cuda) rows.device_ = join_text("cuda:", array.device_id());
   if (emulated) rows.device_ = "emulated";
   if (cuda || emulated) rows.matrix_.space = MemorySpace::device;
   if (n > 0) {
     const bool dense = (d == 1 || array.stride(1) == 1) && (n == 1 || array.stride(0) >= d);
-    if (!dense || reinterpret_cast<std::uintptr_t>(array.data()) % size_of(*dtype) != 0) return std::nullopt;
-    if (n > 1) rows.matrix_.stride_bytes = array.stride(0) * static_cast<std::int64_t>(size_of(*dtype));
+    if (!dense || reinterpret_cast<std::uintptr_t>(array.data()) % size_of(dtype) != 0) return std::nullopt;
+    if (n > 1) rows.matrix_.stride_bytes = array.stride(0) * static_cast<std::int64_t>(size_of(dtype));
   }
   rows.array_ = std::move(array);
   return rows;
@@ -115,10 +119,11 @@ void bind_arrays(nb::module_& m) {
   nb::class_<Rows>(m, "Rows", "Rows [n, d], lent by an array or by files.")
       .def_prop_ro("shape", [](const Rows& rows) { return nb::make_tuple(rows.matrix().rows, rows.matrix().cols); })
       .def_prop_ro("device", &Rows::device, "\"cpu\", \"cuda:0\", \"emulated\"")
-      .def_prop_ro("dtype", [](const Rows& rows) { return std::string(name_of(rows.matrix().dtype)); }, "\"f32\", \"f16\", \"u8\" or \"i8\"")
+      .def_prop_ro("dtype", [](const Rows& rows) { return std::string(name_of(rows.matrix().dtype)); }, "\"f32\", \"f16\", \"bf16\", \"u8\" or \"i8\"")
       .def("numpy", [](nb::handle self) { return view_of(nb::cast<const Rows&>(self).matrix(), self); },
-           "A read-only array of the rows, not copied; None where they are not aligned.");
+           "A read-only array of the rows, not copied, of bf16 one of uint16; None where they are not aligned.");
   m.def("view", &view, nb::arg("array").none(), "The rows of an array, not copied; None where they have to be.");
+  m.def("view_bfloat16", &view_bfloat16, nb::arg("words"), "As `view`, of words that are bfloat16.");
   m.def(
       "open_rows",
       [](const std::vector<std::filesystem::path>& paths) {

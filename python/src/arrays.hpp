@@ -24,9 +24,9 @@ namespace nb = nanobind;
 /// Rows [n, d] of an array of Python's, which lives as long as this does, or of files.
 class Rows {
  public:
-  /// None where the array has to be copied first: of another type, not of two dimensions, or its rows are not dense.
+  /// Of an array whose elements are `dtype`. None where it has to be copied first: ids, not of two dimensions, or its rows are not dense.
   /// Throws Error: unsupported (memory of a device that is none of CUDA's, nor emulated), invalid_argument (no columns).
-  static std::optional<Rows> of(nb::ndarray<nb::ro> array);
+  static std::optional<Rows> of(nb::ndarray<nb::ro> array, DType dtype);
   explicit Rows(Dataset data) : data_(std::move(data)), matrix_(data_.matrix()) {}
 
   MatrixRef matrix() const { return matrix_; }

@@ -94,7 +94,7 @@ void bind_device(nb::module_& m) {
         }
         return matrix_array(std::move(*copy));
       },
-      nb::arg("rows"), "A copy of rows of a GPU, as a NumPy array.");
+      nb::arg("rows"), "A copy of rows of a GPU, as a NumPy array; of bf16 one of uint16.");
   m.def("wait_for_stream", &wait_for_stream, nb::arg("number"), nb::arg("stream"), nb::call_guard<nb::gil_scoped_release>());
 }
 

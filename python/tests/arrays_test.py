@@ -61,6 +61,34 @@ class OnGpu:
         return 2, 0
 
 
+class Bfloats(OnGpu):
+    """A tensor of bfloat16 in the memory of the host, as PyTorch's lend themselves: of words of 16 bits."""
+
+    dtype = "torch.bfloat16"
+
+    def __init__(self, words):
+        self.words, self.shape = words, words.shape
+        numbers = [(ctypes.c_int64 * words.ndim)(*values) for values in (words.shape, (stride // 2 for stride in words.strides))]
+        self.managed = self.Managed(words.ctypes.data, 1, 0, words.ndim, 4, 16, 1, *numbers, 0, None, None)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def detach(self):
+        return self
+
+    def contiguous(self):
+        return Bfloats(np.ascontiguousarray(self.words))
+
+
+def ml_dtypes_or_skip(test):
+    try:
+        import ml_dtypes
+    except ImportError:
+        test.skipTest("no ml_dtypes")
+    return ml_dtypes
+
+
 class Arrays(unittest.TestCase):
     def setUp(self):
         self.x = random_rows(300, 12)
@@ -124,15 +152,57 @@ class Arrays(unittest.TestCase):
         self.assert_copied("queries: float64 is copied, rounded to float32", self.x[:7].astype(np.float64), self.x)
         self.assert_copied("queries: rows", self.x[:7].astype(">f4"), self.x)
 
-    def test_bfloat16_is_copied(self):
-        try:
-            import ml_dtypes
-        except ImportError:
-            self.skipTest("no ml_dtypes")
-        x = self.x.astype(ml_dtypes.bfloat16)
-        with self.assertWarnsRegex(gigaknn.CopyWarning, "base: bfloat16 is copied, as float32"):
-            found = gigaknn.knn(self.x[:7], x, 5)
-        np.testing.assert_array_equal(found.ids, gigaknn.knn(self.x[:7], x.astype(np.float32), 5).ids)
+    def bfloats(self):
+        """Words of bfloat16, the same as float32, and what is found among these."""
+        words = (self.x.view(np.uint32) >> 16).astype(np.uint16)
+        floats = (words.astype(np.uint32) << 16).view(np.float32)
+        return words, floats, gigaknn.knn(floats[:7], floats, 5).ids
+
+    def test_tensors_of_bfloat16_are_taken_where_they_are(self):
+        words, floats, ids = self.bfloats()
+        self.assert_not_copied(Bfloats(words[:7]), Bfloats(words), ids)
+        wide = np.full((300, 20), 0x7FC0, np.uint16)
+        wide[:, :12] = words
+        self.assert_not_copied(Bfloats(words[:7]), Bfloats(wide[:, :12]), ids)
+        self.assertEqual(rows(Bfloats(words), "x").numpy().ctypes.data, words.ctypes.data)
+        with self.assertWarnsRegex(gigaknn.CopyWarning, "base: rows that are not dense"):
+            self.assert_found(Bfloats(words[:7]), Bfloats(np.asfortranarray(words)), ids)
+        with self.assertRaisesRegex(ValueError, r"base must be rows, of shape \[n, d\]; got shape \[12\]"):
+            gigaknn.knn(Bfloats(words), Bfloats(words[0]), 5)
+        with self.assertRaisesRegex(ValueError, "queries are 12 x f32, the base 12 x bf16"):
+            gigaknn.knn(floats, Bfloats(words), 5)
+
+    def test_bfloat16_of_ml_dtypes_is_taken_where_it_is(self):
+        words, _, ids = self.bfloats()
+        x = words.view(ml_dtypes_or_skip(self).bfloat16)
+        self.assert_not_copied(x[:7], x, ids)
+        self.assert_not_copied(x[:7], np.concatenate((x, x), axis=1)[:, :12], ids)
+        self.assertEqual(rows(x, "x").numpy().ctypes.data, words.ctypes.data)
+        with self.assertWarnsRegex(gigaknn.CopyWarning, "base: rows that are not dense"):
+            self.assert_found(x[:7], np.asfortranarray(x), ids)
+        with self.assertRaisesRegex(ValueError, r"base must be rows, of shape \[n, d\]; got shape \[12\]"):
+            gigaknn.knn(x, x[0], 5)
+
+    def test_bfloat16_comes_back_as_ml_dtypes_has_it_or_as_float32(self):
+        words, floats, ids = self.bfloats()
+        with tempfile.TemporaryDirectory() as folder:
+            Path(f"{folder}/x.bf16bin").write_bytes(np.array(words.shape, "<u4").tobytes() + words.tobytes())
+            self.assert_not_copied(Bfloats(words[:7]), f"{folder}/x.bf16bin", ids)
+            index = gigaknn.build(f"{folder}/x.bf16bin", index="IVF4,Flat")
+            np.testing.assert_array_equal(index.search(Bfloats(words[:7]), 5, nprobe=4).ids, ids)
+            self.assertIn("300 x 12 bfloat16", repr(index))
+            with mock.patch.dict("sys.modules", ml_dtypes=None):
+                for found in (gigaknn.read_vectors(f"{folder}/x.bf16bin"), index.reconstruct(np.arange(300))):
+                    self.assertEqual(found.dtype, np.float32)
+                    np.testing.assert_array_equal(found, floats)
+                with self.assertRaisesRegex(gigaknn.Unsupported, "ml_dtypes has, which is not installed"):
+                    index.dtype
+            bfloat16 = ml_dtypes_or_skip(self).bfloat16
+            self.assertEqual(index.dtype, bfloat16)
+            np.save(f"{folder}/x.npy", words.view(bfloat16))
+            for found in (*map(gigaknn.read_vectors, (f"{folder}/x.bf16bin", f"{folder}/x.npy")), index.reconstruct(np.arange(300))):
+                self.assertEqual(found.dtype, bfloat16)
+                np.testing.assert_array_equal(found.view(np.uint16), words)
 
     def test_lists_of_numbers_are_rows(self):
         self.assert_not_copied(self.x[:7].tolist(), self.x)
@@ -151,7 +221,7 @@ class Arrays(unittest.TestCase):
         for wrong, error, text in (
             (self.x[0], ValueError, r"base must be rows, of shape \[n, d\]; got shape \[12\]"),
             (None, (TypeError, ValueError), "base"),
-            (self.x.astype(np.int64), TypeError, "base is of type int64; allowed: float32, float16, uint8 and int8"),
+            (self.x.astype(np.int64), TypeError, "base is of type int64; allowed: float32, float16, bfloat16, uint8 and int8"),
             (self.x > 0.5, TypeError, "base is of type bool"),
             ("/none/x.npy", OSError, "/none/x.npy: cannot open: No such file"),
             ([], ValueError, "base must be rows"),

@@ -147,7 +147,7 @@ TEST_F(Containers, WrongFieldsUnderRightChecksumsAreRefused) {
   refused(with(good, table + layout::section_bytes_at, huge), Fault::corrupt_file,
           "cannot have 18446744073709551615 bytes");
   refused(with(good, table + layout::element_at, 77u), Fault::corrupt_file,
-          "element type 77 of section 'rows' is unknown, expected 1 to 9");
+          "element type 77 of section 'rows' is unknown, expected 1 to 10");
   // The whole section grows beyond the table, or up to it.
   std::string grown = with(good, table + layout::section_bytes_at, std::uint64_t{6000});
   refused(with(grown, table + layout::section_rows_at, std::uint64_t{500}), Fault::corrupt_file,
