@@ -116,7 +116,9 @@ def indexes():
     keep("index_fuzz", "codes_and_rows", container(b"ivf_pq", [*coded, rows]))
     halves_of_bytes = (b"codewords", 4, 32, 1, struct.pack("<32f", *(i % 16 - 8 for i in range(32))))  # 4 bits a part
     keep("index_fuzz", "codes_of_4_bits", container(b"ivf_pq", [*coded[:2], halves_of_bytes, *coded[3:]]))
-    for bits, code_bytes in ((1, 1), (4, 1), (8, 2)):
+    sixes = (b"codewords", 4, 256, 1, struct.pack("<256f", *(i % 9 - 4 for i in range(256))))  # 6 bits a part: two of four have no dimension
+    keep("index_fuzz", "codes_of_6_bits", container(b"ivf_pq", [*coded[:2], sixes, *lists[1:], (b"codes", 1, 2, 96, bytes(range(192)))]))
+    for bits, code_bytes in ((1, 1), (3, 3), (4, 1), (8, 2)):
         grid = (b"codes", 1, 2, 32 * (code_bytes + 8), b"\x3f" * (64 * (code_bytes + 8)))  # in any order the same factor
         keep("index_fuzz", "rabitq_%d" % bits, container(b"ivf_pq", [*coded[:2], (b"rabitq", 7, 1, 1, struct.pack("<q", bits)), *lists[1:], grid, rows]))
     reduced = [(b"centroids", 4, 2, 1, struct.pack("<2f", -3, 40)), *lists[1:], (b"mean", 4, 1, 2, struct.pack("<2f", 4, 4.5)), (b"step", 9, 1, 1, struct.pack("<d", 0.125))]
