@@ -147,7 +147,7 @@ def _is_path(x):
 
 def refuse_masked(x, name):
     """A mask would be dropped, and what it hides be used."""
-    if np.ma.is_masked(x):
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise InvalidArgument(f"{name} has masked values, which gigaknn would not see: leave these rows out, or fill them (numpy.ma.filled)")
 
 
