@@ -24,7 +24,7 @@ def whole(value, name, bits=64):
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
     if isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, got {value}")
-    if not -(2 ** (bits - 1)) <= result < 2 ** (bits - 1):
+    if result.bit_length() >= bits:
         raise InvalidArgument(f"{name} must be a whole number of at most {bits - 1} bits, got one of {result.bit_length()}")
     return result
 
