@@ -121,6 +121,20 @@ class Faiss(unittest.TestCase):
                 recalls.append(recall_of(index.search(self.xq, K)[1], truth))
         self.assertGreater(np.mean(recalls[:8]), np.mean(recalls[8:]) - 0.01)
 
+    def test_what_has_one_neighbour_has_the_shape_of_faiss(self):
+        indexes = []
+        for faiss in (ours, theirs):
+            indexes.append(faiss.IndexFlatL2(D))
+            indexes[-1].add(self.xb)
+        for k in (1, 3):
+            found, expected = (index.assign(self.xq, k) for index in indexes)
+            self.assertEqual((found.shape, found.dtype), (expected.shape, expected.dtype))
+        self.assertEqual(ours.knn(self.xq, self.xb, 1)[1].shape, theirs.knn(self.xq, self.xb, 1)[1].shape)
+        for metric in ("METRIC_L2", "METRIC_INNER_PRODUCT"):
+            found, expected = (faiss.pairwise_distances(self.xq[:5], self.xb[:9], getattr(faiss, metric)) for faiss in (ours, theirs))
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+        self.assertEqual((ours.IO_FLAG_MMAP, ours.IO_FLAG_READ_ONLY), (theirs.IO_FLAG_MMAP, theirs.IO_FLAG_READ_ONLY))
+
     def test_range_search(self):
         for metric, radius in (("METRIC_L2", 4.0), ("METRIC_INNER_PRODUCT", 140.0)):
             results = []

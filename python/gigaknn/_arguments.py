@@ -25,7 +25,7 @@ def whole(value, name, bits=64):
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
     if isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, got {value}")
-    if not -(2 ** (bits - 1)) <= result < 2 ** (bits - 1):
+    if result.bit_length() >= bits:
         raise InvalidArgument(f"{name} must be a whole number of at most {bits - 1} bits, got one of {result.bit_length()}")
     return result
 
@@ -148,7 +148,7 @@ def _is_path(x):
 
 def refuse_masked(x, name):
     """A mask would be dropped, and what it hides be used."""
-    if np.ma.is_masked(x):
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise InvalidArgument(f"{name} has masked values, which gigaknn would not see: leave these rows out, or fill them (numpy.ma.filled)")
 
 

@@ -1,13 +1,18 @@
 """Rows in the memory of a GPU, lent by DLPack, and results that stay there."""
 
+from __future__ import annotations
+
 import operator
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _core
 from ._errors import DeviceError, InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # DLPack's types of devices whose memory is the host's: the CPU's, pinned for CUDA or ROCm, managed by CUDA.
 _host = (1, 3, 11, 13)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from . import _core
 from ._arguments import floats, whole, whole_array, word
 from ._errors import InvalidArgument
-from ._types import Ids, Whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ._types import Ids, Whole
 
 
 class Recall(float):

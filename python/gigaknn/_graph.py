@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _core
 from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
@@ -15,7 +14,11 @@ from ._errors import InvalidArgument, InvalidData, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
 from ._search import RadiusNeighbors
-from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
 class Path(NamedTuple):

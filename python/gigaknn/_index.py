@@ -7,7 +7,7 @@ import tempfile
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from ._errors import InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
-from ._types import Array, FilePath, Ids, Integers, Keys, Memory, Progress, Rows, Whole
+
+if TYPE_CHECKING:
+    from ._types import Array, FilePath, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
 _dtypes = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "u8": "uint8", "i8": "int8"}

@@ -4,6 +4,7 @@ import numbers
 
 import numpy as np
 
+from ._arguments import refuse_masked
 from ._errors import InvalidArgument
 
 
@@ -27,8 +28,7 @@ def in_order(keys, name="keys"):
 
 
 def _as_array(keys):
-    if np.ma.is_masked(keys):
-        raise InvalidArgument("keys has masked values: fill them (numpy.ma.filled)")
+    refuse_masked(keys, "keys")
     return np.asanyarray(keys).copy() if hasattr(keys, "__array__") else _array_of(list(keys))
 
 

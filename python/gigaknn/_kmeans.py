@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _core
 from ._arguments import floats, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument
-from ._types import Floats, Integers, Memory, Progress, Rows, Whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ._types import Floats, Integers, Memory, Progress, Rows, Whole
 
 
 class Round(NamedTuple):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
 from ._arguments import recall_of, refuse_masked, seed_of, whole
 from ._errors import InvalidArgument, Unsupported
 from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
-from ._types import Array, Floats, Ids, Rows, Whole
+
+if TYPE_CHECKING:
+    from ._types import Array, Floats, Ids, Rows, Whole
 
 # Of pynndescent's names.
 _metrics = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from ._arguments import device_for, neighbors_of, number, rows, rows_anywhere, r
 from ._bfloat16 import array_of
 from ._device import results_like
 from ._keys import keys_of, with_keys
-from ._types import Floats, Array, Integers, Keys, Memory, Paths, Progress, Rows, Whole
+
+if TYPE_CHECKING:
+    from ._types import Array, Floats, Integers, Keys, Memory, Paths, Progress, Rows, Whole
 
 
 class _Neighbors(NamedTuple):

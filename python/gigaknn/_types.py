@@ -1,4 +1,4 @@
-"""Types of arguments, for annotations."""
+"""Types of arguments, for annotations: only what checks types imports this."""
 
 import os
 from typing import Any, Callable, Sequence, SupportsIndex, Union

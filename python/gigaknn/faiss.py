@@ -26,17 +26,20 @@ import re
 import tempfile
 import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _core, _index, _kmeans, _search
 from ._arguments import run_of, whole, whole_array, word
 from ._bfloat16 import rounded
 from ._core import available_threads, devices
 from ._errors import InvalidArgument, Unsupported
-from ._types import Array, FilePath, Floats, Integers, Whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ._types import Array, FilePath, Floats, Integers, Whole
 
 __version__ = _core.version()
 

@@ -3,12 +3,17 @@
 Each function draws and returns axes or a figure; none shows or saves anything.
 """
 
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 import numpy as np
 
 from ._arguments import whole
 from ._errors import InvalidArgument
 from ._graph import KnnGraph
 from ._index import Index
+from ._search import Neighbors
 
 __all__ = ["gallery", "graph_statistics", "recall_curve"]
 
@@ -21,7 +26,7 @@ def _pyplot():
     return matplotlib.pyplot
 
 
-def recall_curve(curves, *, ax=None):
+def recall_curve(curves: Any, *, ax: Any = None) -> Any:
     """Recall against queries a second, a line for each index.
 
     Parameters
@@ -54,7 +59,7 @@ def recall_curve(curves, *, ax=None):
     return ax
 
 
-def graph_statistics(graph, *, figure=None):
+def graph_statistics(graph: KnnGraph, *, figure: Any = None) -> Any:
     """How often rows are named, how far neighbours of each rank are, and what `KnnGraph.report` counts.
 
     Returns
@@ -107,7 +112,9 @@ def graph_statistics(graph, *, figure=None):
     return figure
 
 
-def gallery(images, neighbors, rows=(0, 1, 2, 3, 4), *, shape=None, queries=None, count=None, cmap="gray", figure=None):
+def gallery(
+    images: Any, neighbors: KnnGraph | Neighbors, rows: Sequence[int] = (0, 1, 2, 3, 4), *, shape: tuple[int, ...] | None = None, queries: Any = None, count: int | None = None, cmap: str = "gray", figure: Any = None
+) -> Any:
     """Images beside their neighbours: a line for each of `rows`, the image itself first.
 
     Parameters

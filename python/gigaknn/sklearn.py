@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
@@ -29,10 +28,12 @@ from ._arguments import number, recall_of, whole
 from ._core import available_threads
 from ._errors import InvalidArgument
 from ._searcher import CosineSearcher, Searcher, with_own_rows
-from ._types import Floats, Whole
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from typing_extensions import Self
+
+    from ._types import Floats, Whole
 
 __all__ = ["KMeans", "KNNTransformer", "NearestNeighbors"]
 

@@ -41,6 +41,7 @@ _good = '''
     print(gigaknn.NNDescent(x, n_neighbors=5).query(x[:2], k=2)[0])
     print(KNNTransformer(n_neighbors=5).fit(x).transform(x), NearestNeighbors(metric="cosine").fit(x).kneighbors(x))
     print(KMeans(5, n_init=2).fit(x).predict(x), gigaknn.faiss.METRIC_L2, gigaknn.sklearn.KMeans)
+    print(gigaknn.plot.graph_statistics(graph), gigaknn.plot.gallery(x, graph, rows=[0], shape=(2, 4)))
     flat = faiss.IndexFlatL2(8)
     flat.add(x)
     D, I = flat.search(x, 3, params=faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 9)))
