@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gigaknn/index.hpp>
 
 #include "core/require.hpp"
@@ -56,6 +58,7 @@ class FlatIndex : public Index {
 }  // namespace
 
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const RunOptions& run) {
+  require_lists(0, std::max<std::int64_t>(1, params.expected_k), {});  // it is multiplied with queries
   require_usable_rows(ops_of(params.device, params.shards), base, params.metric, params.allow_nonfinite, "the base", run);
   return std::make_unique<FlatIndex>(base, params, run);
 }
