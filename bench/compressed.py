@@ -257,13 +257,16 @@ def markdown(results, header):
             lines += [f"## {r['row']}", "", "| nprobe | gigaknn, 8 bits | Faiss IVFPQ | ratio | Faiss fast-scan | ratio | gigaknn, 6 bits, 3/4 of the bytes | ratio to fast-scan | gigaknn, 4 bits | ratio to fast-scan | 8 bits at its recall | ratio |",
                       "|---|---|---|---|---|---|---|---|---|---|---|---|"]
             words = lambda p: f"{recall_of(p):.4f}, {p['qps']:.0f} QPS"
+            # Rows that were measured before there were any have none.
+            six = lambda p: f"{words(p['gigaknn 6 bits'])} | {p['gigaknn 6 bits']['qps'] / p['faiss fast-scan']['qps']:.2f}x" if "gigaknn 6 bits" in p else " | "
             for p in r["points"]:
                 equal, ours, fast = p["equal recall"], p["gigaknn"], p["faiss fast-scan"]
                 lines.append(f"| {ours['nprobe']} | {words(ours)} | {words(p['faiss'])} | {ours['qps'] / p['faiss']['qps']:.2f}x | {words(fast)} | {ours['qps'] / fast['qps']:.2f}x | "
-                             f"{words(p['gigaknn 6 bits'])} | {p['gigaknn 6 bits']['qps'] / fast['qps']:.2f}x | {words(p['gigaknn 4 bits'])} | {p['gigaknn 4 bits']['qps'] / fast['qps']:.2f}x | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
+                             f"{six(p)} | {words(p['gigaknn 4 bits'])} | {p['gigaknn 4 bits']['qps'] / fast['qps']:.2f}x | nprobe {equal['gigaknn']['nprobe']}: {words(equal['gigaknn'])} | "
                              f"{equal['gigaknn']['qps'] / equal['faiss fast-scan']['qps']:.2f}x |")
             lines += ["", f"8 bits against IVFPQ: {r['ratio']:.2f}x or more (target {r['target']}x), mean recall above by {r['recall_margin']:+.4f} or more; against fast-scan at equal probes: "
-                      f"{r['ratio_fast_scan']:.2f}x or more, mean recall above by {r['recall_margin_fast_scan']:+.4f} or more; of 6 bits, with 3/4 of its bytes, {r['ratio_fast_scan_6']:.2f}x or more, {r['recall_margin_fast_scan_6']:+.4f} or more.", ""]
+                      f"{r['ratio_fast_scan']:.2f}x or more, mean recall above by {r['recall_margin_fast_scan']:+.4f} or more" +
+                      (f"; of 6 bits, with 3/4 of its bytes, {r['ratio_fast_scan_6']:.2f}x or more, {r['recall_margin_fast_scan_6']:+.4f} or more." if "ratio_fast_scan_6" in r else "."), ""]
         elif r["kind"] == "rabitq":
             names = list(r["bytes"])
             lines += [f"## {r['row']}", "", "| nprobe | " + " | ".join(f"{name}, {r['bytes'][name]} bytes" for name in names) + " | ratio to the faster |", "|---" * (len(names) + 2) + "|"]
@@ -297,7 +300,8 @@ def draw_codes(results, pyplot):
     names = {"gigaknn": "gigaknn, 8 bits a part", "gigaknn 6 bits": "gigaknn, 6 bits a part, 3/4 of the bytes", "gigaknn 4 bits": "gigaknn, 4 bits a part", "faiss": "Faiss IVFPQ, 8 bits a part", "faiss fast-scan": "Faiss fast-scan, 4 bits a part"}
     for axis, r in zip(axes[0], rows):
         for (key, name), style in zip(names.items(), ("o-", "d-", "v-", "s--", "^:")):
-            axis.plot([recall_of(p[key]) for p in r["points"]], [p[key]["qps"] for p in r["points"]], style, label=name)
+            points = [p[key] for p in r["points"] if key in p]
+            axis.plot([recall_of(p) for p in points], [p["qps"] for p in points], style, label=name)
         axis.set_title(f"{r['row'].split()[-1]} bytes a row; 4 to 64 of {LISTS} lists")
         axis.set_xlabel(f"recall@{K}")
         axis.set_yscale("log")
