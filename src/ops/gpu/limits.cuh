@@ -2,6 +2,7 @@
 // is known. Every rounding goes to the safe side.
 #pragma once
 
+#include "ops/gpu/canonical.cuh"
 #include "ops/gpu/search_job.hpp"
 #include "ops/gpu/warp.cuh"
 #include "simt/mma.cuh"
