@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +48,7 @@ int find_available_threads() {
 }
 
 // Arenas that no call uses. oneTBB 2021.8, Debian 12's, frees none before its threads end, and these look through all of them: a new one a call
-// were 7 KiB lost, and calls that take longer and longer. There are never more than calls, and calls within these, at one time.
+// were 7 KiB lost, and calls that take longer and longer. Of each number of workers there are never more than calls, and calls within these, at one time.
 class IdleArenas {
  public:
   using Arena = std::unique_ptr<oneapi::tbb::task_arena>;
@@ -60,9 +61,12 @@ class IdleArenas {
     idle_.erase(std::next(found).base());
     return arena;
   }
-  void give_back(int workers, Arena arena) {
-    const std::lock_guard lock(mutex_);
-    idle_.emplace_back(workers, std::move(arena));
+  void give_back(int workers, Arena arena) noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      idle_.emplace_back(workers, std::move(arena));
+    } catch (const std::bad_alloc&) {  // then it ends here
+    }
   }
   void end_all() {
     const std::lock_guard lock(mutex_);
@@ -132,8 +136,11 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
     work(0);
   } else {
     BorrowedArena borrowed(workers);
+    // An arena would compute as the thread did that made it: with denormals as zeros, say.
+    oneapi::tbb::task_group_context context;
+    context.capture_fp_settings();
     borrowed.arena().execute([&] {
-      oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner());
+      oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner(), context);
     });
   }
   check_cancelled(run);

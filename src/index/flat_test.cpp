@@ -169,7 +169,7 @@ TEST_F(FlatIndexTest, results_that_do_not_fit_are_refused_before_the_work) {
   for (const char* recipe : {"", "Flat", "IVF4,Flat", "IVF4,SQ8,RFlat"}) {
     const auto index = *recipe ? make_index(base_, {.recipe = recipe}) : make_flat_index(base_, {});
     for (const std::int64_t k : {std::int64_t{1} << 40, std::int64_t{1} << 62}) {
-      expect_error(Fault::out_of_memory, {join_text("k = ", k, " of 40 queries: the results take"), "this machine has"}, [&] { index->search(queries_, k); });
+      expect_error(Fault::out_of_memory, {join_text("k = ", k, " of 40 queries: the results take"), "this machine has free"}, [&] { index->search(queries_, k); });
     }
     RunOptions run;
     run.memory_bytes = 12 * 100 * 41 - 1;

@@ -302,7 +302,7 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
-                           "OPQ16,IVF4,RFlat", "PQ16", "IVF1024,PQ15x4", "IVF1024,PQ14x6", "IVF1024,PQ12x5", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
+                           "OPQ16,IVF4,RFlat", "PQ16", "IVF1024,PQ15x4", "IVF1024,PQ14x6", "IVF1024,PQ12x5", "IVF1024,PQ2305843009213693953x4", "IVF1024,PQ0", "IVF1024,PQ0x4", "IVF1024,PQ8,RFlat,RFlat", "PCA8,Flat", "IVF0,Flat", "IVF16"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built; allowed: Flat, or IVF<lists>"));
   }
   for (const auto& [text, instead] : {std::pair("IVF4,Flat,RFlat", "Flat,RFlat: Flat alone"), {"OPQ8,IVF4,RaBitQ2", "OPQ8: PCA or RR"},

@@ -70,6 +70,18 @@ TEST_F(IvfRabitq, more_bits_find_more_and_full_vectors_all) {
   }
 }
 
+// Whitening makes large numbers of what hardly varies, and the rotation behind it sums of these.
+TEST_F(IvfRabitq, transforms_that_are_rotated_remain_finite) {
+  StridedRows tiny(300, 8, DType::f32, 0), queries(5, 8, DType::f32, 0);
+  test::VectorMaker(Kind::gaussian, 300, 8, DType::f32, Metric::l2, 3).fill(tiny, queries);
+  for (std::int64_t i = 0; i < 300; ++i) {
+    for (std::int64_t j = 0; j < 8; ++j) tiny.set(i, j, tiny.ref().row<float>(i)[j] * 2e-40f);
+  }
+  build_index(tiny, file("x.gknn"), {.recipe = "PCAW8,IVF4,RaBitQ"});
+  check_index(file("x.gknn"));
+  EXPECT_EQ(open_index(file("x.gknn"))->rows(), 300);
+}
+
 // Estimates are distances on average, and a row's own is next to nothing.
 TEST_F(IvfRabitq, distances_are_estimates_without_bias) {
   for (const int bits : {1, 2, 3, 4, 5, 6, 7, 8}) {

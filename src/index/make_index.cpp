@@ -228,7 +228,7 @@ LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, 
   switch (params.transform->kind) {
     case TransformRecipe::Kind::pca: {
       LinearTransform pca = fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
-      if (params.transform->rotated) pca = rotated(std::move(pca), random_rotation(dims, dims, params.lists.seed));
+      if (params.transform->rotated) pca = rotated(std::move(pca), random_rotation(dims, dims, params.lists.seed), run);
       return pca;
     }
     case TransformRecipe::Kind::random_rotation: return random_rotation(base.cols, dims, params.lists.seed);
@@ -372,7 +372,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
   std::optional<IvfPqParams> codes;
   if (recipe.codes()) {
     const std::int64_t dims = recipe.transform && recipe.transform->dims > 0 ? recipe.transform->dims : base.cols;
-    const std::int64_t each_dim_bytes = parts_of_dims(dims, recipe.code_bits) * recipe.code_bits / 8;
+    const std::int64_t each_dim_bytes = parts_of_dims(std::min(dims, base.cols), recipe.code_bits) * recipe.code_bits / 8;
     codes = {.metric = params.metric, .lists = recipe.lists, .code_bytes = recipe.each_dim ? each_dim_bytes : recipe.code_bytes, .code_bits = recipe.code_bits, .rabitq_bits = recipe.rabitq_bits, .refine = recipe.refine,
              .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids, .device = params.device, .expected_k = params.expected_k,
              .expected_queries = params.expected_queries};

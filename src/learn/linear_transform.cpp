@@ -135,21 +135,25 @@ LinearTransform random_rotation(std::int64_t d, std::int64_t dims, std::uint64_t
   return {as_float_matrix(rows, dims, d), {}};
 }
 
-LinearTransform rotated(LinearTransform first, const LinearTransform& rotation) {
+LinearTransform rotated(LinearTransform first, const LinearTransform& rotation, const RunOptions& run) {
   const std::int64_t dims = rotation.cols_out(), d = first.cols_in();
-  std::vector<double> matrix(at(dims * d), 0.0);
-  std::vector<float> bias;
-  for (std::int64_t i = 0; i < dims; ++i) {
-    const float* const turn = rotation.matrix.row<float>(i);
-    for (std::int64_t j = 0; j < rotation.cols_in(); ++j) {
-      const float* const row = first.matrix.row<float>(j);
-      for (std::int64_t col = 0; col < d; ++col) matrix[at(i * d + col)] += static_cast<double>(turn[j]) * static_cast<double>(row[col]);
+  LinearTransform both{Matrix(dims, d, DType::f32), std::vector<float>(first.bias.empty() ? 0 : at(dims)), std::move(first.mean)};
+  parallel_for(run, dims, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<double> row(at(d));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float* const turn = rotation.matrix.row<float>(i);
+      std::fill(row.begin(), row.end(), 0.0);
+      double moved = 0;
+      for (std::int64_t j = 0; j < rotation.cols_in(); ++j) {
+        const auto part = static_cast<double>(turn[j]);
+        for (std::int64_t col = 0; col < d; ++col) row[at(col)] += part * static_cast<double>(first.matrix.row<float>(j)[col]);
+        if (!first.bias.empty()) moved += part * static_cast<double>(first.bias[at(j)]);
+      }
+      std::transform(row.begin(), row.end(), both.matrix.row<float>(i), as_finite);
+      if (!first.bias.empty()) both.bias[at(i)] = as_finite(moved);
     }
-    double moved = 0;
-    for (std::size_t j = 0; j < first.bias.size(); ++j) moved += static_cast<double>(turn[j]) * static_cast<double>(first.bias[j]);
-    if (!first.bias.empty()) bias.push_back(static_cast<float>(moved));
-  }
-  return {as_float_matrix(matrix, dims, d), std::move(bias), std::move(first.mean)};
+  });
+  return both;
 }
 
 std::size_t rotating_bytes(std::int64_t d, std::int64_t dims) { return at(dims * (d + dims)) * (sizeof(double) + sizeof(float)); }

@@ -49,7 +49,7 @@ std::size_t fit_pca_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t di
 LinearTransform random_rotation(std::int64_t d, std::int64_t dims, std::uint64_t seed);
 
 /// What `rotation`, without bias or mean, makes of what `first` does.
-LinearTransform rotated(LinearTransform first, const LinearTransform& rotation);
+LinearTransform rotated(LinearTransform first, const LinearTransform& rotation, const RunOptions& run);
 /// The most that a rotation of `dims` dimensions, and turning what leaves them of d, allocate.
 std::size_t rotating_bytes(std::int64_t d, std::int64_t dims);
 

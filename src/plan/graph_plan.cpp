@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <system_error>
 
 #include <gigaknn/dataset.hpp>
 #include <gigaknn/device.hpp>
 #include <gigaknn/plan.hpp>
 
+#include "core/free_memory.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
@@ -25,18 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
-
-// Of what the host can give, and the cgroup allows.
-std::size_t free_half() {
-  std::size_t bytes = std::size_t{4} << 30;
-  std::ifstream memory("/proc/meminfo");
-  for (std::string line; std::getline(memory, line);) {
-    if (line.starts_with("MemAvailable:")) bytes = std::stoull(line.substr(13)) * 1024;
-  }
-  std::size_t allowed = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> allowed) bytes = std::min(bytes, allowed);
-  return bytes / 2;
-}
 
 void check(const PlanParams& params) {
   const GraphParams& graph = params.graph;
@@ -177,7 +165,7 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   plan.d = d;
   plan.dtype = dtype;
   plan.has_budget = params.memory_bytes > 0;
-  if (!plan.has_budget) plan.params.memory_bytes = free_half();
+  if (!plan.has_budget) plan.params.memory_bytes = free_memory() / 2;
   if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
   plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes_of(plan));
   plan.shards.seconds /= params.workers;

@@ -9,9 +9,12 @@
 namespace oneapi::tbb {
 
 struct simple_partitioner {};
+struct task_group_context {
+  void capture_fp_settings() {}
+};
 
 template <class Body>
-void parallel_for(int first, int last, const Body& body, simple_partitioner) {
+void parallel_for(int first, int last, const Body& body, simple_partitioner, task_group_context&) {
   std::mutex mutex;
   std::exception_ptr error;
   const auto guarded = [&](int index) {
