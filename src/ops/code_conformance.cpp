@@ -108,8 +108,10 @@ struct CodeCase {
         shifts[at(name_of(row))] = scale.shift;
         for (std::int64_t j = 0; j < c.d; ++j) {
           const std::int64_t part = j / part_dims * planes;
-          float word = codewords.row<float>((scaled ? 0 : part * words) + codes[at(row * m + part)])[j % part_dims];
-          for (int plane = 1; plane < planes; ++plane) word += std::ldexp(codewords.row<float>(codes[at(row * m + part + plane)])[j % part_dims], plane);
+          float word = 0;
+          for (int plane = planes - 1; plane >= 0; --plane) {
+            word = word + word + codewords.row<float>((scaled ? 0 : part * words) + codes[at(row * m + part + plane)])[j % part_dims];
+          }
           decoded.row<float>(name_of(row))[j] = usable ? centroids.row<float>(cell)[j] + (scaled ? scale.factor * word : word) : NAN;
         }
       }

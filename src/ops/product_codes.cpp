@@ -79,9 +79,7 @@ void ProductCodes::decode_planes(const float* centroid, float factor, std::int64
   for (std::int64_t i = 0; i < d; ++i) {
     const std::int64_t first = i / part_dims() * planes;
     float word = 0;
-    for (int plane = 0; plane < planes; ++plane) {
-      word += static_cast<float>(1 << plane) * codeword(0, code[(first + plane) * code_block_rows])[i % part_dims()];
-    }
+    for (int plane = planes - 1; plane >= 0; --plane) word = 2 * word + codeword(0, code[(first + plane) * code_block_rows])[i % part_dims()];
     out[i] = centroid[i] + factor * word;
   }
 }

@@ -15,7 +15,7 @@
 //   distance      l2: |q - decoded|^2 + shift, which may be below 0; inner_product: <q, decoded>
 //
 // In planes, of scaled codes: so many bytes in a row say more and more of the same 8 dimensions. The codeword of the first counts once, that of the next twice, then four
-// times, added in float32 in this order. So a point of a grid of 2^5 values stands in 5 bytes of one bit a dimension.
+// times, added in float32 from the last on: twice what there is, and the next. So a point of a grid of 2^5 values stands in 5 bytes of one bit a dimension.
 #pragma once
 
 #include <cmath>

@@ -61,6 +61,9 @@ struct Bytes {
   }
 };
 
+// Where a mask has bits, those of the second; else of the first.
+[[gnu::always_inline]] inline __m512i joined(__m512i first, __m512i second, __m512i mask) { return _mm512_ternarylogic_epi32(first, second, mask, 0xD8); }
+
 // Of 6, whose number is a multiple of 4.
 struct Sixes {
   static constexpr int bits = 6;
@@ -75,8 +78,6 @@ struct Sixes {
   template <int pairs>
   [[gnu::always_inline]] static void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes, std::int64_t m, const std::uint8_t* table,
                                                Sums (&sums)[most_pairs]) {
-    // Where a mask has bits, those of the second; else of the first.
-    const auto joined = [](__m512i first, __m512i second, __m512i mask) [[gnu::always_inline]] { return _mm512_ternarylogic_epi32(first, second, mask, 0xD8); };
     const __m512i from_2 = _mm512_set1_epi8(0x3C), from_4 = _mm512_set1_epi8(0x30);
     for (std::int64_t part = 0; part < m; part += 4, table += 256, codes += 3 * rows, last += 3 * rows) {
       const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
@@ -234,7 +235,7 @@ void quantize(const float* values, std::int64_t count, float largest, float fact
 // Two accumulators of a word's width, four parts at a time; words of other widths, and the ends of theirs, under a mask.
 template <class Parts>
 float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
-  const auto word_of = [&](std::int64_t part, int code) [[gnu::always_inline]] { return codewords + part * next_part + code * dims; };
+  const auto word_of = [&](std::int64_t part, int code) { return codewords + part * next_part + code * dims; };
   std::int64_t part = 0;
   if (dims == 4) {
     __m128 a = _mm_setzero_ps(), b = a;

@@ -45,11 +45,24 @@ __device__ __forceinline__ CodePlace place_of(const CodedRows& rows, LocalRow ro
   return {cell, rows.block_begins[cell] + in_cell / block_rows, static_cast<int>(in_cell % block_rows)};
 }
 
+/// What kernels know of codes: where all of it were decided as they run, registers would not do.
+enum class Kind { bytes, sixes, planes };  // parts of 8 bits, or 4; of 6; of 8 in planes
+
+/// Calls kernel<kind>().
+template <class Call>
+void with_kind(const CodedRows& rows, const Call& call) {
+  if (rows.bits == 6) return call.template operator()<Kind::sixes>();
+  if (rows.planes > 1) return call.template operator()<Kind::planes>();
+  call.template operator()<Kind::bytes>();
+}
+
+template <Kind kind>
 __device__ __forceinline__ int code_of(const CodedRows& rows, std::int64_t block, int part, int row) {
-  const std::uint8_t* const byte = rows.codes + (block * rows.code_bytes() + part * rows.bits / 8) * block_rows + row;
-  const int shift = part * rows.bits % 8;
-  const int next = shift + rows.bits > 8 ? byte[block_rows] : 0;
-  return (byte[0] | next << 8) >> shift & ((1 << rows.bits) - 1);
+  const std::uint8_t* const byte = rows.codes + (block * rows.code_bytes() + part * (kind == Kind::sixes ? 6 : rows.bits) / 8) * block_rows + row;
+  if constexpr (kind != Kind::sixes) return rows.bits == 8 ? byte[0] : part % 2 == 0 ? byte[0] & 15 : byte[0] >> 4;
+  const int shift = part * 6 % 8;
+  const int next = shift > 2 ? byte[block_rows] : 0;
+  return (byte[0] | next << 8) >> shift & 63;
 }
 
 /// The codewords of a part.
@@ -72,12 +85,14 @@ __device__ __forceinline__ Scale scale_of(const CodedRows& rows, const CodePlace
 __device__ __forceinline__ bool usable(const Scale& scale) { return scale.factor >= 0 && scale.factor < infinity() && fabsf(scale.shift) < infinity(); }
 
 /// Element i of the row that a code stands for.
+template <Kind kind>
 __device__ __forceinline__ float decoded(const CodedRows& rows, const CodePlace& place, float factor, int i) {
-  const int part = i / rows.part_dims * rows.planes;
+  const int planes = kind == Kind::planes ? rows.planes : 1;
+  const int part = i / rows.part_dims * planes;
   float word = 0;
-  for (int plane = 0; plane < rows.planes; ++plane) {
-    const float said = words_of(rows, part)[code_of(rows, place.block, part + plane, place.row) * rows.part_dims + i % rows.part_dims];
-    word = plane == 0 ? said : __fadd_rn(word, __fmul_rn(static_cast<float>(1 << plane), said));
+  for (int plane = planes - 1; plane >= 0; --plane) {
+    const float said = words_of(rows, part)[code_of<kind>(rows, place.block, part + plane, place.row) * rows.part_dims + i % rows.part_dims];
+    word = kind == Kind::planes ? __fadd_rn(word + word, said) : said;
   }
   return __fadd_rn(rows.centroids[std::int64_t{place.cell} * rows.d + i], __fmul_rn(factor, word));
 }
@@ -91,41 +106,49 @@ __device__ __forceinline__ float shifted(Metric metric, float key, float shift) 
 }
 
 /// Its key to a query, and its name. All lanes of a warp call it together.
+template <Kind kind>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const CodedRows& rows, Metric metric, const float* query, LocalRow row) {
   const CodePlace place = place_of(rows, row);
   const Scale scale = scale_of(rows, place);
   const auto at_query = [=](int i) { return double{query[i]}; };
-  const auto at_row = [=](int i) { return double{decoded(rows, place, scale.factor, i)}; };
+  const auto at_row = [=](int i) { return double{decoded<kind>(rows, place, scale.factor, i)}; };
   const float key = has_difference(metric) ? difference_key(metric, rows.d, at_query, at_row) : product_key(rows.d, at_query, at_row);
   return pack(shifted(metric, key, scale.shift), rows.names ? rows.names[row] : row);
 }
 
 // ---- a query's table
 
+template <Kind kind>
 __device__ __forceinline__ float product_with_word(const CodedRows& rows, const float* query, int part, int word) {
   const float* const words = words_of(rows, part) + word * rows.part_dims;
-  const int first = part / rows.planes * rows.part_dims;
+  const int planes = kind == Kind::planes ? rows.planes : 1;
+  const int first = part / planes * rows.part_dims;
   const int dims = min(rows.part_dims, rows.d - first);  // the last parts may end early
   float sum = 0;
   for (int j = 0; j < dims; ++j) sum = __fmaf_rn(query[first + j], words[j], sum);
-  return static_cast<float>(1 << part % rows.planes) * sum;
+  return kind == Kind::planes ? static_cast<float>(1 << part % planes) * sum : sum;
 }
 
+template <Kind kind>
 __device__ __forceinline__ void make_table(const CodedRows& rows, const float* query, float* table) {
   for (int i = static_cast<int>(threadIdx.x); i < rows.table_entries(); i += block_threads) {
     const int byte = i / static_cast<int>(byte_values), value = i % static_cast<int>(byte_values);
-    table[i] = rows.bits == 8   ? product_with_word(rows, query, byte, value)
-               : rows.bits == 6 ? product_with_word(rows, query, i / 64, i % 64)
-                                : product_with_word(rows, query, 2 * byte, value & 15) + product_with_word(rows, query, 2 * byte + 1, value >> 4);
+    if constexpr (kind == Kind::sixes) {
+      table[i] = product_with_word<kind>(rows, query, i / 64, i % 64);
+    } else {
+      table[i] = rows.bits == 8 ? product_with_word<kind>(rows, query, byte, value)
+                                : product_with_word<kind>(rows, query, 2 * byte, value & 15) + product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4);
+    }
   }
 }
 
 /// The sum of the table's entries for this lane's row of a block. All lanes of a warp call it together.
-__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int word_bytes, int bits, const float* table) {
+template <Kind kind>
+__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int word_bytes, const float* table) {
   const int group = lane_id() / 8, quad = lane_id() % 8;
   const auto* const fours = reinterpret_cast<const std::uint32_t*>(block) + quad;
   float sums[4] = {0, 0, 0, 0};  // the j-th of row j ^ group of the quad, so that what lanes exchange stands in the same register everywhere
-  if (bits == 6) {
+  if constexpr (kind == Kind::sixes) {
     // Three bytes have four parts, whose tables stand where those of one byte do else.
     for (int three = group; three < word_bytes / 3; three += 4) {
       const std::uint32_t* const bytes = fours + 3 * three * (block_rows / 4);
@@ -153,6 +176,7 @@ __device__ __forceinline__ int row_of_lane() { return 4 * (lane_id() % 8) + lane
 // ---- kernels
 
 // A warp a block of codes, row after row.
+template <Kind kind>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel(CodedRows rows, Metric metric, float* terms, float* factors, unsigned* largest) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t block = std::int64_t{blockIdx.x} * block_warps() + warp_id(); block < rows.blocks; block += step) {
@@ -168,7 +192,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel
       const CodePlace place{cell, block, row};
       const Scale scale = scale_of(rows, place);
       const double squared = canonical_sum(rows.d, [=](int i) {
-        const double value = decoded(rows, place, scale.factor, i);
+        const double value = decoded<kind>(rows, place, scale.factor, i);
         return __dmul_rn(value, value);
       });
       if (!(squared < 1e300) || !usable(scale)) continue;  // infinity or NaN: float64 has room for what is finite
@@ -202,7 +226,7 @@ __global__ void __launch_bounds__(block_threads) find_query_terms_kernel(CodedRo
   queries.doubts[query] = 2 * margin;
 }
 
-template <bool shared_table>
+template <bool shared_table, Kind kind>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     nearest_codes_kernel(CodedRows rows, CodeQueries queries, LimitRule rule, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
@@ -213,11 +237,11 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     if (rule.far[query] & far_row) continue;
     const auto* const x = reinterpret_cast<const float*>(queries.rows.data + query * queries.rows.pitch);
     float* const table = shared_table ? simt::dynamic_shared<float>() : queries.tables + at * rows.table_entries();
-    make_table(rows, x, table);
+    make_table<kind>(rows, x, table);
     const QueryTerms terms = rule.terms[query];
     const double doubt = queries.doubts[query];
     const float scale = has_difference(rule.metric) ? 2.0f : 1.0f;
-    const auto computed = [&](LocalRow row) { return neighbor_of(rows, rule.metric, x, row); };
+    const auto computed = [&](LocalRow row) { return neighbor_of<kind>(rows, rule.metric, x, row); };
     List list = list_of(lists, at);
     if (team.rank() == 0) team.found() = 0;
     team.sync();  // the table is made
@@ -251,7 +275,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         }
         const std::int64_t end = min(end_block, begin + room / block_rows);
         for (std::int64_t block = begin + team.warp(); block < end; block += team.warps()) {
-          const float sum = sum_of_entries(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), rows.bits, table);
+          const float sum = sum_of_entries<kind>(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table);
           const float term = rows.terms[block * block_rows + row_of_lane()];
           const float product = rows.scaled ? __fmaf_rn(rows.factors[block * block_rows + row_of_lane()], sum, coarse) : coarse + sum;
           const float number = terms.slope > 0 ? __fmaf_rn(scale, product, -term) : 0.0f;
@@ -277,7 +301,9 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
 
 void find_terms(const CodedRows& rows, Metric metric, float* terms, float* factors, unsigned* largest, simt::Stream* stream) {
   simt::fill(largest, 0, 2 * sizeof(unsigned), stream);
-  simt::launch({blocks_for(rows.blocks, block_threads / 32), block_threads, 0, stream, "find_code_terms"}, find_terms_kernel, rows, metric, terms, factors, largest);
+  with_kind(rows, [&]<Kind kind>() {
+    simt::launch({blocks_for(rows.blocks, block_threads / 32), block_threads, 0, stream, "find_code_terms"}, find_terms_kernel<kind>, rows, metric, terms, factors, largest);
+  });
 }
 
 bool shares_table(std::int64_t table_entries, int device) {
@@ -297,8 +323,10 @@ void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric met
   simt::launch({query_blocks, block_threads, 0, stream, "find_code_query_terms"}, find_query_terms_kernel, rows, queries, metric);
   set_bounds({}, no_neighbor, lists, stream);  // no limits: the kernel keeps its own
   const bool shared = queries.tables == nullptr;
-  simt::launch({blocks_for(lists.queries), block_threads, shared ? static_cast<std::size_t>(rows.table_entries()) * sizeof(float) : 0, stream, "nearest_codes"},
-               shared ? nearest_codes_kernel<true> : nearest_codes_kernel<false>, rows, queries, rule, splits, lists);
+  with_kind(rows, [&]<Kind kind>() {
+    simt::launch({blocks_for(lists.queries), block_threads, shared ? static_cast<std::size_t>(rows.table_entries()) * sizeof(float) : 0, stream, "nearest_codes"},
+                 shared ? nearest_codes_kernel<true, kind> : nearest_codes_kernel<false, kind>, rows, queries, rule, splits, lists);
+  });
 }
 
 }  // namespace gigaknn::gpu
