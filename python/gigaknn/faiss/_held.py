@@ -1,0 +1,88 @@
+"""What an index and those that wrap it share: the index of gigaknn."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from .. import _index
+from .._bfloat16 import rounded
+from .._errors import InvalidArgument, Unsupported
+from ._settings import threads
+
+
+class Held:
+    def __init__(self, d, metric, recipe):
+        self.d, self.metric, self.recipe = d, metric, recipe
+        self.device = "cpu"
+        self.index = None  # before it is trained; of "Flat" before it has rows
+        self.next_id = 0
+
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        if self.index is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                self.index.save(f"{folder}/x.gknn", threads=threads())
+                state["index"] = Path(folder, "x.gknn").read_bytes()
+        return state
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if self.index is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "x.gknn").write_bytes(self.index)
+                self.index = _index.open(f"{folder}/x.gknn", device=self.device, threads=threads())
+
+    def reopen(self):
+        """Rows that it borrows are let go; `device` counts."""
+        self.__setstate__(self.__getstate__())
+
+    @property
+    def rows(self):
+        return 0 if self.index is None else len(self.index)
+
+    @property
+    def is_trained(self):
+        return self.recipe == "Flat" or self.index is not None
+
+    def ids(self):
+        return np.empty(0, np.int64) if self.index is None else self.index.ids
+
+    def train(self, x, lists, iterations, seed):
+        if self.rows:
+            raise Unsupported("an index that has rows is not trained again")
+        most = max(256 * lists, 65536)
+        if len(x) > most:
+            x = x[np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))]
+        self.index = _index.build(x, index=self.recipe, metric=self.metric, iterations=iterations, seed=seed, device=self.device, threads=threads())
+        self.index.remove(self.index.ids)
+        self.reopen()
+
+    def add(self, x, ids):
+        if ids is None:
+            ids = np.arange(self.next_id, self.next_id + len(x))
+        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        if ids.shape != (len(x),):
+            raise InvalidArgument(f"ids must be one for each of the {len(x)} rows, got shape {list(ids.shape)}")
+        if len(x) == 0:
+            return
+        if self.index is None:
+            self.index = _index.build(x.copy(), index="Flat", metric=self.metric, ids=ids, device=self.device, threads=threads())
+        else:
+            self.index.add(self.of_its_type(x), ids=ids, threads=threads())
+        self.next_id = max(self.next_id, int(ids.max()) + 1)
+
+    def of_its_type(self, x):
+        """Rows of a file may be of fewer bits; whole numbers must be whole."""
+        if self.index._index.dtype == "bf16":
+            return rounded(x)
+        dtype = self.index.dtype
+        if dtype == np.float32:
+            return x
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = x.astype(dtype)
+        if dtype != np.float16 and not np.array_equal(cast, x):
+            raise InvalidArgument(f"the index holds {dtype}: x must be whole numbers of its range")
+        return cast

@@ -1,0 +1,49 @@
+"""Metrics by Faiss's numbers, and how many threads calls use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arguments import whole
+from .._core import available_threads
+from .._errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from .._types import Whole
+
+METRIC_INNER_PRODUCT, METRIC_L2, METRIC_L1, METRIC_Linf = 0, 1, 2, 3
+_metrics = {METRIC_INNER_PRODUCT: "inner_product", METRIC_L2: "l2", METRIC_L1: "l1", METRIC_Linf: "linf"}
+_threads = None
+
+
+def omp_set_num_threads(n: Whole) -> None:
+    """So many threads from now on, of every call of this module."""
+    global _threads
+    if whole(n, "n") < 1:
+        raise InvalidArgument(f"n must be at least 1, got {n}")
+    _threads = int(n)
+
+
+def omp_get_max_threads() -> int:
+    """Threads that a call uses."""
+    return available_threads() if _threads is None else _threads
+
+
+def threads():
+    """What `omp_set_num_threads` said, or None."""
+    return _threads
+
+
+def metric_of(metric):
+    if metric not in _metrics:
+        raise Unsupported(f"metric {metric!r} is not built, allowed: METRIC_L2, METRIC_INNER_PRODUCT; METRIC_L1 and METRIC_Linf of IndexFlat")
+    return _metrics[metric]
+
+
+def floats(x, d, name="x"):
+    x = np.ascontiguousarray(x, dtype=np.float32)
+    if x.ndim != 2 or x.shape[1] != d:
+        raise InvalidArgument(f"{name} must be of shape [n, {d}], got {list(x.shape)}")
+    return x
