@@ -1,4 +1,5 @@
 // gigaknn: one file per command; here argv becomes a Request and an Error becomes an exit code.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -36,6 +37,14 @@ int exit_code_of(Fault fault) {
 int report_error(const std::string& message, int exit_code) {
   std::fprintf(stderr, "gigaknn: %s\n", one_line(message).c_str());
   return exit_code;
+}
+
+/// What is freed goes back to the system: glibc would keep blocks of up to 32 MiB once it has seen some, beside the budget (mallopt(3), M_MMAP_THRESHOLD).
+void keep_no_freed_memory() {
+#ifdef M_MMAP_THRESHOLD
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#endif
 }
 
 /// The command line as a shell would read it again.
@@ -123,6 +132,7 @@ extern "C" void end_at_missing_page(int) {
 int main(int argc, char** argv) {
   using namespace gigaknn::cli;
   now_s();  // time counts from here
+  keep_no_freed_memory();
   std::signal(SIGBUS, end_at_missing_page);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
   try {

@@ -7,6 +7,7 @@
 #include "core/elements.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "index/list_codes.hpp"
 #include "index/scan_rows.hpp"
@@ -15,6 +16,32 @@ namespace gigaknn {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Of all rows, by their numbers.
+struct Encoded {
+  std::vector<RowId> lists;
+  std::vector<std::uint8_t> codes;  // [n, code_bytes]
+};
+
+// `lists_of(rows)`: their lists.
+template <class ListsOf>
+Encoded encode_in_turns(const Ops& ops, const FormedRows& rows, const ProductQuantizer& quantizer, MatrixRef centroids, const ListsOf& lists_of, const RunOptions& run) {
+  Encoded all;
+  all.lists.reserve(at(rows.rows()));
+  all.codes.reserve(at(rows.rows() * quantizer.code_bytes()));
+  const auto take = [&](MatrixRef some) {
+    const Progress::Quiet quiet(run.progress);
+    const std::vector<RowId> lists = lists_of(some);
+    const std::vector<std::uint8_t> codes = encode_rows(ops, quantizer, some, centroids, lists.data(), run);
+    all.lists.insert(all.lists.end(), lists.begin(), lists.end());
+    all.codes.insert(all.codes.end(), codes.begin(), codes.end());
+  };
+  rows.in_turns([&](MatrixRef some, std::int64_t begin) {
+    take(some);
+    if (run.progress) run.progress->report("encode", begin + some.rows, rows.rows());
+  }, run);
+  return all;
+}
 
 }  // namespace
 
@@ -49,25 +76,25 @@ std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& ru
 // ---- changing
 
 LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
-  const std::optional<Matrix> made = IvfIndex::as_listed(rows, run);
-  const MatrixRef listed = made ? made->ref() : rows;
-  const std::vector<RowId> list_of = centroids_.lists_of(listed, run);
-  ListDivision division = divide_rows(list_of, lists());
-  const std::vector<std::uint8_t> codes = encode_rows(ops_, quantizer_, listed, centroids_.centroids(), list_of.data(), run);
-  const MatrixRef by_row(codes.data(), rows.rows, code_bytes(), DType::u8);
+  const FormedRows formed(rows, facts_.form.get(), ops_);
+  const auto lists_of = [&](MatrixRef some) { return centroids_.lists_of(some, run); };
+  const Encoded encoded = encode_in_turns(ops_, formed, quantizer_, centroids_.centroids(), lists_of, run);
+  ListDivision division = divide_rows(encoded.lists, lists());
+  const MatrixRef by_row(encoded.codes.data(), rows.rows, code_bytes(), DType::u8);
   const Matrix by_list = gather_rows(by_row, division.order, run);
   std::vector<RowId> called;
   called.reserve(at(rows.rows));
   for (const LocalRow row : division.order) called.push_back(ids.of_row(row));
-  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), codes.size()}, std::move(division.begins), std::move(called));
+  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), encoded.codes.size()}, std::move(division.begins), std::move(called));
   return {std::move(lists), nullptr, rows.rows, full_behind(rows, ids)};
 }
 
 std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
-  const std::size_t encoding = formed_bytes(n) + quantizer_bytes_needed(ops_, n, quantizer_.shape(), threads_of(run));
-  return std::max(IvfIndex::part_bytes_needed(n, run), encoding) + 2 * at(n * code_bytes()) + padding +
-         at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their lists, ids, ranks and orders
+  const std::optional<FormShape> form = form_shape();
+  const FormedRowsShape rows{n, facts_.cols, facts_.dtype, form ? &*form : nullptr};
+  return encoding_bytes_needed(rows, quantizer_.shape(), lists(), facts_.compared_by(), setting_.device, run) + at(n * code_bytes()) + padding +
+         at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their ids, ranks and orders
 }
 
 void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
@@ -96,20 +123,21 @@ struct OwnedParts {
 
 }  // namespace
 
-StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams& params, const RunOptions& run) {
   const Ops& ops = ops_of(params.device);
+  const FormedRows rows(base, form, ops);
   const auto owned = std::make_shared<OwnedParts>();
   if (!params.ids.empty()) RowIds(params.ids, nullptr).require_sound();
   const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
   fit.left_out = held_out;
-  owned->centroids = fit_kmeans(base, fit, run).centroids;
-  const std::vector<RowId> lists = lists_of_rows(base, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run);
-  ListDivision division = divide_rows(lists, owned->centroids.rows());
+  owned->centroids = rows.fit_kmeans(fit, run).centroids;
+  const auto lists_of = [&](MatrixRef some) { return lists_of_rows(some, owned->centroids, ListCentroids::chosen_by(params.metric), params.device, run); };
   if (params.rabitq_bits > 0) {
-    owned->quantizer = grid_quantizer(base.cols, params.rabitq_bits);
+    owned->quantizer = grid_quantizer(rows.width(), params.rabitq_bits);
   } else {
-    owned->quantizer = fit_product_quantizer(ops, base, owned->centroids, lists.data(),
+    const Matrix sample = rows.gather(std::span<const std::int64_t>(sample_rows(base.rows, quantizer_sample_rows, params.seed)), run);
+    owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, lists_of(sample).data(),
                                              {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   }
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
@@ -117,23 +145,25 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
             "rows differ by more than float32 holds: product codes cannot stand for them");
   }
-  std::vector<std::uint8_t> codes = encode_rows(ops, owned->quantizer, base, owned->centroids, lists.data(), run);
+  Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, lists_of, run);
+  ListDivision division = divide_rows(encoded.lists, owned->centroids.rows());
+  encoded.lists = {};
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
   const auto in_list = [&](std::int64_t list) {
     return std::span(division.order).subspan(at(division.begins[at(list)]), at(division.begins[at(list + 1)] - division.begins[at(list)]));
   };
   const std::int64_t code_bytes = owned->quantizer.code_bytes();
   std::vector<std::uint8_t> in_order;
-  in_order.reserve(codes.size());
+  in_order.reserve(encoded.codes.size());
   for (std::int64_t list = 0; list < owned->centroids.rows(); ++list) {
-    const auto rows = in_list(list);
-    std::sort(rows.begin(), rows.end(), [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
-    for (const LocalRow row : rows) {
+    const auto of_list = in_list(list);
+    std::sort(of_list.begin(), of_list.end(), [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
+    for (const LocalRow row : of_list) {
       owned->ids.push_back(id_of(row));
-      in_order.insert(in_order.end(), codes.begin() + std::int64_t{row} * code_bytes, codes.begin() + (std::int64_t{row} + 1) * code_bytes);
+      in_order.insert(in_order.end(), encoded.codes.begin() + std::int64_t{row} * code_bytes, encoded.codes.begin() + (std::int64_t{row} + 1) * code_bytes);
     }
   }
-  codes = {};
+  encoded.codes = {};
   owned->codes = in_blocks(in_order, code_bytes, division.begins);
   owned->begins = std::move(division.begins);
   MatrixRef full = params.refine ? base : MatrixRef();
@@ -152,8 +182,17 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOp
   return {facts, parts, owned};
 }
 
+std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric, const std::string& device, const RunOptions& run) {
+  const std::int64_t turn = rows.turn_rows(), sampled = codes.scaled ? 0 : std::min(rows.n, quantizer_sample_rows);
+  const auto dividing = [&](std::int64_t n) { return nearest_centroids_bytes_needed(n, codes.d, lists, ListCentroids::chosen_by(metric), device, run); };
+  const auto coding = [&](std::int64_t n) { return at(n) * sizeof(RowId) + quantizer_bytes_needed(ops_of(device), n, codes, threads_of(run)); };
+  const std::size_t of_sample = std::max(rows.gathering_bytes(sampled), at(sampled * codes.d) * size_of(rows.formed().dtype) + std::max(dividing(sampled), coding(sampled)));
+  const std::size_t of_all = at(rows.n) * (sizeof(RowId) + at(codes.code_bytes()));
+  return std::max(of_sample, of_all + rows.turn_bytes() + std::max(dividing(turn), coding(turn)));
+}
+
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return std::make_unique<IvfPqIndex>(encode_ivf_pq(base, params, run), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
+  return std::make_unique<IvfPqIndex>(encode_ivf_pq(base, nullptr, params, run), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
 }
 
 }  // namespace gigaknn

@@ -1,7 +1,8 @@
 // An inverted file of product codes (IVFADC: Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5), or of RaBitQ's, whose codewords are a grid
 // (learn/rabitq.hpp), with full vectors behind it or not.
 //
-//   base [n, d] --k-means--> centroids --lists_of_rows--> lists; what centroids leave --fit_product_quantizer--> codewords --encode_rows--> codes
+//   a sample of the base --k-means--> centroids; of another what these leave --fit_product_quantizer--> codewords
+//   the base [n, d], some thousand rows at a time --RowForm--> --lists_of_rows--> lists --encode_rows--> codes: only codes are held of all rows
 //   queries [q, d] --ListCentroids::probe--> probes --Ops::nearest_in_codes--> k, or k * refine, nearest decoded rows
 //     --Ops::nearest_among, where there are full vectors--> the k nearest of these
 //
@@ -9,6 +10,7 @@
 #pragma once
 
 #include "index/ivf_index.hpp"
+#include "learn/formed_rows.hpp"
 #include "learn/product_quantizer.hpp"
 
 namespace gigaknn {
@@ -37,8 +39,10 @@ class IvfPqIndex : public IvfIndex {
   const ProductQuantizer quantizer_;
 };
 
-/// What an index is made of.
-StoredIvfPq encode_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);
+/// What an index is made of, of rows in `form` (null: as they stand).
+StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams& params, const RunOptions& run);
+/// The most that it allocates beside what it returns and the ids of `params`, fitting the lists left out.
+std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric, const std::string& device, const RunOptions& run);
 
 /// `base` divided, fitted and encoded; borrows it where it refines, and its rows have no ids of their own.
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);

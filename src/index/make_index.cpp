@@ -26,6 +26,8 @@ KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params, std::span<c
   return fit;
 }
 
+FormedRowsShape as_they_stand(MatrixRef base) { return {base.rows, base.cols, base.dtype, nullptr}; }
+
 // Of rows that are divided and not yet written.
 std::size_t divided_bytes(MatrixRef base, const IvfFlatParams& params) {
   return at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)) +
@@ -42,15 +44,20 @@ IvfFlatParams of_lists(const IvfPqParams& params) {
 
 IndexSetting setting_of(const IvfFlatParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
 
+std::size_t fitting_lists_bytes(const FormedRowsShape& rows, const IvfFlatParams& params, const RunOptions& run) {
+  const std::vector<std::int64_t> held_out = held_out_rows(rows.n, params.held_out, params.seed);
+  return rows.kmeans_bytes(fit_params(rows.n, params, held_out), run);
+}
+
 // Of fitting lists and dividing the rows among them.
-std::size_t dividing_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
-  const KMeansParams fit = fit_params(base.rows, params, held_out);
-  // The order, and ids with what sorts them.
-  const std::size_t of_rows = at(base.rows) * sizeof(LocalRow) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
-  const std::size_t dividing = at(fit.clusters * base.cols) * sizeof(float) + of_rows + at(fit.clusters + 1) * 16 +
-                               nearest_centroids_bytes_needed(base.rows, base.cols, fit.clusters, fit.metric, params.device, run);
-  return std::max(kmeans_bytes_needed(base.rows, base.cols, base.dtype, fit, run), dividing);
+std::size_t dividing_bytes(const FormedRowsShape& rows, const IvfFlatParams& params, const RunOptions& run) {
+  const KMeansParams fit = fit_params(rows.n, params);
+  const std::int64_t width = rows.formed().cols;
+  // Lists and the order, and ids with what sorts them.
+  const std::size_t of_rows = at(rows.n) * (sizeof(RowId) + sizeof(LocalRow)) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
+  const std::size_t dividing = at(fit.clusters * width) * sizeof(float) + of_rows + at(fit.clusters + 1) * 16 + rows.turn_bytes() +
+                               nearest_centroids_bytes_needed(rows.turn_rows(), width, fit.clusters, fit.metric, params.device, run);
+  return std::max(fitting_lists_bytes(rows, params, run), dividing);
 }
 
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
@@ -92,19 +99,40 @@ RowIds ids_of(MatrixRef base, const IvfFlatParams& params) {
   return called;
 }
 
+struct Division {
+  Matrix centroids;
+  ListDivision rows;  // of each list by id
+};
+
+Division divide(const FormedRows& rows, const RowIds& called, const IvfFlatParams& params, std::span<const std::int64_t> held_out, const RunOptions& run) {
+  Division made{rows.fit_kmeans(fit_params(rows.rows(), params, held_out), run).centroids, {}};
+  std::vector<RowId> lists;
+  lists.reserve(at(rows.rows()));
+  const auto take = [&](MatrixRef some, std::int64_t begin) {
+    const std::vector<RowId> theirs = [&] {
+      const Progress::Quiet quiet(run.progress);
+      return lists_of_rows(some, made.centroids, ListCentroids::chosen_by(params.metric), params.device, run);
+    }();
+    lists.insert(lists.end(), theirs.begin(), theirs.end());
+    if (run.progress) run.progress->report("divide", begin + some.rows, rows.rows());
+  };
+  rows.in_turns(take, run);
+  made.rows = divide_rows(lists, made.centroids.rows());
+  const auto ranks = called.ranks();
+  for (std::size_t list = 0; !ranks.empty() && list + 1 < made.rows.begins.size(); ++list) {
+    std::sort(made.rows.order.begin() + made.rows.begins[list], made.rows.order.begin() + made.rows.begins[list + 1],
+              [&](LocalRow a, LocalRow b) { return ranks[a] < ranks[b]; });
+  }
+  return made;
+}
+
 // Rows stand as in the base, which `owner` keeps alive if the caller does not; those of each list by id.
 StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOptions& run, std::shared_ptr<const void> owner = nullptr) {
   RowIds called = ids_of(base, params);
   const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
-  Matrix centroids = fit_kmeans(base, fit_params(base.rows, params, held_out), run).centroids;
-  ListDivision division = divide_rows(lists_of_rows(base, centroids, ListCentroids::chosen_by(params.metric), params.device, run), centroids.rows());
-  const auto ranks = called.ranks();
-  for (std::size_t list = 0; !ranks.empty() && list + 1 < division.begins.size(); ++list) {
-    std::sort(division.order.begin() + division.begins[list], division.order.begin() + division.begins[list + 1],
-              [&](LocalRow a, LocalRow b) { return ranks[a] < ranks[b]; });
-  }
+  Division made = divide({base, nullptr, ops_of(params.device)}, called, params, held_out, run);
   IvfFacts facts = facts_of(base, params, called, held_out);
-  return {std::move(facts), std::move(centroids), std::make_shared<ListRows>(base, std::move(division.order), std::move(division.begins), std::move(called), std::move(owner))};
+  return {std::move(facts), std::move(made.centroids), std::make_shared<ListRows>(base, std::move(made.rows.order), std::move(made.rows.begins), std::move(called), std::move(owner))};
 }
 
 // All rows in one list, as in the base.
@@ -153,9 +181,13 @@ std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
 }
 
 // Of fitting lists and codewords, and encoding.
-std::size_t encoding_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return std::max(dividing_bytes(base, of_lists(params), run),
-                  encoded_bytes(base, params) + 2 * quantizer_bytes_needed(ops_of(params.device), base.rows, shape_of_codes(base.cols, params), threads_of(run)));
+std::size_t encoding_bytes(const FormedRowsShape& rows, const IvfPqParams& params, const RunOptions& run) {
+  const MatrixRef formed = rows.formed();
+  const CodeShape codes = shape_of_codes(formed.cols, params);
+  const std::int64_t lists = fit_params(rows.n, of_lists(params)).clusters;
+  const std::size_t held = 2 * at(lists * formed.cols + codes.codewords() * codes.part_dims) * sizeof(float) + 2 * at(std::ssize(params.ids)) * (sizeof(RowId) + sizeof(LocalRow));
+  return std::max({fitting_lists_bytes(rows, of_lists(params), run), held + encoding_bytes_needed(rows, codes, lists, params.metric, params.device, run),
+                   encoded_bytes(formed, params) + 2 * at(rows.n * codes.code_bytes())});
 }
 
 // Of preparing and searching what was made.
@@ -274,21 +306,33 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
   return shape.bytes(0) + of_unit + std::max(transform(), of_step);
 }
 
-// Of rows that are divided or encoded as well, and not yet written, and of what orders full vectors by id.
-std::size_t divided_bytes(MatrixRef base, const IvfFormedParams& params) {
-  const MatrixRef rows = shape_of_formed(base, params);
-  const FormShape shape = shape_of_form(base, params);
-  const std::size_t ordering = params.lists.ids.size() * sizeof(LocalRow);
-  return ordering + (params.codes ? shape.bytes(0) + encoded_bytes(rows, formed_codes(params)) : shape.bytes(base.rows) + divided_bytes(rows, formed_lists(params)));
+// Of codes of rows in a form that are not yet written, and of what orders full vectors by id.
+std::size_t encoded_bytes(MatrixRef base, const IvfFormedParams& params) {
+  return params.lists.ids.size() * sizeof(LocalRow) + shape_of_form(base, params).bytes(0) + encoded_bytes(shape_of_formed(base, params), formed_codes(params));
 }
 
-// Of giving them their form, dividing and encoding them.
+// Of fitting a form, lists and codewords, and of dividing or encoding the rows, a turn after the other.
 std::size_t forming_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  const FormShape shape = shape_of_form(base, params);
+  const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
+  const std::size_t inner = params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
+  return std::max(fitting_bytes(base, params, run), shape.bytes(0) + inner);
+}
+
+// Of rows in a form that are held all, divided, as searches need them.
+std::size_t held_forming_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   const MatrixRef rows = shape_of_formed(base, params);
   const FormShape shape = shape_of_form(base, params);
-  const std::size_t inner = params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
-  return std::max({fitting_bytes(base, params, run), shape.bytes(base.rows) + std::max(shape.applying_bytes(base.rows), inner),
-                   divided_bytes(base, params) + params.lists.ids.size() * (2 * sizeof(RowId) + 2 * sizeof(LocalRow))});  // with what sorts their ids
+  return std::max(fitting_bytes(base, params, run), shape.bytes(base.rows) + std::max(shape.applying_bytes(base.rows), dividing_bytes(as_they_stand(rows), formed_lists(params), run)));
+}
+
+// Of writing rows in a form, list after list.
+std::size_t writing_formed_bytes(MatrixRef base, const IvfFormedParams& params) {
+  const FormShape shape = shape_of_form(base, params);
+  const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
+  const std::size_t ordering = params.lists.ids.size() * (2 * sizeof(RowId) + 3 * sizeof(LocalRow));
+  return shape.bytes(0) + at(fit_params(base.rows, params.lists).clusters) * (at(shape.width) * sizeof(float) + 16) +
+         at(base.rows) * (sizeof(LocalRow) + sizeof(RowId)) + ordering + rows.gathering_bytes(rows.turn_rows()) + container_block_bytes;
 }
 
 IndexSetting setting_of(const IvfFormedParams& params) {
@@ -308,36 +352,65 @@ FullRows standing_by_rank(FullRows full, const RunOptions& run) {
   return {*rows, nullptr, rows};
 }
 
-// Full vectors remain those of the base, as they stand there or, to be searched, by rank.
-std::unique_ptr<IvfIndex> formed_index(MatrixRef base, const IvfFormedParams& params, bool by_rank, const RunOptions& run) {
-  if (!params.lists.ids.empty()) RowIds(params.lists.ids, nullptr).require_sound();
+void tell_of_form(IvfFacts& facts, MatrixRef base, const IvfFormedParams& params, std::shared_ptr<const RowForm> form) {
+  facts.metric = params.lists.metric;
+  facts.dtype = base.dtype;
+  facts.cols = base.cols;
+  facts.form = std::move(form);
+}
+
+// What remains beside a form.
+RunOptions left_by_form(MatrixRef base, const IvfFormedParams& params, std::int64_t held, const RunOptions& run) {
+  return left_by(shape_of_form(base, params).bytes(held), run);
+}
+
+FullRows full_of(MatrixRef base, const IvfFormedParams& params) { return params.refine ? full_rows(base, ids_of(base, params.lists)) : FullRows(); }
+
+// Codes of rows in their form. Full vectors remain those of the base, as they stand there or, to be searched, by rank.
+std::unique_ptr<IvfPqIndex> formed_codes_index(MatrixRef base, const IvfFormedParams& params, bool by_rank, const RunOptions& run) {
   const auto form = std::make_shared<const RowForm>(fitted_form(base, params, run));
-  const auto rows = std::make_shared<Matrix>(form->apply(ops_of(params.lists.device), base, run));
-  const RunOptions rest = left_by(shape_of_form(base, params).bytes(base.rows), run);
-  const auto of_rows = [&](IvfFacts& facts) {
-    facts.metric = params.lists.metric;
-    facts.dtype = base.dtype;
-    facts.cols = base.cols;
-    facts.form = form;
-  };
-  FullRows full;
-  const auto find_full = [&] {
-    if (params.refine) full = full_rows(base, ids_of(base, params.lists));
-    if (by_rank) full = standing_by_rank(std::move(full), run);
-  };
-  if (params.codes) {
-    StoredIvfPq made = encode_ivf_pq(*rows, formed_codes(params), rest);
-    *rows = {};
-    find_full();
-    of_rows(made.facts);
-    made.parts.full = std::move(full);
-    return std::make_unique<IvfPqIndex>(std::move(made), setting_of(params));
-  }
-  StoredIvfFlat made = divided(*rows, formed_lists(params), rest, rows);
-  find_full();
-  of_rows(made.facts);
-  made.full = std::move(full);
+  StoredIvfPq made = encode_ivf_pq(base, form.get(), formed_codes(params), left_by_form(base, params, 0, run));
+  tell_of_form(made.facts, base, params, form);
+  made.parts.full = full_of(base, params);
+  if (by_rank) made.parts.full = standing_by_rank(std::move(made.parts.full), run);
+  return std::make_unique<IvfPqIndex>(std::move(made), setting_of(params));
+}
+
+// Rows in their form, which are held; full vectors by rank.
+std::unique_ptr<IvfFlatIndex> formed_rows_index(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  const auto form = std::make_shared<const RowForm>(fitted_form(base, params, run));
+  const auto rows = std::make_shared<const Matrix>(form->apply(ops_of(params.lists.device), base, run));
+  StoredIvfFlat made = divided(*rows, formed_lists(params), left_by_form(base, params, base.rows, run), rows);
+  tell_of_form(made.facts, base, params, form);
+  made.full = standing_by_rank(full_of(base, params), run);
   return std::make_unique<IvfFlatIndex>(std::move(made), setting_of(params));
+}
+
+// The same straight to a file: rows get their form once to be divided and once more where they are written, so that they are never held.
+void write_formed_rows(MatrixRef base, const IvfFormedParams& params, const std::filesystem::path& path, const RunOptions& run) {
+  const RowIds called = ids_of(base, params.lists);
+  const auto form = std::make_shared<const RowForm>(fitted_form(base, params, run));
+  const FormedRows rows(base, form.get(), ops_of(params.lists.device));
+  const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.lists.held_out, params.lists.seed);
+  const Division made = divide(rows, called, formed_lists(params), held_out, left_by_form(base, params, 0, run));
+  IvfFacts facts = facts_of(base, params.lists, called, held_out);
+  tell_of_form(facts, base, params, form);
+  std::vector<RowId> ids;
+  ids.reserve(made.rows.order.size());
+  for (const LocalRow row : made.rows.order) ids.push_back(called.of_row(row));
+  RunOptions quiet = run;
+  quiet.progress = nullptr;
+  const std::int64_t turn = rows.turn_rows();
+  Matrix some;
+  const auto read_row = [&](std::int64_t place, std::byte* out) {
+    const std::int64_t row = place % turn;
+    if (row == 0) some = rows.gather(std::span(made.rows.order).subspan(at(place), at(std::min(turn, base.rows - place))), quiet);
+    std::copy_n(some.row<std::byte>(row), at(some.cols()) * size_of(some.dtype()), out);
+  };
+  const FullRows full = full_of(base, params);
+  RowReader read_full;
+  if (full.any()) read_full = [&](std::int64_t rank, std::byte* out) { std::copy_n(full.of_rank(static_cast<LocalRow>(rank)), at(base.cols) * size_of(base.dtype), out); };
+  write_ivf_flat(facts, made.centroids, made.rows.begins, ids, read_row, read_full, path, run);
 }
 
 std::unique_ptr<Index> make_formed_index(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
@@ -346,8 +419,14 @@ std::unique_ptr<Index> make_formed_index(MatrixRef base, const IvfFormedParams& 
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
   const FormShape shape = shape_of_form(base, params);
   const std::size_t kept = params.codes ? at(base.rows * (shape_of_codes(shape.width, formed_codes(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : shape.bytes(base.rows);
-  require_budget(copied + std::max(forming_bytes(base, params, run), kept + searching_bytes(base, params, run)), base.rows, run);
-  auto index = formed_index(base, params, true, run);
+  const std::size_t forming = params.codes ? forming_bytes(base, params, run) : held_forming_bytes(base, params, run);
+  require_budget(copied + std::max(forming, kept + searching_bytes(base, params, run)), base.rows, run);
+  std::unique_ptr<IvfIndex> index;
+  if (params.codes) {
+    index = formed_codes_index(base, params, true, run);
+  } else {
+    index = formed_rows_index(base, params, run);
+  }
   index->prepare(run);
   return index;
 }
@@ -393,7 +472,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
   require_shape(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  require_budget(std::max(dividing_bytes(base, params, run), searching_bytes(base, params, run)), base.rows, run);
+  require_budget(std::max(dividing_bytes(as_they_stand(base), params, run), searching_bytes(base, params, run)), base.rows, run);
   auto index = divided_index(base, params, run);
   index->prepare(run);
   return index;
@@ -408,7 +487,7 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
   const std::size_t codes = at(base.rows * shape_of_codes(base.cols, params).code_bytes());
-  require_budget(std::max(encoding_bytes(base, params, run), codes + searching_bytes(base, params, run)), base.rows, run);
+  require_budget(std::max(encoding_bytes(as_they_stand(base), params, run), codes + searching_bytes(base, params, run)), base.rows, run);
   auto index = build_ivf_pq(base, params, run);
   index->prepare(run);
   return index;
@@ -444,7 +523,8 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   if (what.formed && params.metric == Metric::cosine) require_directions(base, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
   if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, left_by(encoded_bytes(base, *what.codes), run));
-  if (what.formed) return formed_index(base, *what.formed, false, run)->save(path, left_by(divided_bytes(base, *what.formed), run));
+  if (what.formed && what.formed->codes) return formed_codes_index(base, *what.formed, false, run)->save(path, left_by(encoded_bytes(base, *what.formed), run));
+  if (what.formed) return write_formed_rows(base, *what.formed, path, run);
   if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
@@ -453,16 +533,16 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
   const Wanted what = wanted(base, params);
   if (what.codes) {
     const std::size_t writing = least_writing_bytes(base.rows, writing_bytes_of_code(shape_of_codes(base.cols, *what.codes).code_bytes()));
-    return std::max(encoding_bytes(base, *what.codes, run), encoded_bytes(base, *what.codes) + writing);
+    return std::max(encoding_bytes(as_they_stand(base), *what.codes, run), encoded_bytes(base, *what.codes) + writing);
   }
-  if (what.formed) {
-    const FormShape shape = shape_of_form(base, *what.formed);
-    const std::size_t row_bytes = what.formed->codes ? writing_bytes_of_code(shape_of_codes(shape.width, formed_codes(*what.formed)).code_bytes()) : at(shape.width) * size_of(shape.dtype);
-    return std::max(forming_bytes(base, *what.formed, run), divided_bytes(base, *what.formed) + least_writing_bytes(base.rows, row_bytes));
+  if (what.formed && what.formed->codes) {
+    const std::size_t code_bytes = writing_bytes_of_code(shape_of_codes(shape_of_formed(base, *what.formed).cols, formed_codes(*what.formed)).code_bytes());
+    return std::max(forming_bytes(base, *what.formed, run), encoded_bytes(base, *what.formed) + least_writing_bytes(base.rows, code_bytes));
   }
+  if (what.formed) return std::max(forming_bytes(base, *what.formed, run), writing_formed_bytes(base, *what.formed));
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
   if (!what.inverted) return undivided_bytes(what.flat) + writing;
-  return std::max(dividing_bytes(base, what.flat, run), divided_bytes(base, what.flat) + writing);
+  return std::max(dividing_bytes(as_they_stand(base), what.flat, run), divided_bytes(base, what.flat) + writing);
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {

@@ -16,6 +16,7 @@
 #include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "io/validate.hpp"
+#include "learn/kmeans_sample.hpp"
 #include "learn/kmeans_start.hpp"
 #include "learn/lloyd.hpp"
 
@@ -36,12 +37,6 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 bool in_two_levels(const KMeansParams& params) {
   if (params.levels != KMeansLevels::automatic) return params.levels == KMeansLevels::two && params.clusters > 1;
   return params.clusters >= least_two_level_clusters;
-}
-
-std::int64_t training_rows(std::int64_t all, const KMeansParams& params) {
-  const std::int64_t n = all - std::ssize(params.left_out);
-  if (params.most_rows_a_cluster == 0 || params.most_rows_a_cluster >= n / params.clusters + 1) return n;
-  return std::min(n, params.most_rows_a_cluster * params.clusters);
 }
 
 /// Rows to be fitted to, ascending, and their weights (none: all 1).
@@ -263,11 +258,21 @@ KMeans fit_two_levels(const Ops& ops, MatrixRef rows, std::span<const float> wei
 
 }  // namespace
 
+std::int64_t kmeans_training_rows(std::int64_t all, const KMeansParams& params) {
+  const std::int64_t n = all - std::ssize(params.left_out);
+  if (params.most_rows_a_cluster == 0 || params.most_rows_a_cluster >= n / params.clusters + 1) return n;
+  return std::min(n, params.most_rows_a_cluster * params.clusters);
+}
+
+std::vector<std::int64_t> kmeans_sample(std::int64_t n, const KMeansParams& params) {
+  return sample_rows_but(n, params.left_out, kmeans_training_rows(n, params), params.seed);
+}
+
 std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run) {
   require(n >= 1 && d >= 1 && params.clusters >= 1, Fault::invalid_argument, "k-means needs rows, columns and clusters, got ", n, " x ", d, " in ",
           params.clusters);
   const Ops& ops = ops_of(params.device, params.shards);
-  const std::int64_t rows = training_rows(n, params);
+  const std::int64_t rows = kmeans_training_rows(n, params);
   const bool sampled = rows < n, two_levels = in_two_levels(params), weighted = !params.weights.empty();
   const std::int64_t copy = d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Labels twice, distances, factors, masses; labels that move, by cluster. Two levels: what has one region may be all.
@@ -282,14 +287,14 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
   require_kmeans(rows, params, run);
   const std::size_t needed = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, run);
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
-          " bytes is too small: ", params.clusters, " clusters of ", training_rows(rows.rows, params), " rows need ", needed);
-  const std::int64_t trained = training_rows(rows.rows, params);
+          " bytes is too small: ", params.clusters, " clusters of ", kmeans_training_rows(rows.rows, params), " rows need ", needed);
+  const std::int64_t trained = kmeans_training_rows(rows.rows, params);
   Matrix sample;
   Training training;
   std::span<const float> weights = params.weights;
   if (trained < rows.rows) {
     if (params.weights.empty()) {
-      training.rows = sample_rows_but(rows.rows, params.left_out, trained, params.seed);
+      training.rows = kmeans_sample(rows.rows, params);
     } else {
       training = draw_by_weight(params.weights, trained, params.clusters, params.seed);
     }

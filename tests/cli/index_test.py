@@ -1,4 +1,5 @@
 """Indexes: build, search, add, remove and merge against plain Python; what is refused, what a kill, a full disk or a cut file leaves."""
+import filecmp
 import os
 import random
 import resource
@@ -362,6 +363,27 @@ class Index(CliTest):
         write_npy(self.path("gone.npy"), [[7]], "<i8", "q")
         run("remove", "large.gknn", "--ids", "gone.npy", "-o", "fewer.gknn")
         self.assertGreater(os.path.getsize(self.path("fewer.gknn")), (rows - 1) * dims)
+
+    @unittest.skipIf(is_sanitized(), "sanitizers take memory of their own")
+    def test_rows_in_another_form_are_written_without_holding_them(self):
+        """As float32 they would take 307 MB, as half of the dimensions or halves 154."""
+        rows, dims = 600_000, 128
+        some = random.Random(5).randbytes(20_000 * dims)
+        with open(self.path("large.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dims))
+            for i in range(rows // 20_000):
+                file.write(some[i * dims:] + some[:i * dims])
+        def limited():
+            resource.setrlimit(resource.RLIMIT_DATA, (112 + 32 << 20, 112 + 32 << 20))  # the budget, and what is no build's: stacks, allocator, libraries
+        limits = ("--memory", "112MiB", "--threads", 2)
+        for recipe in ("OPQ16,IVF64,PQ16", "PCA64,IVF64,Flat", "IVF64,SQfp16,RFlat"):
+            self.run_cli("build", "large.u8bin", "--index", recipe, "-o", "free.gknn")
+            self.run_cli("build", "large.u8bin", "--index", recipe, "-o", "tight.gknn", *limits, preexec_fn=limited)
+            self.assertTrue(filecmp.cmp(self.path("free.gknn"), self.path("tight.gknn"), shallow=False), recipe)
+            if "PQ" in recipe:
+                self.run_cli("add", "free.gknn", "large.u8bin", "-o", "more.gknn")
+                self.run_cli("add", "tight.gknn", "large.u8bin", *limits, preexec_fn=limited)
+                self.assertTrue(filecmp.cmp(self.path("more.gknn"), self.path("tight.gknn"), shallow=False))
 
     def test_bad_input_is_one_line_and_changes_nothing(self):
         self.build()

@@ -1,0 +1,62 @@
+// Rows of a base in the form that lists hold, made when they are asked for: the base may be larger than memory, and so may be what it becomes.
+//
+//   base [n, d] --some thousand rows, or a sample--> RowForm::apply --> [m, width] --> lists, codewords, codes
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <gigaknn/kmeans.hpp>
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
+
+#include "core/gather.hpp"
+#include "learn/row_form.hpp"
+
+namespace gigaknn {
+
+class FormedRows {
+ public:
+  /// `form`: null: rows as they stand. All is borrowed.
+  FormedRows(MatrixRef base, const RowForm* form, const Ops& ops) : base_(base), form_(form), ops_(&ops) {}
+
+  std::int64_t rows() const { return base_.rows; }
+  std::int64_t width() const { return form_ ? form_->width(base_.cols) : base_.cols; }
+  /// As many as a turn has, at most.
+  std::int64_t turn_rows() const;
+
+  /// Some of them, in their order.
+  template <class Number>
+  Matrix gather(std::span<const Number> rows, const RunOptions& run) const {
+    Matrix drawn = gather_rows(base_, rows, run);
+    return form_ ? form_->apply(*ops_, drawn, run) : std::move(drawn);
+  }
+  /// All of them, from the first on, handed to `take` with the number of the first in hand.
+  void in_turns(const std::function<void(MatrixRef rows, std::int64_t begin)>& take, const RunOptions& run) const;
+
+  /// As fit_kmeans of all of them: what it draws is formed alone.
+  KMeans fit_kmeans(KMeansParams params, const RunOptions& run) const;
+
+ private:
+  MatrixRef base_;
+  const RowForm* form_;
+  const Ops* ops_;
+};
+
+/// The memory that FormedRows of n rows take, of `dtype` and in `form`, or as they stand (null).
+struct FormedRowsShape {
+  std::int64_t n, d;
+  DType dtype;
+  const FormShape* form;
+
+  MatrixRef formed() const { return {nullptr, n, form ? form->width : d, form ? form->dtype : dtype}; }
+  /// Of a turn of `in_turns`, at most.
+  std::int64_t turn_rows() const;
+  std::size_t turn_bytes() const;
+  /// Of `count` rows that are gathered.
+  std::size_t gathering_bytes(std::int64_t count) const;
+  std::size_t kmeans_bytes(const KMeansParams& params, const RunOptions& run) const;
+};
+
+}  // namespace gigaknn
