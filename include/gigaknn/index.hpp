@@ -202,7 +202,8 @@ struct OpenParams {
   std::int64_t expected_queries = 10000;
   std::int64_t expected_refine = 4;       ///< of codes and quantized rows: SearchParams::refine
   /// true: rows stay in the file until they are looked at, which must not shrink meanwhile: the operating system would end the process
-  /// (SIGBUS; the library handles no signals). false: the file is read.
+  /// (SIGBUS; the library handles no signals). What lists hold is compared with its checksums when it is first looked at, a block of 1 MiB at a time; full vectors
+  /// behind it by what copies them, not by searches, which read few of a block. false: the file is read, and all of it compared.
   bool map = false;
 };
 

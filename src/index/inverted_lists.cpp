@@ -51,6 +51,7 @@ std::optional<LocalRow> LiveRows::rank_of(RowId id) const {
 
 MergedLists::MergedLists(std::span<const LiveRows> parts, std::int64_t lists) : parts_(parts), begins_(at(lists + 1)) {
   for (const LiveRows& part : parts) {
+    part.lists->ids().look();
     const auto begins = part.lists->begins();
     for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
       std::int64_t count = begins[list + 1] - begins[list];

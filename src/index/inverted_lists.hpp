@@ -16,6 +16,7 @@
 
 #include "index/list_centroids.hpp"
 #include "index/row_ids.hpp"
+#include "io/file_check.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -56,15 +57,21 @@ class InvertedLists {
   virtual std::string description() const = 0;
 
  protected:
-  /// `order` [n]: each row once, list after list; empty: the rows stand so. `owner` keeps what is borrowed alive.
-  InvertedLists(std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner)
-      : order_(std::move(order)), begins_(std::move(begins)), ids_(std::move(ids)), owner_(std::move(owner)) {}
+  /// `order` [n]: each row once, list after list; empty: the rows stand so. `owner` keeps what is borrowed alive; `check`: of bytes that were not looked at yet.
+  InvertedLists(std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner, std::shared_ptr<const FileCheck> check)
+      : order_(std::move(order)), begins_(std::move(begins)), ids_(std::move(ids)), owner_(std::move(owner)), check_(std::move(check)) {}
+
+  /// Throws Error: corrupt_file where what is about to be read is not what was written.
+  void look(std::span<const std::byte> bytes, const RunOptions& run = {.threads = 1}) const {
+    if (check_) check_->require_bytes(bytes, run);
+  }
 
  private:
   std::vector<LocalRow> order_;
   std::vector<std::int64_t> begins_;
   RowIds ids_;
   std::shared_ptr<const void> owner_;
+  std::shared_ptr<const FileCheck> check_;
 };
 
 /// Full vectors behind what lists hold, where there are some.
@@ -72,9 +79,18 @@ struct FullRows {
   MatrixRef rows = {};                                            ///< [n, d]
   std::shared_ptr<const std::vector<LocalRow>> by_rank = nullptr;  ///< which of them has each rank; null: they stand by rank, as searches need them
   std::shared_ptr<const void> owner = nullptr;
+  std::shared_ptr<const FileCheck> check = nullptr;                ///< of those that were not looked at yet; searches do without: a block is a thousand rows
 
   bool any() const { return rows.cols > 0; }
-  const std::byte* of_rank(LocalRow rank) const { return rows.row_bytes(by_rank ? (*by_rank)[rank] : rank); }
+  /// Before all are read. Throws Error: corrupt_file where they are not what was written.
+  void look(const RunOptions& run) const {
+    if (check) check->require_bytes({rows.row_bytes(0), static_cast<std::size_t>(rows.rows * rows.stride_bytes)}, run);
+  }
+  const std::byte* of_rank(LocalRow rank) const {
+    const std::byte* const row = rows.row_bytes(by_rank ? (*by_rank)[rank] : rank);
+    if (check) check->require_bytes({row, static_cast<std::size_t>(rows.cols) * size_of(rows.dtype)});
+    return row;
+  }
 };
 
 /// Borrowed rows, by whose numbers `ids` go.

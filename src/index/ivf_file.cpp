@@ -392,22 +392,22 @@ Head read_head(const Container& file, const About& about, std::int64_t width) {
 }
 
 // `rows` [n, width] that stand list after list and remain in the file; null: there are none.
-std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows) {
+std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows, const std::shared_ptr<const FileCheck>& check) {
   if (rows.rows == 0) return nullptr;
   return std::make_shared<ListRows>(rows, std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
-                                    RowIds(head.ids, file.file().owner, file.file().name), file.file().owner);
+                                    RowIds(head.ids, file.file().owner, file.file().name, check), file.file().owner, check);
 }
 
 // Full vectors, where there are any.
-FullRows full_rows_in(const Container& file, const About& about) {
+FullRows full_rows_in(const Container& file, const About& about, const std::shared_ptr<const FileCheck>& check) {
   if (!file.find_section("rows")) return {};
   sized_section(file, "rows", element_of(about.facts.dtype), about.rows, at(about.facts.cols));
-  return {matrix_in(file, "rows"), nullptr, file.file().owner};
+  return {matrix_in(file, "rows"), nullptr, file.file().owner, check};
 }
 
 }  // namespace
 
-StoredIvfFlat read_ivf_flat(const Container& file) {
+StoredIvfFlat read_ivf_flat(const Container& file, const std::shared_ptr<const FileCheck>& check) {
   const bool in_one = file.schema() == flat_schema, formed = file.schema() == ivf_transformed_schema || file.schema() == ivf_sq_schema;
   require_schema(file, in_one || formed ? file.schema() : ivf_flat_schema, schema_version);
   const About about = formed ? read_about_codes(file) : read_about(file);
@@ -416,8 +416,8 @@ StoredIvfFlat read_ivf_flat(const Container& file) {
   StoredIvfFlat stored{about.facts, in_one ? Matrix() : copy_rows(head.centroids), nullptr};
   const std::string_view listed = rows_name(stored.facts);
   sized_section(file, listed, element_of(stored.facts.listed_dtype()), about.rows, at(stored.facts.width()));
-  stored.lists = lists_in(file, head, matrix_in(file, listed));
-  if (formed) stored.full = full_rows_in(file, about);
+  stored.lists = lists_in(file, head, matrix_in(file, listed), check);
+  if (formed) stored.full = full_rows_in(file, about, check);
   return stored;
 }
 
@@ -509,13 +509,13 @@ bool holds_product_codes(const Container& file) {
   return file.schema() == ivf_pq_schema || (file.schema() == ivf_transformed_schema && !file.find_section("transformed"));
 }
 
-StoredIvfPq read_ivf_pq(const Container& file) {
+StoredIvfPq read_ivf_pq(const Container& file, const std::shared_ptr<const FileCheck>& check) {
   require_schema(file, file.schema() == ivf_transformed_schema ? ivf_transformed_schema : ivf_pq_schema, schema_version);
   const About about = read_about_codes(file);
   const std::int64_t width = about.facts.width();
   IvfPqParts parts = read_codes(file, read_head(file, about, width), width);
-  parts.full = full_rows_in(file, about);
-  return {about.facts, std::move(parts), file.file().owner, file.file().name};
+  parts.full = full_rows_in(file, about, check);
+  return {about.facts, std::move(parts), file.file().owner, file.file().name, check};
 }
 
 }  // namespace gigaknn

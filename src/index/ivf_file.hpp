@@ -102,6 +102,7 @@ struct StoredIvfPq {
   IvfPqParts parts;
   std::shared_ptr<const void> owner;  ///< of what `parts` shows
   std::string file = {};              ///< whose ids these are, for messages
+  std::shared_ptr<const FileCheck> check = nullptr;  ///< of codes and ids
 };
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
@@ -112,10 +113,11 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
 std::size_t writing_bytes_of_code(std::int64_t code_bytes);
 /// Whether this is for `read_ivf_pq`: of that schema, or of transformed rows with codes.
 bool holds_product_codes(const Container& file);
-StoredIvfPq read_ivf_pq(const Container& file);
+/// `check`: null: the file was looked at whole; else what it holds of rows is when it is first read.
+StoredIvfPq read_ivf_pq(const Container& file, const std::shared_ptr<const FileCheck>& check = nullptr);
 
 /// Of schema flat, ivf_flat, ivf_sq or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them
 /// only whether lists could be meant. Throws Error: corrupt_file, unsupported.
-StoredIvfFlat read_ivf_flat(const Container& file);
+StoredIvfFlat read_ivf_flat(const Container& file, const std::shared_ptr<const FileCheck>& check = nullptr);
 
 }  // namespace gigaknn

@@ -300,6 +300,7 @@ Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* o
   clear_lists(NeighborsOut(result), facts_.metric);
   for (std::size_t p = 0; p < scope.state->parts.size(); ++p) {
     const LiveRows& part = scope.state->parts[p];
+    part.full.look(run);
     Neighbors found = scan_rows(ops_, part.full.rows, facts_.metric, queries, k, scope.mask(p).words, run);
     part.lists->ids().name(found.ids);
     merge_lists(NeighborsOut(result), found, 0, facts_.metric, run);

@@ -51,8 +51,8 @@ IvfPqIndex::IvfPqIndex(StoredIvfPq stored, IndexSetting setting)
   IvfPqParts& parts = stored.parts;
   if (parts.ids.empty()) return;
   const std::int64_t rows = std::ssize(parts.ids);
-  RowIds ids(parts.ids, stored.owner, std::move(stored.file));
-  auto lists = std::make_shared<ListCodes>(fit(), parts.codes, std::vector(parts.begins.begin(), parts.begins.end()), std::move(ids), stored.owner);
+  RowIds ids(parts.ids, stored.owner, std::move(stored.file), stored.check);
+  auto lists = std::make_shared<ListCodes>(fit(), parts.codes, std::vector(parts.begins.begin(), parts.begins.end()), std::move(ids), stored.owner, stored.check);
   if (!parts.full.owner) parts.full.owner = stored.owner;
   begin_with({std::move(lists), nullptr, rows, std::move(parts.full)});
 }

@@ -14,8 +14,10 @@ struct OwnedCodes {
 
 }  // namespace
 
-ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner)
-    : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner)), fit_(fit), codes_(codes) {
+ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
+                     std::shared_ptr<const FileCheck> check)
+    : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner), check), fit_(fit), codes_(codes) {
+  if (check) looked_into_ = std::make_unique<std::atomic<bool>[]>(this->begins().size());
   ProductCodes standing = fit_;
   standing.cells = {{}, this->begins()};
   blocks_ = standing.block_begins();
@@ -31,6 +33,8 @@ void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
   const std::int64_t list = list_at(row);
   const std::int64_t in_list = row - begins()[at(list)];
   const std::int64_t block = blocks_[at(list)] + in_list / code_block_rows;
+  const auto block_bytes = at(cols() * code_block_rows);
+  look(std::as_bytes(codes_.subspan(at(block) * block_bytes, block_bytes)));
   for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(block, cols(), byte, in_list % code_block_rows))]};
 }
 
@@ -53,8 +57,20 @@ const PreparedCodes& ListCodes::prepared(const ListScan& scan, const RunOptions&
 
 void ListCodes::nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
                         const RunOptions& run) const {
+  look_into(batch.probes);
   scan.ops.nearest_in_codes(prepared(scan, run), batch.queries, batch.probes.data(), batch.width, k, out, run, allowed,
                             in_order ? ListOrder::by_distance : ListOrder::by_id);
+}
+
+void ListCodes::look_into(std::span<const RowId> lists) const {
+  if (!looked_into_) return;
+  const auto block_bytes = at(cols() * code_block_rows);
+  for (const RowId probed : lists) {
+    const std::size_t list = at(value_of(probed));
+    if (looked_into_[list].load(std::memory_order_relaxed)) continue;
+    look(std::as_bytes(codes_.subspan(at(blocks_[list]) * block_bytes, at(blocks_[list + 1] - blocks_[list]) * block_bytes)));
+    looked_into_[list].store(true, std::memory_order_relaxed);
+  }
 }
 
 std::string ListCodes::description() const {

@@ -1,6 +1,7 @@
 // Inverted lists of product codes, in blocks of 32 rows (ops/product_codes.hpp).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -15,7 +16,8 @@ class ListCodes : public InvertedLists {
  public:
   /// `fit`: what codes are written in, whose codewords and centroids must outlive this; its codes and cells are not looked at.
   /// Rows stand list after list; `owner` keeps codes and begins alive.
-  ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner);
+  ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
+            std::shared_ptr<const FileCheck> check = {});
   /// Of codes [n, bytes of a row], row after row.
   static std::shared_ptr<const ListCodes> of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
                                                   std::vector<RowId> ids);
@@ -32,11 +34,13 @@ class ListCodes : public InvertedLists {
 
  private:
   ProductCodes codes() const;
+  void look_into(std::span<const RowId> lists) const;
   const PreparedCodes& prepared(const ListScan& scan, const RunOptions& run) const;
 
   ProductCodes fit_;
   std::span<const std::uint8_t> codes_;
   std::vector<std::int64_t> blocks_;  // in which each list begins
+  mutable std::unique_ptr<std::atomic<bool>[]> looked_into_;  // of each list; null: there is nothing to look for
   mutable std::mutex preparing_;
   mutable std::unique_ptr<PreparedCodes> prepared_;
 };

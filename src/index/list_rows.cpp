@@ -16,7 +16,9 @@ struct OwnedRows {
 }  // namespace
 
 void ListRows::copy_row(std::int64_t row, std::byte* out) const {
-  std::memcpy(out, rows_.row_bytes(row), static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype));
+  const std::size_t bytes = static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype);
+  look({rows_.row_bytes(row), bytes});
+  std::memcpy(out, rows_.row_bytes(row), bytes);
 }
 
 std::shared_ptr<const ListRows> ListRows::of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) {
@@ -30,7 +32,9 @@ std::shared_ptr<const InvertedLists> ListRows::with_rows(Matrix rows, std::vecto
 
 const PreparedCells& ListRows::prepared(const ListScan& scan, const RunOptions& run) const {
   const std::lock_guard lock(preparing_);
-  if (!prepared_) prepared_ = scan.ops.prepare_cells(rows_, {order(), begins(), ids().ranks()}, scan.metric, scan.hints, run);
+  if (prepared_) return *prepared_;
+  look({rows_.row_bytes(0), static_cast<std::size_t>(rows_.rows * rows_.stride_bytes)}, run);  // all of them are read
+  prepared_ = scan.ops.prepare_cells(rows_, {order(), begins(), ids().ranks()}, scan.metric, scan.hints, run);
   return *prepared_;
 }
 

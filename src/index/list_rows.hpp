@@ -13,8 +13,9 @@ namespace gigaknn {
 class ListRows : public InvertedLists {
  public:
   /// As InvertedLists; `owner` keeps rows and begins alive.
-  ListRows(MatrixRef rows, std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner = {})
-      : InvertedLists(std::move(order), std::move(begins), std::move(ids), std::move(owner)), rows_(rows) {}
+  ListRows(MatrixRef rows, std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner = {},
+           std::shared_ptr<const FileCheck> check = {})
+      : InvertedLists(std::move(order), std::move(begins), std::move(ids), std::move(owner), std::move(check)), rows_(rows) {}
 
   /// That are its own, and stand list after list.
   static std::shared_ptr<const ListRows> of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids);

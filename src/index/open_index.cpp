@@ -11,6 +11,7 @@
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "io/container_values.hpp"
+#include "io/file_check.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
 
@@ -23,12 +24,12 @@ void require_index(const Container& file) {
           "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
 }
 
-// To add a kind: its schema above, and here, and how it is checked below.
-std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params) {
+// To add a kind: its schema above, and here, and how it is checked below. `check`: of a file that was not looked at whole.
+std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params, const std::shared_ptr<const FileCheck>& check = nullptr) {
   require_index(file);
   IndexSetting setting{params.device, params.expected_k, params.expected_queries, params.expected_refine, params.shards};
-  if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file), std::move(setting));
-  return std::make_unique<IvfFlatIndex>(read_ivf_flat(file), std::move(setting));
+  if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file, check), std::move(setting));
+  return std::make_unique<IvfFlatIndex>(read_ivf_flat(file, check), std::move(setting));
 }
 
 void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
@@ -55,7 +56,13 @@ std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenP
   const std::size_t needed = run.memory_bytes == 0 ? 0 : open_index_bytes_needed(path, params, run);
   require(needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: ", printable(path.string()), " needs ",
           needed);
-  return opened(Container::open(params.map ? map_file(path) : read_file(path)), params);
+  if (params.map) {
+    const Container file = Container::open(map_file(path));
+    return opened(file, params, std::make_shared<const FileCheck>(file));
+  }
+  const Container file = Container::open(read_file(path));
+  file.verify(run);
+  return opened(file, params);
 }
 
 std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {

@@ -11,6 +11,7 @@ const RowIds::Order& RowIds::order() const {
     Order& order = *order_;
     order.first = RowId{first_};
     if (ids_.empty()) return;
+    look();
     std::vector<LocalRow> rows(ids_.size());
     std::iota(rows.begin(), rows.end(), LocalRow{0});
     std::sort(rows.begin(), rows.end(), [&](LocalRow a, LocalRow b) { return ids_[a] < ids_[b]; });

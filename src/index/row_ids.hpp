@@ -14,6 +14,7 @@
 #include <gigaknn/ids.hpp>
 
 #include "core/neighbor.hpp"
+#include "io/file_check.hpp"
 
 namespace gigaknn {
 
@@ -22,13 +23,19 @@ class RowIds {
   /// first, first + 1, ...
   RowIds(std::int64_t first, std::int64_t count) : first_(first), count_(count) {}
   /// Any, by row; `owner` keeps them alive. `file`: whose they are, where that is not the caller.
-  RowIds(std::span<const RowId> ids, std::shared_ptr<const void> owner, std::string file = {})
-      : ids_(ids), owner_(std::move(owner)), file_(std::move(file)), count_(std::ssize(ids)) {}
+  /// `check`: of bytes that were not looked at yet.
+  RowIds(std::span<const RowId> ids, std::shared_ptr<const void> owner, std::string file = {}, std::shared_ptr<const FileCheck> check = {})
+      : ids_(ids), owner_(std::move(owner)), file_(std::move(file)), check_(std::move(check)), count_(std::ssize(ids)) {}
 
   std::int64_t count() const { return count_; }
   RowId of_row(std::int64_t row) const { return ids_.empty() ? RowId{first_ + row} : ids_[static_cast<std::size_t>(row)]; }
 
-  // The first of these calls sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or there twice.
+  /// Throws Error: corrupt_file where they are not what was written.
+  void look() const {
+    if (check_) check_->require_bytes(std::as_bytes(ids_));
+  }
+
+  // The first of these calls looks and sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or there twice.
   RowId of_rank(LocalRow rank) const;
   std::optional<LocalRow> rank_of(RowId id) const;
   /// Ranks become the ids that have them; `no_row` remains.
@@ -60,6 +67,7 @@ class RowIds {
   std::span<const RowId> ids_;  // empty: consecutive from first_
   std::shared_ptr<const void> owner_;
   std::string file_;
+  std::shared_ptr<const FileCheck> check_;
   std::int64_t first_ = 0;
   std::int64_t count_ = 0;
   std::unique_ptr<Order> order_ = std::make_unique<Order>();
