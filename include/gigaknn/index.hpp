@@ -126,7 +126,8 @@ class Index {
   virtual void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run = {});
   /// Throws Error: invalid_argument where one is not there.
   virtual void remove(std::span<const RowId> ids);
-  /// Copies of the rows [m, d] that are called so. Throws as `remove`; also unsupported where no full vectors are kept.
+  /// Copies of the rows [m, d] that are called so. Where no full vectors are kept, in f32 what the index holds of them stands for: what codes are decoded to, or rows as they were
+  /// quantized, their transform undone; of an index by cosine in length 1. Throws as `remove`; also unsupported where a transform's directions are not at right angles.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
   /// What the rows are called that are there, ascending. An index that does not change numbers them.
   virtual std::vector<RowId> ids() const;

@@ -444,11 +444,7 @@ TEST_F(ChangingKinds, a_change_that_is_refused_changes_nothing) {
     refused(Fault::invalid_argument, "an update needs the ids of its 2 rows", [&](Index& it) { it.update(some(0, 2), {}); });
     refused(Fault::invalid_argument, "id 300 is not in the index", [&](Index& it) { it.remove(ids_of({5, 300})); });
     refused(Fault::invalid_argument, "id -1 is not in the index", [&](Index& it) { it.remove(ids_of({-1})); });
-    if (index->keeps_rows()) {
-      expect_error(Fault::invalid_argument, [&] { index->reconstruct(ids_of({5, 300})); }, "id 300 is not in the index");
-    } else {
-      expect_error(Fault::unsupported, [&] { index->reconstruct(ids_of({5})); }, "without full vectors cannot give them back");
-    }
+    expect_error(Fault::invalid_argument, [&] { index->reconstruct(ids_of({5, 300})); }, "id 300 is not in the index");
     expect_alike(*index, *same, queries_, recipe);
     index->add(some(0, 0));
     index->remove({});

@@ -42,6 +42,8 @@ class InvertedLists {
   virtual std::int64_t cols() const = 0;  ///< of a row as lists hold it
   virtual DType dtype() const = 0;
   virtual void copy_row(std::int64_t row, std::byte* out) const = 0;
+  /// What it stands for, as lists are compared with queries: [width].
+  virtual void decode_row(std::int64_t row, float* out) const = 0;
   /// Whether what lists hold of a row says the same in any list; where not, rows stand list after list.
   virtual bool same_in_any_list() const { return true; }
   /// Lists of the same kind, of rows [n, cols] that stand list after list.

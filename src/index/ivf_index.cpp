@@ -419,20 +419,24 @@ std::optional<RowsById::Place> IvfIndex::place_of(const State& state, RowId id) 
 }
 
 Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
-  require(keeps_rows(), Fault::unsupported, "an index without full vectors cannot give them back");
   const auto state = this->state();
-  Matrix rows(std::ssize(ids), facts_.cols, facts_.dtype);
+  const bool decodes = !keeps_rows();
+  Matrix rows(std::ssize(ids), decodes ? facts_.width() : facts_.cols, decodes ? DType::f32 : facts_.dtype);
   for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
     const auto place = place_of(*state, ids[at(i)]);
     require(place.has_value(), Fault::invalid_argument, "id ", value_of(ids[at(i)]), " is not in the index");
     const LiveRows& part = *place->part;
-    if (part.full.any()) {
+    if (decodes) {
+      part.lists->decode_row(part.lists->ids().rows_of({&place->rank, 1}).front(), rows.row<float>(i));
+    } else if (part.full.any()) {
       std::memcpy(rows.row<std::byte>(i), part.full.of_rank(place->rank), at(facts_.cols) * size_of(facts_.dtype));
     } else {
       part.lists->copy_row(part.lists->ids().rows_of({&place->rank, 1}).front(), rows.row<std::byte>(i));
     }
   }
-  return rows;
+  if (!decodes || !facts_.form) return rows;
+  std::call_once(measured_, [&] { squares_ = facts_.form->linear.squared_lengths(); });
+  return facts_.form->undo(rows, squares_);
 }
 
 std::vector<RowId> IvfIndex::ids() const {

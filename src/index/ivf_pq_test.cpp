@@ -267,8 +267,6 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
   expect_same(refining->search(queries_, 7, {.nprobe = 10, .refine = std::int64_t{1} << 62}), refining->search_all(queries_, 7));
   expect_error(Fault::invalid_argument, [&] { index->search_radius(queries_, NAN); }, "the radius must be a number");
   expect_error(Fault::unsupported, [&] { index->search_all(queries_, 1); }, "without full vectors");
-  const RowId first{0};
-  expect_error(Fault::unsupported, [&] { index->reconstruct({&first, 1}); }, "without full vectors");
   base_.set(7, 3, NAN);
   expect_error(Fault::invalid_data, make({.lists = 10, .code_bytes = 4}), "the base", "row 7", "column 3");
 }

@@ -11,6 +11,7 @@
 #include <gigaknn/index.hpp>
 #include <gigaknn/tune.hpp>
 
+#include "core/elements.hpp"
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "index/damaged_index.hpp"
@@ -168,6 +169,43 @@ TEST_F(IvfTransformed, opens_as_what_was_saved) {
         EXPECT_EQ(std::memcmp(rows.row<float>(0), base_.ref().row_bytes(77), 80), 0);
         EXPECT_EQ(std::memcmp(rows.row<float>(1), base_.ref().row_bytes(3), 80), 0);
       }
+    }
+  }
+}
+
+// Rows by their ids, as near as lists hold them: what is lost is what a form or codes lose, and no more.
+TEST_F(IvfTransformed, rows_come_back_without_full_vectors) {
+  const std::vector<RowId> ids = scattered_ids(1200);
+  struct Wanted {
+    const char* recipe;
+    double lost;  // of the squares of rows, less their mean, at most
+  };
+  for (const auto& [recipe, most_lost] : {Wanted{"RR,IVF9,Flat", 1e-10}, {"PCA20,IVF9,Flat", 1e-10}, {"PCAW20,IVF9,Flat", 1e-8}, {"PCAR20,IVF9,Flat", 1e-10}, {"PCA12,IVF9,Flat", 0.2},
+                                          {"IVF9,SQ8", 1e-2}, {"IVF9,SQfp16", 1e-5}, {"IVF9,SQbf16", 1e-3}, {"PCA20,IVF9,SQ8", 1e-2}, {"IVF9,PQ20", 2e-2}, {"IVF9,PQ20x6", 5e-2}, {"IVF9,SQ4", 0.2},
+                                          {"OPQ5,IVF9,PQ5", 0.5}, {"RR,IVF9,RaBitQ8", 1e-2}, {"RR,IVF9,RaBitQ5", 5e-2}, {"PCA20,IVF9,RaBitQ4", 0.1}}) {
+    for (const Metric metric : {Metric::l2, Metric::inner_product, Metric::cosine}) {
+      build_index(base_, file("x.gknn"), {.recipe = recipe, .metric = metric, .ids = ids});
+      const auto index = open_index(file("x.gknn"), {.map = true});
+      const Matrix rows = index->reconstruct(ids);
+      ASSERT_EQ(rows.dtype(), DType::f32);
+      ASSERT_EQ(rows.cols(), 20);
+      std::vector<double> mean(20);
+      const auto of_base = [&](std::int64_t i, std::int64_t j) {
+        const double length = metric == Metric::cosine ? std::sqrt(squared_norm_of(base_, i)) : 1;
+        return static_cast<double>(base_.ref().row<float>(i)[j]) / length;
+      };
+      for (std::int64_t i = 0; i < 1200; ++i) {
+        for (std::int64_t j = 0; j < 20; ++j) mean[at(j)] += of_base(i, j) / 1200;
+      }
+      double lost = 0, all = 0;
+      for (std::int64_t i = 0; i < 1200; ++i) {
+        for (std::int64_t j = 0; j < 20; ++j) {
+          const double value = of_base(i, j);
+          lost += std::pow(static_cast<double>(rows.row<float>(i)[j]) - value, 2);
+          all += std::pow(value - mean[at(j)], 2);
+        }
+      }
+      EXPECT_LE(lost / all, most_lost) << recipe << ' ' << name_of(metric);
     }
   }
 }
@@ -419,8 +457,6 @@ TEST_F(IvfTransformed, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"refine must be >= 0, got -1"}, [&] { index->search(queries_, 1, {.refine = -1}); });
   expect_error(Fault::invalid_argument, {"queries are 6 x f32, the base 20 x f32"}, [&] { index->search(Matrix(1, 6, DType::f32), 1); });
   expect_error(Fault::unsupported, {"without full vectors cannot be searched exactly"}, [&] { index->search_all(queries_, 3); });
-  const RowId first{0};
-  expect_error(Fault::unsupported, {"without full vectors cannot give them back"}, [&] { index->reconstruct({&first, 1}); });
   base_.set(5, 5, NAN);
   for (const char* recipe : recipes) {
     expect_error(Fault::invalid_data, {"the base", "row 5"}, [&] { make_index(base_, {.recipe = recipe}); });

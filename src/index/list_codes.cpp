@@ -29,13 +29,24 @@ std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std
   return std::make_shared<ListCodes>(fit, owned->blocks, std::move(begins), RowIds(owned->ids, owned), owned);
 }
 
-void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
-  const std::int64_t list = list_at(row);
-  const std::int64_t in_list = row - begins()[at(list)];
-  const std::int64_t block = blocks_[at(list)] + in_list / code_block_rows;
+ListCodes::Place ListCodes::place_of(std::int64_t row) const {
+  const std::int64_t list = list_at(row), in_list = row - begins()[at(list)];
+  const Place place{list, blocks_[at(list)] + in_list / code_block_rows, in_list % code_block_rows};
   const auto block_bytes = at(cols() * code_block_rows);
-  look(std::as_bytes(codes_.subspan(at(block) * block_bytes, block_bytes)));
-  for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(block, cols(), byte, in_list % code_block_rows))]};
+  look(std::as_bytes(codes_.subspan(at(place.block) * block_bytes, block_bytes)));
+  return place;
+}
+
+void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
+  const Place place = place_of(row);
+  for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(place.block, cols(), byte, place.row))]};
+}
+
+void ListCodes::decode_row(std::int64_t row, float* out) const {
+  const Place place = place_of(row);
+  ProductCodes codes = fit_;
+  codes.codes = codes_;
+  codes.decode(place.list, place.block, place.row, out);
 }
 
 std::shared_ptr<const InvertedLists> ListCodes::with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const {

@@ -25,6 +25,7 @@ class ListCodes : public InvertedLists {
   std::int64_t cols() const override { return fit_.code_bytes(); }
   DType dtype() const override { return DType::u8; }
   void copy_row(std::int64_t row, std::byte* out) const override;
+  void decode_row(std::int64_t row, float* out) const override;
   bool same_in_any_list() const override { return false; }  // codes are of what centroids leave
   std::shared_ptr<const InvertedLists> with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const override;
   void nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
@@ -35,6 +36,11 @@ class ListCodes : public InvertedLists {
  private:
   ProductCodes codes() const;
   void look_into(std::span<const RowId> lists) const;
+  // Where a row stands, which is looked at.
+  struct Place {
+    std::int64_t list, block, row;
+  };
+  Place place_of(std::int64_t row) const;
   const PreparedCodes& prepared(const ListScan& scan, const RunOptions& run) const;
 
   ProductCodes fit_;

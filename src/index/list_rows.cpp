@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/cancelled.hpp"
+#include "core/elements.hpp"
 #include "index/id_words.hpp"
 
 namespace gigaknn {
@@ -19,6 +20,11 @@ void ListRows::copy_row(std::int64_t row, std::byte* out) const {
   const std::size_t bytes = static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype);
   look({rows_.row_bytes(row), bytes});
   std::memcpy(out, rows_.row_bytes(row), bytes);
+}
+
+void ListRows::decode_row(std::int64_t row, float* out) const {
+  look({rows_.row_bytes(row), static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype)});
+  for (std::int64_t j = 0; j < rows_.cols; ++j) out[j] = element_of(rows_, row, j);
 }
 
 std::shared_ptr<const ListRows> ListRows::of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) {

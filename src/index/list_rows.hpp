@@ -24,6 +24,7 @@ class ListRows : public InvertedLists {
   std::int64_t cols() const override { return rows_.cols; }
   DType dtype() const override { return rows_.dtype; }
   void copy_row(std::int64_t row, std::byte* out) const override;
+  void decode_row(std::int64_t row, float* out) const override;
   std::shared_ptr<const InvertedLists> with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const override;
   void nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
                const RunOptions& run) const override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/elements.hpp"
 #include "core/random.hpp"
@@ -102,6 +103,45 @@ Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& 
       }
     });
     if (run.progress) run.progress->report("transform", end, rows.rows);
+  }
+  return out;
+}
+
+std::vector<double> LinearTransform::squared_lengths() const {
+  constexpr double most_skew = 1e-3;
+  std::vector<double> squares(at(cols_out()));
+  for (std::int64_t i = 0; i < cols_out(); ++i) {
+    const float* const direction = matrix.row<float>(i);
+    squares[at(i)] = squared_norm_of(matrix, i);
+    for (std::int64_t other = 0; other < i; ++other) {
+      const double product = std::inner_product(direction, direction + cols_in(), matrix.row<float>(other), 0.0);
+      require(std::abs(product) <= most_skew * std::sqrt(squares[at(i)] * squares[at(other)]), Fault::unsupported, "directions ", other, " and ", i,
+              " of the transform are not at right angles: what it made of rows cannot be undone");
+    }
+  }
+  return squares;
+}
+
+Matrix LinearTransform::undo(MatrixRef rows, std::span<const double> squares) const {
+  constexpr double most = std::numeric_limits<float>::max();
+  const std::int64_t d = turns() ? cols_in() : rows.cols;
+  Matrix out(rows.rows, d, DType::f32);
+  std::vector<double> sum(at(d));
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    const float* const y = rows.row<float>(row);
+    if (turns()) {
+      std::fill(sum.begin(), sum.end(), 0);
+    } else {
+      std::copy_n(y, d, sum.begin());
+    }
+    for (std::int64_t i = 0; i < cols_out(); ++i) {
+      if (squares[at(i)] == 0) continue;
+      const double along = (static_cast<double>(y[i]) - (bias.empty() ? 0 : static_cast<double>(bias[at(i)]))) / squares[at(i)];
+      for (std::int64_t j = 0; j < d; ++j) sum[at(j)] += along * static_cast<double>(matrix.row<float>(i)[j]);
+    }
+    for (std::int64_t j = 0; j < d; ++j) {
+      out.row<float>(row)[j] = static_cast<float>(std::clamp(sum[at(j)] + (mean.empty() ? 0 : static_cast<double>(mean[at(j)])), -most, most));
+    }
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gigaknn/matrix.hpp>
@@ -26,6 +27,10 @@ struct LinearTransform {
   std::int64_t cols_out() const { return matrix.rows(); }  ///< alike
   /// Rows [n, d_in] of any type that are finite, as f32 [n, d_out], cut to what float32 holds, so that these are finite too.
   Matrix apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
+  /// The shortest rows [n, d_in], less the mean, of which it makes `rows` [n, d_out], f32, where directions are at right angles; `squares`: those of their lengths.
+  Matrix undo(MatrixRef rows, std::span<const double> squares) const;
+  /// The squared lengths [d_out] of the directions. Throws Error: unsupported where these are not at right angles to within 1/1000.
+  std::vector<double> squared_lengths() const;
   /// The most that it allocates beside the result.
   static std::size_t applying_bytes(std::int64_t n, std::int64_t d_in);
 };

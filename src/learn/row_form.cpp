@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/elements.hpp"
+#include "core/gather.hpp"
 #include "core/half.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
@@ -88,6 +89,16 @@ Metric RowForm::compared_by(Metric metric, DType dtype) {
 }
 
 Matrix RowForm::apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const { return formed(*this, ops, rows, nullptr, run); }
+
+Matrix RowForm::undo(MatrixRef formed, std::span<const double> squares) const {
+  if (dtype != DType::i8) return linear.undo(formed, squares);
+  Matrix numbers = copy_rows(formed);
+  for (std::int64_t i = 0; i < numbers.rows(); ++i) {
+    float* const x = numbers.row<float>(i);
+    std::transform(x, x + numbers.cols(), x, [&](float value) { return static_cast<float>(static_cast<double>(value) * step); });
+  }
+  return linear.undo(numbers, squares);
+}
 
 FormedQueries RowForm::apply_to_queries(const Ops& ops, MatrixRef queries, Metric metric, const RunOptions& run) const {
   const bool of_bytes = dtype == DType::i8;
