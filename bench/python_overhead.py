@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What Python adds to a call, and the import: JSON, by the gigaknn that is installed.
+"""What Python adds to a call, to each row of it, and to the import, by the gigaknn that is installed in the environment of bench/setup_peers:
 
-Of a call on a single row, whose work is next to nothing, the median time; and searches a second of several threads of Python, each by one thread of
-the library: they grow with the cores where the GIL is not held.
+    bench/.venv/bin/pip install "$(python/build_wheel build/python_dist)" && bench/.venv/bin/python bench/python_overhead.py
+
+Of a call on a single row, whose work is next to nothing, the median time. Of many rows the same search through Python and through the C++ library alone (bench/shim.cpp), in turns. Searches a
+second of several threads of Python, each by one thread of the library: they grow with the cores where the GIL is not held. Results go to bench/results/<machine>/python_overhead.{json,md}.
 """
 
-import json
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import threading
 import time
 
 import gigaknn
+import kept
 import numpy as np
+
+MANY = 100_000  # rows
 
 
 def median_seconds(call, repeats):
@@ -59,7 +63,21 @@ def scaling():
     return {threads: searches_a_second(index, queries, expected, threads) for threads in (1, 2, 4, 8)}
 
 
-def main():
+def of_each_row(engine, rounds):
+    """Seconds of a search of MANY rows, through Python and without."""
+    x = np.random.default_rng(0).random((64, 4), dtype=np.float32)
+    queries = np.random.default_rng(1).random((MANY, 4), dtype=np.float32)
+    index, bare = gigaknn.build(x, index="IVF2,Flat", iterations=10), engine.ivf(x, "l2", "IVF2,Flat", 10)
+    ids = index.search(queries, 1, nprobe=2, threads=engine.threads).ids
+    assert np.array_equal(ids, bare.search(queries, 1, 2, MANY)[1])
+    seconds = {"through Python": [], "without": []}
+    for _ in range(rounds):
+        seconds["through Python"].append(median_seconds(lambda: index.search(queries, 1, nprobe=2, threads=engine.threads), 3))
+        seconds["without"].append(statistics.median(float(bare.search(queries, 1, 2, MANY)[0].sum()) for _ in range(3)))
+    return {name: statistics.median(found) for name, found in seconds.items()}
+
+
+def of_calls():
     from gigaknn._arguments import rows, run_of
 
     x = np.random.default_rng(0).random((64, 4), dtype=np.float32)
@@ -67,22 +85,41 @@ def main():
     query = x[:1]
     assert index.search(query, 1).ids[0, 0] == 0
     view, run = rows(query, "query"), run_of(1, None, None)
-    result = {
-        "version": gigaknn.__version__,
-        "commit": gigaknn.__commit__,
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "seconds": {
-            "search of one row": median_seconds(lambda: index.search(query, 1, threads=1), 20000),
-            "the same, of it in the module": median_seconds(lambda: index._index.search(view, 1, None, None, None, None, run), 20000),
-            "rows of an array": median_seconds(lambda: rows(query, "query"), 20000),
-            "import numpy": import_seconds("import numpy"),
-            "import gigaknn after numpy": import_seconds("import numpy; begin = time.perf_counter(); import gigaknn"),
-        },
+    return {
+        "a search of one row": median_seconds(lambda: index.search(query, 1, threads=1), 20000),
+        "of it in the module": median_seconds(lambda: index._index.search(view, 1, None, None, None, None, run), 20000),
+        "of it to look at the array": median_seconds(lambda: rows(query, "query"), 20000),
+        "import numpy": import_seconds("import numpy"),
+        "import gigaknn after numpy": import_seconds("import numpy; begin = time.perf_counter(); import gigaknn"),
     }
-    result["cores"] = gigaknn.available_threads()
-    result["queries a second, by threads of Python"] = scaling()
-    print(json.dumps(result, indent=2))
+
+
+def markdown(results, header):
+    rows = {r["row"]: r for r in results}
+    lines = ["# What Python adds", "", "Made by `bench/python_overhead.py`; do not edit.", ""]
+    lines += [f"- {key}: {value}" for key, value in header.items()]
+    if "calls" in rows:
+        lines += ["", "| | seconds |", "|---|---|"] + [f"| {name} | {seconds:.3g} |" for name, seconds in rows["calls"]["seconds"].items()]
+        lines += ["", "Targets: under 20e-6 a call, an import under 0.3."]
+    if "rows" in rows:
+        through, without = rows["rows"]["seconds"]["through Python"], rows["rows"]["seconds"]["without"]
+        lines += ["", f"A search of {MANY:,} rows: {1e3 * through:.2f} ms through Python, {1e3 * without:.2f} ms without: {1e9 * (through - without) / MANY:.1f} ns a row (target: none)."]
+    if "threads" in rows:
+        lines += ["", f"Queries a second of several threads of Python, {rows['threads']['cores']} cores: " +
+                  ", ".join(f"{threads}: {rate:,.0f}" for threads, rate in rows["threads"]["queries"].items()) + "."]
+    return "\n".join([*lines, ""])
+
+
+def main():
+    arguments, engine, header = kept.start(__doc__, 9, "calls, rows, threads")
+    header["peers"] = f"Python {sys.version.split()[0]}, NumPy {np.__version__}"
+    row = lambda name, measure: lambda: {"row": name, "commit": gigaknn.__commit__, "rounds": arguments.rounds, **measure()}
+    work = {
+        "calls": row("calls", lambda: {"seconds": of_calls()}),
+        "rows": row("rows", lambda: {"seconds": of_each_row(engine, arguments.rounds)}),
+        "threads": row("threads", lambda: {"cores": gigaknn.available_threads(), "queries": {str(threads): rate for threads, rate in scaling().items()}}),
+    }
+    kept.run("python_overhead", work, markdown, header, arguments)
 
 
 if __name__ == "__main__":

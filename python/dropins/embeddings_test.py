@@ -2,20 +2,18 @@
 
 import unittest
 import warnings
-from pathlib import Path
 
 import gigaknn
 import numpy as np
-from sklearn.datasets import load_digits
 from sklearn.manifold import trustworthiness
 
 warnings.simplefilter("ignore")  # of the other libraries among themselves
 
 
 def images(most):
-    """Fashion-MNIST, where bench/vectors.py has put it; otherwise scikit-learn's digits."""
-    path = Path("/data/fashion.u8bin")
-    return np.array(gigaknn.read_vectors(path)[:most], np.float32) if path.exists() else load_digits().data.astype(np.float32)[:most]
+    """As many of Fashion-MNIST's, drawn: of Debian's package dataset-fashion-mnist (tools/install_packages)."""
+    all_of_them = gigaknn.read_vectors("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz")
+    return np.array(all_of_them[np.sort(np.random.default_rng(0).choice(len(all_of_them), most, replace=False))], np.float32)
 
 
 class Embeddings(unittest.TestCase):
@@ -23,7 +21,7 @@ class Embeddings(unittest.TestCase):
         import umap
         from pynndescent import NNDescent
 
-        x = images(3000)
+        x = images(10_000)
         graphs = {"gigaknn": gigaknn.knn_graph(x, 14).to_umap(), "pynndescent": NNDescent(x, n_neighbors=15, random_state=0).neighbor_graph}
         trust = {}
         for name, graph in graphs.items():

@@ -100,7 +100,8 @@ class Faiss(unittest.TestCase):
     def test_trained_ones_have_the_recall_of_faiss(self):
         truth = theirs.knn(self.xq, self.xb, K)[1]
         scripts = {"IVFFlat": ivf_flat, "IVFPQ": ivf_pq, "IVFSQ8": by_sq8}
-        for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "IVF50,SQfp16", "IVF50,SQbf16"):
+        # QT_8bit, QT_6bit and QT_4bit as Faiss has them by itself: of residuals, with bounds for each dimension. A rotation stands before its RaBitQ, within ours.
+        for description in ("IVF50,Flat", "PCA16,IVF50,Flat", "IVF50,PQ8,RFlat", "OPQ8,IVF50,PQ8", "IVF50,SQ8", "IVF50,SQ6", "IVF50,SQ4", "IVF50,SQfp16", "IVF50,SQbf16", "RR32,IVF50,RaBitQ"):
             scripts[description] = made_by(description, theirs.METRIC_L2)
         for name, script in scripts.items():
             found, expected = (recall_of(script(faiss, self.xb, self.xq)[1], truth) for faiss in (ours, theirs))

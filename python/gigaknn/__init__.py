@@ -8,7 +8,8 @@
 >>> distances, ids = index.search(x[:5], 10, nprobe=8)
 >>> clusters = gigaknn.kmeans(x, 20)                          # .centroids and .labels
 
-Order is (distances, ids) everywhere; ids are int64, -1 where there is no row; a row is not its own neighbour in a graph.
+Order is (distances, ids) everywhere, named, but for what stands in for others and has theirs (`KnnGraph.to_umap`, `NNDescent`);
+ids are int64, -1 where there is no row; a row is not its own neighbour in a graph.
 Same input, parameters and seed give the same bits on every device and for any number of threads.
 """
 
@@ -25,7 +26,7 @@ from ._errors import Cancelled, CopyWarning, CorruptFile, DeviceError, Error, Fi
 from ._eval import Recall, recall
 from ._graph import KnnGraph, Path, knn_graph, radius_graph
 from ._index import Index, OperatingPoint, build, open
-from ._kmeans import KMeans, kmeans, nearest_centroids
+from ._kmeans import KMeans, NearestCentroids, kmeans, nearest_centroids
 from ._nndescent import NNDescent
 from ._search import Neighbors, RadiusNeighbors, duplicates, knn, radius_search, read_vectors
 
@@ -61,6 +62,7 @@ __all__ = [
     "KMeans",
     "KnnGraph",
     "NNDescent",
+    "NearestCentroids",
     "Neighbors",
     "OperatingPoint",
     "OutOfMemory",

@@ -402,7 +402,9 @@ class Index:
             self._index.remove(ids)
 
     def reconstruct(self, ids: Ids) -> Array:
-        """Copies of the rows [m, d] that are called so. Needs full vectors.
+        """Copies of the rows [m, d] that are called so.
+
+        Where the index keeps no full vectors, in float32 what it holds of them stands for: codes decoded, their transform undone; by cosine in length 1.
 
         Examples
         --------
@@ -415,7 +417,7 @@ class Index:
                [1., 0., 0., 0.]], dtype=float32)
         """
         found = self._index.reconstruct(whole_array(ids, 1, "ids"))
-        return array_of(found) if self._index.dtype == "bf16" else found
+        return array_of(found) if self._index.dtype == "bf16" and self.keeps_rows else found
 
     def save(self, path: FilePath, *, threads: Whole | None = None, memory: Memory = None, progress: Progress = None) -> None:
         """Writes a `.gknn`, with the curve, that `open` opens."""

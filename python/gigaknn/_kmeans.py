@@ -25,6 +25,13 @@ class Round(NamedTuple):
     empty: int  #: clusters without rows
 
 
+class NearestCentroids(NamedTuple):
+    """The nearest centroid of each row."""
+
+    distances: Floats  #: [n] float32, "l2": the square
+    ids: Integers  #: [n] int64; -1 of rows with NaN or infinity
+
+
 class KMeans(NamedTuple):
     """Centroids, and the rows that are theirs."""
 
@@ -43,8 +50,27 @@ class KMeans(NamedTuple):
         threads: Whole | None = None,
         memory: Memory = None,
         progress: Progress = None,
-    ) -> tuple[Floats, Integers]:
-        """(distances [n], ids [n]): the nearest centroid of each row, exactly; -1 of rows with NaN or infinity."""
+    ) -> NearestCentroids:
+        """The nearest centroid of each row, exactly.
+
+        Parameters
+        ----------
+        x : array [n, d] of any type, or a file
+        device, threads, memory, progress
+            As of `kmeans`.
+
+        Returns
+        -------
+        NearestCentroids
+            (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> found = gigaknn.kmeans(np.array([[0.0], [1.0], [10.0], [11.0]], dtype=np.float32), 2)
+        >>> found.predict(np.array([[3.0]], dtype=np.float32)).distances
+        array([6.25], dtype=float32)
+        """
         return nearest_centroids(x, self.centroids, metric=self.metric, device=device, threads=threads, memory=memory, progress=progress)
 
 
@@ -151,6 +177,28 @@ def nearest_centroids(
     threads: Whole | None = None,
     memory: Memory = None,
     progress: Progress = None,
-) -> tuple[Floats, Integers]:
-    """(distances [n] float32, ids [n] int64): the nearest of `centroids` [c, d] float32 of each row of `x` [n, d] of any type, exactly."""
-    return _core.nearest_centroids(rows(x, "x"), rows(centroids, "centroids"), word(metric, "metric"), word(device, "device"), run_of(threads, memory, progress))
+) -> NearestCentroids:
+    """The nearest of some centroids of each row, exactly; equal ones by number.
+
+    Parameters
+    ----------
+    x : array [n, d] of any type, or a file
+    centroids : array [c, d] of float32
+    metric : str
+        "l2" or "cosine".
+    device, threads, memory, progress
+        As of `knn_graph`.
+
+    Returns
+    -------
+    NearestCentroids
+        (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> gigaknn.nearest_centroids(np.array([[1.0], [9.0]], dtype=np.float32), np.array([[0.0], [10.0]], dtype=np.float32)).ids
+    array([0, 1])
+    """
+    found = _core.nearest_centroids(rows(x, "x"), rows(centroids, "centroids"), word(metric, "metric"), word(device, "device"), run_of(threads, memory, progress))
+    return NearestCentroids(*found)

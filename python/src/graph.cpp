@@ -20,6 +20,7 @@ using IdLists = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::d
 using DistanceLists = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std::string& metric, bool exact) {
+  const nb::gil_scoped_release released;
   require(ids.shape(0) == distances.shape(0) && ids.shape(1) == distances.shape(1), Fault::invalid_argument, "a graph has one distance for each id, got [", distances.shape(0),
           ", ", distances.shape(1), "] distances and [", ids.shape(0), ", ", ids.shape(1), "] ids");
   require(ids.shape(1) >= 1, Fault::invalid_argument, "a graph has lists of at least 1 row");
@@ -125,9 +126,9 @@ void bind_graph(nb::module_& m) {
            nb::arg("base"), nb::arg("added"), nb::arg("method"), nb::arg("recall"), nb::arg("seed"), nb::arg("device"), nb::arg("shards"), nb::arg("allow_nonfinite"), nb::arg("run"))
       .def("remove",
            [](const KnnGraph& graph, const Rows& base, const Ids& removed, const std::string& device, int shards, bool allow_nonfinite, const Run& run) {
-             const std::vector<RowId> ids = row_ids_of(removed);
-             ReducedGraph reduced = run_released(
-                 run, [&](const RunOptions& options) { return remove_rows(graph, base.matrix(), ids, merge_params("auto", 1, 0, device, shards, allow_nonfinite), options); });
+             ReducedGraph reduced = run_released(run, [&](const RunOptions& options) {
+               return remove_rows(graph, base.matrix(), row_ids_of(removed), merge_params("auto", 1, 0, device, shards, allow_nonfinite), options);
+             });
              const std::size_t rows = reduced.new_id.size();
              return nb::make_tuple(std::move(reduced.graph), ids_array(std::move(reduced.new_id), {rows}));
            },

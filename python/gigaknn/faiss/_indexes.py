@@ -108,7 +108,7 @@ class Index:
         return self.search(x, k, I=labels)[1]
 
     def reconstruct(self, key: Whole, x: Floats | None = None) -> Floats:
-        """The row [d] of a label, where full vectors are kept."""
+        """The row [d] of a label, or what its code is decoded to."""
         row = self.reconstruct_batch([whole(key, "key")])[0]
         if x is None:
             return row

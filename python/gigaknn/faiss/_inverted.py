@@ -99,7 +99,10 @@ _scalar_codes = {
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
-    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16, QT_bf16), 6 (QT_6bit) or 4 (QT_4bit)."""
+    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16, QT_bf16), 6 (QT_6bit) or 4 (QT_4bit).
+
+    `by_residual` counts for nothing: codes of 6 and 4 bits are of what centroids leave, others of the rows.
+    """
 
     def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, qtype: int, metric: int = METRIC_L2, by_residual: bool = True) -> None:
         if qtype not in _scalar_codes:
