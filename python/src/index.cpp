@@ -129,46 +129,49 @@ void bind_index(nb::module_& m) {
       .def("search",
            [](const HeldIndex& held, const Rows& queries, std::int64_t k, std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<Ids>& only,
               const std::optional<Ids>& exclude, const Run& run) {
-             const std::optional<IdSet> set = id_set_of(only, exclude);
-             return distances_and_ids(
-                 run_released(run, [&](const RunOptions& options) { return held.index->search(queries.matrix(), k, search_params(nprobe, refine, set), options); }));
+             return distances_and_ids(run_released(run, [&](const RunOptions& options) {
+               const std::optional<IdSet> set = id_set_of(only, exclude);
+               return held.index->search(queries.matrix(), k, search_params(nprobe, refine, set), options);
+             }));
            },
            nb::arg("queries"), nb::arg("k"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
       .def("search_radius",
            [](const HeldIndex& held, const Rows& queries, float radius, std::optional<std::int64_t> nprobe, std::optional<std::int64_t> refine, const std::optional<Ids>& only,
               const std::optional<Ids>& exclude, const Run& run) {
-             const std::optional<IdSet> set = id_set_of(only, exclude);
-             return offsets_distances_and_ids(run_released(
-                 run, [&](const RunOptions& options) { return held.index->search_radius(queries.matrix(), radius, search_params(nprobe, refine, set), options); }));
+             return offsets_distances_and_ids(run_released(run, [&](const RunOptions& options) {
+               const std::optional<IdSet> set = id_set_of(only, exclude);
+               return held.index->search_radius(queries.matrix(), radius, search_params(nprobe, refine, set), options);
+             }));
            },
            nb::arg("queries"), nb::arg("radius"), nb::arg("nprobe").none(), nb::arg("refine").none(), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
       .def("search_all",
            [](const HeldIndex& held, const Rows& queries, std::int64_t k, const std::optional<Ids>& only, const std::optional<Ids>& exclude, const Run& run) {
-             const std::optional<IdSet> set = id_set_of(only, exclude);
-             return distances_and_ids(
-                 run_released(run, [&](const RunOptions& options) { return held.index->search_all(queries.matrix(), k, set ? &*set : nullptr, options); }));
+             return distances_and_ids(run_released(run, [&](const RunOptions& options) {
+               const std::optional<IdSet> set = id_set_of(only, exclude);
+               return held.index->search_all(queries.matrix(), k, set ? &*set : nullptr, options);
+             }));
            },
            nb::arg("queries"), nb::arg("k"), nb::arg("only").none(), nb::arg("exclude").none(), nb::arg("run"))
       .def("add",
            [](HeldIndex& held, const Rows& rows, const std::optional<Ids>& ids, bool replace, const Run& run) {
-             const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
-             run_released(run, [&](const RunOptions& options) { replace ? held.index->update(rows.matrix(), row_ids, options) : held.index->add(rows.matrix(), row_ids, options); });
+             run_released(run, [&](const RunOptions& options) {
+               const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
+               replace ? held.index->update(rows.matrix(), row_ids, options) : held.index->add(rows.matrix(), row_ids, options);
+             });
            },
            nb::arg("rows"), nb::arg("ids").none(), nb::arg("replace"), nb::arg("run"))
       .def("remove",
            [](HeldIndex& held, const Ids& ids) {
-             const std::vector<RowId> row_ids = row_ids_of(ids);
-             nb::gil_scoped_release released;
-             held.index->remove(row_ids);
+             const nb::gil_scoped_release released;
+             held.index->remove(row_ids_of(ids));
            },
            nb::arg("ids"))
       .def("reconstruct",
            [](const HeldIndex& held, const Ids& ids) {
-             const std::vector<RowId> row_ids = row_ids_of(ids);
              Matrix rows;
              {
-               nb::gil_scoped_release released;
-               rows = held.index->reconstruct(row_ids);
+               const nb::gil_scoped_release released;
+               rows = held.index->reconstruct(row_ids_of(ids));
              }
              return matrix_array(std::move(rows));
            },
@@ -210,9 +213,10 @@ void bind_index(nb::module_& m) {
       [](nb::handle base, const std::string& recipe, const std::string& metric, const std::optional<Ids>& ids, int iterations, std::uint64_t seed, std::int64_t held_out,
          std::int64_t k, const std::string& device, bool allow_nonfinite, const Run& run) {
         const MatrixRef rows = nb::cast<const Rows&>(base).matrix();
-        const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
-        const IndexParams params = index_params(recipe, metric, iterations, seed, held_out, row_ids, device, allow_nonfinite, k);
-        auto index = run_released(run, [&](const RunOptions& options) { return make(rows, params, options); });
+        auto index = run_released(run, [&](const RunOptions& options) {
+          const std::vector<RowId> row_ids = ids ? row_ids_of(*ids) : std::vector<RowId>();
+          return make(rows, index_params(recipe, metric, iterations, seed, held_out, row_ids, device, allow_nonfinite, k), options);
+        });
         return HeldIndex{nb::borrow(base), std::move(index)};
       },
       nb::arg("base"), nb::arg("recipe"), nb::arg("metric"), nb::arg("ids").none(), nb::arg("iterations"), nb::arg("seed"), nb::arg("held_out"), nb::arg("k"), nb::arg("device"),
