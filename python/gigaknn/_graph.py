@@ -56,9 +56,33 @@ class KnnGraph:
 
     @classmethod
     def from_arrays(cls, distances: npt.ArrayLike, ids: Ids, *, metric: str = "l2", exact: bool = False, base: Rows = None, keys: Keys = None) -> KnnGraph:
-        """The graph of lists that something else made: copied, and checked (sorted, no row twice, no row its own neighbour, no NaN).
+        """The graph of lists that something else made: copied, and checked.
 
-        Where an id is -1 the distance becomes inf ("inner_product": -inf), whatever it was.
+        Parameters
+        ----------
+        distances : array [n, k] float32
+            Nearest first in each row. Where an id is -1 it becomes inf ("inner_product": -inf), whatever it was.
+        ids : array [n, k] int
+            Other rows, none twice in a list; -1 fills the end of one that has fewer than k.
+        metric : str
+            Of the distances.
+        exact : bool
+            Proven to hold the k nearest of all other rows.
+        base : array [n, d], or a file
+            The rows, for what changes a graph or measures it.
+        keys : array [n]
+            As of `knn_graph`.
+
+        Returns
+        -------
+        KnnGraph
+
+        Raises
+        ------
+        InvalidArgument
+            The lists are no graph: out of order, a row twice, its own neighbour, or none that there is.
+        InvalidData
+            A distance is NaN.
 
         Examples
         --------
@@ -79,12 +103,59 @@ class KnnGraph:
 
     @classmethod
     def load(cls, path: FilePath, *, base: Rows = None, keys: Keys = None) -> KnnGraph:
-        """Reads a `.knng`; its checksums are verified. `base`: the rows it is of, for what changes a graph or measures it. Keys, the method and the recall of a graph that is not exact are not in the file."""
+        """Reads a `.knng`; its checksums are verified.
+
+        Parameters
+        ----------
+        path : path
+        base : array [n, d], or a file
+            The rows it is of, for what changes a graph or measures it.
+        keys : array [n]
+            As of `knn_graph`. They are not in the file, nor are the method, and the recall of a graph that is not exact.
+
+        Returns
+        -------
+        KnnGraph
+
+        Raises
+        ------
+        FileError, CorruptFile
+            The file cannot be read, or is not what was written.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((100, 4), dtype=np.float32)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "x.knng")
+        ...     gigaknn.knn_graph(x, 5).save(path)
+        ...     gigaknn.KnnGraph.load(path, base=x)
+        <KnnGraph of 100 rows, k 5, metric l2, exact>
+        """
         graph = _core.KnnGraph.load(os.fspath(path))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
     def save(self, path: FilePath) -> None:
-        """Writes a `.knng`: whole, or not at all. Without keys, method and recall, which pickles have."""
+        """Writes a `.knng`: whole, or not at all. Without keys, method and recall, which pickles have.
+
+        Parameters
+        ----------
+        path : path
+
+        Raises
+        ------
+        FileError
+            It cannot be written; a file that was there is as it was.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, gigaknn
+        >>> graph = gigaknn.knn_graph(np.arange(4, dtype=np.float32)[:, None], 2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     graph.save(os.path.join(folder, "x.knng"))
+        ...     os.listdir(folder)
+        ['x.knng']
+        """
         self._graph.save(os.fspath(path))
 
     @property
@@ -139,7 +210,33 @@ class KnnGraph:
         memory: Memory = None,
         progress: Progress = None,
     ) -> Recall:
-        """Measures the recall on `sample` rows, against an exact search; `.recall` is it from then on."""
+        """Measures the recall on some rows, against an exact search; `.recall` is it from then on.
+
+        Parameters
+        ----------
+        base : array [n, d], or a file
+            The rows; those that the graph was built of, where it has them still.
+        sample : int
+            How many rows; all, where there are no more.
+        seed : int
+            By which they are drawn.
+        threads, memory, progress
+            As of `knn`.
+
+        Returns
+        -------
+        Recall
+            A float from 0 to 1, with its interval of 95 %: ``.low``, ``.high``.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+        >>> graph = gigaknn.knn_graph(x, 5, recall=0.9, method="ivf")
+        >>> measured = graph.measure(sample=1000)
+        >>> bool(measured > 0.8), measured.sampled, graph.recall == measured
+        (True, 1000, True)
+        """
         self._graph.measure(self._rows(base), whole(sample, "sample"), seed_of(seed), run_of(threads, memory, progress))
         return Recall._of(self._graph.recall)
 
@@ -169,9 +266,24 @@ class KnnGraph:
         }
 
     def path(self, a: Whole, b: Whole, *, directed: bool = False) -> Path | None:
-        """The path from row a to row b whose largest step is smallest; among those the one of fewest steps. None where there is none.
+        """The path from row a to row b whose largest step is smallest; among those the one of fewest steps.
 
-        Edges count both ways, unless `directed`.
+        Parameters
+        ----------
+        a, b : int
+            Rows.
+        directed : bool
+            Edges lead from a row to those of its list alone, not both ways.
+
+        Returns
+        -------
+        Path or None
+            ``.rows`` [m] int64, a and b included; ``.steps`` [m - 1] float32; ``.largest_step``. None where the rows are not connected.
+
+        Raises
+        ------
+        InvalidArgument
+            There is no such row; or of "inner_product", where larger is nearer.
 
         Examples
         --------
@@ -184,7 +296,29 @@ class KnnGraph:
         return paths[0] if paths else None
 
     def paths(self, a: Whole, b: Whole, count: Whole, *, directed: bool = False) -> list[Path]:
-        """The best path and the next best ones, at most `count`."""
+        """The best paths from row a to row b, in the order of `path`; none visits a row twice.
+
+        Parameters
+        ----------
+        a, b : int
+            Rows.
+        count : int
+            Of paths, at most.
+        directed : bool
+            As of `path`.
+
+        Returns
+        -------
+        list of Path
+            Fewer where there are no more, and none where the rows are not connected. It takes a search for each row of each path.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.arange(5, dtype=np.float32)[:, None]
+        >>> [path.rows.tolist() for path in gigaknn.knn_graph(x, 2).paths(0, 2, 2)]
+        [[0, 1, 2], [0, 2]]
+        """
         a, b = self._row(a, "a"), self._row(b, "b")
         return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed))]
 
@@ -205,6 +339,20 @@ class KnnGraph:
             "distance", or "connectivity": each entry 1.
         include_self : bool
             Each row begins with itself, at distance 0, as scikit-learn and scanpy expect.
+
+        Returns
+        -------
+        scipy.sparse.csr_matrix [n, n] float32
+            Of int32 indices where they fit. Entries within a row are in the order of the list, not of columns.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> graph = gigaknn.knn_graph(np.array([[0.0], [1.0], [3.0]], dtype=np.float32), 1, metric="l1")
+        >>> graph.to_csr().toarray()
+        array([[0., 1., 0.],
+               [1., 0., 0.],
+               [0., 2., 0.]], dtype=float32)
         """
         from scipy.sparse import csr_matrix
 
@@ -221,10 +369,17 @@ class KnnGraph:
         return csr_matrix((values, columns, offsets.astype(index_type)), shape=(len(self), len(self)))
 
     def to_umap(self, n_neighbors: Whole | None = None) -> tuple[Array, Floats]:
-        """(ids, distances), both [n, n_neighbors], as ``umap.UMAP(precomputed_knn=...)`` takes them: each row first, at distance 0.
+        """What ``umap.UMAP(precomputed_knn=...)`` takes: in its order, each row first in its own list.
 
-        UMAP counts a row among its own neighbours: of a graph of k there are k + 1 at most, which is what is returned by default.
-        Distances of "l2" become roots. Ids are int32 where they fit, as pynndescent's are.
+        Parameters
+        ----------
+        n_neighbors : int
+            UMAP counts a row among its own neighbours: of a graph of k there are k + 1 at most, which is what is returned by default.
+
+        Returns
+        -------
+        (ids, distances)
+            ids [n, n_neighbors] int32 where they fit, as pynndescent's are, else int64; distances [n, n_neighbors] float32, those of "l2" as roots, 0 of the row itself.
 
         Examples
         --------
@@ -278,6 +433,26 @@ class KnnGraph:
             "auto", "exact", "ivf" or "nn-descent".
         recall : float
             Share of the true neighbours that an approximate graph is to have.
+        seed, device, shards, allow_nonfinite, threads, memory, progress
+            As of `knn_graph`.
+
+        Returns
+        -------
+        KnnGraph
+            [n + m, k]; it does not have its rows. Both graphs are unchanged.
+
+        Raises
+        ------
+        InvalidArgument
+            k, metrics, dimensions or types disagree; a graph is not of its rows, as far as a sample tells; one has keys and the other none.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((100, 4), dtype=np.float32)
+        >>> merged = gigaknn.knn_graph(x[:60], 5).merge(gigaknn.knn_graph(x[60:], 5))
+        >>> bool((merged.ids == gigaknn.knn_graph(x, 5).ids).all())
+        True
         """
         if not isinstance(other, KnnGraph):
             raise TypeError(f"other must be a KnnGraph, got {type(other).__name__}")
@@ -307,7 +482,22 @@ class KnnGraph:
         memory: Memory = None,
         progress: Progress = None,
     ) -> KnnGraph:
-        """The graph of this one's rows and of `more` [m, d], which come behind. As `merge`; `keys` [m] where this graph has some.
+        """The graph of this one's rows and of more, which come behind.
+
+        Parameters
+        ----------
+        more : array [m, d], or a file
+        base : array [n, d], or a file
+            The rows that there are; those that the graph was built of, where it has them still.
+        keys : array [m]
+            Of `more`, where this graph has keys.
+        method, recall, seed, device, shards, allow_nonfinite, threads, memory, progress
+            As of `merge`.
+
+        Returns
+        -------
+        KnnGraph
+            [n + m, k]; it does not have its rows. This one is unchanged.
 
         Examples
         --------
@@ -341,10 +531,26 @@ class KnnGraph:
     ) -> tuple[KnnGraph, Integers]:
         """The graph without some rows; the others move up.
 
+        Parameters
+        ----------
+        ids : array [m] int
+            Rows.
+        base : array [n, d], or a file
+            The rows; those that the graph was built of, where it has them still.
+        device, shards, allow_nonfinite, threads, memory, progress
+            As of `knn_graph`.
+
         Returns
         -------
         (KnnGraph, array [n] int64)
             The graph, and of each old row the new id, -1 where it was removed.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> graph, new_ids = gigaknn.knn_graph(np.arange(5, dtype=np.float32)[:, None], 2).remove([1])
+        >>> len(graph), new_ids
+        (4, array([ 0, -1,  1,  2,  3]))
         """
         graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
         return KnnGraph(graph, keys=None if self.row_keys is None else self.row_keys[new_ids >= 0]), new_ids
@@ -398,10 +604,15 @@ def knn_graph(
     method : str
         "auto", "exact", "ivf" or "nn-descent".
     index : str
-        Built by a search of this index ("IVF1024,PQ32"; see `build`), of `nprobe` lists and `refine` times k candidates for each row;
-        the recall is measured on `sample` rows.
+        Built by a search of this index ("IVF1024,PQ32"; see `build`).
+    nprobe, refine : int
+        Of `index`: lists that each row looks into, and so many times k candidates that are compared by full vectors.
     labels : array [n] int
-        Neighbours are of the row's own label alone (`only` "same") or of other labels ("other"), exactly.
+        Neighbours are chosen by the labels of both rows, exactly.
+    only : str
+        Of `labels`: "same", neighbours are of the row's own alone, or "other".
+    sample : int
+        Of `index`: rows on which the recall is measured.
     seed : int
         Of all that is drawn. Same input, parameters and seed: same graph, on every device and for any number of threads.
     device, shards, allow_nonfinite, threads, memory, progress, stream
@@ -459,7 +670,13 @@ def radius_graph(
 ) -> RadiusNeighbors:
     """All pairs of rows of `x` at most `radius` apart: each row lists the others within it, nearest first, exactly.
 
-    Parameters as those of `knn`; `radius` is squared for "l2".
+    Parameters
+    ----------
+    x : array [n, d], or a file
+    radius : float
+        In the unit of the metric's distances: squared for "l2".
+    metric, keys, device, shards, allow_nonfinite, threads, memory, progress
+        As of `knn`.
 
     Returns
     -------

@@ -183,7 +183,29 @@ class Index:
         memory: Memory = None,
         progress: Progress = None,
     ) -> RadiusNeighbors:
-        """All rows at most `radius` away (squared for "l2"; inner_product: of at least this product), of those that the index looks at. As `search`."""
+        """All rows at most `radius` away (inner_product: of at least this product), of those that the index looks at.
+
+        Parameters
+        ----------
+        queries : array [q, d], of the type of the index
+        radius : float
+            In the unit of the metric's distances: squared for "l2".
+        nprobe, refine, only, exclude, threads, memory, progress
+            As of `search`.
+
+        Returns
+        -------
+        RadiusNeighbors
+            (offsets [q + 1] int64, distances [found] float32, ids [found] int64), nearest first; query i has the entries from offsets[i] to offsets[i + 1].
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> index = gigaknn.build(np.arange(9, dtype=np.float32)[:, None], index="Flat")
+        >>> offsets, distances, ids = index.search_radius(np.array([[3], [8]], dtype=np.float32), 1)
+        >>> offsets, ids
+        (array([0, 3, 5]), array([3, 2, 4, 8, 7]))
+        """
         nprobe, refine = _optional(nprobe, "nprobe"), _optional(refine, "refine")
         found = RadiusNeighbors(
             *self._index.search_radius(rows(queries, "queries"), number(radius, "radius"), nprobe, refine, *self._sets(only, exclude), run_of(threads, memory, progress))
@@ -201,7 +223,33 @@ class Index:
         memory: Memory = None,
         progress: Progress = None,
     ) -> Neighbors:
-        """As `search`, but of all rows, exactly: the truth for what it finds. Needs full vectors."""
+        """As `search`, but of all rows, exactly: the truth for what it finds.
+
+        Parameters
+        ----------
+        queries : array [q, d], of the type of the index
+        k : int
+        only, exclude, threads, memory, progress
+            As of `search`.
+
+        Returns
+        -------
+        Neighbors
+            (distances [q, k] float32, ids [q, k] int64), nearest first; equal distances: the smaller id first.
+
+        Raises
+        ------
+        Unsupported
+            The index keeps no full vectors.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+        >>> index = gigaknn.build(x, index="IVF10,PQ8,RFlat")
+        >>> gigaknn.recall(index.search(x, 3, nprobe=10, refine=50).ids, index.search_exact(x, 3).ids) > 0.99
+        True
+        """
         queries = rows(queries, "queries")
         found = Neighbors(*self._index.search_all(queries, neighbors_of(k, queries), *self._sets(only, exclude), run_of(threads, memory, progress)))
         return with_keys(found, self._keys)
@@ -258,10 +306,15 @@ class Index:
             Recall beyond which nobody looks.
         seconds : float
             After so long it ends where it is.
+        seed : int
+            By which rows are drawn that were held out.
+        threads, memory, progress
+            As of `knn`. The times are those of so many threads.
 
         Returns
         -------
         list of OperatingPoint
+            As `curve`.
         """
         asked = None if queries is None else rows(queries, "queries")
         self._curve = self._index.measure(asked, whole(k, "k"), recall_of(until), number(seconds, "seconds"), seed_of(seed), run_of(threads, memory, progress))
@@ -285,7 +338,16 @@ class Index:
         return keys
 
     def ids_of(self, keys: Keys) -> Integers:
-        """The ids [m] int64 of the rows that have the keys [m]: each of one row that is there.
+        """What the rows are called that have some keys.
+
+        Parameters
+        ----------
+        keys : array [m]
+            Each of one row that is there.
+
+        Returns
+        -------
+        array [m] int64
 
         Examples
         --------
@@ -333,7 +395,34 @@ class Index:
         memory: Memory = None,
         progress: Progress = None,
     ) -> None:
-        """Adds copies of the rows `x` [m, d], called `ids` [m], or `next_id` and on; with `keys` [m] where the index has keys, and then without `ids`."""
+        """Adds copies of rows. An add that fails has changed nothing.
+
+        Parameters
+        ----------
+        x : array [m, d], of the type of the index
+        ids : array [m] int
+            What they are called, by default `next_id` and on; none may be there. Not where the index has keys.
+        keys : array [m]
+            As of `build`, where the index has keys.
+        threads, memory, progress
+            As of `knn`.
+
+        Raises
+        ------
+        InvalidData
+            An id is negative, there already or there twice; NaN or infinity, unless they were allowed.
+        Unsupported
+            The index does not change.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+        >>> index = gigaknn.build(x[:900], index="IVF10,Flat")
+        >>> index.add(x[900:])
+        >>> len(index), index.search(x[950:951], 1, nprobe=10).ids
+        (1000, array([[950]]))
+        """
         base, run = rows(x, "x"), run_of(threads, memory, progress)
         if self._keys is None:
             self._refuse_keys(keys)
@@ -362,7 +451,33 @@ class Index:
         memory: Memory = None,
         progress: Progress = None,
     ) -> None:
-        """As `add`, but rows that are called so already are replaced. They keep their keys, unless `keys` [m] are given; without `ids` the rows are those of these keys."""
+        """As `add`, but rows that are called so already are replaced.
+
+        Parameters
+        ----------
+        x : array [m, d], of the type of the index
+        ids : array [m] int
+            What they are called. Without them the rows are those that have `keys`.
+        keys : array [m]
+            Where the index has keys; with `ids` rows get these in place of their own, which they keep otherwise.
+        threads, memory, progress
+            As of `knn`.
+
+        Raises
+        ------
+        InvalidData
+            As of `add`, but for ids that are there.
+        Unsupported
+            The index does not change.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> index = gigaknn.build(np.arange(4, dtype=np.float32)[:, None], index="Flat")
+        >>> index.update(np.array([[9.0]], dtype=np.float32), [2])
+        >>> index.reconstruct([1, 2]).ravel()
+        array([1., 9.], dtype=float32)
+        """
         base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
         if self._keys is None:
             self._refuse_keys(keys)
@@ -391,7 +506,29 @@ class Index:
             raise InvalidArgument("this index was made without keys: keys= does not go with it")
 
     def remove(self, ids: Ids | None = None, *, keys: Keys = None) -> None:
-        """Removes the rows of these ids, or of these keys; all of them must be there."""
+        """Removes rows. What is left keeps its ids.
+
+        Parameters
+        ----------
+        ids : array [m] int
+        keys : array [m]
+            Instead of ids. All of them must be there.
+
+        Raises
+        ------
+        InvalidArgument
+            One is not there; nothing is removed.
+        Unsupported
+            The index does not change.
+
+        Examples
+        --------
+        >>> import numpy as np, gigaknn
+        >>> index = gigaknn.build(np.eye(4, dtype=np.float32), index="Flat")
+        >>> index.remove([1, 3])
+        >>> index.ids
+        array([0, 2])
+        """
         if (ids is None) == (keys is None):
             raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
         ids = ids_of(ids, "ids")
@@ -402,9 +539,17 @@ class Index:
             self._index.remove(ids)
 
     def reconstruct(self, ids: Ids) -> Array:
-        """Copies of the rows [m, d] that are called so.
+        """Copies of rows.
 
-        Where the index keeps no full vectors, in float32 what it holds of them stands for: codes decoded, their transform undone; by cosine in length 1.
+        Parameters
+        ----------
+        ids : array [m] int
+            In any order; all must be there.
+
+        Returns
+        -------
+        array [m, d]
+            Of the type of the index. Where it keeps no full vectors, in float32 what it holds of them stands for: codes decoded, their transform undone; by cosine in length 1.
 
         Examples
         --------
@@ -420,7 +565,30 @@ class Index:
         return array_of(found) if self._index.dtype == "bf16" and self.keeps_rows else found
 
     def save(self, path: FilePath, *, threads: Whole | None = None, memory: Memory = None, progress: Progress = None) -> None:
-        """Writes a `.gknn`, with the curve, that `open` opens."""
+        """Writes a `.gknn`, with the curve, that `open` opens: whole, or not at all. Without keys.
+
+        Parameters
+        ----------
+        path : path
+        threads, memory, progress
+            As of `knn`.
+
+        Raises
+        ------
+        FileError
+            It cannot be written; a file that was there is as it was.
+        Unsupported
+            An index of packed bits.
+
+        Examples
+        --------
+        >>> import os, tempfile, numpy as np, gigaknn
+        >>> index = gigaknn.build(np.eye(4, dtype=np.float32), index="Flat")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     index.save(os.path.join(folder, "x.gknn"))
+        ...     gigaknn.open(os.path.join(folder, "x.gknn"))
+        <Index flat of 4 x 4 float32, metric l2>
+        """
         run = run_of(threads, memory, progress)
         self._index.save(os.fspath(path), run)
         if self._curve is not None:
@@ -550,6 +718,22 @@ def open(
     -------
     Index
         With the curve that the file has; ``.recall`` is what was asked for here.
+
+    Raises
+    ------
+    FileError, CorruptFile
+        The file cannot be read, or is not what was written.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, gigaknn
+    >>> x = np.random.default_rng(0).random((1000, 8), dtype=np.float32)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "x.gknn")
+    ...     gigaknn.build(x, index="IVF16,PQ8").save(path)
+    ...     index = gigaknn.open(path)
+    >>> index, index.search(x[:2], 1, nprobe=16).ids.shape
+    (<Index ivf_pq of 1000 x 8 float32, metric l2>, (2, 1))
     """
     name = os.fspath(path)
     index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))

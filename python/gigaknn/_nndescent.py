@@ -154,7 +154,13 @@ class NNDescent:
         return self._raw_data.shape[1]
 
     def prepare(self, compile_search: bool = False) -> None:
-        """Builds what answers queries, for k as large as n_neighbors; otherwise the first query does."""
+        """Builds what answers queries, for k as large as n_neighbors; otherwise the first query does.
+
+        Parameters
+        ----------
+        compile_search : bool
+            Means nothing: nothing is compiled.
+        """
         self._searcher.index_for(min(self.n_neighbors, self._most_wanted()), _threads_of(self.n_jobs))
         if self.compressed:
             self._graph = None
@@ -165,9 +171,27 @@ class NNDescent:
         self.prepare()
 
     def query(self, query_data: Rows, k: Whole = 10, epsilon: float = 0.1) -> tuple[Array, Floats]:
-        """(ids [q, k] int32, distances [q, k] float32): the nearest rows of each query, of the recall that was asked for.
+        """The nearest rows of each query, of the recall that was asked for: by an index or, of few rows, an exact search.
 
-        They come from an index or, of few rows, an exact search. `epsilon` means nothing here: no graph is searched; `recall` of the class says how many are found.
+        Parameters
+        ----------
+        query_data : array [q, d]
+        k : int
+        epsilon : float
+            Means nothing here, as no graph is searched: `recall` of the class says how many are found.
+
+        Returns
+        -------
+        (ids, distances)
+            In pynndescent's order: ids [q, k] int32 where they fit, else int64; distances [q, k] float32. -1 and inf where there are fewer than k rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gigaknn import NNDescent
+        >>> ids, distances = NNDescent(np.arange(9, dtype=np.float32)[:, None], n_neighbors=3).query([[3.2]], k=2)
+        >>> ids
+        array([[3, 4]], dtype=int32)
         """
         if epsilon != 0.1:
             _warn_once("epsilon", "epsilon is ignored: recall= of NNDescent says how many are found")
@@ -188,7 +212,30 @@ class NNDescent:
         return self._shown(distances, ids, k)
 
     def update(self, xs_fresh: Rows = None, xs_updated: Rows = None, updated_indices: Ids | None = None) -> None:
-        """Replaces the rows `updated_indices` by `xs_updated`, then puts `xs_fresh` behind; the graph is built anew, the index at the next query."""
+        """Replaces some rows, then puts others behind; the graph is built anew, the index at the next query.
+
+        Parameters
+        ----------
+        xs_fresh : array [m, d]
+            Rows to come behind.
+        xs_updated : array [u, d]
+            In place of the rows `updated_indices`.
+        updated_indices : array [u] int
+
+        Raises
+        ------
+        Unsupported
+            It is compressed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gigaknn import NNDescent
+        >>> index = NNDescent(np.arange(9, dtype=np.float32)[:, None], n_neighbors=3)
+        >>> index.update(xs_fresh=np.array([[9.0]], dtype=np.float32))
+        >>> index.neighbor_graph[0][9]
+        array([9, 8, 7], dtype=int32)
+        """
         if self.compressed:
             raise Unsupported("a compressed NNDescent is not updated")
         if (xs_updated is None) != (updated_indices is None):

@@ -154,7 +154,14 @@ def radius_search(
 ) -> RadiusNeighbors:
     """All rows of `base` at most `radius` away from each query (inner_product: of at least this product), exactly.
 
-    Parameters as those of `knn`; `radius` is squared for "l2".
+    Parameters
+    ----------
+    queries : array [q, d], or a file
+    base : array [n, d] of the same type, or a file
+    radius : float
+        In the unit of the metric's distances: squared for "l2".
+    metric, keys, device, shards, allow_nonfinite, threads, memory, progress, stream
+        As of `knn`.
 
     Returns
     -------
@@ -195,7 +202,13 @@ def duplicates(
 ) -> Integers:
     """Groups rows that are (nearly) the same: rows that a chain of steps of at most `radius` joins are one group.
 
-    Parameters as those of `knn`; `radius` is squared for "l2".
+    Parameters
+    ----------
+    x : array [n, d], or a file
+    radius : float
+        In the unit of the metric's distances: squared for "l2".
+    metric, device, shards, allow_nonfinite, threads, memory, progress
+        As of `knn`; not "inner_product", which is no distance.
 
     Returns
     -------
@@ -213,10 +226,32 @@ def duplicates(
 
 
 def read_vectors(path: Paths) -> Array:
-    """The vectors of a file, or of a list of files, as a read-only array [n, d]: mapped where the format allows, not read. Those of bfloat16 are of ml_dtypes' type,
-    or, where that is not installed, in a copy as float32.
+    """The vectors of a file, or of a list of files that stand for one behind the other.
 
-    Formats: .fvecs .bvecs .ivecs, .fbin .hbin .bf16bin .u8bin .i8bin .ibin, .npy, IDX (also .gz), a folder of shards.
+    Parameters
+    ----------
+    path : path, or list of paths
+        .fvecs .bvecs .ivecs, .fbin .hbin .bf16bin .u8bin .i8bin .ibin, .npy, IDX (also .gz), or a folder of shards.
+
+    Returns
+    -------
+    array [n, d], read-only
+        Of the file's type, and mapped where the format allows, not read. Those of bfloat16 are of ml_dtypes' type, or, where that is not installed, in a copy as float32.
+
+    Raises
+    ------
+    FileError, CorruptFile
+        The file cannot be read, or does not hold what its format promises.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, gigaknn
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "x.npy")
+    ...     np.save(path, np.eye(2, 3, dtype=np.float32))
+    ...     gigaknn.read_vectors(path)
+    array([[1., 0., 0.],
+           [0., 1., 0.]], dtype=float32)
     """
     found = rows(path, "path")
     return array_of(found.numpy()) if found.dtype == "bf16" else found.numpy()

@@ -39,6 +39,15 @@ def recall_curve(curves: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     Axes
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> x = np.random.default_rng(0).random((2000, 8), dtype=np.float32)
+    >>> index = gigaknn.build(x, index="IVF32,Flat")
+    >>> points = index.measure(x[:100], k=5, seconds=1)
+    >>> gigaknn.plot.recall_curve(index).get_xlabel()
+    'recall@5'
     """
     named = curves if isinstance(curves, dict) else {None: curves}
     points = {name: curve.curve if isinstance(curve, Index) else list(curve) for name, curve in named.items()}
@@ -62,11 +71,24 @@ def recall_curve(curves: Any, *, ax: Any = None) -> Any:
 def graph_statistics(graph: KnnGraph, *, figure: Any = None) -> Any:
     """How often rows are named, how far neighbours of each rank are, and what `KnnGraph.report` counts.
 
+    Parameters
+    ----------
+    graph : KnnGraph
+    figure : Figure
+        To draw into; a new one by default.
+
     Returns
     -------
     Figure
         Of three axes: the histogram of in-degrees; the median of the distances by rank, with the bands of half and of nine tenths of the rows;
         the report's text.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> graph = gigaknn.knn_graph(np.random.default_rng(0).random((100, 4), dtype=np.float32), 5)
+    >>> len(gigaknn.plot.graph_statistics(graph).axes)
+    3
     """
     if not isinstance(graph, KnnGraph):
         raise TypeError(f"graph must be a KnnGraph, got {type(graph).__name__}")
@@ -132,11 +154,21 @@ def gallery(
         Neighbours to show, at most; all by default.
     cmap : str
         For images without colours.
+    figure : Figure
+        To draw into; a new one by default.
 
     Returns
     -------
     Figure
         Of len(rows) times (1 + count) axes; above each neighbour its distance, or its key where there are keys.
+
+    Examples
+    --------
+    >>> import numpy as np, gigaknn
+    >>> images = np.random.default_rng(0).random((50, 64), dtype=np.float32)
+    >>> figure = gigaknn.plot.gallery(images, gigaknn.knn_graph(images, 4), rows=[0, 7], shape=(8, 8))
+    >>> len(figure.axes)
+    10
     """
     images = _images_of(images, shape, "images")
     own = images if queries is None else _images_of(queries, shape, "queries")

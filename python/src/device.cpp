@@ -73,7 +73,7 @@ void bind_device(nb::module_& m) {
       .def_prop_ro("shape", [](const DeviceArray& array) { return nb::tuple(nb::cast(array.shape())); })
       .def_prop_ro("dtype", [](const DeviceArray& array) { return std::string(name_of(array.values().dtype)); }, "\"f32\", \"i64\"")
       .def_prop_ro("device", &DeviceArray::device, "\"cuda:0\", \"emulated\"")
-      .def("numpy", &DeviceArray::numpy, "A copy in the memory of the host.")
+      .def("numpy", &DeviceArray::numpy, "A copy in the memory of the host.\n\nReturns\n-------\narray of `shape`")
       .def("__array__", [](const DeviceArray& array, nb::args, nb::kwargs) { return array.numpy(); })
       .def("__len__", [](const DeviceArray& array) { return array.values().rows; })
       .def("__dlpack_device__", [](const DeviceArray& array) { return nb::make_tuple(array.on_cuda() ? int{nb::device::cuda::value} : int{emulated_device}, array.number()); })
