@@ -1,5 +1,6 @@
 """Arrays in the memory of a GPU: the emulated one's here, and CUDA's where there is one."""
 
+import ctypes
 import sys
 import types
 import unittest
@@ -104,11 +105,18 @@ class DeviceTest(unittest.TestCase):
             np.testing.assert_array_equal(found, call(self.x))
 
     def test_it_is_read_in_place(self):
-        """What the emulated device copies it counts; of rows of whole pieces of 16 bytes nothing is copied."""
-        view = _core.view(self.there.__dlpack__())
+        """What the array becomes, its rows are, which are lent. (What searches copy beside them src/ops/device_matrix_test.cpp counts.)"""
+        capsule = self.there.__dlpack__()
+        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        address = ctypes.c_void_p.from_address(pointer_of(capsule, b"dltensor")).value
+        view = _core.view(capsule)
         self.assertEqual(view.device, "emulated")
         self.assertEqual(view.shape, (300, 16))
         np.testing.assert_array_equal(_core.copy_to_host(view), self.x)
+        ctypes.c_float.from_address(address).value = 7  # the emulated GPU's memory is the host's
+        self.assertEqual(_core.copy_to_host(view)[0, 0], 7)
+        self.assertEqual(gigaknn.knn(view, view, 1, metric="linf").distances.numpy()[0, 0], 0)
 
     def test_the_wrong_device_is_told(self):
         with self.assertRaisesRegex(gigaknn.Unsupported, "in the memory of a GPU are searched on it, not on cpu"):
