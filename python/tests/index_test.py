@@ -181,6 +181,12 @@ class Indexes(unittest.TestCase):
             thread.join()
         self.assertLessEqual(set(seen), {1000, 1500, 2000, 2500, 3000})
 
+    def test_codes_are_decoded(self):
+        for recipe, most in (("IVF8,SQfp16", 1e-6), ("IVF8,SQ8", 1e-3), ("IVF8,PQ16", 0.01), ("IVF8,PQ8", 0.3)):
+            rows = gigaknn.build(self.x, index=recipe).reconstruct([7, 2999, 0])
+            self.assertEqual((rows.dtype, rows.shape), (np.float32, (3, self.x.shape[1])))
+            self.assertLess(((rows - self.x[[7, 2999, 0]]) ** 2).mean() / self.x.var(), most, recipe)
+
     def test_wrong_arguments(self):
         for call, error, text in (
             (lambda: gigaknn.build(self.x, index="HNSW32"), NotImplementedError, "recipe 'HNSW32' is not built"),
@@ -191,7 +197,8 @@ class Indexes(unittest.TestCase):
             (lambda: gigaknn.open("/none/a.gknn"), OSError, "/none/a.gknn"),
             (lambda: gigaknn.build(self.x).search(self.x[:, :3]), ValueError, "3"),
             (lambda: gigaknn.build(self.x).search(self.x, nprobe=0), ValueError, "nprobe"),
-            (lambda: gigaknn.build(self.x, index="IVF8,PQ8").reconstruct([0]), NotImplementedError, "full vectors"),
+            (lambda: gigaknn.build(self.x, index="IVF8,PQ8").search_exact(self.x[:1], 1), NotImplementedError, "full vectors"),
+            (lambda: gigaknn.build(self.x, index="IVF8,PQ8").reconstruct([3000]), ValueError, "3000"),
         ):
             with self.assertRaisesRegex(error, text) as caught:
                 call()
