@@ -6,7 +6,8 @@
 Both look into as many lists: the first of PROBES that reaches the recall asked. With the same centroids both must find rows at the same distances,
 which is checked first. Rows of bytes are bytes to us and, to IndexIVFFlat, floats; IndexIVFScalarQuantizer (QT_8bit_direct), which keeps them as bytes, is
 timed too. "sift f32" are the same rows as floats to both. Batches of 1,000 queries: queries a second. One query at a time: the
-50th and the 99th of a hundred latencies. Building: centroids and lists, Faiss's with its own k-means. Results go to bench/results/<machine>/ivf.{json,md}.
+50th and the 99th of a hundred latencies. Building: centroids and lists, Faiss's with its own k-means. "curve": batches at all of PROBES. Results go to bench/results/<machine>/ivf.{json,md}, the
+curves to docs/figures/flat.svg.
 """
 
 import time
@@ -23,6 +24,7 @@ PROBES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
 BATCH = [("sift", 1024, 0.95, 4.0), ("sift", 1024, 0.99, 4.0), ("sift f32", 1024, 0.95, 4.0), ("sift f32", 1024, 0.99, 4.0),
          ("fashion", 1024, 0.95, None), ("fashion", 1024, 0.99, None)]
 SINGLE = [("sift", 1024, 0.95, 1.0), ("sift", 1024, 0.99, 1.0), ("sift f32", 1024, 0.99, 1.0), ("fashion", 1024, 0.99, 1.0)]
+CURVES = [("sift", 1024), ("fashion", 1024)]
 BUILD = [("clusters-1000000x128", 1024, 2.0)]
 
 
@@ -76,7 +78,22 @@ class Pair:
 
 
 def search_row(pair, kind, name, lists, recall, target, rounds, engine):
-    nprobe = pair.probes_for(recall)
+    result = {**measured_at(pair, kind, pair.probes_for(recall), rounds), "row": f"{kind} {name} {recall}", "kind": kind, "set": name, "n": len(pair.base), "d": pair.base.shape[1],
+              "dtype": pair.base.dtype.name, "lists": lists, "recall_asked": recall, "rounds": rounds, "target": target, "commit": engine.commit()}
+    for peer in pair.theirs:
+        faster = result["gigaknn"]["qps"] / result[peer]["qps"] if kind == "batch" else result[peer]["p99_s"] / result["gigaknn"]["p99_s"]
+        result["ratio" if peer == "faiss" else "ratio_8_bits"] = faster
+    return result
+
+
+def curve_row(pair, name, lists, rounds, engine):
+    points = [measured_at(pair, "batch", nprobe, rounds) for nprobe in PROBES]
+    return {"row": f"curve {name}", "kind": "curve", "set": name, "n": len(pair.base), "d": pair.base.shape[1], "lists": lists, "rounds": rounds, "commit": engine.commit(), "points": points,
+            "distances_that_differ": sum(point["distances_that_differ"] for point in points)}
+
+
+def measured_at(pair, kind, nprobe, rounds):
+    """Of both in turns, at so many lists."""
     batch = len(pair.queries) if kind == "batch" else 1
     ours = pair.ours.search(pair.queries, K, nprobe, batch)
     differ = sum(int((~np.isclose(ours[2], pair.search_theirs(peer, nprobe, batch)[2], rtol=1e-5)).sum()) for peer in pair.theirs)
@@ -85,18 +102,13 @@ def search_row(pair, kind, name, lists, recall, target, rounds, engine):
         for peer, measured in times.items():
             measured.append(pair.ours.search(pair.queries, K, nprobe, batch)[0] if peer == "gigaknn" else pair.search_theirs(peer, nprobe, batch)[0])
             time.sleep(0.05)
-    result = {"row": f"{kind} {name} {recall}", "kind": kind, "set": name, "n": len(pair.base), "d": pair.base.shape[1], "dtype": pair.base.dtype.name,
-              "lists": lists, "nprobe": nprobe, "recall_asked": recall, "recall": pair.recall(ours[2]),
-              "distances_that_differ": differ, "rounds": rounds, "target": target, "commit": engine.commit()}
+    result = {"nprobe": nprobe, "recall": pair.recall(ours[2]), "distances_that_differ": differ}
     for peer, all_rounds in times.items():
         if kind == "batch":
             result[peer] = {"qps": len(pair.queries) / float(np.median([seconds.sum() for seconds in all_rounds]))}
         else:
             p50, p99 = np.median([np.percentile(seconds, (50, 99)) for seconds in all_rounds], axis=0)
             result[peer] = {"p50_s": float(p50), "p99_s": float(p99)}
-    for peer in pair.theirs:
-        faster = result["gigaknn"]["qps"] / result[peer]["qps"] if kind == "batch" else result[peer]["p99_s"] / result["gigaknn"]["p99_s"]
-        result["ratio" if peer == "faiss" else "ratio_8_bits"] = faster
     return result
 
 
@@ -127,7 +139,7 @@ def markdown(results, header):
               "Building: each with its own k-means of 10 iterations.", "",
               "| work | n x d | lists | nprobe | recall | gigaknn | Faiss IVFFlat | ratio | target | met | Faiss 8 bits | ratio |",
               "|---|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in results:
+    for r in (r for r in results if r["kind"] != "curve"):
         words = {"batch": lambda p: f"{p['qps']:.0f} QPS", "single": lambda p: f"p50 {1e3 * p['p50_s']:.3g} ms, p99 {1e3 * p['p99_s']:.3g} ms",
                  "build": lambda p: f"{p['seconds']:.3g} s"}[r["kind"]]
         target, met = ("", "") if r["target"] is None else (f"{r['target']}x", "yes" if r["ratio"] >= r["target"] else "no")
@@ -137,7 +149,41 @@ def markdown(results, header):
         lines.append(f"| {r['row']} | {r['n']} x {r['d']} {r['dtype']} | {r['lists']} | {r.get('nprobe', '')} | "
                      f"{format(r['recall'], '.4f') if 'recall' in r else ''} | {words(r['gigaknn'])} | {words(r['faiss'])} | {r['ratio']:.2f}x | "
                      f"{target} | {met} | {other} |")
+    for r in (r for r in results if r["kind"] == "curve"):
+        peers = [peer for peer in ("faiss", "faiss 8 bits") if peer in r["points"][0]]
+        lines += ["", f"## {r['row']}", "", f"{r['n']} x {r['d']}, {r['lists']} lists.", "", "| nprobe | recall | gigaknn | " + " | ".join(f"{peer} | ratio" for peer in peers) + " |",
+                  "|---|---|---|" + "---|---|" * len(peers)]
+        for p in r["points"]:
+            theirs = " | ".join(f"{p[peer]['qps']:.0f} QPS | {p['gigaknn']['qps'] / p[peer]['qps']:.2f}x" for peer in peers)
+            lines.append(f"| {p['nprobe']} | {p['recall']:.4f} | {p['gigaknn']['qps']:.0f} QPS | {theirs} |")
     return "\n".join(lines) + "\n"
+
+
+def draw(results, folder):
+    """Recall against queries a second."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
+    from matplotlib import pyplot
+
+    curves = [r for r in results if r["kind"] == "curve"]
+    if not curves:
+        return
+    figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 4), squeeze=False)
+    names = {"gigaknn": "gigaknn", "faiss": "Faiss IVFFlat (of floats)", "faiss 8 bits": "Faiss, rows kept as bytes"}
+    for axis, r in zip(axes[0], curves):
+        for (peer, name), style in zip(names.items(), ("o-", "s--", "^:")):
+            if peer in r["points"][0]:
+                axis.plot([p["recall"] for p in r["points"]], [p[peer]["qps"] for p in r["points"]], style, label=name, markersize=4)
+        axis.set_title(f"{r['set']}, {r['n']} x {r['d']} of bytes; 1 to {r['points'][-1]['nprobe']} of {r['lists']} lists")
+        axis.set_xlabel(f"recall@{K}")
+        axis.set_yscale("log")
+        axis.grid(True, which="both", alpha=0.3)
+    axes[0][0].set_ylabel("queries a second, 2 threads")
+    axes[0][-1].legend()
+    figure.tight_layout()
+    figure.savefig(folder / "flat.svg", metadata={"Date": None})
 
 
 def main():
@@ -155,9 +201,12 @@ def main():
         for name, lists, recall, target in rows:
             work[f"{kind} {name} {recall}"] = lambda row=(kind, name, lists, recall, target): search_row(
                 pair(row[1], row[2]), *row, arguments.rounds, engine)
+    for name, lists in CURVES:
+        work[f"curve {name}"] = lambda row=(name, lists): curve_row(pair(*row), *row, arguments.rounds, engine)
     for name, lists, target in BUILD:
         work[f"build {name}"] = lambda row=(name, lists, target): build_row(engine, *row, arguments)
     results = kept.run("ivf", work, markdown, header, arguments)
+    draw(results, kept.HERE.parent / "docs" / "figures")
     if any(r.get("distances_that_differ") for r in results):
         raise SystemExit("some answers were wrong")
 

@@ -13,6 +13,7 @@
 #include "recall_curve.hpp"
 #include "results.hpp"
 #include "session.hpp"
+#include "text.hpp"
 
 namespace gigaknn::cli {
 namespace {
@@ -110,7 +111,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   record.planned_bytes = session.held_bytes() + std::max(build_index_bytes_needed(rows, params, session.run()),
                                                             options.recall ? search_bytes_needed(rows, params, session.run()) : 0);
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
-          options.common.memory, " is too small: the index needs ", format_bytes(record.planned_bytes));
+          options.common.memory, " is too small: the index needs ", least_budget(record.planned_bytes));
   const std::size_t copies = options.recall ? 2 : 1;  // the curve is put into a copy
   check_output(options.output, copies * static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
   session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +

@@ -39,8 +39,9 @@ int report_error(const std::string& message, int exit_code) {
   return exit_code;
 }
 
-/// What is freed goes back to the system: glibc would keep blocks of up to 32 MiB once it has seen some, beside the budget (mallopt(3), M_MMAP_THRESHOLD).
-void keep_no_freed_memory() {
+/// What is freed goes back to the system, but for pieces that no budget is as small as: glibc would keep blocks of up to 32 MiB once it has seen some, beside the budget
+/// (mallopt(3), M_MMAP_THRESHOLD).
+void keep_little_freed_memory() {
 #ifdef M_MMAP_THRESHOLD
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
@@ -132,7 +133,7 @@ extern "C" void end_at_missing_page(int) {
 int main(int argc, char** argv) {
   using namespace gigaknn::cli;
   now_s();  // time counts from here
-  keep_no_freed_memory();
+  keep_little_freed_memory();
   std::signal(SIGBUS, end_at_missing_page);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over its limit is an error of write, not a death
   try {

@@ -14,6 +14,7 @@
 #include "recall_curve.hpp"
 #include "search.hpp"
 #include "session.hpp"
+#include "text.hpp"
 
 namespace gigaknn::cli {
 namespace {
@@ -125,7 +126,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   open.map = true;
   record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
-          options.common.memory, " is too small: the search needs ", format_bytes(record.planned_bytes));
+          options.common.memory, " is too small: the search needs ", least_budget(record.planned_bytes));
   const auto index = session.timed("load", record.seconds.load, [&] { return open_index(options.base, open, session.run()); });
   record.n = index->rows();
   record.d = index->cols();

@@ -98,6 +98,8 @@ std::string rate_text(double per_second) {
       per_second, prefixes[prefix]);
 }
 
+std::string least_budget(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
 std::string one_line(std::string_view text) {
   constexpr std::string_view narrow_space = "\u202f";  // as eval/report_text.hpp puts before units
   std::string line;

@@ -21,6 +21,8 @@ std::pair<std::int64_t, std::int64_t> parse_range(std::string_view text);
 /// "12:3456" -> {12, 3456}, both >= 0. Throws Error: invalid_argument.
 std::pair<std::int64_t, std::int64_t> parse_pair(std::string_view text);
 
+/// What --memory must say for so many bytes: "125 MiB".
+std::string least_budget(std::size_t bytes);
 std::string rate_text(double per_second);  ///< "12.3k/s"
 /// `text` on one line for a terminal: control characters and narrow spaces become plain ones.
 std::string one_line(std::string_view text);

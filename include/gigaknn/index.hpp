@@ -127,7 +127,7 @@ class Index {
   /// Throws Error: invalid_argument where one is not there.
   virtual void remove(std::span<const RowId> ids);
   /// Copies of the rows [m, d] that are called so. Where no full vectors are kept, in f32 what the index holds of them stands for: what codes are decoded to, or rows as they were
-  /// quantized, their transform undone; of an index by cosine in length 1. Throws as `remove`; also unsupported where a transform's directions are not at right angles.
+  /// quantized, their transform undone; of an index by cosine these are near rows of length 1. Throws as `remove`; also unsupported where a transform's directions are not at right angles.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
   /// What the rows are called that are there, ascending. An index that does not change numbers them.
   virtual std::vector<RowId> ids() const;
@@ -186,9 +186,11 @@ struct IndexParams {
 /// Any of the above in memory, by its recipe; it borrows `base`, which must outlive it. "Flat" is an index that changes, has filters and can be saved, of
 /// the answers of make_ivf_flat_index; make_flat_index, which does not, takes metrics of packed bits and less memory than all rows need. Throws as they do.
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
+/// The most that it and a search of the index allocate, results not counted. Throws as it does, but for what only the values tell.
+std::size_t make_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
 /// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes
-/// never held together; of transformed ones what they become is (4 * d_out bytes a row). Same arguments, same bytes.
+/// never held together, nor what they are transformed or quantized to. Same arguments, same bytes.
 /// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that it allocates, where no inverted list is longer than 4,096 rows: it is written whole. Throws as it does, but for what only the values tell.

@@ -366,6 +366,7 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
   // A file says what the next id is, which may be wrong.
   for (std::size_t p = 0; ids.empty() && p < next.parts.size(); ++p) {
     const RowIds& there = next.parts[p].lists->ids();
+    there.look();
     for (std::int64_t row = 0; row < there.count(); ++row) {
       require(value_of(there.of_row(row)) < next.next_id, Fault::corrupt_file, "id ", value_of(there.of_row(row)), " is not below the next id, ", next.next_id);
     }
@@ -435,7 +436,7 @@ Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
     }
   }
   if (!decodes || !facts_.form) return rows;
-  std::call_once(measured_, [&] { squares_ = facts_.form->linear.squared_lengths(); });
+  std::call_once(lengths_found_, [&] { squares_ = facts_.form->linear.squared_lengths(); });
   return facts_.form->undo(rows, squares_);
 }
 

@@ -162,7 +162,7 @@ class IvfIndex : public Index {
   void require_like(const IvfIndex& first, std::size_t number) const;
 
   const Metric scanned_;
-  mutable std::once_flag measured_;
+  mutable std::once_flag lengths_found_;
   mutable std::vector<double> squares_;  // of the lengths of the form's directions, for the first row that is decoded
   std::mutex changing_;              // one change at a time
   mutable std::mutex state_mutex_;   // held to copy the pointer

@@ -29,17 +29,13 @@ Encoded encode_in_turns(const Ops& ops, const FormedRows& rows, const ProductQua
   Encoded all;
   all.lists.reserve(at(rows.rows()));
   all.codes.reserve(at(rows.rows() * quantizer.code_bytes()));
-  const auto take = [&](MatrixRef some) {
-    const Progress::Quiet quiet(run.progress);
+  const auto take = [&](MatrixRef some, std::int64_t) {
     const std::vector<RowId> lists = lists_of(some);
     const std::vector<std::uint8_t> codes = encode_rows(ops, quantizer, some, centroids, lists.data(), run);
     all.lists.insert(all.lists.end(), lists.begin(), lists.end());
     all.codes.insert(all.codes.end(), codes.begin(), codes.end());
   };
-  rows.in_turns([&](MatrixRef some, std::int64_t begin) {
-    take(some);
-    if (run.progress) run.progress->report("encode", begin + some.rows, rows.rows());
-  }, run);
+  rows.in_turns("encode", take, run);
   return all;
 }
 
@@ -78,14 +74,15 @@ std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& ru
 LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
   const FormedRows formed(rows, facts_.form.get(), ops_);
   const auto lists_of = [&](MatrixRef some) { return centroids_.lists_of(some, run); };
-  const Encoded encoded = encode_in_turns(ops_, formed, quantizer_, centroids_.centroids(), lists_of, run);
+  Encoded encoded = encode_in_turns(ops_, formed, quantizer_, centroids_.centroids(), lists_of, run);
   ListDivision division = divide_rows(encoded.lists, lists());
   const MatrixRef by_row(encoded.codes.data(), rows.rows, code_bytes(), DType::u8);
   const Matrix by_list = gather_rows(by_row, division.order, run);
+  encoded = {};
   std::vector<RowId> called;
   called.reserve(at(rows.rows));
   for (const LocalRow row : division.order) called.push_back(ids.of_row(row));
-  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), encoded.codes.size()}, std::move(division.begins), std::move(called));
+  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), at(rows.rows * code_bytes())}, std::move(division.begins), std::move(called));
   return {std::move(lists), nullptr, rows.rows, full_behind(rows, ids)};
 }
 
@@ -153,6 +150,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
     return std::span(division.order).subspan(at(division.begins[at(list)]), at(division.begins[at(list + 1)] - division.begins[at(list)]));
   };
   const std::int64_t code_bytes = owned->quantizer.code_bytes();
+  owned->ids.reserve(at(base.rows));
   std::vector<std::uint8_t> in_order;
   in_order.reserve(encoded.codes.size());
   for (std::int64_t list = 0; list < owned->centroids.rows(); ++list) {

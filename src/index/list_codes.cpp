@@ -16,8 +16,7 @@ struct OwnedCodes {
 
 ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
                      std::shared_ptr<const FileCheck> check)
-    : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner), check), fit_(fit), codes_(codes) {
-  if (check) looked_into_ = std::make_unique<std::atomic<bool>[]>(this->begins().size());
+    : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner), std::move(check)), fit_(fit), codes_(codes) {
   ProductCodes standing = fit_;
   standing.cells = {{}, this->begins()};
   blocks_ = standing.block_begins();
@@ -62,26 +61,16 @@ ProductCodes ListCodes::codes() const {
 
 const PreparedCodes& ListCodes::prepared(const ListScan& scan, const RunOptions& run) const {
   const std::lock_guard lock(preparing_);
-  if (!prepared_) prepared_ = scan.ops.prepare_codes(codes(), scan.metric, scan.hints, run);
+  if (prepared_) return *prepared_;
+  look(std::as_bytes(codes_), run);  // all of them are read
+  prepared_ = scan.ops.prepare_codes(codes(), scan.metric, scan.hints, run);
   return *prepared_;
 }
 
 void ListCodes::nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
                         const RunOptions& run) const {
-  look_into(batch.probes);
   scan.ops.nearest_in_codes(prepared(scan, run), batch.queries, batch.probes.data(), batch.width, k, out, run, allowed,
                             in_order ? ListOrder::by_distance : ListOrder::by_id);
-}
-
-void ListCodes::look_into(std::span<const RowId> lists) const {
-  if (!looked_into_) return;
-  const auto block_bytes = at(cols() * code_block_rows);
-  for (const RowId probed : lists) {
-    const std::size_t list = at(value_of(probed));
-    if (looked_into_[list].load(std::memory_order_relaxed)) continue;
-    look(std::as_bytes(codes_.subspan(at(blocks_[list]) * block_bytes, at(blocks_[list + 1] - blocks_[list]) * block_bytes)));
-    looked_into_[list].store(true, std::memory_order_relaxed);
-  }
 }
 
 std::string ListCodes::description() const {

@@ -1,7 +1,6 @@
 // Inverted lists of product codes, in blocks of 32 rows (ops/product_codes.hpp).
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -35,7 +34,6 @@ class ListCodes : public InvertedLists {
 
  private:
   ProductCodes codes() const;
-  void look_into(std::span<const RowId> lists) const;
   // Where a row stands, which is looked at.
   struct Place {
     std::int64_t list, block, row;
@@ -46,7 +44,6 @@ class ListCodes : public InvertedLists {
   ProductCodes fit_;
   std::span<const std::uint8_t> codes_;
   std::vector<std::int64_t> blocks_;  // in which each list begins
-  mutable std::unique_ptr<std::atomic<bool>[]> looked_into_;  // of each list; null: there is nothing to look for
   mutable std::mutex preparing_;
   mutable std::unique_ptr<PreparedCodes> prepared_;
 };

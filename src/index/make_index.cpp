@@ -1,5 +1,6 @@
 // Indexes from a base: in memory, or straight to a file.
 #include <algorithm>
+#include <numeric>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -44,6 +45,9 @@ IvfFlatParams of_lists(const IvfPqParams& params) {
 
 IndexSetting setting_of(const IvfFlatParams& params) { return {params.device, params.expected_k, params.expected_queries}; }
 
+// Ids that are given, with what sorts them.
+std::size_t ids_bytes(const IvfFlatParams& params) { return params.ids.size() * (2 * sizeof(RowId) + 2 * sizeof(LocalRow)); }
+
 std::size_t fitting_lists_bytes(const FormedRowsShape& rows, const IvfFlatParams& params, const RunOptions& run) {
   const std::vector<std::int64_t> held_out = held_out_rows(rows.n, params.held_out, params.seed);
   return rows.kmeans_bytes(fit_params(rows.n, params, held_out), run);
@@ -53,11 +57,11 @@ std::size_t fitting_lists_bytes(const FormedRowsShape& rows, const IvfFlatParams
 std::size_t dividing_bytes(const FormedRowsShape& rows, const IvfFlatParams& params, const RunOptions& run) {
   const KMeansParams fit = fit_params(rows.n, params);
   const std::int64_t width = rows.formed().cols;
-  // Lists and the order, and ids with what sorts them.
-  const std::size_t of_rows = at(rows.n) * (sizeof(RowId) + sizeof(LocalRow)) + at(std::ssize(params.ids)) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow));
+  // Lists and the order.
+  const std::size_t of_rows = at(rows.n) * (sizeof(RowId) + sizeof(LocalRow));
   const std::size_t dividing = at(fit.clusters * width) * sizeof(float) + of_rows + at(fit.clusters + 1) * 16 + rows.turn_bytes() +
                                nearest_centroids_bytes_needed(rows.turn_rows(), width, fit.clusters, fit.metric, params.device, run);
-  return std::max(fitting_lists_bytes(rows, params, run), dividing);
+  return ids_bytes(params) + std::max(fitting_lists_bytes(rows, params, run), dividing);
 }
 
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
@@ -108,15 +112,11 @@ Division divide(const FormedRows& rows, const RowIds& called, const IvfFlatParam
   Division made{rows.fit_kmeans(fit_params(rows.rows(), params, held_out), run).centroids, {}};
   std::vector<RowId> lists;
   lists.reserve(at(rows.rows()));
-  const auto take = [&](MatrixRef some, std::int64_t begin) {
-    const std::vector<RowId> theirs = [&] {
-      const Progress::Quiet quiet(run.progress);
-      return lists_of_rows(some, made.centroids, ListCentroids::chosen_by(params.metric), params.device, run);
-    }();
+  const auto take = [&](MatrixRef some, std::int64_t) {
+    const std::vector<RowId> theirs = lists_of_rows(some, made.centroids, ListCentroids::chosen_by(params.metric), params.device, run);
     lists.insert(lists.end(), theirs.begin(), theirs.end());
-    if (run.progress) run.progress->report("divide", begin + some.rows, rows.rows());
   };
-  rows.in_turns(take, run);
+  rows.in_turns("divide", take, run);
   made.rows = divide_rows(lists, made.centroids.rows());
   const auto ranks = called.ranks();
   for (std::size_t list = 0; !ranks.empty() && list + 1 < made.rows.begins.size(); ++list) {
@@ -316,7 +316,7 @@ std::size_t forming_bytes(MatrixRef base, const IvfFormedParams& params, const R
   const FormShape shape = shape_of_form(base, params);
   const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
   const std::size_t inner = params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
-  return std::max(fitting_bytes(base, params, run), shape.bytes(0) + inner);
+  return std::max(ids_bytes(params.lists) + fitting_bytes(base, params, run), shape.bytes(0) + inner);
 }
 
 // Of rows in a form that are held all, divided, as searches need them.
@@ -330,9 +330,9 @@ std::size_t held_forming_bytes(MatrixRef base, const IvfFormedParams& params, co
 std::size_t writing_formed_bytes(MatrixRef base, const IvfFormedParams& params) {
   const FormShape shape = shape_of_form(base, params);
   const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
-  const std::size_t ordering = params.lists.ids.size() * (2 * sizeof(RowId) + 3 * sizeof(LocalRow));
+  const std::size_t ordering = ids_bytes(params.lists) + params.lists.ids.size() * sizeof(LocalRow);
   return shape.bytes(0) + at(fit_params(base.rows, params.lists).clusters) * (at(shape.width) * sizeof(float) + 16) +
-         at(base.rows) * (sizeof(LocalRow) + sizeof(RowId)) + ordering + rows.gathering_bytes(rows.turn_rows()) + container_block_bytes;
+         at(base.rows) * (sizeof(LocalRow) + sizeof(RowId)) + ordering + rows.gathering_bytes(rows.turn_rows()) + at(rows.turn_rows()) * 3 * sizeof(LocalRow) + container_block_bytes;
 }
 
 IndexSetting setting_of(const IvfFormedParams& params) {
@@ -364,14 +364,14 @@ RunOptions left_by_form(MatrixRef base, const IvfFormedParams& params, std::int6
   return left_by(shape_of_form(base, params).bytes(held), run);
 }
 
-FullRows full_of(MatrixRef base, const IvfFormedParams& params) { return params.refine ? full_rows(base, ids_of(base, params.lists)) : FullRows(); }
+FullRows full_of(MatrixRef base, const RowIds& called, const IvfFormedParams& params) { return params.refine ? full_rows(base, called) : FullRows(); }
 
 // Codes of rows in their form. Full vectors remain those of the base, as they stand there or, to be searched, by rank.
 std::unique_ptr<IvfPqIndex> formed_codes_index(MatrixRef base, const IvfFormedParams& params, bool by_rank, const RunOptions& run) {
   const auto form = std::make_shared<const RowForm>(fitted_form(base, params, run));
   StoredIvfPq made = encode_ivf_pq(base, form.get(), formed_codes(params), left_by_form(base, params, 0, run));
   tell_of_form(made.facts, base, params, form);
-  made.parts.full = full_of(base, params);
+  made.parts.full = full_of(base, ids_of(base, params.lists), params);
   if (by_rank) made.parts.full = standing_by_rank(std::move(made.parts.full), run);
   return std::make_unique<IvfPqIndex>(std::move(made), setting_of(params));
 }
@@ -382,7 +382,7 @@ std::unique_ptr<IvfFlatIndex> formed_rows_index(MatrixRef base, const IvfFormedP
   const auto rows = std::make_shared<const Matrix>(form->apply(ops_of(params.lists.device), base, run));
   StoredIvfFlat made = divided(*rows, formed_lists(params), left_by_form(base, params, base.rows, run), rows);
   tell_of_form(made.facts, base, params, form);
-  made.full = standing_by_rank(full_of(base, params), run);
+  made.full = standing_by_rank(full_of(base, made.lists->ids(), params), run);
   return std::make_unique<IvfFlatIndex>(std::move(made), setting_of(params));
 }
 
@@ -402,25 +402,53 @@ void write_formed_rows(MatrixRef base, const IvfFormedParams& params, const std:
   quiet.progress = nullptr;
   const std::int64_t turn = rows.turn_rows();
   Matrix some;
+  std::vector<LocalRow> standing, place_in_some;  // a turn's rows, and where each of its places has been put
   const auto read_row = [&](std::int64_t place, std::byte* out) {
-    const std::int64_t row = place % turn;
-    if (row == 0) some = rows.gather(std::span(made.rows.order).subspan(at(place), at(std::min(turn, base.rows - place))), quiet);
-    std::copy_n(some.row<std::byte>(row), at(some.cols()) * size_of(some.dtype()), out);
+    if (place % turn == 0) {
+      // In the order in which they stand, so that a file is read forwards.
+      const auto wanted = std::span(made.rows.order).subspan(at(place), at(std::min(turn, base.rows - place)));
+      std::vector<LocalRow> places(wanted.size());
+      std::iota(places.begin(), places.end(), LocalRow{0});
+      std::sort(places.begin(), places.end(), [&](LocalRow a, LocalRow b) { return wanted[a] < wanted[b]; });
+      standing.clear();
+      place_in_some.resize(wanted.size());
+      for (const LocalRow in_turn : places) {
+        place_in_some[in_turn] = static_cast<LocalRow>(standing.size());
+        standing.push_back(wanted[in_turn]);
+      }
+      some = {};
+      some = rows.gather(std::span<const LocalRow>(standing), quiet);
+    }
+    std::copy_n(some.row<std::byte>(place_in_some[at(place % turn)]), at(some.cols()) * size_of(some.dtype()), out);
   };
-  const FullRows full = full_of(base, params);
+  const FullRows full = full_of(base, called, params);
   RowReader read_full;
   if (full.any()) read_full = [&](std::int64_t rank, std::byte* out) { std::copy_n(full.of_rank(static_cast<LocalRow>(rank)), at(base.cols) * size_of(base.dtype), out); };
   write_ivf_flat(facts, made.centroids, made.rows.begins, ids, read_row, read_full, path, run);
 }
 
-std::unique_ptr<Index> make_formed_index(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
-  require_usable_values(base, params.lists.metric, false, "the base", run);
-  if (params.lists.metric == Metric::cosine) require_directions(base, "the base", run);
+// Of making an index in memory and a search of it.
+std::size_t making_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  return std::max(dividing_bytes(as_they_stand(base), params, run), searching_bytes(base, params, run));
+}
+
+std::size_t making_bytes(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  const std::size_t codes = at(base.rows * shape_of_codes(base.cols, params).code_bytes());
+  return std::max(encoding_bytes(as_they_stand(base), params, run), codes + searching_bytes(base, params, run));
+}
+
+std::size_t making_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
   const FormShape shape = shape_of_form(base, params);
   const std::size_t kept = params.codes ? at(base.rows * (shape_of_codes(shape.width, formed_codes(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : shape.bytes(base.rows);
   const std::size_t forming = params.codes ? forming_bytes(base, params, run) : held_forming_bytes(base, params, run);
-  require_budget(copied + std::max(forming, kept + searching_bytes(base, params, run)), base.rows, run);
+  return copied + std::max(forming, kept + searching_bytes(base, params, run));
+}
+
+std::unique_ptr<Index> make_formed_index(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
+  require_usable_values(base, params.lists.metric, false, "the base", run);
+  if (params.lists.metric == Metric::cosine) require_directions(base, "the base", run);
+  require_budget(making_bytes(base, params, run), base.rows, run);
   std::unique_ptr<IvfIndex> index;
   if (params.codes) {
     index = formed_codes_index(base, params, true, run);
@@ -472,7 +500,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
   require_shape(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
-  require_budget(std::max(dividing_bytes(as_they_stand(base), params, run), searching_bytes(base, params, run)), base.rows, run);
+  require_budget(making_bytes(base, params, run), base.rows, run);
   auto index = divided_index(base, params, run);
   index->prepare(run);
   return index;
@@ -486,8 +514,7 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
   }
   require_codes(base, params);
   require_usable_values(base, params.metric, false, "the base", run);
-  const std::size_t codes = at(base.rows * shape_of_codes(base.cols, params).code_bytes());
-  require_budget(std::max(encoding_bytes(as_they_stand(base), params, run), codes + searching_bytes(base, params, run)), base.rows, run);
+  require_budget(making_bytes(base, params, run), base.rows, run);
   auto index = build_ivf_pq(base, params, run);
   index->prepare(run);
   return index;
@@ -543,6 +570,13 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
   const std::size_t writing = least_writing_bytes(base.rows, at(base.cols) * size_of(base.dtype));
   if (!what.inverted) return undivided_bytes(what.flat) + writing;
   return std::max(dividing_bytes(as_they_stand(base), what.flat, run), divided_bytes(base, what.flat) + writing);
+}
+
+std::size_t make_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
+  const Wanted what = wanted(base, params);
+  if (what.formed) return making_bytes(base, *what.formed, run);
+  if (what.codes) return making_bytes(base, *what.codes, run);
+  return what.inverted ? making_bytes(base, what.flat, run) : undivided_bytes(what.flat) + undivided_searching_bytes(base, what.flat, run);
 }
 
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {

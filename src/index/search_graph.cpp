@@ -79,8 +79,7 @@ KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params,
 
 std::size_t search_graph_bytes_needed(MatrixRef base, std::int64_t k, const IndexParams& params, const RunOptions& run) {
   const IndexParams index = of_graph(base, k, params);
-  const std::size_t codes = build_index_bytes_needed(base, index, run);
-  return bytes_of_lists(base.rows, k) + bytes_of_lists(std::min(base.rows, rows_at_once), 2 * (k + 1)) + codes + search_bytes_needed(base, index, run);
+  return bytes_of_lists(base.rows, k) + bytes_of_lists(std::min(base.rows, rows_at_once), 2 * (k + 1)) + make_index_bytes_needed(base, index, run) + search_bytes_needed(base, index, run);
 }
 
 }  // namespace gigaknn

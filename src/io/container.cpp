@@ -33,10 +33,6 @@ const ElementType* find_type(std::uint32_t code) {
   return nullptr;
 }
 
-std::uint64_t blocks_of(std::uint64_t bytes) {
-  return bytes / container_block_bytes + (bytes % container_block_bytes != 0);
-}
-
 std::string name_at(const FileBytes& file, std::uint64_t offset) {
   value_at<std::uint64_t>(file, offset + 8, "a name");
   const std::string_view field(reinterpret_cast<const char*>(file.bytes.data() + offset),
@@ -116,7 +112,7 @@ void Container::read_table(std::uint64_t table_offset, std::uint32_t count) {
     next = layout::aligned(next + section.bytes);
     require_at(next <= table_offset, file_, entry, "section '", section.name,
                "' runs into the table");
-    blocks += blocks_of(section.bytes);
+    blocks += container_blocks_of(section.bytes);
     sections_.push_back(std::move(section));
   }
   require_at(next == table_offset, file_, layout::table_offset_at, "the table begins at byte ",
@@ -177,7 +173,7 @@ std::span<const std::byte> Container::bytes_of(const Section& section) const {
   return file_.bytes.subspan(section.offset, section.bytes);
 }
 
-bool Container::is_good(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const {
+bool Container::has_checksum(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const {
   const std::uint64_t begin = block * container_block_bytes;
   const std::uint64_t size = std::min(container_block_bytes, section.bytes - begin);
   const auto expected = value_at<std::uint64_t>(file_, first_checksum + block * 8, "a checksum");
@@ -187,12 +183,12 @@ bool Container::is_good(const Section& section, std::uint64_t first_checksum, st
 std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
   std::uint64_t first_checksum = checksums_offset_;
   for (const Section& section : sections_) {
-    const std::uint64_t blocks = blocks_of(section.bytes);
+    const std::uint64_t blocks = container_blocks_of(section.bytes);
     std::atomic<std::uint64_t> bad{blocks};
     parallel_for(
         run, static_cast<std::int64_t>(blocks), 1, [&](std::int64_t block, std::int64_t, int) {
           const auto number = static_cast<std::uint64_t>(block);
-          if (is_good(section, first_checksum, number)) return;
+          if (has_checksum(section, first_checksum, number)) return;
           for (std::uint64_t lowest = bad;
                number < lowest && !bad.compare_exchange_weak(lowest, number);) {
           }
@@ -211,14 +207,18 @@ void Container::verify(const RunOptions& run) const {
   if (const std::optional<BadBlock> bad = find_bad_block(run)) fail_at_block(file_, *bad);
 }
 
-void Container::verify_block(const Section& section, std::uint64_t block) const {
-  std::uint64_t first_checksum = checksums_offset_;
+std::uint64_t Container::first_checksum_of(const Section& section) const {
+  std::uint64_t first = checksums_offset_;
   for (const Section& other : sections_) {
-    if (other.offset < section.offset) first_checksum += blocks_of(other.bytes) * 8;
+    if (other.offset < section.offset) first += container_blocks_of(other.bytes) * 8;
   }
-  if (!is_good(section, first_checksum, block)) {
-    fail_at_block(file_, {section.name, section.offset + block * container_block_bytes});
-  }
+  return first;
+}
+
+bool Container::is_good(const Section& section, std::uint64_t block) const { return has_checksum(section, first_checksum_of(section), block); }
+
+void Container::verify_block(const Section& section, std::uint64_t block) const {
+  if (!is_good(section, block)) fail_at_block(file_, {section.name, section.offset + block * container_block_bytes});
 }
 
 }  // namespace gigaknn

@@ -85,6 +85,9 @@ class ContainerWriter {
   std::unique_ptr<BlockHash> hash_;
 };
 
+/// Of a section that is so long.
+inline std::uint64_t container_blocks_of(std::uint64_t bytes) { return (bytes + container_block_bytes - 1) / container_block_bytes; }
+
 /// A block that is not what was written.
 struct BadBlock {
   std::string section;
@@ -116,9 +119,11 @@ class Container {
   void verify(const RunOptions& run = {}) const;
   /// As `verify`, for one block of a section: its bytes from `block` * container_block_bytes on.
   void verify_block(const Section& section, std::uint64_t block) const;
+  bool is_good(const Section& section, std::uint64_t block) const;
 
  private:
-  bool is_good(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const;
+  std::uint64_t first_checksum_of(const Section& section) const;
+  bool has_checksum(const Section& section, std::uint64_t first_checksum, std::uint64_t block) const;
   void read_header();
   void read_table(std::uint64_t table_offset, std::uint32_t count);
   Section read_entry(std::uint64_t offset, std::uint64_t section_offset) const;

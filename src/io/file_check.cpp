@@ -5,14 +5,8 @@
 #include "core/threads.hpp"
 
 namespace gigaknn {
-namespace {
-
-std::uint64_t blocks_of(const Section& section) { return (section.bytes + container_block_bytes - 1) / container_block_bytes; }
-
-}  // namespace
-
 FileCheck::FileCheck(Container file) : file_(std::move(file)) {
-  for (const Section& section : file_.sections()) good_.push_back(std::make_unique<std::atomic<bool>[]>(blocks_of(section)));
+  for (const Section& section : file_.sections()) good_.push_back(std::make_unique<std::atomic<bool>[]>(container_blocks_of(section.bytes)));
 }
 
 void FileCheck::require_bytes(std::span<const std::byte> bytes, const RunOptions& run) const {
@@ -29,13 +23,19 @@ void FileCheck::require_blocks(const Section& section, std::uint64_t first, std:
   std::atomic<bool>* const good = good_[static_cast<std::size_t>(&section - file_.sections().data())].get();
   while (first < end && good[first].load(std::memory_order_relaxed)) ++first;
   if (first == end) return;
+  std::atomic<std::uint64_t> bad{end};  // the first
   parallel_for(run, static_cast<std::int64_t>(end - first), 1, [&](std::int64_t begin, std::int64_t last, int) {
     for (std::uint64_t block = first + static_cast<std::uint64_t>(begin); block < first + static_cast<std::uint64_t>(last); ++block) {
       if (good[block].load(std::memory_order_relaxed)) continue;
-      file_.verify_block(section, block);
-      good[block].store(true, std::memory_order_relaxed);
+      if (file_.is_good(section, block)) {
+        good[block].store(true, std::memory_order_relaxed);
+      } else {
+        for (std::uint64_t lowest = bad; block < lowest && !bad.compare_exchange_weak(lowest, block);) {
+        }
+      }
     }
   });
+  if (bad < end) file_.verify_block(section, bad);
 }
 
 }  // namespace gigaknn

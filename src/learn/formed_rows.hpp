@@ -3,8 +3,10 @@
 //   base [n, d] --some thousand rows, or a sample--> RowForm::apply --> [m, width] --> lists, codewords, codes
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <gigaknn/kmeans.hpp>
@@ -29,16 +31,23 @@ class FormedRows {
   /// Some of them, in their order.
   template <class Number>
   Matrix gather(std::span<const Number> rows, const RunOptions& run) const {
-    Matrix drawn = gather_rows(base_, rows, run);
-    return form_ ? form_->apply(*ops_, drawn, run) : std::move(drawn);
+    if (!form_) return gather_rows(base_, rows, run);
+    Matrix formed(std::ssize(rows), width(), form_->dtype);
+    for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(turn_rows())) {
+      const Matrix some = gather_rows(base_, rows.subspan(begin, std::min(rows.size() - begin, static_cast<std::size_t>(turn_rows()))), run);
+      copy_into(formed, static_cast<std::int64_t>(begin), some, run);
+    }
+    return formed;
   }
-  /// All of them, from the first on, handed to `take` with the number of the first in hand.
-  void in_turns(const std::function<void(MatrixRef rows, std::int64_t begin)>& take, const RunOptions& run) const;
+  /// All of them, from the first on, handed to `take` with the number of the first in hand. Reports them as `stage`, and nothing that `take` does.
+  void in_turns(std::string_view stage, const std::function<void(MatrixRef rows, std::int64_t begin)>& take, const RunOptions& run) const;
 
   /// As fit_kmeans of all of them: what it draws is formed alone.
   KMeans fit_kmeans(KMeansParams params, const RunOptions& run) const;
 
  private:
+  void copy_into(Matrix& formed, std::int64_t begin, MatrixRef rows, const RunOptions& run) const;
+
   MatrixRef base_;
   const RowForm* form_;
   const Ops* ops_;

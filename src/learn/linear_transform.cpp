@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "core/elements.hpp"
 #include "core/random.hpp"
@@ -114,7 +113,7 @@ std::vector<double> LinearTransform::squared_lengths() const {
     const float* const direction = matrix.row<float>(i);
     squares[at(i)] = squared_norm_of(matrix, i);
     for (std::int64_t other = 0; other < i; ++other) {
-      const double product = std::inner_product(direction, direction + cols_in(), matrix.row<float>(other), 0.0);
+      const double product = product_of(direction, matrix.row<float>(other), cols_in());
       require(std::abs(product) <= most_skew * std::sqrt(squares[at(i)] * squares[at(other)]), Fault::unsupported, "directions ", other, " and ", i,
               " of the transform are not at right angles: what it made of rows cannot be undone");
     }

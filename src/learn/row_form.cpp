@@ -92,10 +92,11 @@ Matrix RowForm::apply(const Ops& ops, MatrixRef rows, const RunOptions& run) con
 
 Matrix RowForm::undo(MatrixRef formed, std::span<const double> squares) const {
   if (dtype != DType::i8) return linear.undo(formed, squares);
+  constexpr double most = std::numeric_limits<float>::max();
   Matrix numbers = copy_rows(formed);
   for (std::int64_t i = 0; i < numbers.rows(); ++i) {
     float* const x = numbers.row<float>(i);
-    std::transform(x, x + numbers.cols(), x, [&](float value) { return static_cast<float>(static_cast<double>(value) * step); });
+    std::transform(x, x + numbers.cols(), x, [&](float value) { return static_cast<float>(std::clamp(static_cast<double>(value) * step, -most, most)); });
   }
   return linear.undo(numbers, squares);
 }

@@ -57,7 +57,7 @@ struct RowForm {
   Matrix apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
   /// The same of queries; by inner_product those of bytes have a step each, so that long ones are not cut.
   FormedQueries apply_to_queries(const Ops& ops, MatrixRef queries, Metric metric, const RunOptions& run) const;
-  /// Rows [n, d] that have nearly the form `formed` [n, width], f32, of what `dtype` holds; those of length 1 remain so. `squares`: of linear.squared_lengths().
+  /// Rows [n, d] that have nearly the form `formed` [n, width], f32, of what `dtype` holds; of length 1 where rows are. `squares`: of linear.squared_lengths().
   Matrix undo(MatrixRef formed, std::span<const double> squares) const;
   /// The distance of an index of `metric`, of one that lists give: it ascends with it.
   static float shown(float found, double factor, Metric metric, DType dtype);
