@@ -17,7 +17,7 @@ import gigaknn
 import kept
 import numpy as np
 
-MANY = 100_000  # rows
+ROWS = (1, 1000, 100_000)  # of a search
 
 
 def median_seconds(call, repeats):
@@ -64,17 +64,20 @@ def scaling():
 
 
 def of_each_row(engine, rounds):
-    """Seconds of a search of MANY rows, through Python and without."""
+    """Seconds of searches of so many rows, through Python and without, in turns."""
     x = np.random.default_rng(0).random((64, 4), dtype=np.float32)
-    queries = np.random.default_rng(1).random((MANY, 4), dtype=np.float32)
+    queries = np.random.default_rng(1).random((max(ROWS), 4), dtype=np.float32)
     index, bare = gigaknn.build(x, index="IVF2,Flat", iterations=10), engine.ivf(x, "l2", "IVF2,Flat", 10)
-    ids = index.search(queries, 1, nprobe=2, threads=engine.threads).ids
-    assert np.array_equal(ids, bare.search(queries, 1, 2, MANY)[1])
-    seconds = {"through Python": [], "without": []}
-    for _ in range(rounds):
-        seconds["through Python"].append(median_seconds(lambda: index.search(queries, 1, nprobe=2, threads=engine.threads), 3))
-        seconds["without"].append(statistics.median(float(bare.search(queries, 1, 2, MANY)[0].sum()) for _ in range(3)))
-    return {name: statistics.median(found) for name, found in seconds.items()}
+    found = {}
+    for count in ROWS:
+        some = queries[:count]
+        assert np.array_equal(index.search(some, 1, nprobe=2, threads=engine.threads).ids, bare.search(some, 1, 2, count)[1])
+        seconds = {"through Python": [], "without": []}
+        for _ in range(rounds * (3 if count > 10_000 else 300)):
+            seconds["through Python"].append(median_seconds(lambda: index.search(some, 1, nprobe=2, threads=engine.threads), 1))
+            seconds["without"].append(float(bare.search(some, 1, 2, count)[0].sum()))
+        found[str(count)] = {name: statistics.median(all_of_them) for name, all_of_them in seconds.items()}
+    return found
 
 
 def of_calls():
@@ -102,8 +105,11 @@ def markdown(results, header):
         lines += ["", "| | seconds |", "|---|---|"] + [f"| {name} | {seconds:.3g} |" for name, seconds in rows["calls"]["seconds"].items()]
         lines += ["", "Targets: under 20e-6 a call, an import under 0.3."]
     if "rows" in rows:
-        through, without = rows["rows"]["seconds"]["through Python"], rows["rows"]["seconds"]["without"]
-        lines += ["", f"A search of {MANY:,} rows: {1e3 * through:.2f} ms through Python, {1e3 * without:.2f} ms without: {1e9 * (through - without) / MANY:.1f} ns a row (target: none)."]
+        found = rows["rows"]["seconds"]
+        lines += ["", "| rows of a search | ms through Python | ms without | us more |", "|---|---|---|---|"]
+        lines += [f"| {int(count):,} | {1e3 * s['through Python']:.4g} | {1e3 * s['without']:.4g} | {1e6 * (s['through Python'] - s['without']):.1f} |" for count, s in found.items()]
+        more = {int(count): s["through Python"] - s["without"] for count, s in found.items()}
+        lines += ["", f"From {min(more):,} to {max(more):,} rows that is {1e9 * (more[max(more)] - more[min(more)]) / (max(more) - min(more)):.2f} ns a row (target: none)."]
     if "threads" in rows:
         lines += ["", f"Queries a second of several threads of Python, {rows['threads']['cores']} cores: " +
                   ", ".join(f"{threads}: {rate:,.0f}" for threads, rate in rows["threads"]["queries"].items()) + "."]
