@@ -23,7 +23,7 @@ import vectors
 K = 10
 ITERATIONS = 10
 LISTS = 1024
-PROBES = [16, 24, 32, 40, 48, 64, 96, 128]
+PROBES = [16, 24, 32, 40, 48, 56, 64, 80, 96, 128]
 REFINES = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
 SEEDS = (0, 1, 2)
 LEAST_S = 0.25
