@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace gigaknn {
@@ -22,12 +23,15 @@ class Progress {
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way.
+  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: that waits.
   void report(std::string_view stage, std::int64_t done, std::int64_t total) {
     if (!callback_ || quiet_.load(std::memory_order_relaxed) > 0) return;
-    if (busy_.exchange(true, std::memory_order_acquire)) return;
+    while (busy_.exchange(true, std::memory_order_acquire)) {
+      if (done < total) return;
+      std::this_thread::yield();
+    }
+    const Turn turn{busy_};
     callback_(stage, done, total);
-    busy_.store(false, std::memory_order_release);
   }
 
   /// While one lives, reports are dropped: for the steps of a job that reports as a whole.
@@ -47,6 +51,12 @@ class Progress {
   };
 
  private:
+  // Ends also where the callback throws.
+  struct Turn {
+    std::atomic<bool>& busy;
+    ~Turn() { busy.store(false, std::memory_order_release); }
+  };
+
   Callback callback_;
   std::atomic<int> quiet_{0};
   std::atomic<bool> cancelled_{false};

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -9,6 +11,7 @@
 
 #include <gigaknn/error.hpp>
 #include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
 
 #include "core/elements.hpp"
 #include "core/half.hpp"
@@ -236,6 +239,24 @@ TEST(Random, is_uniform_and_depends_on_every_argument) {
   EXPECT_NE(random_bits(1, 2, 3), random_bits(1, 3, 3));
   EXPECT_NE(random_bits(1, 2, 3), random_bits(2, 2, 3));
   for (std::uint64_t i = 0; i < 1000; ++i) EXPECT_LT(random_below(7, 1, 1, i), 7u);
+}
+
+// Others may be dropped while one is told.
+TEST(ProgressTest, the_last_of_a_stage_is_always_told) {
+  for (int round = 0; round < 50; ++round) {
+    std::int64_t most = 0;
+    Progress progress([&](std::string_view, std::int64_t done, std::int64_t) {
+      most = std::max(most, done);
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    });
+    std::thread other([&] { progress.report("stage", 1, 3); });
+    progress.report("stage", 3, 3);
+    other.join();
+    EXPECT_EQ(most, 3);
+  }
+  Progress throwing([](std::string_view, std::int64_t, std::int64_t) { throw 7; });
+  EXPECT_THROW(throwing.report("stage", 1, 1), int);
+  EXPECT_THROW(throwing.report("stage", 1, 1), int);  // and the next is told
 }
 
 }  // namespace
