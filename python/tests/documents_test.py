@@ -53,12 +53,11 @@ def public():
 
 def signature_of(function):
     """(names of parameters, whether it returns something), of functions of the module as their documents begin."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:
+    if not inspect.isfunction(inspect.unwrap(getattr(function, "__func__", function))):  # of which Python 3.13 says (*args, **kwargs), others nothing
         first = inspect.getdoc(function).splitlines()[0]
         inside, _, result = first.partition("(")[2].rpartition(" -> ")
         return [name for name in re.findall(r"(\w+)(?=:)", inside)], result not in ("", "None")
+    signature = inspect.signature(function)
     names = [name for name in signature.parameters if name not in ("self", "cls")]
     return names, signature.return_annotation not in (None, "None")
 
