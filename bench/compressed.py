@@ -5,10 +5,10 @@
 
 "codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part, of 6 (as many parts: 12 and 24 bytes) and of 4 (twice the parts) beside Faiss's
 IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. Recall at equal probes is a mean of three trainings of each, by the seeds in SEEDS; QPS is of the first. "rabitq": RaBitQ's codes alone of 1 to 4 bits
-a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "alone": the same codes, a query at a time. "refined": full vectors behind codes of at most 48
+a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "alone": the same codes, RaBitQ of 1 bit and the re-ranked, a query at a time. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (44 dimensions of 8 bits, beside which a scan reads 4 bytes) and
 ivf_pq (32 bytes, and 4); Faiss's: fast-scan of 16 and 32 bytes, the latter after PCA too, RaBitQ after a rotation, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
-(IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes. Each library with its own training: 10 iterations of k-means for the lists, for
+(IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes, of 8 bits a part beside IVFPQ and of 4 beside fast-scan. Each library with its own training: 10 iterations of k-means for the lists, for
 codewords each its default (ours 20, Faiss's 25). A measurement repeats its queries for a quarter of a second. Results go to bench/results/<machine>/compressed.{json,md}, the figures to docs/figures/{codes,bytes,refined}.svg; `--only nothing` draws what was measured before.
 """
 
@@ -368,12 +368,7 @@ def draw_refined(results, pyplot):
 
 
 def draw(results, folder):
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
-    from matplotlib import pyplot
-
+    pyplot = kept.pyplot()
     for name, kind, figure_of in (("codes", "codes", draw_codes), ("bytes", "codes", draw_bytes), ("refined", "refined", draw_refined)):
         if any(r["kind"] == kind for r in results):
             figure = figure_of(results, pyplot)

@@ -17,6 +17,7 @@ import time
 
 import numpy as np
 
+import kept
 import peers
 import vectors
 
@@ -46,12 +47,7 @@ class Graphs:
 
 
 def draw(results, path):
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
-    from matplotlib import pyplot
-
+    pyplot = kept.pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for name, runs in results["curves"].items():
         axes.plot([run["seconds"] for run in runs], [run["recall"] for run in runs], marker="o", markersize=3, label=name)

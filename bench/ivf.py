@@ -161,15 +161,10 @@ def markdown(results, header):
 
 def draw(results, folder):
     """Recall against queries a second."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
-    from matplotlib import pyplot
-
     curves = [r for r in results if r["kind"] == "curve"]
     if not curves:
         return
+    pyplot = kept.pyplot()
     figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 4), squeeze=False)
     names = {"gigaknn": "gigaknn", "faiss": "Faiss IVFFlat (of floats)", "faiss 8 bits": "Faiss, rows kept as bytes"}
     for axis, r in zip(axes[0], curves):

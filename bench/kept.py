@@ -32,6 +32,17 @@ def start(description, rounds, example):
                                "peers": f"faiss-cpu {faiss.__version__}", "date": time.strftime("%Y-%m-%d")}
 
 
+def pyplot():
+    """matplotlib's, whose figures of the same rows are the same bytes."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def run(name, work, markdown, header, arguments):
     """Runs `work` {row: call} and writes NAME.json and NAME.md after every row; returns all rows."""
     folder = arguments.output / arguments.machine
