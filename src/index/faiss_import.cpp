@@ -276,8 +276,7 @@ OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
   if (const std::int64_t together = parts_together(bits); product.m % together != 0) {
     refuse(source.file, kind, " of ", bits, " bits a part is converted with a multiple of ", together, " parts alone, got ", product.m);
   }
-  const std::int64_t most = most_product_parts(bits);
-  if (product.m > most) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most);
+  if (product.m > most_code_parts) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most_code_parts);
   OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m), block_codes(source, product.m * bits / 8, sorted), bits};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
   return owned;

@@ -24,7 +24,8 @@ constexpr GoldenFile golden[] = {
     {"ivf_flat_1", "IVF4,Flat", Metric::cosine},
     {"ivf_pq_1", "IVF4,PQ2", Metric::inner_product},
     {"ivf_pq_rows_1", "IVF4,PQ2,RFlat", Metric::l2},
-    {"ivf_pq_4_bits_1", "IVF4,PQ4x4", Metric::l2},
+    {"ivf_pq_4_bits_1", nullptr, Metric::l2},  // codewords of one dimension began at rows
+    {"ivf_pq_4_bits_2", "IVF4,PQ4x4", Metric::l2},
     {"ivf_sq_1", "PCA2,IVF4,SQ8,RFlat", Metric::l2},
     {"ivf_transformed_1", "PCA3,IVF4,Flat,RFlat", Metric::l2},
     {"ivf_transformed_pq_1", "OPQ2,IVF4,PQ2", Metric::inner_product},
@@ -35,10 +36,14 @@ constexpr GoldenFile golden[] = {
     {"ivf_sq_alone_1", "IVF4,SQ8", Metric::inner_product},
     {"ivf_sq_cosine_1", "OPQ2,IVF4,SQ8", Metric::cosine},
     {"ivf_sq_16_bits_1", "PCAW3,IVF4,SQfp16,RFlat", Metric::euclidean},
-    {"ivf_sq_4_bits_1", "IVF4,SQ4", Metric::l2},
+    {"ivf_sq_4_bits_1", nullptr, Metric::l2},  // codewords of one dimension began at rows
+    {"ivf_sq_4_bits_2", "IVF4,SQ4", Metric::l2},
     {"ivf_sq_bf16_1", "PCA3,IVF4,SQbf16,RFlat", Metric::l2},
-    {"ivf_sq_6_bits_1", "IVF4,SQ6", Metric::l2},
-    {"ivf_pq_6_bits_1", "PCAR3,IVF4,PQ4x6", Metric::euclidean},
+    {"ivf_sq_6_bits_1", nullptr, Metric::l2},  // codewords of one dimension began at rows
+    {"ivf_sq_6_bits_2", "IVF4,SQ6", Metric::l2},
+    {"ivf_pq_6_bits_1", nullptr, Metric::euclidean},  // codewords of one dimension began at rows
+    {"ivf_pq_6_bits_2", "PCAR3,IVF4,PQ4x6", Metric::euclidean},
+    {"ivf_sq_8_bits_1", "IVF4,SQ8d", Metric::l2},
     {"ivf_rabitq_planes_1", "PCA3,IVF4,RaBitQ5,RFlat", Metric::l2},
     {"ivf_pq_cosine_1", "IVF4,PQ2", Metric::cosine},
 };

@@ -489,7 +489,7 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   const int bits = code_bytes < 1 ? 8 : codewords.rows == 32 * code_bytes ? 4 : code_bytes % 3 == 0 && codewords.rows == 256 * (code_bytes / 3) ? 6 : 8;
   const std::uint64_t m = codewords.rows >> bits;
   const auto together = at(parts_together(bits));
-  require_at(m >= 1 && m <= at(most_product_parts(bits)) && m % together == 0 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) &&
+  require_at(m >= 1 && m <= at(most_code_parts) && m % together == 0 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) &&
                  (m - together) * codewords.cols < at(d),
              file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
              " columns");

@@ -161,8 +161,8 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
     return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols, " dimensions they had ", parts);
   }
   require(is_part_bits(params.code_bits), Fault::invalid_argument, "product codes have 8, 6 or 4 bits a part, got ", params.code_bits);
-  const std::int64_t most_parts = most_product_parts(params.code_bits), most_bytes = most_parts * params.code_bits / 8, together = parts_together(params.code_bits);
-  const std::int64_t most = std::min(most_parts, parts_of_dims(base.cols, params.code_bits)), words = std::int64_t{1} << params.code_bits;
+  const std::int64_t most_bytes = most_code_parts * params.code_bits / 8, together = parts_together(params.code_bits);
+  const std::int64_t most = std::min(most_code_parts, parts_of_dims(base.cols, params.code_bits)), words = std::int64_t{1} << params.code_bits;
   require(params.code_bytes >= 1 && params.code_bytes <= most_bytes, Fault::invalid_argument, "product codes have 1 to ", most_bytes, " bytes, got ", params.code_bytes);
   require(params.code_bytes * 8 % (together * params.code_bits) == 0, Fault::invalid_argument, "product codes of 6 bits a part have a multiple of 3 bytes, got ", params.code_bytes);
   const std::int64_t parts = shape_of_codes(base.cols, params).m;

@@ -15,7 +15,7 @@ namespace gigaknn {
 namespace {
 
 constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone: as many as suit, of Flat, PQ<bytes>, PQ<parts>x4 (of an even number of parts), PQ<parts>x6 (of a multiple of 4), "
-    "SQ8, SQfp16, SQbf16, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
+    "SQ8, SQfp16, SQbf16, SQ8d, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
     "IVF<lists>,Flat has RFlat behind it only if something stands before it, and RaBitQ has no OPQ before it";
 
 // Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index has.
@@ -70,9 +70,9 @@ int rabitq_bits_of(std::string_view word) {
 // What lists hold. False: it is not that, or not after what stands before it.
 bool read_listed(std::string_view word, IndexRecipe& recipe) {
   if (word == "Flat") return recipe.transform || !recipe.refine;
-  if (word == "SQ4" || word == "SQ6") {  // fitted to each dimension, as product codes of so many parts
+  if (word == "SQ4" || word == "SQ6" || word == "SQ8d") {  // fitted to each dimension, as product codes of so many parts
     recipe.each_dim = true;
-    recipe.code_bits = word == "SQ4" ? 4 : 6;
+    recipe.code_bits = word[2] - '0';
     return true;
   }
   if (word == "SQ8") recipe.listed = DType::i8;

@@ -1,6 +1,7 @@
 #include "learn/product_quantizer.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "core/elements.hpp"
@@ -8,6 +9,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "learn/scalar_codewords.hpp"
 
 namespace gigaknn {
 namespace {
@@ -31,6 +33,18 @@ void copy_part(const Matrix& rows, std::int64_t part, Matrix& to, const RunOptio
 void set_word(ProductQuantizer& quantizer, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
   const std::int64_t dims = quantizer.part_dims();
   std::copy_n(residuals.row<float>(row) + part * dims, dims, quantizer.codewords.row<float>(part * quantizer.words() + word));
+}
+
+// Of one dimension a part.
+void fit_each_dim(const Matrix& residuals, int iterations, ProductQuantizer& quantizer, const RunOptions& run) {
+  std::atomic<std::int64_t> done = 0;
+  parallel_for(run, quantizer.m, 1, [&](std::int64_t part, std::int64_t, int) {
+    std::vector<float> values(at(residuals.rows()));
+    for (std::int64_t i = 0; i < residuals.rows(); ++i) values[at(i)] = residuals.row<float>(i)[part];
+    const std::vector<float> words = fit_scalar_codewords(values, quantizer.words(), iterations);
+    for (std::int64_t word = 0; word < quantizer.words(); ++word) *quantizer.codewords.row<float>(part * quantizer.words() + word) = words[at(word)];
+    if (run.progress) run.progress->report("codewords", ++done, quantizer.m);
+  });
 }
 
 }  // namespace
@@ -69,6 +83,10 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
   const Matrix residuals = residuals_of(rows, sample, centroids, labels, padded, run);
   const std::int64_t n = residuals.rows(), m = params.m;
   ProductQuantizer quantizer{rows.cols, m, Matrix(m * words, part_dims, DType::f32), params.bits};
+  if (part_dims == 1) {
+    fit_each_dim(residuals, params.iterations, quantizer, run);
+    return quantizer;
+  }
   for (std::int64_t part = 0; part < m; ++part) {
     const std::vector<std::int64_t> first = sample_rows(n, words, mix_bits(params.seed + start_stream + static_cast<std::uint64_t>(part)));
     for (std::int64_t word = 0; word < words; ++word) set_word(quantizer, part, word, residuals, first[at(word)]);
@@ -133,7 +151,8 @@ std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeSha
   const std::int64_t padded = shape.padded(), sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
   const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + shape.part_dims) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4);
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4) +
+      (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
   return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
 }

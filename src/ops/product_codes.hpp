@@ -36,8 +36,6 @@ inline constexpr std::int64_t most_codewords = 256;  // of a part
 inline constexpr std::int64_t code_block_rows = 32;
 inline constexpr std::int64_t scale_bytes = 8;       // of a scaled code: factor and shift
 inline constexpr std::int64_t most_code_parts = 1 << 15;
-/// Of product codes of so many bits a part: of 8 bits each has 256 codewords.
-inline constexpr std::int64_t most_product_parts(int bits) { return bits == 8 ? 256 : most_code_parts; }
 /// The least number of parts that fill bytes: a code has a multiple of it.
 inline constexpr std::int64_t parts_together(int bits) { return bits == 8 ? 1 : bits == 6 ? 4 : 2; }
 /// Of a part of product codes.
