@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include <gigaknn/faiss.hpp>
 
@@ -233,17 +234,27 @@ RowReader list_reader(const Source& source, FaissRows& rows, const Matrix& centr
   };
 }
 
-std::vector<std::uint8_t> block_codes(const Source& source, std::int64_t m, const SortedLists& sorted) {
+// What lists hold as product codes: their own, or scalar codes of what centroids leave, a part a dimension, where these fill their bytes: others had no way back.
+std::optional<CodeShape> shape_of_codes(const Source& source) {
+  const std::int64_t d = source.index.cols;
+  if (const auto* const product = std::get_if<FaissProduct>(&source.ivf.codes)) return CodeShape{d, product->m, d / product->m, static_cast<int>(product->bits)};
+  const auto* const scalar = std::get_if<FaissScalar>(&source.ivf.codes);
+  const int bits = scalar && source.ivf.by_residual ? step_bits_of(scalar->type) : 0;
+  if (bits == 0 || d % parts_together(bits) != 0 || d > most_code_parts) return std::nullopt;
+  return CodeShape{d, d, 1, bits};
+}
+
+std::vector<std::uint8_t> block_codes(const Source& source, std::int64_t code_bytes, const SortedLists& sorted) {
   std::int64_t blocks = 0;
-  for (const FaissList& list : source.ivf.lists) blocks += ProductCodes::blocks_of(std::ssize(list.codes) / m);
-  std::vector<std::uint8_t> codes(at(blocks * m * code_block_rows));
+  for (const FaissList& list : source.ivf.lists) blocks += ProductCodes::blocks_of(std::ssize(list.ids));
+  std::vector<std::uint8_t> codes(at(blocks * code_bytes * code_block_rows));
   std::int64_t begin = 0;  // block of the list
   for (std::size_t list = 0; list < source.ivf.lists.size(); ++list) {
     const std::int64_t first = sorted.begins[list], count = sorted.begins[list + 1] - first;
     for (std::int64_t row = 0; row < count; ++row) {
-      const std::byte* const code = source.ivf.lists[list].codes.data() + std::int64_t{sorted.rows[at(first + row)]} * m;
-      for (std::int64_t part = 0; part < m; ++part) {
-        codes[at(ProductCodes::place(begin + row / code_block_rows, m, part, row % code_block_rows))] = std::to_integer<std::uint8_t>(code[part]);
+      const std::byte* const code = source.ivf.lists[list].codes.data() + std::int64_t{sorted.rows[at(first + row)]} * code_bytes;
+      for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
+        codes[at(ProductCodes::place(begin + row / code_block_rows, code_bytes, byte, row % code_block_rows))] = std::to_integer<std::uint8_t>(code[byte]);
       }
     }
     begin += ProductCodes::blocks_of(count);
@@ -264,10 +275,24 @@ std::vector<std::int64_t> numbers_by_id(const Source& source) {
 struct OwnedCodes {
   Matrix codewords;
   std::vector<std::uint8_t> codes;
-  int bits;
 };
 
-OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
+// The steps of each dimension are its codewords.
+Matrix codewords_of(const FaissScalar& quantizer, const CodeShape& shape) {
+  Matrix codewords(shape.codewords(), 1, DType::f32);
+  for (std::int64_t i = 0; i < codewords.rows(); ++i) {
+    *codewords.row<float>(i) = in_steps(quantizer, shape.d, i / shape.words(), static_cast<unsigned>(i % shape.words()));
+  }
+  return codewords;
+}
+
+OwnedCodes codes_of(const Source& source, const CodeShape& shape, const SortedLists& sorted) {
+  if (const auto* const scalar = std::get_if<FaissScalar>(&source.ivf.codes)) {
+    require_trained(source.file, source.index, *scalar);
+    OwnedCodes owned{codewords_of(*scalar, shape), block_codes(source, shape.code_bytes(), sorted)};
+    require_finite(source.file, source.index, owned.codewords, "a step");
+    return owned;
+  }
   const FaissProduct& product = std::get<FaissProduct>(source.ivf.codes);
   const std::string& kind = source.index.kind;
   if (!source.ivf.by_residual) refuse(source.file, kind, " whose codes are not of residuals is not converted");
@@ -277,7 +302,7 @@ OwnedCodes codes_of(const Source& source, const SortedLists& sorted) {
     refuse(source.file, kind, " of ", bits, " bits a part is converted with a multiple of ", together, " parts alone, got ", product.m);
   }
   if (product.m > most_code_parts) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most_code_parts);
-  OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m), block_codes(source, product.m * bits / 8, sorted), bits};
+  OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m), block_codes(source, shape.code_bytes(), sorted)};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
   return owned;
 }
@@ -304,12 +329,11 @@ FullVectors full_vectors_of(const Source& source) {
   return {rows->dtype(), read, rows->decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string()};
 }
 
-std::string import_codes(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
+std::string import_codes(const Source& source, const CodeShape& shape, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
                          const RunOptions& run) {
-  const OwnedCodes owned = codes_of(source, sorted);
+  const OwnedCodes owned = codes_of(source, shape, sorted);
   const FullVectors full = full_vectors_of(source);
-  const std::int64_t m = std::get<FaissProduct>(source.ivf.codes).m;
-  const ProductCodes fit{source.index.cols, m, owned.codewords, centroids, {}, {}, owned.bits};
+  const ProductCodes fit{source.index.cols, shape.m, owned.codewords, centroids, {}, {}, shape.bits};
   const LiveRows all[] = {{std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
   write_ivf_pq(facts_of(source, metric, sorted, full.dtype), fit, all, full.read, to, run);
   return full.note;
@@ -378,11 +402,12 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
 std::size_t held_bytes(const Source& source) {
   std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
-  if (const auto* product = std::get_if<FaissProduct>(&source.ivf.codes)) {
-    bytes += at(product->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + product->codewords.size() * sizeof(float);
+  const auto codes = shape_of_codes(source);
+  if (codes) {
+    bytes += at(codes->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + at(codes->codewords() * codes->part_dims) * sizeof(float);
   }
   if (source.one_list) bytes += at(source.index.rows) * sizeof(std::int64_t);
-  if (source.full && !source.chain && !std::holds_alternative<FaissProduct>(source.ivf.codes) && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
+  if (source.full && !source.chain && !codes && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
   // In float64: what comes before, what comes next, and both.
   for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
     bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);
@@ -391,8 +416,8 @@ std::size_t held_bytes(const Source& source) {
 }
 
 std::size_t writing_bytes(const Source& source) {
-  const auto* product = std::get_if<FaissProduct>(&source.ivf.codes);
-  return product ? least_writing_bytes(source.index.rows, writing_bytes_of_code(product->m)) : container_block_bytes;
+  const auto codes = shape_of_codes(source);
+  return codes ? least_writing_bytes(source.index.rows, writing_bytes_of_code(codes->m)) : container_block_bytes;
 }
 
 // All rows without lists.
@@ -439,10 +464,10 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const Matrix centroids = centroids_of(source, metric);
   const SortedLists sorted = sorted_lists(source);
   check_cancelled(run);
-  const bool codes = std::holds_alternative<FaissProduct>(source.ivf.codes);
+  const auto codes = shape_of_codes(source);
   RunOptions writing = run;
   if (run.memory_bytes > 0) writing.memory_bytes -= held;
-  return codes ? import_codes(source, metric, centroids, sorted, to, writing) : import_flat(source, metric, centroids, sorted, to, run);
+  return codes ? import_codes(source, *codes, metric, centroids, sorted, to, writing) : import_flat(source, metric, centroids, sorted, to, run);
 }
 
 }  // namespace gigaknn

@@ -17,13 +17,6 @@ struct OwnCodes {
 constexpr OwnCodes own_codes[] = {
     {DType::u8, FaissScalarType::direct}, {DType::i8, FaissScalarType::direct_signed}, {DType::f16, FaissScalarType::fp16}, {DType::bf16, FaissScalarType::bf16}};
 
-// The middle of step `code` of so many.
-float in_steps(const FaissScalar& quantizer, std::size_t cols, std::size_t j, unsigned code, float steps) {
-  const bool uniform = quantizer.trained.size() == 2;
-  const float least = quantizer.trained[uniform ? 0 : j], width = quantizer.trained[uniform ? 1 : cols + j];
-  return least + width * ((static_cast<float>(code) + 0.5F) / steps);
-}
-
 unsigned byte_at(const std::byte* code, std::size_t i) { return std::to_integer<unsigned>(code[i]); }
 
 unsigned six_bits_at(const std::byte* code, std::size_t j) {
@@ -35,12 +28,13 @@ unsigned six_bits_at(const std::byte* code, std::size_t j) {
 std::uint16_t word_at(const std::byte* code, std::size_t j) { return static_cast<std::uint16_t>(byte_at(code, 2 * j) | byte_at(code, 2 * j + 1) << 8); }
 
 float decoded_at(const FaissScalar& quantizer, const std::byte* code, std::size_t cols, std::size_t j) {
+  const auto stepped = [&](unsigned value) { return in_steps(quantizer, static_cast<std::int64_t>(cols), static_cast<std::int64_t>(j), value); };
   switch (quantizer.type) {
     case FaissScalarType::bits8:
-    case FaissScalarType::bits8_uniform: return in_steps(quantizer, cols, j, byte_at(code, j), 255);
+    case FaissScalarType::bits8_uniform: return stepped(byte_at(code, j));
     case FaissScalarType::bits4:
-    case FaissScalarType::bits4_uniform: return in_steps(quantizer, cols, j, byte_at(code, j / 2) >> (j % 2 * 4) & 15U, 15);
-    case FaissScalarType::bits6: return in_steps(quantizer, cols, j, six_bits_at(code, j), 63);
+    case FaissScalarType::bits4_uniform: return stepped(byte_at(code, j / 2) >> (j % 2 * 4) & 15U);
+    case FaissScalarType::bits6: return stepped(six_bits_at(code, j));
     case FaissScalarType::fp16: return float_of_half(word_at(code, j));
     case FaissScalarType::bf16: return float_of_bf16(word_at(code, j));
     case FaissScalarType::direct: return static_cast<float>(byte_at(code, j));
@@ -77,6 +71,24 @@ std::optional<double> step_of(const FaissScalar& quantizer) {
 std::array<float, 2> trained_by(double step) {
   const auto width = static_cast<float>(255 * step);
   return {static_cast<float>(-128.5 * (static_cast<double>(width) / 255)), width};
+}
+
+int step_bits_of(FaissScalarType type) {
+  switch (type) {
+    case FaissScalarType::bits8:
+    case FaissScalarType::bits8_uniform: return 8;
+    case FaissScalarType::bits6: return 6;
+    case FaissScalarType::bits4:
+    case FaissScalarType::bits4_uniform: return 4;
+    default: return 0;
+  }
+}
+
+// The middle of one of the steps.
+float in_steps(const FaissScalar& quantizer, std::int64_t cols, std::int64_t j, unsigned code) {
+  const bool uniform = quantizer.trained.size() == 2;
+  const float least = quantizer.trained[at(uniform ? 0 : j)], width = quantizer.trained[at(uniform ? 1 : cols + j)];
+  return least + width * ((static_cast<float>(code) + 0.5F) / static_cast<float>((1 << step_bits_of(quantizer.type)) - 1));
 }
 
 void flip_signs(std::span<std::byte> values) {

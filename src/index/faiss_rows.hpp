@@ -20,6 +20,10 @@ FaissScalarType scalar_type_of(DType dtype);  ///< of u8, i8, f16 or bf16
 std::optional<double> step_of(const FaissScalar& quantizer);
 /// What a quantizer of such codes is trained to.
 std::array<float, 2> trained_by(double step);
+/// Of codes of 8, 6 or 4 bits that stand for so many steps between bounds; 0: they are others.
+int step_bits_of(FaissScalarType type);
+/// What such a code of dimension j stands for.
+float in_steps(const FaissScalar& quantizer, std::int64_t cols, std::int64_t j, unsigned code);
 /// Makes codes of i8 rows, or rows of such codes.
 void flip_signs(std::span<std::byte> values);
 

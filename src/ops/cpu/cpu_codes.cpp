@@ -31,7 +31,7 @@ constexpr std::int64_t most_block_queries = 512;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-std::int64_t block_queries(std::int64_t m, std::int64_t words) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
+std::int64_t queries_of_tables(std::int64_t m, std::int64_t words) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
 
 // Candidates of a query between two looks at which are left.
 std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
@@ -47,12 +47,21 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t m = shape.m, words = shape.words(), width = padded_words(words);
   const std::int64_t rows = n + cells * (block_rows - 1);
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
-  const std::int64_t at_once = std::min(block_queries(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
+  const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
   const std::int64_t a_block = tile_queries * m * width * 4 +
                                cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
   return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
          TopK::bytes_of(at_once, std::min(hints.k, n));
+}
+
+// Of codes that are read as levels.
+std::size_t bytes_of_levels(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
+  const std::int64_t rows = n + cells * (block_rows - 1), k = std::min(hints.k, n);
+  const std::int64_t at_once = std::min(most_block_queries * threads, std::max<std::int64_t>(1, hints.batch));
+  const std::int64_t a_query = 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + 24 * candidate_room(k);
+  const std::int64_t a_block = static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
+  return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) + TopK::bytes_of(at_once, k);
 }
 
 // Row r of a block among its lanes.
@@ -68,6 +77,7 @@ struct CpuCodes::CodedQuery {
   double base = 0;     // what the table's entries start from, in units of distance
   double margin = 0;   // that rounding may take away; not finite: bounds say nothing
   float coarse = 0;    // its product with the centroid of the cell at hand
+  double slack = 0;    // of the cell at hand, that levels may take away beside the margin
 };
 
 /// A row that may be among the nearest.
@@ -87,20 +97,29 @@ struct CpuCodes::Block {
   std::vector<float> estimates;
   std::vector<float> sorted;
   std::vector<float> decoded;
+  std::vector<std::uint8_t> levels;     // of a chunk of the cell at hand
+  std::vector<std::int8_t> asked_levels;
+  std::vector<LevelCodes::Asked> asked;
+  std::vector<std::int32_t> sums;
   RowMask allowed;
 };
 
-CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
-                   const RunOptions& run)
+CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const CodeKernels* levels,
+                   ReadLevels read, const FloatKernels& floats, const RunOptions& run)
     : codes_(codes), scanned_(codes.shape()), scanned_words_(codes.codewords), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
       block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats), scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f),
       terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
   codes_.cells = {{}, begins_, names_};
-  if (!products.quick_bytes) read_as_nibbles();
+  if (LevelCodes::suits(codes.shape(), levels)) {
+    levels_ = std::make_unique<LevelCodes>(codes, *levels, read);
+    reaches_.resize(at(cells()));
+  } else if (!products.quick_bytes) {
+    read_as_nibbles();
+  }
   scan_ = scanned_.bits == 8 ? products.of_bytes : scanned_.bits == 6 ? products.of_sixes : nibbles;
   const std::int64_t words = scanned_.words();
   width_ = padded_words(words);
-  const std::int64_t parts_of_words = codes_.scaled ? 1 : scanned_.m;
+  const std::int64_t parts_of_words = levels_ ? 0 : codes_.scaled ? 1 : scanned_.m;
   transposed_.resize(at(parts_of_words * scanned_.part_dims * width_));
   for (std::int64_t part = 0; part < parts_of_words; ++part) {
     transpose_codewords(scanned_words_.slice(part * words, (part + 1) * words), transposed_.data() + part * scanned_.part_dims * width_);
@@ -123,9 +142,15 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
         const double square = square_of(row.data());
         largest = std::max(largest, std::sqrt(square) + 2 * centroid);
         const RowScale scaling = codes_.scale(block, i % block_rows);
-        const std::size_t lane = at(block * block_rows + lane_of(i % block_rows));
-        if (scale_ == -2) terms_[lane] = static_cast<float>(square + static_cast<double>(scaling.shift));
-        if (codes_.scaled) factors_[lane] = scaling.factor;
+        const std::size_t place = term_place(block, i % block_rows);
+        if (levels_) {
+          const LevelCodes::Row of_row = levels_->row(codes_, cell, block, i % block_rows);
+          terms_[place] = static_cast<float>(scale_ == -2 ? of_row.square : -of_row.with_centroid);
+          reaches_[at(cell)].add(of_row);
+        } else if (scale_ == -2) {
+          terms_[place] = static_cast<float>(square + static_cast<double>(scaling.shift));
+        }
+        if (codes_.scaled) factors_[place] = scaling.factor;
         largest_factor = std::max(largest_factor, static_cast<double>(scaling.factor));
         if (scale_ == -2) largest = std::max(largest, std::sqrt(std::abs(static_cast<double>(scaling.shift))));
       }
@@ -167,26 +192,50 @@ void CpuCodes::read_as_nibbles() {
   scanned_words_ = nibble_words_;
 }
 
-std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, std::int64_t cells, const PrepareHints& hints, int threads) {
+std::size_t CpuCodes::term_place(std::int64_t block, std::int64_t r) const { return at(block * block_rows + (levels_ ? r : lane_of(r))); }
+
+std::int64_t CpuCodes::block_queries() const { return levels_ ? most_block_queries : queries_of_tables(scanned_.m, scanned_.words()); }
+
+
+std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells, const PrepareHints& hints,
+                                   int threads) {
+  if (LevelCodes::suits(shape, levels)) return bytes_of_levels(n, shape, cells, hints, threads);
   const std::size_t as_they_stand = bytes_of_scan(n, shape, cells, hints, threads);
   return quick_bytes ? as_they_stand : std::max(as_they_stand, bytes_of_scan(n, as_nibbles(shape), cells, hints, threads));
 }
 
-std::size_t CpuCodes::bytes() const { return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8; }
+std::size_t CpuCodes::bytes() const {
+  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size() + 3 * reaches_.size()) * 8 +
+         (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
+}
 
 std::string CpuCodes::description() const {
+  if (levels_) return codes_.shape().description() + ", levels, " + levels_->name();
   return codes_.shape().description() + ", " + (scanned_.bits == 8 ? products_->name : scanned_.bits == 6 ? std::string("6 bits a part, ") + products_->name : "4 bits a part, shuffles");
+}
+
+// Returns |q|^2.
+double CpuCodes::set_margin(CodedQuery& query) const {
+  const auto steps = static_cast<double>(scanned_.m * scanned_.part_dims + scanned_.m + 32);
+  const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d), reach = std::sqrt(square) + largest_norm_;
+  // Below the least normal number float32 has no relative errors.
+  query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
+  if (!(query.margin < 1e30)) query.margin = std::numeric_limits<double>::infinity();
+  return square;
 }
 
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   const std::int64_t m = scanned_.m, part_dims = scanned_.part_dims, words = scanned_.words(), count = std::ssize(block.query);
-  block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.coded.resize(at(count));
+  if (levels_) {
+    for (std::int64_t i = 0; i < count; ++i) block.coded[at(i)].row = queries.row<float>(block.query[at(i)]);  // the rest by the cells that they look into
+    return;
+  }
+  block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
   std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
-  const auto steps = static_cast<double>(m * part_dims + m + 32);
   // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
   const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
     const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
@@ -219,13 +268,10 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
         widest = std::max(widest, largest[at(part)] - least);
         sum += static_cast<double>(largest[at(part)]);
       }
-      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
-      const double reach = std::sqrt(square) + largest_norm_;
-      // Below the least normal number float32 has no relative errors.
-      query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
+      const double square = set_margin(query);
       query.square = scale_ == -2 ? square : 0;
       query.base = static_cast<double>(scale_) * sum;  // of scaled codes once a factor
-      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
+      const bool usable = std::isfinite(query.margin) && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
       const float factor = usable && widest > 0 ? 255 / widest : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
@@ -249,7 +295,7 @@ double CpuCodes::distance_limit(const CodedQuery& query, PackedNeighbor bound) c
 
 // The largest estimate of such a row.
 float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
-  const double limit = distance_limit(query, bound) - query.square - (codes_.scaled ? 0 : query.base) - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin;
+  const double limit = distance_limit(query, bound) - query.square - (codes_.scaled ? 0 : query.base) - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin + query.slack;
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
@@ -263,10 +309,12 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
   const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
   const auto* const codewords = static_cast<const float*>(scanned_words_.data);
   const std::int64_t padded = scanned_.m * scanned_.part_dims;
-  const std::size_t lane = at((block_begins_[at(cell)] + row / block_rows) * block_rows + lane_of(row % block_rows));
-  const float factor = codes_.scaled ? factors_[lane] : 1;
-  const float product = query.coarse + factor * scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m, scanned_.part_dims, codes);
-  const float term = terms_[lane];
+  const std::size_t place = term_place(block_begins_[at(cell)] + row / block_rows, row % block_rows);
+  const float factor = codes_.scaled ? factors_[place] : 1;
+  const float of_words = levels_ ? levels_->product(query.row, codes_.centroids.row<float>(cell), codes)
+                                 : scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m, scanned_.part_dims, codes);
+  const float product = query.coarse + factor * of_words;
+  const float term = terms_[place];
   const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
   if (static_cast<double>(distance) > distance_limit(query, bound)) return;
@@ -360,17 +408,71 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
     }
     return;
   }
-  // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
   block.estimates.resize(at(blocks * block_rows));
   scan_.estimates(tile, block.estimates.data());
   block.estimates.resize(at(count));
-  const float cut = cut_of(block, std::min(lists.k(), count));
-  for_each_up_to(block, cut, [&](std::int64_t row) { screen(cell, row, i, block, lists); });
+  take_estimated(cell, 0, i, block, lists);
+}
+
+// All queries of a block that look into a cell, by levels.
+void CpuCodes::look_into_levels(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
+  const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)], first = block_begins_[at(cell)], stride = levels_->stride();
+  const float* const centroid = codes_.centroids.row<float>(cell);
+  for (std::size_t begin = 0; begin < queries.size() && count > 0; begin += LevelCodes::most_queries) {
+    const auto some = queries.subspan(begin, std::min<std::size_t>(queries.size() - begin, LevelCodes::most_queries));
+    block.asked.resize(some.size());
+    block.asked_levels.resize(some.size() * at(stride));
+    for (std::size_t q = 0; q < some.size(); ++q) {
+      CodedQuery& query = block.coded[at(some[q])];
+      LevelCodes::Asked& asked = block.asked[q];
+      asked = levels_->ask(query.row, centroid, reaches_[at(cell)], block.asked_levels.data() + q * at(stride));
+      query.square = scale_ == -2 ? asked.square : 0;
+      query.coarse = scale_ == -2 ? 0 : pair_.kernels().fast_dot_f32(query.row, centroid, codes_.d);
+      query.margin = std::max(query.margin, margin_of_levels(query, asked, cell));
+      query.slack = -static_cast<double>(scale_) * asked.slack;
+    }
+    const std::int64_t chunk = LevelCodes::chunk_rows(scanned_);
+    for (std::int64_t row = 0; row < count; row += chunk) {
+      const std::int64_t rows = std::min(chunk, count - row), from = first + row / block_rows;
+      levels_->read_levels(codes_.codes.data() + ProductCodes::place(from, codes_.code_bytes(), 0, 0), ProductCodes::blocks_of(rows), codes_.code_bytes() * block_rows,
+                           block.levels);
+      levels_->multiply(block.levels, rows, block.asked_levels.data(), std::ssize(some), block.sums);
+      block.estimates.resize(at(rows));
+      for (std::size_t q = 0; q < some.size(); ++q) {
+        levels_->estimate(block.sums, std::ssize(some), static_cast<std::int64_t>(q), block.asked[q], scale_, std::span(terms_).subspan(at(from * block_rows), at(rows)),
+                          block.estimates.data());
+        take_estimated(cell, row, some[q], block, lists);
+      }
+    }
+  }
+}
+
+// What float32 may take away of a distance in a cell. Differences from the centroid are rounded by what they are, words of decoded rows by what these are, and sums
+// of products go by lanes of 4 at least.
+double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const {
+  const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
+  double squares = steps * left * left + 2 * left * largest_norm_;
+  if (scale_ == -1) {
+    const double reach = std::sqrt(pair_.kernels().dot_f32(query.row, query.row, codes_.d)) + largest_norm_;
+    squares += steps * reach * reach;
+  }
+  const double margin = 4 * 0x1p-24 * squares + 4 * steps * 0x1p-126;
+  return margin < 1e30 ? margin : std::numeric_limits<double>::infinity();
+}
+
+// What may be near of the rows of a cell whose estimates are at hand, from `first_row` on.
+void CpuCodes::take_estimated(std::int64_t cell, std::int64_t first_row, std::int64_t i, Block& block, TopK& lists) const {
+  const CodedQuery& query = block.coded[at(i)];
+  const auto take = [&](std::int64_t row) { screen(cell, first_row + row, i, block, lists); };
+  if (lists.bound(i) != no_neighbor) return for_each_up_to(block, limit_of(query, lists.bound(i)), take);
+  // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
+  const float cut = cut_of(block, std::min(lists.k(), std::ssize(block.estimates)));
+  for_each_up_to(block, cut, take);
   lists.settle(i);
   const float limit = limit_of(query, lists.bound(i));
   if (!(limit <= cut)) {
     for_each_up_to(block, limit, [&](std::int64_t row) {
-      if (block.estimates[at(row)] > cut) screen(cell, row, i, block, lists);
+      if (block.estimates[at(row)] > cut) take(row);
     });
   }
 }
@@ -413,7 +515,7 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const std::int64_t kept = std::min(k, rows());
   const ListWriter writer(pair_.metric(), 0, {});
   std::atomic<std::int64_t> done{0};
-  parallel_blocks(run, queries.rows, block_queries(scanned_.m, scanned_.words()), [&](std::int64_t begin, std::int64_t end) {
+  parallel_blocks(run, queries.rows, block_queries(), [&](std::int64_t begin, std::int64_t end) {
     Block block;
     block.allowed = allowed;
     for (std::int64_t i = begin; i < end; ++i) {
@@ -430,7 +532,11 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       const CellVisits visits(block.query, probes, width, first, last, cells());
       for (std::size_t v = 0; v < visits.cells.size(); ++v) {
         check_cancelled(run);
-        for (const std::int64_t i : visits.of(v)) look_into(visits.cells[v], i, block, lists);
+        if (levels_) {
+          look_into_levels(visits.cells[v], visits.of(v), block, lists);
+        } else {
+          for (const std::int64_t i : visits.of(v)) look_into(visits.cells[v], i, block, lists);
+        }
       }
     }
     for (std::int64_t i = begin; i < end; ++i) writer.write(nullptr, 0, false, -1, i, out);

@@ -8,7 +8,10 @@
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
-// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's.
+// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. Codes of one dimension a part need no table
+// (level_codes.hpp), and what is kept beside them is of codewords alone:
+//
+//   |q - x|^2 = |r|^2 - 2 <r, w> + |w|^2,  <q, x> = <q, centroid> + <r, w> + <centroid, w>        (r = q - centroid, w the codewords)
 #pragma once
 
 #include <memory>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "ops/cpu/float_tiles.hpp"
+#include "ops/cpu/level_codes.hpp"
 #include "ops/cpu/pair_distance.hpp"
 #include "ops/cpu/product_kernels.hpp"
 #include "ops/cpu/top_k.hpp"
@@ -25,12 +29,13 @@ namespace gigaknn::cpu {
 
 class CpuCodes : public PreparedCodes {
  public:
-  /// `nibbles`: for codes of 4 bits a part, also of those of bytes that are looked up by halves.
-  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const FloatKernels& floats,
-           const RunOptions& run);
+  /// `nibbles`: for codes of 4 bits a part, also of those of bytes that are looked up by halves. `levels`: for codes of one dimension a part; null: there are none.
+  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const CodeKernels* levels,
+           ReadLevels read, const FloatKernels& floats, const RunOptions& run);
 
   /// `quick_bytes`: as ProductKernels has it.
-  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, std::int64_t cells, const PrepareHints& hints, int threads);
+  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells, const PrepareHints& hints,
+                                  int threads);
 
   std::int64_t rows() const override { return begins_.back(); }
   std::int64_t cols() const override { return codes_.d; }
@@ -50,8 +55,15 @@ class CpuCodes : public PreparedCodes {
   /// From the codewords of one part to those of the next, in floats; 0: it shares them.
   std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : scanned_.part_dims * width; }
   void read_as_nibbles();
+  /// Where the term of row r of a block is.
+  std::size_t term_place(std::int64_t block, std::int64_t r) const;
+  std::int64_t block_queries() const;
+  double margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const;
+  double set_margin(CodedQuery& query) const;
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
+  void look_into_levels(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
+  void take_estimated(std::int64_t cell, std::int64_t first_row, std::int64_t i, Block& block, TopK& lists) const;
   static float cut_of(Block& block, std::int64_t wanted);
   template <class Visit>
   void for_each_up_to(Block& block, float most, const Visit& visit) const;
@@ -78,7 +90,9 @@ class CpuCodes : public PreparedCodes {
   std::int64_t width_;              // words, and the zeros behind them
   Matrix nibble_words_;             // of codes of bytes that are read as two parts each
   std::vector<float> transposed_;   // [m][part_dims][width] codewords, or [part_dims][width] where parts share them
-  std::vector<float> terms_;        // [blocks][32] in lane order
+  std::unique_ptr<LevelCodes> levels_;  // of codes of one dimension a part
+  std::vector<LevelCodes::Reach> reaches_;  // [cells]
+  std::vector<float> terms_;        // [blocks][32] in lane order; beside levels by row
   std::vector<float> factors_;      // the same, of scaled codes
   std::vector<LocalRow> far_;       // rows whose decoding overflows, ascending
 };

@@ -162,10 +162,10 @@ class CpuOps : public Ops {
     const std::size_t needed = code_bytes_needed(codes.cells.begins.back(), codes.shape(), metric, codes.cells.count(), hints, threads_of(run));
     require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
             " bytes is too small: preparing ", codes.cells.begins.back(), " codes needs ", needed);
-    return std::make_unique<CpuCodes>(codes, PairDistance(*kernels_, metric, DType::f32, codes.d), *product_kernels_, nibble_scan(isa_), *float_kernels_, run);
+    return std::make_unique<CpuCodes>(codes, PairDistance(*kernels_, metric, DType::f32, codes.d), *product_kernels_, nibble_scan(isa_), code_kernels_.bytes, level_reader(isa_), *float_kernels_, run);
   }
   std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric, std::int64_t cells, const PrepareHints& hints, int threads) const override {
-    return CpuCodes::bytes_needed(n, shape, product_kernels_->quick_bytes, cells, hints, threads);
+    return CpuCodes::bytes_needed(n, shape, product_kernels_->quick_bytes, code_kernels_.bytes, cells, hints, threads);
   }
   void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                         const RunOptions& run, RowMask allowed, ListOrder order) const override {

@@ -1,5 +1,6 @@
 #include "ops/cpu/product_encoder.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -53,6 +54,54 @@ struct Part {
   }
 };
 
+// Codewords of one number, sorted: the nearest stand beside a number's place.
+class Line {
+ public:
+  explicit Line(MatrixRef codewords) : words_(at(codewords.rows)), numbers_(words_.size()) {
+    const auto word = [&](std::uint8_t number) { return *codewords.row<float>(number); };
+    std::iota(numbers_.begin(), numbers_.end(), std::uint8_t{0});
+    std::stable_sort(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) < word(b); });
+    std::transform(numbers_.begin(), numbers_.end(), words_.begin(), word);
+  }
+
+  std::uint8_t nearest(float x) const {
+    const auto distance = [&](std::int64_t i) {
+      const double difference = static_cast<double>(x) - static_cast<double>(words_[at(i)]);
+      return static_cast<float>(difference * difference);
+    };
+    const std::int64_t count = std::ssize(words_);
+    // Without a branch: those below x are as often many as few.
+    std::int64_t right = 0;
+    for (std::int64_t step = most_codewords / 2; step > 0; step /= 2) {
+      const std::int64_t next = std::min(right + step, count);
+      right = words_[at(next - 1)] <= x ? next : right;
+    }
+    right += right < count && words_[at(right)] <= x;
+    const std::int64_t left = right - 1;
+    const float least = std::min(left >= 0 ? distance(left) : INFINITY, right < count ? distance(right) : INFINITY);
+    // Distances round to float32, and of those that round alike the first counts.
+    std::int64_t found = count;
+    for (std::int64_t i = left; i >= 0 && distance(i) == least; --i) found = std::min<std::int64_t>(found, numbers_[at(i)]);
+    for (std::int64_t i = right; i < count && distance(i) == least; ++i) found = std::min<std::int64_t>(found, numbers_[at(i)]);
+    return found < count ? static_cast<std::uint8_t>(found) : 0;  // 0 where x is not a number
+  }
+
+ private:
+  std::vector<float> words_;
+  std::vector<std::uint8_t> numbers_;  // of these
+};
+
+void encode_numbers(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) {
+  const std::int64_t m = rows.cols, words = codewords.rows / m;
+  std::vector<Line> lines;
+  for (std::int64_t part = 0; part < m; ++part) lines.emplace_back(codewords.slice(part * words, (part + 1) * words));
+  parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t p = 0; p < m; ++p) {
+      for (std::int64_t i = begin; i < end; ++i) codes[i * m + p] = lines[at(p)].nearest(rows.row<float>(i)[p]);
+    }
+  });
+}
+
 }  // namespace
 
 std::int64_t padded_words(std::int64_t words) { return (words + least_cols - 1) / least_cols * least_cols; }
@@ -67,6 +116,7 @@ void transpose_codewords(MatrixRef codewords, float* out) {
 
 void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
                      std::uint8_t* codes, const RunOptions& run) {
+  if (codewords.cols == 1) return encode_numbers(rows, codewords, codes, run);
   const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m, width = padded_words(words);
   std::vector<Part> parts;
   for (std::int64_t part = 0; part < m; ++part) parts.emplace_back(codewords.slice(part * words, (part + 1) * words));
