@@ -41,7 +41,7 @@ struct CodeCase {
 
   CodeCase(const Case& c, MatrixRef base, bool named, bool may_scale)
       : m(std::min<std::int64_t>(c.d, 1 + static_cast<std::int64_t>(random_below(9, c.seed, 30, 0)))), part_dims((c.d + m - 1) / m) {
-    if (random_below(3, c.seed, 46, 0) == 0) part_dims = 1;
+    if (c.d <= 40 && random_below(3, c.seed, 46, 0) == 0) part_dims = 1;
     m = (c.d + part_dims - 1) / part_dims;
     for (const int fewer : {4, 6}) {
       if (m % parts_together(fewer) == 0 && random_below(2, c.seed, 41, static_cast<std::uint64_t>(fewer)) == 0) bits = fewer;

@@ -28,7 +28,7 @@ IO_FLAG_MMAP, IO_FLAG_READ_ONLY = 0x646F0008, 2  # read_index reads into memory 
 def index_factory(d: int, description: str, metric: int = METRIC_L2) -> Any:
     """The index of a description: "Flat", "IVF1024,Flat", "IVF1024,PQ32", "OPQ32,IVF1024,PQ32,RFlat", "IDMap,Flat", "IVF1024,Flat,IDMap" and what else gigaknn.build takes.
 
-    Refine(Flat) is RFlat. A wrapper of a wrapper, graphs, and codes without lists are refused.
+    Refine(Flat) is RFlat, and SQ8, as in Faiss, of what centroids leave (`SQ8d` of gigaknn.build). A wrapper of a wrapper, graphs, and codes without lists are refused.
     """
     text = word(description, "description").replace(" ", "").replace("Refine(Flat)", "RFlat")
     wrappers = {"IDMap": IndexIDMap, "IDMap2": IndexIDMap2}
@@ -37,6 +37,7 @@ def index_factory(d: int, description: str, metric: int = METRIC_L2) -> Any:
     for outer, inner in ((first, behind), (last, before)):
         if outer in wrappers:
             return wrappers[outer](index_factory(d, inner, metric))
+    text = ",".join("SQ8d" if part == "SQ8" else part for part in text.split(","))
     _core.check_recipe(text)
     if text == "Flat":
         return IndexFlat(d, metric)

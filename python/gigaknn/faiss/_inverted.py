@@ -89,25 +89,28 @@ class ScalarQuantizer:
 
 
 _scalar_codes = {
-    ScalarQuantizer.QT_8bit: "SQ8",
-    ScalarQuantizer.QT_8bit_uniform: "SQ8",
-    ScalarQuantizer.QT_4bit: "SQ4",
+    ScalarQuantizer.QT_8bit: "SQ8d",
+    ScalarQuantizer.QT_8bit_uniform: "SQ8d",
     ScalarQuantizer.QT_6bit: "SQ6",
+    ScalarQuantizer.QT_4bit: "SQ4",
+    ScalarQuantizer.QT_4bit_uniform: "SQ4",
     ScalarQuantizer.QT_fp16: "SQfp16",
     ScalarQuantizer.QT_bf16: "SQbf16",
 }
 
 
 class IndexIVFScalarQuantizer(IndexIVF):
-    """Of rows of 8 bits a dimension by one step for all (QT_8bit, QT_8bit_uniform), of 16 (QT_fp16, QT_bf16), 6 (QT_6bit) or 4 (QT_4bit).
+    """Of rows of 8, 6 or 4 bits a dimension, by values that are fitted to each dimension of what centroids leave, or of 16 (QT_fp16, QT_bf16).
 
-    `by_residual` counts for nothing: codes of 6 and 4 bits are of what centroids leave, others of the rows.
+    `by_residual` counts for QT_8bit_uniform alone: without residuals these are bytes by one step for all dimensions (`SQ8` of gigaknn.build), which are searched
+    faster.
     """
 
     def __init__(self, quantizer: IndexFlat, d: int, nlist: Whole, qtype: int, metric: int = METRIC_L2, by_residual: bool = True) -> None:
         if qtype not in _scalar_codes:
-            raise Unsupported(f"scalar codes are QT_8bit, QT_8bit_uniform, QT_fp16, QT_bf16, QT_6bit and QT_4bit, got {qtype!r}")
-        self._begin_inverted(quantizer, d, nlist, metric, _scalar_codes[qtype])
+            raise Unsupported(f"scalar codes are QT_8bit, QT_6bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16 and QT_bf16, got {qtype!r}")
+        bytes_by_one_step = qtype == ScalarQuantizer.QT_8bit_uniform and not by_residual
+        self._begin_inverted(quantizer, d, nlist, metric, "SQ8" if bytes_by_one_step else _scalar_codes[qtype])
 
 
 class IndexIVFRaBitQ(IndexIVF):
