@@ -1,4 +1,5 @@
 // gigaknn build: BASE [n, d] -> check values -> k-means -> rows list after list -> OUT.gknn
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -46,7 +47,7 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
     }
   };
   const IndexChoice choice = session.timed("choose", session.record.seconds.prepare, chosen);
-  nlohmann::ordered_json trials = nlohmann::ordered_json::array();
+  std::vector<Json> trials;
   for (const Trial& trial : choice.trials) {
     const std::string found = trial.point ? "recall " + text_of(*trial.point) : !trial.fits ? std::string("does not fit the budget")
                               : trial.slow ? std::string("is slower")
@@ -125,35 +126,35 @@ int run_build(BuildOptions options, const std::string& command_line) {
 
 }  // namespace
 
-void add_build_command(CLI::App& app, Request& request) {
+void add_build_command(Command app, Request& request) {
   const auto options = std::make_shared<BuildOptions>();
-  CLI::App* command = app.add_subcommand("build", "make an index of a set of vectors, for quick searches");
+  const Command command = app.add_command("build", "make an index of a set of vectors, for quick searches");
   command
-      ->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
-      ->required();
-  command->add_option("-o,--output", options->output, "the index, OUT.gknn")->required();
-  command->add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
-                      "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6: of 4 or 6 bits; "
-                      "IVF1024,RaBitQ4 (1 to 8 bits a dimension after a random rotation); before the lists of any a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, PCAR64 (rotated), PCAW64 (whitened), RR, RR64, "
-                      "as in PCA48,IVF1024,SQ8,RFlat (default: IVF,Flat)");
-  CLI::Option* recall = command->add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "
-                                            "measured and kept in it. Exit code 4 where that is less");
-  command->add_option("-k", options->curve.k, "of --recall: neighbours of each query")->capture_default_str()->needs(recall);
-  CLI::Option* qps_first = command->add_flag_callback("--qps-first", [] {}, "of --recall: the most queries a second (the default)")->needs(recall);
-  command->add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it")->excludes(qps_first)->needs(recall);
-  command->add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)")->needs(recall);
-  command->add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
-  command->add_option("--iterations", options->iterations, "rounds of k-means")->capture_default_str();
-  add_metric_option(*command, options->common);
-  add_device_option(*command, options->common);
-  add_run_options(*command, options->common);
-  add_examples(*command,
-               "  gigaknn build base.fbin --recall 0.95 -o base.gknn\n"
-               "  gigaknn build base.fbin -o base.gknn\n"
-               "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
-               "  gigaknn build base.fbin --index OPQ32,IVF4096,PQ32,RFlat -o base.gknn\n"
-               "  gigaknn build base.fbin --metric cosine --ids ids.npy -o base.gknn");
-  command->callback([options, &request] { request.run = [options, &request] { return run_build(*options, request.command_line); }; });
+      .add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+      .required();
+  command.add_option("-o,--output", options->output, "the index, OUT.gknn").required();
+  command.add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
+                     "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6: of 4 or 6 bits; "
+                     "IVF1024,RaBitQ4 (1 to 8 bits a dimension after a random rotation); before the lists of any a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, PCAR64 (rotated), PCAW64 (whitened), RR, RR64, "
+                     "as in PCA48,IVF1024,SQ8,RFlat (default: IVF,Flat)");
+  const Option recall = command.add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "
+                                           "measured and kept in it. Exit code 4 where that is less");
+  command.add_option("-k", options->curve.k, "of --recall: neighbours of each query").show_default().needs(recall);
+  const Option qps_first = command.add_flag("--qps-first", "of --recall: the most queries a second (the default)").needs(recall);
+  command.add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it").excludes(qps_first).needs(recall);
+  command.add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)").needs(recall);
+  command.add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
+  command.add_option("--iterations", options->iterations, "rounds of k-means").show_default();
+  add_metric_option(command, options->common);
+  add_device_option(command, options->common);
+  add_run_options(command, options->common);
+  command.add_examples(
+      "  gigaknn build base.fbin --recall 0.95 -o base.gknn\n"
+      "  gigaknn build base.fbin -o base.gknn\n"
+      "  gigaknn build base.u8bin --index IVF4096,Flat --memory 4GiB -o base.gknn\n"
+      "  gigaknn build base.fbin --index OPQ32,IVF4096,PQ32,RFlat -o base.gknn\n"
+      "  gigaknn build base.fbin --metric cosine --ids ids.npy -o base.gknn");
+  command.callback([options, &request] { request.run = [options, &request] { return run_build(*options, request.command_line); }; });
 }
 
 }  // namespace gigaknn::cli

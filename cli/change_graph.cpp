@@ -110,17 +110,17 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
 
 }  // namespace
 
-void add_change_options(CLI::App& app, ChangeOptions& options) {
+void add_change_options(Command app, ChangeOptions& options) {
   const std::string group = "A graph that changes";
   app.add_option("--merge", options.merge, "two graphs: one of both sets of vectors, the ids of the second after those of the first")
-      ->expected(2)
-      ->group(group);
-  app.add_option("--extend", options.extend, "a graph to which the vectors of --add come")->group(group);
-  app.add_option("--reduce", options.reduce, "a graph from which the rows of --remove go; the others move up")->group(group);
-  app.add_option("--base", options.bases, "the vectors of the graph, or of both")->expected(1, 2)->group(group);
-  app.add_option("--add", options.add, "vectors that come")->group(group);
-  app.add_option("--remove", options.remove, "ids of rows that go: .ibin, .npy or .ivecs")->group(group);
-  app.add_option("--map", options.map, "where the new id of each old row goes, -1 for those removed: .ibin, .npy or .ivecs")->group(group);
+      .expected(2, 2)
+      .group(group);
+  app.add_option("--extend", options.extend, "a graph to which the vectors of --add come").group(group);
+  app.add_option("--reduce", options.reduce, "a graph from which the rows of --remove go; the others move up").group(group);
+  app.add_option("--base", options.bases, "the vectors of the graph, or of both").expected(1, 2).group(group);
+  app.add_option("--add", options.add, "vectors that come").group(group);
+  app.add_option("--remove", options.remove, "ids of rows that go: .ibin, .npy or .ivecs").group(group);
+  app.add_option("--map", options.map, "where the new id of each old row goes, -1 for those removed: .ibin, .npy or .ivecs").group(group);
 }
 
 int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,

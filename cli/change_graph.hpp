@@ -22,7 +22,7 @@ struct ChangeOptions {
   bool given() const { return wanted() || !bases.empty() || !add.empty() || !remove.empty() || !map.empty(); }
 };
 
-void add_change_options(CLI::App& app, ChangeOptions& options);
+void add_change_options(Command app, ChangeOptions& options);
 
 int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
                const std::string& command_line);

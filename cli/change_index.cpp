@@ -86,9 +86,9 @@ int run_merge(const ChangeOptions& options, const std::string& command_line) {
 
 using Run = int (*)(const ChangeOptions&, const std::string&);
 
-void finish_command(CLI::App& command, const std::shared_ptr<ChangeOptions>& options, Run run, Request& request, const std::string& examples) {
+void finish_command(Command command, const std::shared_ptr<ChangeOptions>& options, Run run, Request& request, const std::string& examples) {
   add_run_options(command, options->common);
-  add_examples(command, examples);
+  command.add_examples(examples);
   command.callback([options, run, &request] { request.run = [options, run, &request] { return run(*options, request.command_line); }; });
 }
 
@@ -96,31 +96,31 @@ constexpr const char* ids_help = "ids: .npy (i64), .ibin or .ivecs";
 
 }  // namespace
 
-void add_change_index_commands(CLI::App& app, Request& request) {
+void add_change_index_commands(Command app, Request& request) {
   const auto adding = std::make_shared<ChangeOptions>();
-  CLI::App* add = app.add_subcommand("add", "add vectors to an index");
-  add->add_option("INDEX", adding->index, "an index, .gknn")->required();
-  add->add_option("ROWS", adding->rows, "vectors of its type and dimension")->required();
-  add->add_option("--ids", adding->ids, std::string("what they are called, ") + ids_help + " (default: from the next id on)");
-  add->add_flag("--replace", adding->replace, "rows that are called so already are replaced");
-  add->add_option("-o,--output", adding->output, "the index that is written (default: in place of INDEX)");
-  add_device_option(*add, adding->common);
-  finish_command(*add, adding, run_add, request,
+  const Command add = app.add_command("add", "add vectors to an index");
+  add.add_option("INDEX", adding->index, "an index, .gknn").required();
+  add.add_option("ROWS", adding->rows, "vectors of its type and dimension").required();
+  add.add_option("--ids", adding->ids, std::string("what they are called, ") + ids_help + " (default: from the next id on)");
+  add.add_flag("--replace", adding->replace, "rows that are called so already are replaced");
+  add.add_option("-o,--output", adding->output, "the index that is written (default: in place of INDEX)");
+  add_device_option(add, adding->common);
+  finish_command(add, adding, run_add, request,
                  "  gigaknn add base.gknn new.fbin\n"
                  "  gigaknn add base.gknn changed.fbin --ids ids.npy --replace -o other.gknn");
 
   const auto removing = std::make_shared<ChangeOptions>();
-  CLI::App* remove = app.add_subcommand("remove", "remove vectors from an index");
-  remove->add_option("INDEX", removing->index, "an index, .gknn")->required();
-  remove->add_option("--ids", removing->ids, ids_help)->required();
-  remove->add_option("-o,--output", removing->output, "the index that is written (default: in place of INDEX)");
-  finish_command(*remove, removing, run_remove, request, "  gigaknn remove base.gknn --ids gone.npy");
+  const Command remove = app.add_command("remove", "remove vectors from an index");
+  remove.add_option("INDEX", removing->index, "an index, .gknn").required();
+  remove.add_option("--ids", removing->ids, ids_help).required();
+  remove.add_option("-o,--output", removing->output, "the index that is written (default: in place of INDEX)");
+  finish_command(remove, removing, run_remove, request, "  gigaknn remove base.gknn --ids gone.npy");
 
   const auto merging = std::make_shared<ChangeOptions>();
-  CLI::App* merge = app.add_subcommand("merge", "make one index of several with the same lists");
-  merge->add_option("INDEXES", merging->indexes, "indexes, .gknn, that were one before rows were added and removed")->required();
-  merge->add_option("-o,--output", merging->output, "the index that is written")->required();
-  finish_command(*merge, merging, run_merge, request, "  gigaknn merge a.gknn b.gknn -o both.gknn");
+  const Command merge = app.add_command("merge", "make one index of several with the same lists");
+  merge.add_option("INDEXES", merging->indexes, "indexes, .gknn, that were one before rows were added and removed").required();
+  merge.add_option("-o,--output", merging->output, "the index that is written").required();
+  finish_command(merge, merging, run_merge, request, "  gigaknn merge a.gknn b.gknn -o both.gknn");
 }
 
 }  // namespace gigaknn::cli

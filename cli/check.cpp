@@ -70,20 +70,20 @@ int run_check(const CheckOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_check_command(CLI::App& app, Request& request) {
+void add_check_command(Command app, Request& request) {
   const auto options = std::make_shared<CheckOptions>();
-  CLI::App* command = app.add_subcommand("check", "check a file from end to end");
+  const Command command = app.add_command("check", "check a file from end to end");
   command
-      ->add_option("FILE", options->path,
-                   "container: checksums; graph: sorted, unique, no self, in range; index: ids unique; vectors: "
-                   "sizes, finite values")
-      ->required();
-  command->add_option("--threads", options->common.threads,
-                      "threads (default: what affinity and cgroup allow)");
-  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
-  add_examples(*command,
-               "  gigaknn check base.knng\nExit code 3 and one line where something is wrong.");
-  command->callback([options, &request] {
+      .add_option("FILE", options->path,
+                  "container: checksums; graph: sorted, unique, no self, in range; index: ids unique; vectors: "
+                  "sizes, finite values")
+      .required();
+  command.add_option("--threads", options->common.threads,
+                     "threads (default: what affinity and cgroup allow)");
+  command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  command.add_examples(
+      "  gigaknn check base.knng\nExit code 3 and one line where something is wrong.");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_check(*options, request.command_line); };
   });
 }

@@ -233,43 +233,43 @@ int run_convert(const ConvertOptions& options, const std::string& command_line) 
 
 }  // namespace
 
-void add_convert_command(CLI::App& app, Request& request) {
+void add_convert_command(Command app, Request& request) {
   const auto options = std::make_shared<ConvertOptions>();
-  CLI::App* command =
-      app.add_subcommand("convert", "convert vectors, ids, a graph or an index to another format");
+  const Command command =
+      app.add_command("convert", "convert vectors, ids, a graph or an index to another format");
   command
-      ->add_option("IN", options->input, "vectors, ids, a .knng graph, a .gknn or .faiss index, HDF5, or a folder of shards")
-      ->required();
+      .add_option("IN", options->input, "vectors, ids, a .knng graph, a .gknn or .faiss index, HDF5, or a folder of shards")
+      .required();
   command
-      ->add_option("OUT", options->output,
-                   "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .bf16bin .u8bin .i8bin "
-                   ".ibin .npy, of ids .h5, of an index .faiss or .gknn, of vectors .faiss (IndexFlat)")
-      ->required();
-  command->add_option("--rows", options->rows, "only rows a:b, half open");
-  command->add_option("--dtype", options->dtype, "type of a .npy output: f32 f16 bf16 u8 i8 i32 i64 (default: the input's)");
+      .add_option("OUT", options->output,
+                  "its suffix says the format: .fvecs .bvecs .ivecs .fbin .hbin .bf16bin .u8bin .i8bin "
+                  ".ibin .npy, of ids .h5, of an index .faiss or .gknn, of vectors .faiss (IndexFlat)")
+      .required();
+  command.add_option("--rows", options->rows, "only rows a:b, half open");
+  command.add_option("--dtype", options->dtype, "type of a .npy output: f32 f16 bf16 u8 i8 i32 i64 (default: the input's)");
   command
-      ->add_option("--dataset", options->dataset,
-                   "which data set of a HDF5 input: train, test, neighbors or distances")
-      ->capture_default_str();
-  command->add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
-  command->add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
-  command->add_flag("--distances", options->distances,
-                    "of a graph or result the distances, not the ids");
-  command->add_flag("--allow-rounding", options->allow_rounding,
-                    "let values lose digits, never range");
-  command->add_option("--threads", options->common.threads,
-                      "threads (default: what affinity and cgroup allow)");
-  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
-  add_examples(*command,
-               "  gigaknn convert base.fvecs base.fbin --rows 0:100000\n"
-               "  gigaknn convert base.npy base.hbin --allow-rounding\n"
-               "  gigaknn convert base.knng ids.npy\n"
-               "  gigaknn convert base.knng distances.fbin --distances\n"
-               "  gigaknn convert index.gknn index.faiss\n"
-               "  gigaknn convert index.gknn rows.fbin --ids ids.npy\n"
-               "  gigaknn convert faiss_written.faiss index.gknn\n"
-               "  gigaknn convert base.fbin flat.faiss --metric inner_product");
-  command->callback([options, &request] {
+      .add_option("--dataset", options->dataset,
+                  "which data set of a HDF5 input: train, test, neighbors or distances")
+      .show_default();
+  command.add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
+  command.add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
+  command.add_flag("--distances", options->distances,
+                   "of a graph or result the distances, not the ids");
+  command.add_flag("--allow-rounding", options->allow_rounding,
+                   "let values lose digits, never range");
+  command.add_option("--threads", options->common.threads,
+                     "threads (default: what affinity and cgroup allow)");
+  command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  command.add_examples(
+      "  gigaknn convert base.fvecs base.fbin --rows 0:100000\n"
+      "  gigaknn convert base.npy base.hbin --allow-rounding\n"
+      "  gigaknn convert base.knng ids.npy\n"
+      "  gigaknn convert base.knng distances.fbin --distances\n"
+      "  gigaknn convert index.gknn index.faiss\n"
+      "  gigaknn convert index.gknn rows.fbin --ids ids.npy\n"
+      "  gigaknn convert faiss_written.faiss index.gknn\n"
+      "  gigaknn convert base.fbin flat.faiss --metric inner_product");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_convert(*options, request.command_line); };
   });
 }

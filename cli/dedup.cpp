@@ -1,4 +1,5 @@
 // gigaknn dedup: BASE [n, d] -> check values -> find_duplicates -> the first row of each row's group, JSON
+#include <cmath>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -70,28 +71,28 @@ int run_dedup(const DedupOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_dedup_command(CLI::App& app, Request& request) {
+void add_dedup_command(Command app, Request& request) {
   const auto options = std::make_shared<DedupOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_command(
       "dedup", "group the rows that are (nearly) the same: each has a chain of short steps to the others of its group");
   command
-      ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
-                   "folder of shards")
-      ->required();
-  command->add_option("--radius", options->radius, "the longest step, as the metric measures it (l2: its square)")
-      ->required();
+      .add_option("BASE", options->base,
+                  "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
+                  "folder of shards")
+      .required();
+  command.add_option("--radius", options->radius, "the longest step, as the metric measures it (l2: its square)")
+      .required();
   command
-      ->add_option("-o,--output", options->output.ids,
-                   "for each row the first row of its group: .npy (i64), .ibin (i32) or .ivecs")
-      ->required();
-  add_metric_option(*command, options->common);
-  add_engine_options(*command, options->common);
-  add_run_options(*command, options->common);
-  add_examples(*command,
-               "  gigaknn dedup base.fbin --radius 0 -o groups.npy\n"
-               "  gigaknn dedup embeddings.npy --metric cosine --radius 0.02 -o groups.npy");
-  command->callback([options, &request] {
+      .add_option("-o,--output", options->output.ids,
+                  "for each row the first row of its group: .npy (i64), .ibin (i32) or .ivecs")
+      .required();
+  add_metric_option(command, options->common);
+  add_engine_options(command, options->common);
+  add_run_options(command, options->common);
+  command.add_examples(
+      "  gigaknn dedup base.fbin --radius 0 -o groups.npy\n"
+      "  gigaknn dedup embeddings.npy --metric cosine --radius 0.02 -o groups.npy");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_dedup(*options, request.command_line); };
   });
 }

@@ -1,5 +1,6 @@
 // gigaknn eval: RESULT and TRUTH -> k-recall@k, R@1, R@10, R@100
 //               GRAPH.knng and BASE -> k-recall@k on a sample, with its 95 % interval
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -65,14 +66,14 @@ void print_recall(const Session& session, const Recall& recall) {
 /// Where the true nearest neighbour stands: R@1, R@10, R@100, as far as the result reaches.
 void evaluate_ranks(const Neighbors& result, const Neighbors& truth, Metric metric,
                     Session& session) {
-  nlohmann::ordered_json& ranks = session.record.more["nearest_among_first"];
-  ranks = nlohmann::ordered_json::object();
+  Json ranks;
   for (const std::int64_t r : {1, 10, 100}) {
     if (r > result.k) break;
     const double share = nearest_among_first(result, truth, r, metric);
     ranks[std::to_string(r)] = share;
     print_line(session, "R@" + std::to_string(r), fraction_text(share));
   }
+  session.record.more["nearest_among_first"] = ranks;
 }
 
 void evaluate_result(const EvalOptions& options, Session& session) {
@@ -126,36 +127,35 @@ int run_eval(const EvalOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_eval_command(CLI::App& app, Request& request) {
+void add_eval_command(Command app, Request& request) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* command =
-      app.add_subcommand("eval", "measure the recall of a result, or of a graph on a sample");
-  command->add_option("RESULT", options->result, "ids (.ibin .npy .ivecs .h5), or a graph (.knng)")
-      ->required();
-  command->add_option("--distances", options->distances,
-                      "distances of the result: ties then count as hits");
-  command->add_option("--truth", options->truth,
-                      "true neighbours: as RESULT, big-ann ground truth, or HDF5 (neighbors)");
-  command->add_option("--truth-distances", options->truth_distances,
-                      "distances of the truth, where its file has none");
-  command->add_option("--base", options->base,
-                      "vectors of a graph: compares a sample of its rows with an exact search");
-  command->add_option("--sample", options->sample, "rows looked at with --base")
-      ->capture_default_str();
-  command->add_option("-k", options->at, "compare the first k (default: all that both sides have)");
-  command->add_option("--recall", options->floor,
-                      "the recall asked for, 0 to 1: exit code 4 if it is missed");
-  add_metric_option(*command, options->common);
-  add_run_options(*command, options->common);
-  add_examples(
-      *command,
+  const Command command =
+      app.add_command("eval", "measure the recall of a result, or of a graph on a sample");
+  command.add_option("RESULT", options->result, "ids (.ibin .npy .ivecs .h5), or a graph (.knng)")
+      .required();
+  command.add_option("--distances", options->distances,
+                     "distances of the result: ties then count as hits");
+  command.add_option("--truth", options->truth,
+                     "true neighbours: as RESULT, big-ann ground truth, or HDF5 (neighbors)");
+  command.add_option("--truth-distances", options->truth_distances,
+                     "distances of the truth, where its file has none");
+  command.add_option("--base", options->base,
+                     "vectors of a graph: compares a sample of its rows with an exact search");
+  command.add_option("--sample", options->sample, "rows looked at with --base")
+      .show_default();
+  command.add_option("-k", options->at, "compare the first k (default: all that both sides have)");
+  command.add_option("--recall", options->floor,
+                     "the recall asked for, 0 to 1: exit code 4 if it is missed");
+  add_metric_option(command, options->common);
+  add_run_options(command, options->common);
+  command.add_examples(
       "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
       "  gigaknn eval ids.ibin --truth glove-100-angular.hdf5 --metric cosine --recall 0.95\n"
       "  gigaknn eval base.knng --base base.fbin --sample 10000 --seed 7\n"
       "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries "
       "whose true\n"
       "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
-  command->callback([options, &request] {
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_eval(*options, request.command_line); };
   });
 }

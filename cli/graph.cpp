@@ -298,53 +298,52 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_graph_command(CLI::App& app, Request& request) {
+void add_graph_command(Command app, Request& request) {
   const auto options = std::make_shared<GraphOptions>();
   options->common.methods = {"auto", "exact", "ivf", "nn-descent"};
-  CLI::App* command = app.add_subcommand("graph", "build the k-NN graph of a set of vectors");
+  const Command command = app.add_command("graph", "build the k-NN graph of a set of vectors");
   command
-      ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
-                   "folder of shards");
-  CLI::Option* k = command->add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
-  command->add_option("-o,--output", options->output, "the graph, OUT.knng; with --radius or --to what gigaknn search writes")->required();
-  add_metric_option(*command, options->common);
-  add_engine_options(*command, options->common);
-  add_run_options(*command, options->common);
-  command->add_option("--recall", options->recall,
-                      "share of the true neighbours that the graph must have; below 1 it may be "
-                      "approximate, which is faster. Measured on a sample; exit code 4 if missed")
-      ->capture_default_str();
-  command->add_option("--verify", options->verify,
-                      "compare this many rows with an independent float64 scan");
-  command->add_option("--report", options->report,
-                      "write a report for a browser to this HTML file");
-  command->add_option("--image", options->image,
-                      "rows are images, HEIGHTxWIDTH: shown in the report");
+      .add_option("BASE", options->base,
+                  "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a "
+                  "folder of shards");
+  const Option k = command.add_option("-k", options->k, "neighbours of each row, itself excluded; from 1 to n - 1");
+  command.add_option("-o,--output", options->output, "the graph, OUT.knng; with --radius or --to what gigaknn search writes").required();
+  add_metric_option(command, options->common);
+  add_engine_options(command, options->common);
+  add_run_options(command, options->common);
+  command.add_option("--recall", options->recall,
+                     "share of the true neighbours that the graph must have; below 1 it may be "
+                     "approximate, which is faster. Measured on a sample; exit code 4 if missed")
+      .show_default();
+  command.add_option("--verify", options->verify,
+                     "compare this many rows with an independent float64 scan");
+  command.add_option("--report", options->report,
+                     "write a report for a browser to this HTML file");
+  command.add_option("--image", options->image,
+                     "rows are images, HEIGHTxWIDTH: shown in the report");
   const std::string others = "Graphs of other kinds";
-  command->add_option("--radius", options->radius,
-                      "instead of -k: all rows at most this far (inner_product: of at least this product), in big-ann's range format")
-      ->group(others)
-      ->excludes(k);
-  command->add_option("--to", options->to, "other vectors: of each row of BASE its neighbours among these, as gigaknn search --queries BASE")
-      ->group(others);
-  command->add_option("--distances", options->distances, "with --to: distances, .fbin, .npy or .fvecs")->group(others);
-  command->add_option("--labels", options->labels, "one integer for each row, which says who may be whose neighbour: .npy, .ibin or IDX(.gz)")
-      ->group(others);
-  command->add_option("--only", options->only, "with --labels: neighbours are of the same label alone, or of other labels: same or other")
-      ->group(others);
+  command.add_option("--radius", options->radius,
+                     "instead of -k: all rows at most this far (inner_product: of at least this product), in big-ann's range format")
+      .group(others)
+      .excludes(k);
+  command.add_option("--to", options->to, "other vectors: of each row of BASE its neighbours among these, as gigaknn search --queries BASE")
+      .group(others);
+  command.add_option("--distances", options->distances, "with --to: distances, .fbin, .npy or .fvecs").group(others);
+  command.add_option("--labels", options->labels, "one integer for each row, which says who may be whose neighbour: .npy, .ibin or IDX(.gz)")
+      .group(others);
+  command.add_option("--only", options->only, "with --labels: neighbours are of the same label alone, or of other labels: same or other")
+      .group(others);
   const std::string by_index = "By a search of its own index";
-  command->add_option("--index", options->recipe, "IVF4096,PQ32 or another that gigaknn build makes; it is not kept")->group(by_index);
-  command->add_option("--nprobe", options->nprobe, "inverted lists that a row looks into (default: 16)")->group(by_index);
-  command->add_option("--refine", options->refine, "of codes with full vectors: so many times k candidates are compared by these (default: 4)")->group(by_index);
-  command->add_option("--sample", options->sample, "rows that measure the recall")->group(by_index)->capture_default_str();
-  add_task_options(*command, options->tasks);
-  add_change_options(*command, options->change);
+  command.add_option("--index", options->recipe, "IVF4096,PQ32 or another that gigaknn build makes; it is not kept").group(by_index);
+  command.add_option("--nprobe", options->nprobe, "inverted lists that a row looks into (default: 16)").group(by_index);
+  command.add_option("--refine", options->refine, "of codes with full vectors: so many times k candidates are compared by these (default: 4)").group(by_index);
+  command.add_option("--sample", options->sample, "rows that measure the recall").group(by_index).show_default();
+  add_task_options(command, options->tasks);
+  add_change_options(command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
-    command->get_option(change)->excludes("--index", "--metric", "--verify", "--report", "--image");
+    for (const char* other : {"--index", "--metric", "--verify", "--report", "--image"}) command.option(change).excludes(command.option(other));
   }
-  add_examples(
-      *command,
+  command.add_examples(
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"
       "  gigaknn graph base.fbin -k 10 --recall 0.98 -o base.knng\n"
       "  gigaknn graph base.u8bin -k 10 --recall 0.95 --memory 2GiB -o base.knng\n"
@@ -357,7 +356,7 @@ void add_graph_command(CLI::App& app, Request& request) {
       "  gigaknn graph --extend base.knng --base base.fbin --add new.fbin -o all.knng\n"
       "  gigaknn graph --merge a.knng b.knng --base a.u8bin b.u8bin --recall 0.98 -o both.knng\n"
       "  gigaknn graph --reduce base.knng --base base.fbin --remove gone.ibin --map ids.npy -o less.knng");
-  command->callback([options, &request] {
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_graph(*options, request.command_line); };
   });
 }

@@ -1,4 +1,5 @@
 // gigaknn info: FILE -> what it holds, from its header alone
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -127,15 +128,15 @@ int run_info(const std::filesystem::path& path) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app, Request& request) {
+void add_info_command(Command app, Request& request) {
   const auto path = std::make_shared<std::filesystem::path>();
-  CLI::App* command = app.add_subcommand("info", "say what a file holds");
+  const Command command = app.add_command("info", "say what a file holds");
   command
-      ->add_option("FILE", *path,
-                   "vectors, ids, a graph, an index, also of Faiss, ground truth, HDF5, or a folder of shards")
-      ->required();
-  add_examples(*command, "  gigaknn info base.fbin\n  gigaknn info base.knng\n  gigaknn info base.gknn");
-  command->callback([path, &request] { request.run = [path] { return run_info(*path); }; });
+      .add_option("FILE", *path,
+                  "vectors, ids, a graph, an index, also of Faiss, ground truth, HDF5, or a folder of shards")
+      .required();
+  command.add_examples("  gigaknn info base.fbin\n  gigaknn info base.knng\n  gigaknn info base.gknn");
+  command.callback([path, &request] { request.run = [path] { return run_info(*path); }; });
 }
 
 }  // namespace gigaknn::cli

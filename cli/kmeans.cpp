@@ -1,4 +1,5 @@
 // gigaknn kmeans: BASE [n, d] -> check values -> fit_kmeans -> centroids [k, d]; with --labels nearest_centroids -> one label a row
+#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -68,7 +69,7 @@ std::vector<float> read_weights(const std::filesystem::path& path, const Vectors
   return weights;
 }
 
-nlohmann::ordered_json json_of_round(const KMeansRound& round) {
+Json json_of_round(const KMeansRound& round) {
   return {{"objective", round.objective}, {"imbalance", round.imbalance}, {"moved", round.moved}, {"empty", round.empty}};
 }
 
@@ -125,7 +126,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
           "--memory ", options.common.memory, " is too small: k-means needs ", format_bytes(session.held_bytes() + record.planned_bytes));
   session.say(format_count(options.clusters) + " clusters of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) +
               ", " + record.dtype + ", metric " + record.metric);
-  auto rounds = nlohmann::ordered_json::array();
+  std::vector<Json> rounds;
   params.on_round = [&](int round, const KMeansRound& found) {
     rounds.push_back(json_of_round(found));
     session.say("  round " + std::to_string(round + 1) + ": objective " + number_text(found.objective) + ", imbalance " +
@@ -157,34 +158,34 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_kmeans_command(CLI::App& app, Request& request) {
+void add_kmeans_command(Command app, Request& request) {
   const auto options = std::make_shared<KMeansOptions>();
-  CLI::App* command = app.add_subcommand("kmeans", "divide vectors among k centroids, each the mean of the rows nearest to it");
+  const Command command = app.add_command("kmeans", "divide vectors among k centroids, each the mean of the rows nearest to it");
   command
-      ->add_option("BASE", options->base,
-                   "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
-      ->required();
-  command->add_option("-k,--clusters", options->clusters, "how many centroids")->required();
-  command->add_option("-o,--output", options->output, "the centroids, f32: .fbin .fvecs or .npy")->required();
-  command->add_option("--labels", options->labels.ids, "for each row its nearest centroid: .npy (i64), .ibin (i32), .ivecs or .h5");
-  command->add_option("--distances", options->labels.distances, "beside --labels: how far that is (l2: squared)");
-  command->add_option("--metric", options->common.metric, "l2, or cosine: only directions count, centroids have length 1")->capture_default_str();
-  command->add_option("--iterations", options->iterations, "rounds at most; fewer where no row moves any more")->capture_default_str();
-  command->add_option("--start", options->start, "random or plus-plus (drawn by distance: slower, better where clusters stand apart)")
-      ->capture_default_str();
-  command->add_option("--rows-per-cluster", options->rows_a_cluster, "fit to that many rows a cluster, drawn by --seed; 0: to all rows")
-      ->capture_default_str();
-  command->add_option("--levels", options->levels, "auto, 1 or 2: regions first, then clusters in each; auto: from 32768 clusters on")
-      ->capture_default_str();
-  command->add_flag("--balanced", options->balanced, "move the smallest clusters to where the largest are");
-  command->add_option("--weights", options->weights, "one f32 a row, by which it counts");
-  add_device_option(*command, options->common);
-  add_shards_option(*command, options->common, "the centroids");
-  add_run_options(*command, options->common);
-  add_examples(*command,
-               "  gigaknn kmeans base.fbin -k 1024 -o centroids.fbin --labels labels.npy\n"
-               "  gigaknn kmeans embeddings.npy -k 4096 --metric cosine --start plus-plus -o centroids.npy");
-  command->callback([options, &request] {
+      .add_option("BASE", options->base,
+                  "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+      .required();
+  command.add_option("-k,--clusters", options->clusters, "how many centroids").required();
+  command.add_option("-o,--output", options->output, "the centroids, f32: .fbin .fvecs or .npy").required();
+  command.add_option("--labels", options->labels.ids, "for each row its nearest centroid: .npy (i64), .ibin (i32), .ivecs or .h5");
+  command.add_option("--distances", options->labels.distances, "beside --labels: how far that is (l2: squared)");
+  command.add_option("--metric", options->common.metric, "l2, or cosine: only directions count, centroids have length 1").show_default();
+  command.add_option("--iterations", options->iterations, "rounds at most; fewer where no row moves any more").show_default();
+  command.add_option("--start", options->start, "random or plus-plus (drawn by distance: slower, better where clusters stand apart)")
+      .show_default();
+  command.add_option("--rows-per-cluster", options->rows_a_cluster, "fit to that many rows a cluster, drawn by --seed; 0: to all rows")
+      .show_default();
+  command.add_option("--levels", options->levels, "auto, 1 or 2: regions first, then clusters in each; auto: from 32768 clusters on")
+      .show_default();
+  command.add_flag("--balanced", options->balanced, "move the smallest clusters to where the largest are");
+  command.add_option("--weights", options->weights, "one f32 a row, by which it counts");
+  add_device_option(command, options->common);
+  add_shards_option(command, options->common, "the centroids");
+  add_run_options(command, options->common);
+  command.add_examples(
+      "  gigaknn kmeans base.fbin -k 1024 -o centroids.fbin --labels labels.npy\n"
+      "  gigaknn kmeans embeddings.npy -k 4096 --metric cosine --start plus-plus -o centroids.npy");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_kmeans(*options, request.command_line); };
   });
 }

@@ -70,51 +70,34 @@ std::string quote_arguments(int argc, char** argv) {
   return line;
 }
 
-void add_commands(CLI::App& app, Request& request) {
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("gigaknn ") + version() + " (" + commit() + ")");
-  app.get_formatter()->column_width(28);
-  add_graph_command(app, request);
-  add_plan_command(app, request);
-  add_run_command(app, request);
-  add_task_command(app, request);
-  add_build_command(app, request);
-  add_change_index_commands(app, request);
-  add_tune_command(app, request);
-  add_search_command(app, request);
-  add_kmeans_command(app, request);
-  add_dedup_command(app, request);
-  add_eval_command(app, request);
-  add_path_command(app, request);
-  add_convert_command(app, request);
-  add_info_command(app, request);
-  add_check_command(app, request);
-  add_report_command(app, request);
-  app.footer(
-      "Exit codes: 0 done; 2 usage or budget; 3 data, disk or device; 4 recall asked and missed; "
-      "130 Ctrl-C.\n"
-      "gigaknn COMMAND --help explains a command, with examples.");
-}
-
-/// The command whose arguments were wrong, for the hint: "gigaknn graph --help".
-std::string help_hint(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") +
-         "--help";
+void add_commands(Command program, Request& request) {
+  add_graph_command(program, request);
+  add_plan_command(program, request);
+  add_run_command(program, request);
+  add_task_command(program, request);
+  add_build_command(program, request);
+  add_change_index_commands(program, request);
+  add_tune_command(program, request);
+  add_search_command(program, request);
+  add_kmeans_command(program, request);
+  add_dedup_command(program, request);
+  add_eval_command(program, request);
+  add_path_command(program, request);
+  add_convert_command(program, request);
+  add_info_command(program, request);
+  add_check_command(program, request);
+  add_report_command(program, request);
 }
 
 int run_command(int argc, char** argv) {
   Request request;
   request.command_line = quote_arguments(argc, argv);
-  CLI::App app("gigaknn: nearest neighbours and k-NN graphs", "gigaknn");
-  add_commands(app, request);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return report_error(error.what() + help_hint(app), exit_usage);
-  }
-  return request.run();
+  Parser parser("gigaknn: nearest neighbours and k-NN graphs", std::string("gigaknn ") + version() + " (" + commit() + ")",
+                "Exit codes: 0 done; 2 usage or budget; 3 data, disk or device; 4 recall asked and missed; "
+                "130 Ctrl-C.\n"
+                "gigaknn COMMAND --help explains a command, with examples.");
+  add_commands(parser.program(), request);
+  return parser.parse(argc, argv) ? request.run() : 0;
 }
 
 // A map of a file that became shorter: the library handles no signals, and a command should not die without a word.

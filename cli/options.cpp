@@ -51,41 +51,37 @@ int CommonOptions::thread_count() const {
   return threads > 0 ? threads : available_threads();
 }
 
-void add_metric_option(CLI::App& app, CommonOptions& options) {
-  app.add_option("--metric", options.metric, "one of: " + metric_names())->capture_default_str();
+void add_metric_option(Command app, CommonOptions& options) {
+  app.add_option("--metric", options.metric, "one of: " + metric_names()).show_default();
 }
 
-void add_run_options(CLI::App& app, CommonOptions& options) {
+void add_run_options(Command app, CommonOptions& options) {
   app.add_option("--threads", options.threads, "threads (default: what affinity and cgroup allow)");
   app.add_option("--memory", options.memory, "memory budget of the host, as 8GiB, 500MB or 1e9");
-  app.add_option("--seed", options.seed, "seed of what is sampled")->capture_default_str();
+  app.add_option("--seed", options.seed, "seed of what is sampled").show_default();
   app.add_option("--json", options.json, "write what was done and measured to this JSON file");
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
 }
 
-void add_device_option(CLI::App& app, CommonOptions& options) {
+void add_device_option(Command app, CommonOptions& options) {
   std::string names;
   for (const std::string& name : devices()) names += ' ' + name;
-  app.add_option("--device", options.device, "where to compute, one of:" + names)->capture_default_str();
+  app.add_option("--device", options.device, "where to compute, one of:" + names).show_default();
   app.add_option("--device-memory", options.device_memory,
                  "memory budget of each device other than the host");
   app.add_flag("--allow-nonfinite", options.allow_nonfinite,
                "rows with NaN or infinity count as farthest instead of being refused");
 }
 
-void add_engine_options(CLI::App& app, CommonOptions& options) {
+void add_engine_options(Command app, CommonOptions& options) {
   app.add_option("--method", options.method, "one of: " + words(options.methods))
-      ->capture_default_str();
+      .show_default();
   add_device_option(app, options);
   add_shards_option(app, options, "the base");
 }
 
-void add_shards_option(CLI::App& app, CommonOptions& options, const std::string& what) {
-  app.add_option("--shards", options.shards, "with several GPUs: parts of " + what + ", each held by one GPU of a group")->capture_default_str();
-}
-
-void add_examples(CLI::App& app, const std::string& examples) {
-  app.footer("Examples:\n" + examples);
+void add_shards_option(Command app, CommonOptions& options, const std::string& what) {
+  app.add_option("--shards", options.shards, "with several GPUs: parts of " + what + ", each held by one GPU of a group").show_default();
 }
 
 }  // namespace gigaknn::cli

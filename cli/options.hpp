@@ -8,9 +8,10 @@
 #include <vector>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <gigaknn/metric.hpp>
 #include <gigaknn/progress.hpp>
+
+#include "arguments.hpp"
 
 namespace gigaknn::cli {
 
@@ -49,34 +50,32 @@ struct CommonOptions {
   int thread_count() const;
 };
 
-void add_metric_option(CLI::App& app, CommonOptions& options);
+void add_metric_option(Command app, CommonOptions& options);
 /// --threads --memory --seed --json --quiet
-void add_run_options(CLI::App& app, CommonOptions& options);
+void add_run_options(Command app, CommonOptions& options);
 /// --device --device-memory --allow-nonfinite
-void add_device_option(CLI::App& app, CommonOptions& options);
+void add_device_option(Command app, CommonOptions& options);
 /// The same, and --method --shards
-void add_engine_options(CLI::App& app, CommonOptions& options);
+void add_engine_options(Command app, CommonOptions& options);
 /// --shards, parts of `what`
-void add_shards_option(CLI::App& app, CommonOptions& options, const std::string& what);
-/// Adds examples to the end of the help.
-void add_examples(CLI::App& app, const std::string& examples);
+void add_shards_option(Command app, CommonOptions& options, const std::string& what);
 
 // One function a command, each in the file of its name.
-void add_graph_command(CLI::App& app, Request& request);
-void add_build_command(CLI::App& app, Request& request);
-void add_change_index_commands(CLI::App& app, Request& request);  // add, remove, merge
-void add_tune_command(CLI::App& app, Request& request);
-void add_search_command(CLI::App& app, Request& request);
-void add_kmeans_command(CLI::App& app, Request& request);
-void add_dedup_command(CLI::App& app, Request& request);
-void add_eval_command(CLI::App& app, Request& request);
-void add_path_command(CLI::App& app, Request& request);
-void add_convert_command(CLI::App& app, Request& request);
-void add_info_command(CLI::App& app, Request& request);
-void add_check_command(CLI::App& app, Request& request);
-void add_report_command(CLI::App& app, Request& request);
-void add_plan_command(CLI::App& app, Request& request);
-void add_run_command(CLI::App& app, Request& request);
-void add_task_command(CLI::App& app, Request& request);
+void add_graph_command(Command app, Request& request);
+void add_build_command(Command app, Request& request);
+void add_change_index_commands(Command app, Request& request);  // add, remove, merge
+void add_tune_command(Command app, Request& request);
+void add_search_command(Command app, Request& request);
+void add_kmeans_command(Command app, Request& request);
+void add_dedup_command(Command app, Request& request);
+void add_eval_command(Command app, Request& request);
+void add_path_command(Command app, Request& request);
+void add_convert_command(Command app, Request& request);
+void add_info_command(Command app, Request& request);
+void add_check_command(Command app, Request& request);
+void add_report_command(Command app, Request& request);
+void add_plan_command(Command app, Request& request);
+void add_run_command(Command app, Request& request);
+void add_task_command(Command app, Request& request);
 
 }  // namespace gigaknn::cli

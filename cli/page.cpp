@@ -1,6 +1,9 @@
 #include "page.hpp"
 
+#include <fstream>
 #include <optional>
+
+#include <nlohmann/json.hpp>
 
 #include "core/require.hpp"
 #include "eval/report.hpp"
@@ -11,11 +14,11 @@
 namespace gigaknn::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Value = Json::Value;
 
 constexpr std::int64_t shown_rows = 12;
 
-std::string task_of(const Json& record) {
+std::string task_of(const Value& record) {
   const std::string k = std::to_string(record.value("k", std::int64_t{0}));
   if (record.contains("radius")) return "all rows within a radius";
   if (record.contains("queries")) {
@@ -25,13 +28,13 @@ std::string task_of(const Json& record) {
   return k + "-NN graph";
 }
 
-std::optional<double> seconds_of(const Json& record, const char* stage) {
-  const Json& seconds = record.at("seconds");
+std::optional<double> seconds_of(const Value& record, const char* stage) {
+  const Value& seconds = record.at("seconds");
   return seconds.contains(stage) ? std::optional(seconds[stage].get<double>()) : std::nullopt;
 }
 
 /// The computation that the page is about.
-void describe_method(const Json& record, ReportData& data) {
+void describe_method(const Value& record, ReportData& data) {
   ReportMethod method;
   method.task = task_of(record);
   method.metric = metric_of(record.at("metric").get<std::string>());
@@ -47,7 +50,7 @@ void describe_method(const Json& record, ReportData& data) {
   data.command = record.at("command");
 }
 
-void describe_cost(const Json& record, ReportData& data) {
+void describe_cost(const Value& record, ReportData& data) {
   ReportSeconds seconds;
   seconds.load = seconds_of(record, "load");
   seconds.prepare = seconds_of(record, "prepare");
@@ -55,7 +58,7 @@ void describe_cost(const Json& record, ReportData& data) {
   seconds.evaluate = seconds_of(record, "evaluate");
   seconds.total = seconds_of(record, "total").value_or(0);
   data.seconds = seconds;
-  const Json& memory = record.at("memory");
+  const Value& memory = record.at("memory");
   ReportMemory bytes;
   bytes.peak_bytes = memory.at("peak_bytes");
   if (const std::uint64_t planned = memory.value("planned_bytes", std::uint64_t{0}); planned > 0) {
@@ -66,9 +69,10 @@ void describe_cost(const Json& record, ReportData& data) {
 
 /// Samples of all records count: each verified its own part.
 void describe_verification(const std::vector<Json>& records, ReportData& data) {
-  for (const Json& record : records) {
+  for (const Json& json : records) {
+    const Value& record = json.value();
     if (!record.contains("verification")) continue;
-    const Json& found = record["verification"];
+    const Value& found = record["verification"];
     Verification sum = data.verification.value_or(Verification{});
     sum.rows += found.at("rows").get<std::int64_t>();
     sum.entries += found.at("entries").get<std::int64_t>();
@@ -79,8 +83,9 @@ void describe_verification(const std::vector<Json>& records, ReportData& data) {
 
 /// A recall that was measured; that of an exact method says so itself.
 void describe_recall(const std::vector<Json>& records, ReportData& data) {
-  for (const Json& record : records) {
-    const Json recall = record.value("recall", Json(nullptr));
+  for (const Json& json : records) {
+    const Value& record = json.value();
+    const Value recall = record.value("recall", Value(nullptr));
     if (recall.is_null() || record.value("exact", false)) continue;
     data.recall = Recall{recall.at("at"), recall.at("value"), recall.at("low"), recall.at("high"),
                          recall.at("sampled")};
@@ -90,7 +95,8 @@ void describe_recall(const std::vector<Json>& records, ReportData& data) {
 
 std::string summary_of(const std::vector<Json>& records) {
   std::string summary;
-  for (const Json& record : records) {
+  for (const Json& json : records) {
+    const Value& record = json.value();
     const double seconds =
         seconds_of(record, "prepare").value_or(0) + seconds_of(record, "compute").value_or(0);
     if (seconds <= 0) continue;
@@ -101,8 +107,8 @@ std::string summary_of(const std::vector<Json>& records) {
 
 void describe_records(const std::vector<Json>& records, ReportData& data) {
   if (records.empty()) return;
-  describe_method(records.front(), data);
-  describe_cost(records.front(), data);
+  describe_method(records.front().value(), data);
+  describe_cost(records.front().value(), data);
   describe_verification(records, data);
   describe_recall(records, data);
   data.summary = summary_of(records);
@@ -152,20 +158,24 @@ ReportData data_of(const Page& page, std::uint64_t seed) {
 
 }  // namespace
 
-void check_record(const Json& record, const std::string& name) {
+Json read_record(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  require(file.good(), Fault::io, path.string(), ": cannot be read");
+  const Json record(Value::parse(file, nullptr, false));
   try {
     ReportData data;
     describe_records({record}, data);
-  } catch (const nlohmann::json::exception&) {
-    fail(Fault::corrupt_file, name, ": is not what --json of gigaknn graph, search or eval writes");
+  } catch (const Value::exception&) {
+    fail(Fault::corrupt_file, path.string(), ": is not what --json of gigaknn graph, search or eval writes");
   }
+  return record;
 }
 
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output) {
   write_report(data_of(page, seed), output);
 }
 
-nlohmann::ordered_json finished_record(Session& session) {
+Json finished_record(Session& session) {
   session.record.seconds.total = now_s();
   return json_of(session.record);
 }

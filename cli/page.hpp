@@ -9,9 +9,9 @@
 #include <gigaknn/graph.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/matrix.hpp>
-#include <nlohmann/json.hpp>
 
 #include "inputs.hpp"
+#include "json.hpp"
 #include "session.hpp"
 
 namespace gigaknn::cli {
@@ -26,18 +26,17 @@ struct Page {
   const Neighbors* results = nullptr;  ///< of the queries
   std::vector<Path> paths;
   ImageSize image;
-  std::vector<nlohmann::ordered_json>
-      records;  ///< what commands said of themselves, the main one first
+  std::vector<Json> records;  ///< what commands said of themselves, the main one first
 };
 
-/// Throws Error: corrupt_file, with `name`, unless a page can show this record.
-void check_record(const nlohmann::ordered_json& record, const std::string& name);
+/// What --json of a command wrote. Throws Error: io, or corrupt_file unless a page can show it.
+Json read_record(const std::filesystem::path& path);
 
 /// Writes the page; `seed` chooses the rows that are shown.
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output);
 
 /// The record of this session as JSON, its total time so far filled in.
-nlohmann::ordered_json finished_record(Session& session);
+Json finished_record(Session& session);
 
 /// Says what a verification showed; throws Error: device where entries differ.
 void report_verification(Session& session);

@@ -79,24 +79,22 @@ void print_answer(const Answer& answer, const PathOptions& options) {
   }
 }
 
-nlohmann::ordered_json json_of(const Path& path) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+Json json_of(const Path& path) {
+  std::vector<Json> rows;
   for (const RowId row : path.rows) rows.push_back(value_of(row));
   return {{"rows", rows}, {"steps", path.steps}, {"largest_step", path.largest_step}};
 }
 
-nlohmann::ordered_json json_of(const Answer& answer, const PathOptions& options) {
-  nlohmann::ordered_json json = {{"from", value_of(answer.from)},
-                                 {"to", value_of(answer.to)},
-                                 {"directed", options.directed},
-                                 {"found", !answer.paths.empty()}};
+Json json_of(const Answer& answer, const PathOptions& options) {
+  Json json = {{"from", value_of(answer.from)}, {"to", value_of(answer.to)}, {"directed", options.directed}, {"found", !answer.paths.empty()}};
   json.update(json_of(answer.paths.empty() ? Path() : answer.paths.front()));
   if (answer.paths.empty()) {
     json[options.directed ? "reachable_rows" : "component_rows"] = {{"from", answer.ends.from_rows}, {"to", answer.ends.to_rows}};
   }
   if (options.count > 1) {
-    json["alternatives"] = nlohmann::ordered_json::array();
-    for (std::size_t i = 1; i < answer.paths.size(); ++i) json["alternatives"].push_back(json_of(answer.paths[i]));
+    std::vector<Json> others;
+    for (std::size_t i = 1; i < answer.paths.size(); ++i) others.push_back(json_of(answer.paths[i]));
+    json["alternatives"] = others;
   }
   return json;
 }
@@ -113,7 +111,7 @@ int run_path(const PathOptions& options, const std::string& command_line) {
     }
   }
   PathFinder finder(graph, options.directed);
-  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  std::vector<Json> answers;
   for (const auto& [from, to] : pairs) {
     Answer answer{.from = from, .to = to, .paths = finder.paths(from, to, options.count), .ends = {}};
     if (answer.paths.empty()) answer.ends = finder.ends(from, to);
@@ -142,25 +140,25 @@ int run_path(const PathOptions& options, const std::string& command_line) {
 
 }  // namespace
 
-void add_path_command(CLI::App& app, Request& request) {
+void add_path_command(Command app, Request& request) {
   const auto options = std::make_shared<PathOptions>();
-  CLI::App* command =
-      app.add_subcommand("path", "find the path in a graph whose largest step is smallest");
-  command->add_option("GRAPH", options->graph, "a .knng file; it is mapped, not loaded")->required();
-  command->add_option("FROM,--from", options->from, "the row it starts at");
-  command->add_option("TO,--to", options->to, "the row it ends at");
-  command->add_option("--pairs", options->pairs, "ids [paths, 2] of rows to start and to end at: .ibin, .npy or .ivecs");
-  command->add_option("--count", options->count, "so many paths, the best first; none visits a row twice");
-  command->add_flag("--directed", options->directed,
-                    "follow lists only; else edges count both ways");
-  command->add_option("--json", options->json, "write the path to this JSON file too");
-  add_examples(*command,
-               "  gigaknn path base.knng 12 3456\n"
-               "  gigaknn path base.knng 12 3456 --count 3 --directed --json path.json\n"
-               "  gigaknn path base.knng --pairs pairs.ibin --json paths.json\n"
-               "Printed: a row a line, and the distance of the step to it. Equal largest steps: "
-               "fewest steps.");
-  command->callback([options, &request] {
+  const Command command =
+      app.add_command("path", "find the path in a graph whose largest step is smallest");
+  command.add_option("GRAPH", options->graph, "a .knng file; it is mapped, not loaded").required();
+  command.add_option("FROM,--from", options->from, "the row it starts at");
+  command.add_option("TO,--to", options->to, "the row it ends at");
+  command.add_option("--pairs", options->pairs, "ids [paths, 2] of rows to start and to end at: .ibin, .npy or .ivecs");
+  command.add_option("--count", options->count, "so many paths, the best first; none visits a row twice");
+  command.add_flag("--directed", options->directed,
+                   "follow lists only; else edges count both ways");
+  command.add_option("--json", options->json, "write the path to this JSON file too");
+  command.add_examples(
+      "  gigaknn path base.knng 12 3456\n"
+      "  gigaknn path base.knng 12 3456 --count 3 --directed --json path.json\n"
+      "  gigaknn path base.knng --pairs pairs.ibin --json paths.json\n"
+      "Printed: a row a line, and the distance of the step to it. Equal largest steps: "
+      "fewest steps.");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_path(*options, request.command_line); };
   });
 }

@@ -32,8 +32,8 @@ std::vector<std::string> lines_of(const RecallCurve& curve) {
   return lines;
 }
 
-nlohmann::ordered_json json_of(const RecallCurve& curve) {
-  nlohmann::ordered_json points = nlohmann::ordered_json::array();
+Json json_of(const RecallCurve& curve) {
+  std::vector<Json> points;
   for (const OperatingPoint& point : curve.points) {
     points.push_back({{"nprobe", point.nprobe}, {"refine", point.refine}, {"recall", point.recall.value}, {"low", point.recall.low},
                       {"high", point.recall.high}, {"seconds", point.seconds}});

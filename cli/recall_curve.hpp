@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <gigaknn/tune.hpp>
-#include <nlohmann/json.hpp>
 
+#include "json.hpp"
 #include "session.hpp"
 
 namespace gigaknn::cli {
@@ -22,7 +22,7 @@ std::string text_of(const RecallCurve& curve);
 /// A line for each of some recalls that it reaches, and one for its best.
 std::vector<std::string> lines_of(const RecallCurve& curve);
 
-nlohmann::ordered_json json_of(const RecallCurve& curve);
+Json json_of(const RecallCurve& curve);
 
 /// How the curve of an index is measured: with true queries, where there are some, or with rows of its own.
 struct CurveOptions {

@@ -1,5 +1,4 @@
 // gigaknn report: finished results -> one HTML page
-#include <fstream>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -27,14 +26,6 @@ struct ReportOptions {
   bool quiet = false;
   std::filesystem::path output;
 };
-
-nlohmann::ordered_json read_record(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  require(file.good(), Fault::io, path.string(), ": cannot be read");
-  auto record = nlohmann::ordered_json::parse(file, nullptr, false);
-  check_record(record, path.string());
-  return record;
-}
 
 std::vector<Path> find_paths(const KnnGraph& graph, const ReportOptions& options) {
   std::vector<Path> paths;
@@ -110,29 +101,29 @@ int run_report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app, Request& request) {
+void add_report_command(Command app, Request& request) {
   const auto options = std::make_shared<ReportOptions>();
-  CLI::App* command = app.add_subcommand("report", "show finished results in one HTML page");
-  command->add_option("--graph", options->graph, "a .knng graph of the base");
-  command->add_option("--base", options->base, "the vectors")->required();
-  command->add_option("--queries", options->queries, "what was searched for");
-  command->add_option("--results", options->results, "ids found for the queries");
-  command->add_option("--distances", options->distances, "distances of the results");
-  command->add_option("--path", options->paths,
-                      "A:B, show the path from row A to row B; may be repeated");
-  command->add_option("--image", options->image, "rows are images, HEIGHTxWIDTH");
-  command->add_option("--json-in", options->records,
-                      "what --json of a command wrote: times, memory; the first is the main one");
-  command->add_option("--seed", options->seed, "which rows are shown")->capture_default_str();
-  command->add_flag("--quiet", options->quiet, "print nothing but errors");
-  command->add_option("-o,--output", options->output, "the page, OUT.html")->required();
-  add_examples(*command,
-               "  gigaknn report --graph base.knng --base base.fbin -o base.html\n"
-               "  gigaknn report --graph f.knng --base f.u8bin --queries q.u8bin --results "
-               "ids.ibin --distances d.fbin \\\n"
-               "      --path 12:0 --path 1:16 --image 28x28 --json-in graph.json --json-in "
-               "search.json -o report.html");
-  command->callback(
+  const Command command = app.add_command("report", "show finished results in one HTML page");
+  command.add_option("--graph", options->graph, "a .knng graph of the base");
+  command.add_option("--base", options->base, "the vectors").required();
+  command.add_option("--queries", options->queries, "what was searched for");
+  command.add_option("--results", options->results, "ids found for the queries");
+  command.add_option("--distances", options->distances, "distances of the results");
+  command.add_option("--path", options->paths,
+                     "A:B, show the path from row A to row B; may be repeated");
+  command.add_option("--image", options->image, "rows are images, HEIGHTxWIDTH");
+  command.add_option("--json-in", options->records,
+                     "what --json of a command wrote: times, memory; the first is the main one");
+  command.add_option("--seed", options->seed, "which rows are shown").show_default();
+  command.add_flag("--quiet", options->quiet, "print nothing but errors");
+  command.add_option("-o,--output", options->output, "the page, OUT.html").required();
+  command.add_examples(
+      "  gigaknn report --graph base.knng --base base.fbin -o base.html\n"
+      "  gigaknn report --graph f.knng --base f.u8bin --queries q.u8bin --results "
+      "ids.ibin --distances d.fbin \\\n"
+      "      --path 12:0 --path 1:16 --image 28x28 --json-in graph.json --json-in "
+      "search.json -o report.html");
+  command.callback(
       [options, &request] { request.run = [options] { return run_report(*options); }; });
 }
 

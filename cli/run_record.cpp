@@ -30,9 +30,9 @@ Recall exact_recall(std::int64_t k, const std::optional<Verification>& verificat
   return {k, 1, 1, 1, verification ? verification->rows : 0};
 }
 
-nlohmann::ordered_json json_of(const RunRecord& record) {
+Json json_of(const RunRecord& record) {
   const Seconds& seconds = record.seconds;
-  nlohmann::ordered_json json = {
+  Json json = {
       {"version", version()},
       {"commit", commit()},
       {"command", record.command},
@@ -80,9 +80,7 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
   if (path.empty()) return;
   RunRecord finished = record;
   finished.seconds.total = now_s();
-  // A command line may hold bytes that are no UTF-8 (file names): they are replaced, not refused.
-  write_text_file(
-      path, json_of(finished).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_text_file(path, json_of(finished).text() + "\n");
 }
 
 }  // namespace gigaknn::cli

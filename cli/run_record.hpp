@@ -15,8 +15,8 @@
 #include <string>
 
 #include <gigaknn/eval.hpp>
-#include <nlohmann/json.hpp>
 
+#include "json.hpp"
 #include "options.hpp"
 
 namespace gigaknn::cli {
@@ -48,7 +48,7 @@ struct RunRecord {
   std::optional<Recall> recall;
   std::optional<Verification> verification;
   std::size_t planned_bytes = 0;
-  nlohmann::ordered_json more = nlohmann::ordered_json::object();
+  Json more;
 };
 
 /// A record with all that the options and the build know.
@@ -60,7 +60,7 @@ void describe_base(RunRecord& record, MatrixRef base);
 /// The recall of an exact method: 1, by proof. `sampled` is what a verification looked at.
 Recall exact_recall(std::int64_t k, const std::optional<Verification>& verification);
 
-nlohmann::ordered_json json_of(const RunRecord& record);
+Json json_of(const RunRecord& record);
 
 /// Writes `record` to `path`: to a temporary name, synced, renamed. Nothing where `path` is empty.
 void write_record(const RunRecord& record, const std::filesystem::path& path);

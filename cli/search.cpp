@@ -1,5 +1,7 @@
 // gigaknn search: BASE [n, d] + queries [q, d] -> check values -> plan -> prepare -> search ->
 // verify a sample -> ids [q, k], distances [q, k] (or all rows within a radius), JSON, report
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
@@ -160,59 +162,59 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   return 0;
 }
 
-void add_search_command(CLI::App& app, Request& request) {
+void add_search_command(Command app, Request& request) {
   const auto options = std::make_shared<SearchOptions>();
-  CLI::App* command =
-      app.add_subcommand("search", "find the nearest rows of a base for each query: of vectors exactly, of an index quickly");
+  const Command command =
+      app.add_command("search", "find the nearest rows of a base for each query: of vectors exactly, of an index quickly");
   command
-      ->add_option("BASE", options->base,
-                   "vectors searched in: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz), "
-                   ".h5 (train), a folder of shards; or an index, .gknn")
-      ->required();
-  command->add_option(
+      .add_option("BASE", options->base,
+                  "vectors searched in: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz), "
+                  ".h5 (train), a folder of shards; or an index, .gknn")
+      .required();
+  command.add_option(
       "--queries", options->queries,
       "vectors searched for, same type and dimension (default: 'test' of a HDF5 base)");
-  CLI::Option* k = command->add_option("-k", options->k, "neighbours of each query, from 1 to n");
-  CLI::Option* radius = command->add_option(
+  const Option k = command.add_option("-k", options->k, "neighbours of each query, from 1 to n");
+  const Option radius = command.add_option(
       "--radius", options->radius,
       "instead of -k: all rows at most this far (inner_product: of at least this product)");
-  k->excludes(radius);
+  k.excludes(radius);
   command
-      ->add_option("-o,--output", options->output.ids,
-                   "ids: .ibin (i32), .npy (i64), .ivecs; .h5 with distances; any name for "
-                   "--radius (big-ann range format)")
-      ->required();
-  command->add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");
-  add_metric_option(*command, options->common);
-  add_engine_options(*command, options->common);
-  add_run_options(*command, options->common);
-  command->add_option("--verify", options->verify,
-                      "compare this many queries with an independent float64 scan");
-  command->add_option("--report", options->report,
-                      "write a report for a browser to this HTML file");
-  command->add_option("--image", options->image,
-                      "rows are images, HEIGHTxWIDTH: shown in the report");
+      .add_option("-o,--output", options->output.ids,
+                  "ids: .ibin (i32), .npy (i64), .ivecs; .h5 with distances; any name for "
+                  "--radius (big-ann range format)")
+      .required();
+  command.add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");
+  add_metric_option(command, options->common);
+  add_engine_options(command, options->common);
+  add_run_options(command, options->common);
+  command.add_option("--verify", options->verify,
+                     "compare this many queries with an independent float64 scan");
+  command.add_option("--report", options->report,
+                     "write a report for a browser to this HTML file");
+  command.add_option("--image", options->image,
+                     "rows are images, HEIGHTxWIDTH: shown in the report");
   const std::string of_index = "Where BASE is an index";
-  command->add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)")->group(of_index);
-  command->add_option("--refine", options->refine, "so many times k candidates are compared by full vectors, where there are some behind codes, quantized or transformed rows (default: 4)")
-      ->group(of_index);
-  command->add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
-                      "or tuned; exit code 4 where that is beyond it")
-      ->group(of_index);
-  CLI::Option* only = command->add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs")->group(of_index);
-  CLI::Option* except = command->add_option("--except", options->except, "ids that may not be found")->group(of_index)->excludes(only);
-  command->add_option("--only-bits", options->only_bits, "ids that may be found as bits, u8: .npy or .u8bin; bit i of byte j is id 8 j + i, as numpy.packbits(.., bitorder=\"little\") has it")
-      ->group(of_index)->excludes(only)->excludes(except);
-  command->add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
-      ->group(of_index)
-      ->capture_default_str();
-  add_examples(*command,
-               "  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin\n"
-               "  gigaknn search base.gknn --queries q.fbin -k 10 --nprobe 32 -o ids.ibin\n"
-               "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
-               "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"
-               "  gigaknn search glove-100-angular.hdf5 -k 100 --metric cosine -o result.h5");
-  command->callback([options, &request] {
+  command.add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)").group(of_index);
+  command.add_option("--refine", options->refine, "so many times k candidates are compared by full vectors, where there are some behind codes, quantized or transformed rows (default: 4)")
+      .group(of_index);
+  command.add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
+                     "or tuned; exit code 4 where that is beyond it")
+      .group(of_index);
+  const Option only = command.add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs").group(of_index);
+  const Option except = command.add_option("--except", options->except, "ids that may not be found").group(of_index).excludes(only);
+  command.add_option("--only-bits", options->only_bits, "ids that may be found as bits, u8: .npy or .u8bin; bit i of byte j is id 8 j + i, as numpy.packbits(.., bitorder=\"little\") has it")
+      .group(of_index).excludes(only).excludes(except);
+  command.add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
+      .group(of_index)
+      .show_default();
+  command.add_examples(
+      "  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin\n"
+      "  gigaknn search base.gknn --queries q.fbin -k 10 --nprobe 32 -o ids.ibin\n"
+      "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
+      "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"
+      "  gigaknn search glove-100-angular.hdf5 -k 100 --metric cosine -o result.h5");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_search(*options, request.command_line); };
   });
 }

@@ -1,5 +1,7 @@
 // gigaknn search X.gknn: queries [q, d] -> open_index -> search -> a sample of them with every list -> recall -> ids [q, k],
 // distances [q, k] (or all rows found within a radius), JSON
+#include <algorithm>
+
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/gather.hpp"
@@ -150,7 +152,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
   session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),
                         " queries of ", queries.name, " in ",
-                        index->lists() == 0 ? std::string("all rows") : join_text(record.more["nprobe"].get<std::int64_t>(), " of ", format_count(index->lists()), " inverted lists"),
+                        index->lists() == 0 ? std::string("all rows") : join_text(std::min(params.nprobe, index->lists()), " of ", format_count(index->lists()), " inverted lists"),
                         " of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
                         record.metric));
   options.radius ? search_within(options, *index, queries.matrix(), params, session)

@@ -3,11 +3,11 @@
 // gigaknn task: plan.txt -> one of them
 #include "tasks.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
-#include <nlohmann/json.hpp>
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
@@ -43,7 +43,7 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
   return lines;
 }
 
-nlohmann::ordered_json json_of_plan(const GraphPlan& plan) {
+Json json_of_plan(const GraphPlan& plan) {
   const ShardPlan& s = plan.shards;
   return {{"n", plan.n}, {"d", plan.d}, {"dtype", name_of(plan.dtype)}, {"metric", name_of(plan.params.graph.metric)}, {"k", plan.params.graph.k},
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
@@ -100,7 +100,7 @@ int run_plan_command(const PlanOptions& options) {
     for (const std::string& line : plan_lines(plan)) std::printf("%s\n", one_line(line).c_str());
     if (!options.output.empty()) std::printf("wrote %s; gigaknn run %s\n", (plan.folder() / "plan.txt").c_str(), plan.folder().c_str());
   }
-  if (!options.common.json.empty()) write_text_file(options.common.json, json_of_plan(plan).dump(2) + "\n");
+  if (!options.common.json.empty()) write_text_file(options.common.json, json_of_plan(plan).text() + "\n");
   return 0;
 }
 
@@ -140,8 +140,8 @@ int run_task_command(const RunPlanOptions& options, const std::string& command_l
 
 }  // namespace
 
-void add_task_options(CLI::App& app, TaskOptions& options) {
-  app.add_option("--workers", options.workers, "from files: processes that share the memory and the threads")->capture_default_str();
+void add_task_options(Command app, TaskOptions& options) {
+  app.add_option("--workers", options.workers, "from files: processes that share the memory and the threads").show_default();
   app.add_option("--shard-rows", options.shard_rows, "from files: rows of a shard (default: as --memory allows)");
 }
 
@@ -189,49 +189,49 @@ int run_planned(const GraphPlan& plan, Session& session) {
   return report_graph(graph, plan.params.graph.recall, session);
 }
 
-void add_plan_command(CLI::App& app, Request& request) {
+void add_plan_command(Command app, Request& request) {
   const auto options = std::make_shared<PlanOptions>();
-  CLI::App* command = app.add_subcommand("plan", "say how a graph larger than memory would be built, or prepare it");
-  command->add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX");
-  command->add_option("-k", options->graph.k, "neighbours of each row")->capture_default_str();
+  const Command command = app.add_command("plan", "say how a graph larger than memory would be built, or prepare it");
+  command.add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX");
+  command.add_option("-k", options->graph.k, "neighbours of each row").show_default();
   options->graph.recall = 0.95;
-  command->add_option("--recall", options->graph.recall, "share of the true neighbours, below 1")->capture_default_str();
-  command->add_option("-o,--output", options->output, "write the plan of this graph, to OUT.knng.work/plan.txt");
-  command->add_option("--rows", options->rows, "without BASE: its rows");
-  command->add_option("--dim", options->dim, "without BASE: its columns");
-  command->add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8")->capture_default_str();
-  command->add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
-  add_metric_option(*command, options->common);
-  add_task_options(*command, options->tasks);
-  add_run_options(*command, options->common);
-  add_examples(*command,
-               "  gigaknn plan --rows 1000000000 --dim 96 --dtype u8 --memory 64GiB\n"
-               "  gigaknn plan base.u8bin --memory 2GiB --workers 2 -o base.knng && gigaknn run base.knng.work");
-  command->callback([options, &request] {
+  command.add_option("--recall", options->graph.recall, "share of the true neighbours, below 1").show_default();
+  command.add_option("-o,--output", options->output, "write the plan of this graph, to OUT.knng.work/plan.txt");
+  command.add_option("--rows", options->rows, "without BASE: its rows");
+  command.add_option("--dim", options->dim, "without BASE: its columns");
+  command.add_option("--dtype", options->dtype, "without BASE: its type, one of f32 f16 bf16 u8 i8").show_default();
+  command.add_flag("--measure", options->measure, "look at a sample to tell the time; takes about a tenth of it");
+  add_metric_option(command, options->common);
+  add_task_options(command, options->tasks);
+  add_run_options(command, options->common);
+  command.add_examples(
+      "  gigaknn plan --rows 1000000000 --dim 96 --dtype u8 --memory 64GiB\n"
+      "  gigaknn plan base.u8bin --memory 2GiB --workers 2 -o base.knng && gigaknn run base.knng.work");
+  command.callback([options, &request] {
     request.run = [options] { return run_plan_command(*options); };
   });
 }
 
-void add_run_command(CLI::App& app, Request& request) {
+void add_run_command(Command app, Request& request) {
   const auto options = std::make_shared<RunPlanOptions>();
-  CLI::App* command = app.add_subcommand("run", "run the tasks of a plan that are not done, and write its graph");
-  command->add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it")->required();
-  command->add_option("--json", options->common.json, "write what was done and measured to this JSON file");
-  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
-  add_examples(*command, "  gigaknn run base.knng.work");
-  command->callback([options, &request] {
+  const Command command = app.add_command("run", "run the tasks of a plan that are not done, and write its graph");
+  command.add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it").required();
+  command.add_option("--json", options->common.json, "write what was done and measured to this JSON file");
+  command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  command.add_examples("  gigaknn run base.knng.work");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_run_command(*options, request.command_line); };
   });
 }
 
-void add_task_command(CLI::App& app, Request& request) {
+void add_task_command(Command app, Request& request) {
   const auto options = std::make_shared<RunPlanOptions>();
-  CLI::App* command = app.add_subcommand("task", "run one task of a plan: for schedulers of many machines");
-  command->add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it")->required();
-  command->add_option("TASK", options->task, "its number, from 0; tasks before it must be done")->required();
-  command->add_flag("--quiet", options->common.quiet, "print nothing but errors");
-  add_examples(*command, "  gigaknn task base.knng.work 3");
-  command->callback([options, &request] {
+  const Command command = app.add_command("task", "run one task of a plan: for schedulers of many machines");
+  command.add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it").required();
+  command.add_option("TASK", options->task, "its number, from 0; tasks before it must be done").required();
+  command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
+  command.add_examples("  gigaknn task base.knng.work 3");
+  command.callback([options, &request] {
     request.run = [options, &request] { return run_task_command(*options, request.command_line); };
   });
 }

@@ -11,7 +11,7 @@ struct TaskOptions {
   int workers = 1;
   std::int64_t shard_rows = 0;
 };
-void add_task_options(CLI::App& app, TaskOptions& options);
+void add_task_options(Command app, TaskOptions& options);
 
 /// Parameters of a plan, from what every command has.
 PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,

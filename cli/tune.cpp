@@ -50,18 +50,18 @@ int run_tune(TuneOptions options, const std::string& command_line) {
 
 }  // namespace
 
-void add_tune_command(CLI::App& app, Request& request) {
+void add_tune_command(Command app, Request& request) {
   const auto options = std::make_shared<TuneOptions>();
-  CLI::App* command = app.add_subcommand("tune", "measure what an index finds at many parameters, for search --recall");
-  command->add_option("INDEX", options->index, "an index, .gknn; the curve is kept in it")->required();
-  command->add_option("--queries", options->curve.queries, "queries like those that will come (default: rows of the index, held out)");
-  command->add_option("--truth", options->curve.truth, "their true neighbours, of an index that keeps no full vectors");
-  command->add_option("-k", options->curve.k, "neighbours of each query")->capture_default_str();
-  command->add_option("--recall", options->recall, "exit code 4 where the index does not reach this");
-  add_device_option(*command, options->common);
-  add_run_options(*command, options->common);
-  add_examples(*command, "  gigaknn tune base.gknn --queries q.fbin\n  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin");
-  command->callback([options, &request] { request.run = [options, &request] { return run_tune(*options, request.command_line); }; });
+  const Command command = app.add_command("tune", "measure what an index finds at many parameters, for search --recall");
+  command.add_option("INDEX", options->index, "an index, .gknn; the curve is kept in it").required();
+  command.add_option("--queries", options->curve.queries, "queries like those that will come (default: rows of the index, held out)");
+  command.add_option("--truth", options->curve.truth, "their true neighbours, of an index that keeps no full vectors");
+  command.add_option("-k", options->curve.k, "neighbours of each query").show_default();
+  command.add_option("--recall", options->recall, "exit code 4 where the index does not reach this");
+  add_device_option(command, options->common);
+  add_run_options(command, options->common);
+  command.add_examples("  gigaknn tune base.gknn --queries q.fbin\n  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin");
+  command.callback([options, &request] { request.run = [options, &request] { return run_tune(*options, request.command_line); }; });
 }
 
 }  // namespace gigaknn::cli

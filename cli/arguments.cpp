@@ -1,0 +1,81 @@
+#include "arguments.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "core/require.hpp"
+
+namespace gigaknn::cli {
+namespace {
+
+/// The command whose arguments were wrong, for the hint: "gigaknn graph --help".
+std::string help_hint(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") + "--help";
+}
+
+}  // namespace
+
+Option Option::required() const { return Option(option_->required()); }
+Option Option::show_default() const { return Option(option_->capture_default_str()); }
+Option Option::group(const std::string& heading) const { return Option(option_->group(heading)); }
+Option Option::expected(int least, int most) const { return Option(option_->expected(least, most)); }
+Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
+Option Option::excludes(Option other) const { return Option(option_->excludes(other.option_)); }
+
+Command Command::add_command(const std::string& name, const std::string& help) const { return Command(app_->add_subcommand(name, help)); }
+
+template <class T>
+Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const { return Option(app_->add_flag(name, value, help)); }
+
+Option Command::add_flag(const std::string& name, const std::string& help) const {
+  return Option(app_->add_flag_callback(name, [] {}, help));
+}
+
+Option Command::option(const std::string& name) const { return Option(app_->get_option(name)); }
+void Command::add_examples(const std::string& examples) const { app_->footer("Examples:\n" + examples); }
+void Command::callback(const std::function<void()>& parsed) const { app_->callback(parsed); }
+
+Parser::Parser(const std::string& help, const std::string& version, const std::string& footer) : app_(std::make_unique<CLI::App>(help, "gigaknn")) {
+  app_->require_subcommand(1);
+  app_->set_version_flag("--version", version);
+  app_->get_formatter()->column_width(28);
+  app_->footer(footer);
+}
+
+Parser::~Parser() = default;
+
+bool Parser::parse(int argc, char** argv) {
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) fail(Fault::invalid_argument, error.what(), help_hint(*app_));
+    app_->exit(error);  // --help, --version
+    return false;
+  }
+  return true;
+}
+
+// The types of values.
+template Option Command::add_option(const std::string&, int&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::int64_t&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&) const;
+template Option Command::add_option(const std::string&, float&, const std::string&) const;
+template Option Command::add_option(const std::string&, double&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::filesystem::path&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<float>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<std::filesystem::path>&, const std::string&) const;
+
+}  // namespace gigaknn::cli
