@@ -5,7 +5,8 @@
 
 "codes": product codes alone, 16 and 32 bytes, at equal probes: recall, and queries a second, ours of 8 bits a part, of 6 (as many parts: 12 and 24 bytes) and of 4 (twice the parts) beside Faiss's
 IndexIVFPQ (8 bits) and its fast-scan (4 bits); for fast-scan also our 8 bits at the fewest probes that reach its recall. Recall at equal probes is a mean of three trainings of each, by the seeds in SEEDS; QPS is of the first. "rabitq": RaBitQ's codes alone of 1 to 4 bits
-a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "alone": the same codes, RaBitQ of 1 bit and the re-ranked, a query at a time. "refined": full vectors behind codes of at most 48
+a dimension after a random rotation, beside Faiss's IndexIVFRaBitQ and its fast-scan, at equal probes; of more than 1 bit Faiss's codes take 12 bytes more than ours. "scalar": 8, 6 and 4 bits a dimension, fitted to each of what centroids leave (SQ8d, SQ6, SQ4), and bytes by one step for all (SQ8), beside
+Faiss's IndexIVFScalarQuantizer, at equal probes, on SIFT and Fashion-MNIST. "alone": the same codes, RaBitQ of 1 bit and the re-ranked, a query at a time. "refined": full vectors behind codes of at most 48
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (44 dimensions of 8 bits, beside which a scan reads 4 bytes) and
 ivf_pq (32 bytes, and 4); Faiss's: fast-scan of 16 and 32 bytes, the latter after PCA too, RaBitQ after a rotation, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
 (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes, of 8 bits a part beside IVFPQ and of 4 beside fast-scan. Each library with its own training: 10 iterations of k-means for the lists, for
@@ -184,6 +185,21 @@ def rabitq_row(engine, problem, bits, rounds):
             "recall_margin": min(p["gigaknn"]["recall"] - max(p[name]["recall"] for name in peers) for p in points)}
 
 
+def scalar_contestants(engine, problem, bits):
+    contestants = {"gigaknn": Ours(engine, problem, f"IVF{LISTS},SQ{bits}" + "d" * (bits == 8))}
+    if bits == 8:
+        contestants["gigaknn one step"] = Ours(engine, problem, f"IVF{LISTS},SQ8")
+    contestants["faiss"] = Theirs(problem, f"IVF{LISTS},SQ{bits}", False)
+    return contestants
+
+
+def scalar_row(engine, problem, bits, rounds):
+    contestants = scalar_contestants(engine, problem, bits)
+    points = [timed(contestants, {name: (nprobe, 0) for name in contestants}, rounds) for nprobe in (4, 16, 64)]
+    return {"points": points, "bytes": dict.fromkeys(contestants, problem.base.shape[1] * bits // 8), "ratio": min(p["gigaknn"]["qps"] / p["faiss"]["qps"] for p in points),
+            "recall_margin": min(p["gigaknn"]["recall"] - p["faiss"]["recall"] for p in points)}
+
+
 def alone_row(contestants, settings, rounds):
     """Seconds of each query by itself, with so many lists and so many times K candidates: median and 99th percentile, medians of the rounds."""
     found = {name: [] for name in contestants}
@@ -277,12 +293,12 @@ def markdown(results, header):
             lines += ["", f"8 bits against IVFPQ: {r['ratio']:.2f}x or more (target {r['target']}x), mean recall above by {r['recall_margin']:+.4f} or more; against fast-scan at equal probes: "
                       f"{r['ratio_fast_scan']:.2f}x or more, mean recall above by {r['recall_margin_fast_scan']:+.4f} or more" +
                       (f"; of 6 bits, with 3/4 of its bytes, {r['ratio_fast_scan_6']:.2f}x or more, {r['recall_margin_fast_scan_6']:+.4f} or more." if "ratio_fast_scan_6" in r else "."), ""]
-        elif r["kind"] == "rabitq":
-            names = list(r["bytes"])
+        elif r["kind"] in ("rabitq", "scalar"):
+            names, theirs = list(r["bytes"]), [name for name in r["bytes"] if name.startswith("faiss")]
             lines += [f"## {r['row']}", "", "| nprobe | " + " | ".join(f"{name}, {r['bytes'][name]} bytes" for name in names) + " | ratio to the faster |", "|---" * (len(names) + 2) + "|"]
             for p in r["points"]:
                 cells = " | ".join(f"{p[name]['recall']:.4f}, {p[name]['qps']:.0f} QPS" for name in names)
-                lines.append(f"| {p['gigaknn']['nprobe']} | {cells} | {p['gigaknn']['qps'] / max(p[name]['qps'] for name in names[1:]):.2f}x |")
+                lines.append(f"| {p['gigaknn']['nprobe']} | {cells} | {p['gigaknn']['qps'] / max(p[name]['qps'] for name in theirs):.2f}x |")
             lines += ["", f"Against the faster of Faiss's: {r['ratio']:.2f}x or more; recall against the better: {r['recall_margin']:+.4f} or more.", ""]
         elif r["kind"] == "alone":
             lines += [f"## {r['row']}", "", "One query at a time.", "", "| contestant | nprobe | refine | median | p99 |", "|---|---|---|---|---|"]
@@ -397,6 +413,9 @@ def main():
         work[name] = row(name, "alone", 1.0, lambda b=code_bytes: alone_row(contestants := codes_contestants(engine, problem("sift"), b), dict.fromkeys(contestants, (16, 0)), arguments.rounds))
     for bits in (1, 2, 3, 4):
         work[f"rabitq sift {bits}"] = row(f"rabitq sift {bits}", "rabitq", None, lambda b=bits: rabitq_row(engine, problem("sift"), b, arguments.rounds))
+    for name in ("sift", "fashion"):
+        for bits in (8, 6, 4):
+            work[f"scalar {name} {bits}"] = row(f"scalar {name} {bits}", "scalar", None, lambda n=name, b=bits: scalar_row(engine, problem(n), b, arguments.rounds))
     work["alone rabitq 1"] = row("alone rabitq 1", "alone", 1.0, lambda: alone_row(contestants := rabitq_contestants(engine, problem("sift"), 1), dict.fromkeys(contestants, (16, 0)), arguments.rounds))
     made = {}
 

@@ -16,7 +16,7 @@ import time
 import matplotlib
 import numpy as np
 
-import peers
+from machine import machine_name
 import vectors
 
 matplotlib.use("svg")
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--set", default="sift", help="u8 vectors, as bench/vectors.py names them")
     parser.add_argument("--data", default="/data")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/release/bench/descent_bench")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / peers.machine_name())
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / machine_name())
     parser.add_argument("--figures", type=pathlib.Path, default=HERE.parent / "docs/figures")
     parser.add_argument("--draw-only", action="store_true", help="from the results that are there")
     options = parser.parse_args()

@@ -20,6 +20,7 @@ import time
 import numpy as np
 
 import peers
+from machine import machine_name
 import vectors
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -254,7 +255,7 @@ def main():
                         help="give Faiss this part of a graph's rows and scale its time; labelled so")
     parser.add_argument("--library", default=HERE.parent / "build" / "release" / "libgigaknn_bench.so")
     parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
-    parser.add_argument("--machine", default=peers.machine_name(), help="name of the folder of results")
+    parser.add_argument("--machine", default=machine_name(), help="name of the folder of results")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
     arguments = parser.parse_args()
 

@@ -27,6 +27,7 @@ import time
 import numpy as np
 
 import peers
+from machine import machine_name
 import vectors
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -256,7 +257,7 @@ class Bench:
 
 def write(folder, results, arguments):
     folder.mkdir(parents=True, exist_ok=True)
-    head = {"machine": peers.machine_name(), "threads": arguments.threads, "date": time.strftime("%Y-%m-%d"),
+    head = {"machine": machine_name(), "threads": arguments.threads, "date": time.strftime("%Y-%m-%d"),
             "system": platform.platform(), "rows": results}
     (folder / "graphs.json").write_text(json.dumps(head, indent=1) + "\n")
     lines = ["# k-NN graphs against the fastest peer", "", "Made by `bench/graphs.py`; do not edit.", "",
@@ -290,7 +291,7 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--data", default="/data")
     parser.add_argument("--library", type=pathlib.Path, default=HERE.parent / "build/release/libgigaknn_bench.so")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / peers.machine_name())
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / machine_name())
     arguments = parser.parse_args()
     if arguments.one:
         return one_run(json.loads(arguments.one))

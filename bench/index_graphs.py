@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 import kept
-import peers
+from machine import machine_name
 import vectors
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -91,7 +91,7 @@ def main():
         curves["--method nn-descent"] = [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall)) for recall in RECALLS]
         curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall)) for recall in RECALLS]
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
-    results = dict(machine=peers.machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], curves=curves)
+    results = dict(machine=machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], curves=curves)
     target = options.output / results["machine"]
     target.mkdir(parents=True, exist_ok=True)
     (target / "index_graphs.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -10,6 +10,7 @@ import time
 import faiss
 
 import peers
+from machine import machine_name
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -24,7 +25,7 @@ def start(description, rounds, example):
     parser.add_argument("--data", default="/data", help="folder of the unpacked sets (default /data)")
     parser.add_argument("--library", default=HERE.parent / "build" / "release" / "libgigaknn_bench.so")
     parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
-    parser.add_argument("--machine", default=peers.machine_name())
+    parser.add_argument("--machine", default=machine_name())
     arguments = parser.parse_args()
     faiss.omp_set_num_threads(arguments.threads)
     engine = peers.Gigaknn(arguments.library, arguments.device, arguments.threads)
@@ -58,5 +59,6 @@ def run(name, work, markdown, header, arguments):
         lines = ",\n".join(json.dumps(line) for line in results)
         path.write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
         (folder / f"{name}.md").write_text(markdown(results, header))
-    print((folder / f"{name}.md").read_text())
+    if kept:
+        print((folder / f"{name}.md").read_text())
     return list(kept.values())

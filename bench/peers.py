@@ -1,7 +1,6 @@
 """gigaknn and Faiss behind the same four words: prepare, search, graph, free."""
 
 import ctypes
-import os
 import time
 
 import faiss
@@ -193,15 +192,3 @@ class FaissIndex:
             search(count, pointers[0], k, pointers[1], pointers[2])
             seconds += time.perf_counter() - start
         return seconds, ids, distances
-
-
-def machine_name():
-    """The CPU's name and the number of CPUs that this process may use."""
-    model = "cpu"
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":")[1]
-                break
-    words = "".join(c if c.isalnum() else " " for c in model.lower()).split()
-    return "-".join(words + [f"{len(os.sched_getaffinity(0))}c"])

@@ -16,13 +16,12 @@ import json
 import math
 import os
 import pathlib
-import statistics
 import subprocess
 import time
 
 import numpy as np
 
-import peers
+from machine import machine_name
 import vectors
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -77,10 +76,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default="/data", help="where vectors of 2.5 GB are made and kept")
     parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "build/release/gigaknn")
-    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / peers.machine_name())
+    parser.add_argument("--results", type=pathlib.Path, default=HERE / "results" / machine_name())
     options = parser.parse_args()
     program, folder = options.program, options.folder
-    results = dict(machine=peers.machine_name(), threads=len(os.sched_getaffinity(0)), date=time.strftime("%Y-%m-%d"),
+    results = dict(machine=machine_name(), threads=len(os.sched_getaffinity(0)), date=time.strftime("%Y-%m-%d"),
                    version=subprocess.run([program, "--version"], capture_output=True, text=True).stdout.strip())
 
     sizes = (250_000, 500_000, 1_000_000, 2_000_000)

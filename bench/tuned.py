@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-import peers
+from machine import machine_name
 import vectors
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -156,7 +156,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         program = Program(options.program, pathlib.Path(folder))
-        results = dict(machine=peers.machine_name(), threads=2, date=time.strftime("%Y-%m-%d"), version=program.version(), trials=[], elsewhere=[])
+        results = dict(machine=machine_name(), threads=2, date=time.strftime("%Y-%m-%d"), version=program.version(), trials=[], elsewhere=[])
         for name, metric in SETS.items():
             found = vectors.load(name, options.data)
             for seed in range(options.trials):

@@ -16,16 +16,10 @@ import sys
 import tempfile
 import time
 
+from machine import machine_name
+
 HERE = pathlib.Path(__file__).resolve().parent
 K = 15  # itself included, as UMAP has it
-
-
-def machine_name():
-    import re
-
-    model = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    words = "".join(c if c.isalnum() else " " for c in (model[1] if model else "cpu").lower()).split()
-    return "-".join([*words, f"{len(os.sched_getaffinity(0))}c"])
 
 
 def timed(call):

@@ -134,7 +134,7 @@ void add_build_command(Command app, Request& request) {
       .required();
   command.add_option("-o,--output", options->output, "the index, OUT.gknn").required();
   command.add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
-                     "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6: of 4 or 6 bits; "
+                     "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6, SQ8d: of 4, 6 or 8 bits fitted to each dimension; "
                      "IVF1024,RaBitQ4 (1 to 8 bits a dimension after a random rotation); before the lists of any a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, PCAR64 (rotated), PCAW64 (whitened), RR, RR64, "
                      "as in PCA48,IVF1024,SQ8,RFlat (default: IVF,Flat)");
   const Option recall = command.add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "

@@ -40,6 +40,7 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 ///     QT_8bit_direct_signed, QT_fp16, QT_bf16, no residuals
 ///   the same of QT_8bit_uniform around 0 and of        ivf_sq
 ///     QT_fp16 and QT_bf16, in an IndexPreTransform
+///   the same of 8, 6 or 4 bits, of residuals           ivf_pq of a part a dimension, where these fill the bytes of a code
 ///   IndexIVFScalarQuantizer, else                      ivf_flat, f32: the rows that codes stand for
 ///   IndexIVFPQ by residual, 8, 6 or 4 bits             ivf_pq without full vectors
 ///   IndexPreTransform, linear, of IVFFlat and IVFPQ    ivf_transformed

@@ -168,7 +168,7 @@ struct IndexParams {
   /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
   /// "IVF1024,PQ32x4", "IVF1024,PQ32x6": of 32 parts of 4 or 6 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1 to 8 bits a dimension and 8 bytes, of rows that are rotated at random
   /// ("RR64,...", "PCA64,...": and shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8", "IVF1024,SQfp16", "IVF1024,SQbf16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4",
-  /// "IVF1024,SQ6": of product codes of 4 or 6 bits a dimension; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
+  /// "IVF1024,SQ6", "IVF1024,SQ8d": of product codes of 4, 6 or 8 bits a dimension; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
   /// "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAR64,..." (rotated at random), "PCAW64,..." (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes, quantized and
   /// transformed rows are of finite rows, by l2, euclidean, inner_product or cosine (of which zeros are none).
   std::string recipe = "IVF,Flat";
