@@ -62,7 +62,7 @@ struct Json::Member {
   Json value;
 };
 
-/// A member that is assigned to, inside a Json that outlives this.
+/// A member that is assigned to, inside a Json that outlives this and gets no other member meanwhile.
 class Json::Place {
  public:
   explicit Place(Value& value) : value_(value) {}

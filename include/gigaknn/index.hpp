@@ -42,8 +42,8 @@ struct IvfFlatParams {
 struct IvfPqParams {
   Metric metric = Metric::l2;           ///< l2, euclidean, inner_product or cosine
   std::int64_t lists = 0;               ///< as above
-  std::int64_t code_bytes = 16;         ///< of a row's code: 1 to 256, of 6 bits a multiple of 3 to 24576, of 4 bits to 16384
-  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d, at most 256: 8; 6, which AVX-512 scans sooner; or 4, which AVX2 and NEON do
+  std::int64_t code_bytes = 16;         ///< of a row's code: at most 32768, of 6 bits a multiple of 3 to 24576, of 4 bits to 16384
+  int code_bits = 8;                    ///< of each part of a row, of which there are 1 to d: 8; 6, which AVX-512 scans sooner; or 4, which AVX2 and NEON do
   int rabitq_bits = 0;                  ///< 1 to 8: codes of RaBitQ, so many bits a dimension and 8 bytes, in place of product codes; of rows that were rotated at random, as IndexParams::recipe does
   bool refine = true;                   ///< full vectors are kept behind the codes: the base, which must then outlive the index
   int iterations = 10;                  ///< of k-means

@@ -404,7 +404,7 @@ std::size_t held_bytes(const Source& source) {
   std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
   const auto codes = shape_of_codes(source);
   if (codes) {
-    bytes += at(codes->m) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + at(codes->codewords() * codes->part_dims) * sizeof(float);
+    bytes += at(codes->code_bytes()) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + at(codes->codewords() * codes->part_dims) * sizeof(float);
   }
   if (source.one_list) bytes += at(source.index.rows) * sizeof(std::int64_t);
   if (source.full && !source.chain && !codes && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
@@ -417,7 +417,7 @@ std::size_t held_bytes(const Source& source) {
 
 std::size_t writing_bytes(const Source& source) {
   const auto codes = shape_of_codes(source);
-  return codes ? least_writing_bytes(source.index.rows, writing_bytes_of_code(codes->m)) : container_block_bytes;
+  return codes ? least_writing_bytes(source.index.rows, writing_bytes_of_code(codes->code_bytes())) : container_block_bytes;
 }
 
 // All rows without lists.

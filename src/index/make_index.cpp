@@ -168,7 +168,7 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   const std::int64_t parts = shape_of_codes(base.cols, params).m;
   require(parts <= most && part_dims_of(base.cols, parts) * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
           " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
-  require(base.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
+  require(base.rows >= words || part_dims_of(base.cols, parts) == 1, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
 }
 
 // Of rows that are encoded and not yet written.

@@ -77,7 +77,8 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
   const std::int64_t most = parts_of_dims(rows.cols, params.bits);
   require(params.m >= 1 && params.m <= most, Fault::invalid_argument, "product codes have 1 to ", most, " parts, got ", params.m);
   const std::int64_t words = std::int64_t{1} << params.bits;
-  require(rows.rows >= words, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
+  // Of one number fewer do.
+  require(rows.rows >= words || part_dims_of(rows.cols, params.m) == 1, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
   const std::int64_t part_dims = part_dims_of(rows.cols, params.m), padded = part_dims * params.m;
   const std::vector<std::int64_t> sample = sample_rows(rows.rows, quantizer_sample_rows, params.seed);
   const Matrix residuals = residuals_of(rows, sample, centroids, labels, padded, run);
@@ -154,7 +155,8 @@ std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeSha
   const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4) +
       (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
-  return at(2 * codewords + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
+  const std::int64_t sorted = shape.part_dims == 1 ? m * (words * 5 + 128) : 0;  // codewords once more
+  return at(2 * codewords + sorted + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
 }
 
 }  // namespace gigaknn

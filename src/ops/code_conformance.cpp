@@ -14,10 +14,11 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Of every fourth case the rows as they are in a far smaller or larger world, where float32 has no relative errors or no squares.
+// Of some cases the rows as they are in a smaller or larger world, where float32 has no relative errors, or no squares of what is rounded, or none at all.
 Matrix at_some_scale(const Case& c, MatrixRef rows) {
-  const std::uint64_t drawn = random_below(8, c.seed, 40, 0);
-  const float scale = drawn == 0 ? 1e-21f : drawn == 1 ? 3e18f : 1.0f;
+  constexpr float scales[] = {1e-21f, 1e-14f, 1e-10f, 1e12f, 3e18f};
+  const std::uint64_t drawn = random_below(12, c.seed, 40, 0);
+  const float scale = drawn < std::size(scales) ? scales[drawn] : 1.0f;
   Matrix scaled(rows.rows, rows.cols, DType::f32);
   for (std::int64_t i = 0; i < rows.rows; ++i) {
     for (std::int64_t j = 0; j < rows.cols; ++j) scaled.row<float>(i)[j] = scale * rows.row<float>(i)[j];

@@ -27,6 +27,11 @@ CodeForm form_of(Metric metric) {
   }
 }
 
+bool codes_may_fit(Metric metric, std::int64_t d, const CodeKernels& kernels) {
+  return form_of(metric) == CodeForm::manhattan ? ManhattanCodes::most_columns(d) <= kernels.most_dims
+                                               : d <= std::max(EuclideanCodes::most_fitted_dims, kernels.most_dims);
+}
+
 std::int32_t sum_of_code(const RowKernels& kernels, const std::int8_t* code, std::int64_t dims) {
   static const std::vector<std::int8_t> ones(1024, 1);
   std::int64_t sum = 0;

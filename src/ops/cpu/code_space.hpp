@@ -28,6 +28,8 @@ enum class CodeForm { euclidean, product, manhattan };
 /// The form that bounds `metric`, where there is one.
 bool has_code_form(Metric metric);
 CodeForm form_of(Metric metric);
+/// False where rows are so wide that `fit_codes` finds none.
+bool codes_may_fit(Metric metric, std::int64_t d, const CodeKernels& kernels);
 
 /// The sum of a code's values.
 std::int32_t sum_of_code(const RowKernels& kernels, const std::int8_t* code, std::int64_t dims);

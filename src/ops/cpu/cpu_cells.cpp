@@ -27,7 +27,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Those whose sums tell the keys of bytes, where there are some.
 const CodeKernels* kernels_for_rows(Metric metric, DType dtype, std::int64_t d, const CodeKernelSet& codes) {
   if (codes.bytes && EuclideanCodes::keys_from_bytes(metric, dtype, d, *codes.bytes)) return codes.bytes;
-  return kernels_for(metric, codes);
+  return kernels_for(metric, d, codes);
 }
 
 }  // namespace
@@ -63,7 +63,8 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
   // Rows that are joined have their lists at once; where they stand, and what stands there; without a filter, the list of each row.
   const std::int64_t joined = hints.self ? std::min(hints.batch, n) : 0;
   bytes += TopK::bytes_of(std::max(joined, block_queries * threads), std::min(hints.k, n)) + at(joined) * 32 + (joined > 0 ? at(n) * 4 : 0);
-  return bytes + at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
+  const std::int64_t widened = dtype == DType::f32 ? 0 : 2 * (hints.self ? block_queries : std::min(block_queries, hints.batch));
+  return bytes + at(threads) * at(4 + widened) * at(d) * sizeof(float);
 }
 
 std::size_t CpuCells::bytes() const {

@@ -59,7 +59,7 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
 std::size_t bytes_of_levels(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
   const std::int64_t rows = n + cells * (block_rows - 1), k = std::min(hints.k, n);
   const std::int64_t at_once = std::min(most_block_queries * threads, std::max<std::int64_t>(1, hints.batch));
-  const std::int64_t a_query = 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + 24 * candidate_room(k);
+  const std::int64_t a_query = 96 + 2 * std::min<std::int64_t>(cells, 512) * 8 + 24 * candidate_room(k);
   const std::int64_t a_block = static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
   return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) + TopK::bytes_of(at_once, k);
 }
@@ -73,7 +73,8 @@ std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); 
 struct CpuCodes::CodedQuery {
   const float* row = nullptr;
   float step = 0;
-  double square = 0;   // |q|^2, where distances have it
+  double norm = 0;     // |q|, beside levels
+  double square = 0;   // |q|^2, where distances have it; beside levels |q - centroid|^2
   double base = 0;     // what the table's entries start from, in units of distance
   double margin = 0;   // that rounding may take away; not finite: bounds say nothing
   float coarse = 0;    // its product with the centroid of the cell at hand
@@ -196,7 +197,6 @@ std::size_t CpuCodes::term_place(std::int64_t block, std::int64_t r) const { ret
 
 std::int64_t CpuCodes::block_queries() const { return levels_ ? most_block_queries : queries_of_tables(scanned_.m, scanned_.words()); }
 
-
 std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells, const PrepareHints& hints,
                                    int threads) {
   if (LevelCodes::suits(shape, levels)) return bytes_of_levels(n, shape, cells, hints, threads);
@@ -214,28 +214,22 @@ std::string CpuCodes::description() const {
   return codes_.shape().description() + ", " + (scanned_.bits == 8 ? products_->name : scanned_.bits == 6 ? std::string("6 bits a part, ") + products_->name : "4 bits a part, shuffles");
 }
 
-// Returns |q|^2.
-double CpuCodes::set_margin(CodedQuery& query) const {
-  const auto steps = static_cast<double>(scanned_.m * scanned_.part_dims + scanned_.m + 32);
-  const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d), reach = std::sqrt(square) + largest_norm_;
-  // Below the least normal number float32 has no relative errors.
-  query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
-  if (!(query.margin < 1e30)) query.margin = std::numeric_limits<double>::infinity();
-  return square;
-}
-
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   const std::int64_t m = scanned_.m, part_dims = scanned_.part_dims, words = scanned_.words(), count = std::ssize(block.query);
   block.coded.resize(at(count));
   if (levels_) {
-    for (std::int64_t i = 0; i < count; ++i) block.coded[at(i)].row = queries.row<float>(block.query[at(i)]);  // the rest by the cells that they look into
+    for (std::int64_t i = 0; i < count; ++i) {  // the rest by the cells that they look into
+      const float* const row = block.coded[at(i)].row = queries.row<float>(block.query[at(i)]);
+      block.coded[at(i)].norm = std::sqrt(pair_.kernels().dot_f32(row, row, codes_.d));
+    }
     return;
   }
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
   std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
+  const auto steps = static_cast<double>(m * part_dims + m + 32);
   // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
   const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
     const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
@@ -268,10 +262,12 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
         widest = std::max(widest, largest[at(part)] - least);
         sum += static_cast<double>(largest[at(part)]);
       }
-      const double square = set_margin(query);
+      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d), reach = std::sqrt(square) + largest_norm_;
+      // Below the least normal number float32 has no relative errors.
+      query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
       query.square = scale_ == -2 ? square : 0;
       query.base = static_cast<double>(scale_) * sum;  // of scaled codes once a factor
-      const bool usable = std::isfinite(query.margin) && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
+      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
       const float factor = usable && widest > 0 ? 255 / widest : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
@@ -453,7 +449,7 @@ double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Ask
   const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
   double squares = steps * left * left + 2 * left * largest_norm_;
   if (scale_ == -1) {
-    const double reach = std::sqrt(pair_.kernels().dot_f32(query.row, query.row, codes_.d)) + largest_norm_;
+    const double reach = query.norm + largest_norm_;
     squares += steps * reach * reach;
   }
   const double margin = 4 * 0x1p-24 * squares + 4 * steps * 0x1p-126;

@@ -125,7 +125,7 @@ class CpuOps : public Ops {
                                                const RunOptions& run) const override {
     require_assignment(rows, metric, centroids, clusters);
     const PairDistance pair(*kernels_, metric, centroids, rows.cols);
-    return std::make_unique<CpuAssignment>(rows, pair, clusters, kernels_for(metric, code_kernels_), *float_kernels_, run);
+    return std::make_unique<CpuAssignment>(rows, pair, clusters, kernels_for(metric, rows.cols, code_kernels_), *float_kernels_, run);
   }
   std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
     return CpuAssignment::bytes_needed(metric, n, d, clusters, threads);

@@ -54,16 +54,17 @@ struct Deal {
 
 }  // namespace
 
-const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set) {
+const CodeKernels* kernels_for(Metric metric, std::int64_t d, const CodeKernelSet& set) {
   if (!has_code_form(metric)) return nullptr;
-  return form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
+  const CodeKernels* const kernels = form_of(metric) == CodeForm::manhattan ? set.differences : set.products;
+  return kernels && codes_may_fit(metric, d, *kernels) ? kernels : nullptr;
 }
 
 CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& codes,
                  const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)),
       writer_(pair.metric(), base.rows, far_rows_of(facts_)) {
-  const CodeKernels* kernels = kernels_for(pair.metric(), codes);
+  const CodeKernels* kernels = kernels_for(pair.metric(), base.cols, codes);
   if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
     if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {
       filter_ = std::make_unique<CodeFilter>(std::move(space), base, facts_, pair, *kernels, hints.k, run);
@@ -76,15 +77,16 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& 
 std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric,
                                   const CodeKernelSet& codes, const PrepareHints& hints, int threads) {
   std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 5);  // facts, inverse norms, rows that are far
-  if (kernels_for(metric, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
+  if (kernels_for(metric, d, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
   // A thread has one block's lists, but where few blocks are shared by slices each slice has lists of its own.
   const std::int64_t a_thread = hints.batch >= block_queries * threads ? block_queries : 2 * block_queries;
   const std::int64_t lists = hints.self ? n : std::min(hints.batch, a_thread) * threads;
   bytes += TopK::bytes_of(lists, std::min(hints.k, n));
   // Each thread merges lists: those of slices, of which it holds two results at a time, and rows that are far into them.
   bytes += at(threads) * 5 * at(std::min(hints.k, n)) * sizeof(PackedNeighbor);
-  bytes += at(threads) * at(block_queries) * at(d) * (dtype == DType::f32 ? 4 : 8);
-  return bytes;
+  // Rows of floats are estimated a tile at a time; others, and the queries of a block, are widened.
+  const std::int64_t widened = dtype == DType::f32 ? 0 : 2 * (hints.self ? block_queries : std::min(block_queries, hints.batch));
+  return bytes + at(threads) * at(float_tile_rows + 4 + widened) * at(d) * sizeof(float);
 }
 
 std::size_t CpuRows::bytes() const {

@@ -12,7 +12,7 @@
 namespace gigaknn::cpu {
 
 /// Null: this instruction set or metric has no filter on codes.
-const CodeKernels* kernels_for(Metric metric, const CodeKernelSet& set);
+const CodeKernels* kernels_for(Metric metric, std::int64_t d, const CodeKernelSet& set);
 
 class CpuRows : public PreparedRows {
  public:

@@ -15,6 +15,7 @@ class EuclideanCodes : public CodeSpace {
  public:
   EuclideanCodes(const CodeSource& source, const RunOptions& run);
 
+  static constexpr std::int64_t most_fitted_dims = 2048;  ///< beyond, directions are not looked for: the eigenproblem costs too much
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
   /// Whether cells of such rows have codes that are the rows' bytes, from which a pair's key follows.
   static bool keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels);

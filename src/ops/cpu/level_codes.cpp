@@ -17,6 +17,13 @@ constexpr std::int64_t most_group_rows = 64, step_dims = 4;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// To one of many sizes, of which none is above `most`: so that it never moves.
+template <class Value>
+void resize_once(std::vector<Value>& values, std::size_t size, std::size_t most) {
+  values.reserve(most);
+  values.resize(size);
+}
+
 }  // namespace
 
 bool LevelCodes::suits(const CodeShape& shape, const CodeKernels* kernels) {
@@ -110,7 +117,7 @@ LevelCodes::Asked LevelCodes::ask(const float* query, const float* centroid, con
   std::int32_t sums[lanes] = {}, sum = 0;
   const auto round = [&](std::int64_t at_j, float& lost) {
     const float t = left(at_j) * step_[at(at_j)], whole = (t * by + rounds) - rounds;
-    const float rest = t - unit * whole;
+    const float rest = (t - unit * whole) * by;  // in units, whose squares float32 holds
     lost += rest * rest;
     const auto level = static_cast<std::int32_t>(whole);
     to[at_j] = static_cast<std::int8_t>(level);
@@ -128,19 +135,19 @@ LevelCodes::Asked LevelCodes::ask(const float* query, const float* centroid, con
   asked.unit = unit;
   asked.zeros = sum * kernels_->zero;
   // What float32 loses of `rest`, 2^-16 of a unit in each dimension, and of the sum.
-  const double unlike = std::sqrt(static_cast<double>(error) * (1 + 0x1p-10)) + static_cast<double>(unit) * 0x1p-15 * std::sqrt(static_cast<double>(d));
+  const double unlike = static_cast<double>(unit) * (std::sqrt(static_cast<double>(error) * (1 + 0x1p-10)) + 0x1p-15 * std::sqrt(static_cast<double>(d)));
   asked.slack = unlike * reach.levels + std::sqrt(static_cast<double>(square) * (1 + 0x1p-10)) * reach.loss;
   return asked;
 }
 
 void LevelCodes::read_levels(const std::uint8_t* codes, std::int64_t blocks, std::int64_t block_bytes, std::vector<std::uint8_t>& levels) const {
-  levels.resize(at(groups_of(blocks * block_rows) * kernels_->group_rows * stride()));
+  resize_once(levels, at(groups_of(blocks * block_rows) * kernels_->group_rows * stride()), at(groups_of(chunk_rows(shape_)) * kernels_->group_rows * stride()));
   read_({codes, blocks, block_bytes, shape_.m, shape_.bits, stored_levels_.data(), static_cast<std::uint8_t>(kernels_->zero), kernels_->group_rows, steps_}, levels.data());
 }
 
 void LevelCodes::multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries, std::vector<std::int32_t>& sums) const {
   const std::int64_t groups = groups_of(rows);
-  sums.resize(at(groups * queries * kernels_->group_rows));
+  resize_once(sums, at(groups * queries * kernels_->group_rows), at(groups_of(chunk_rows(shape_)) * most_queries * kernels_->group_rows));
   CodeTile tile{};
   tile.ask = Ask::sums;
   tile.codes = levels.data();

@@ -1,5 +1,5 @@
 // Codes of one dimension a part as levels, bytes that kernels multiply (code_kernels.hpp), where other product codes are looked up in tables: a list is turned into levels
-// once for all queries that look into it, and of a query what the list's centroid leaves is rounded to bytes.
+// once for many queries that look into it, and of a query what the list's centroid leaves is rounded to bytes.
 //
 //   codeword of dimension j   w_j = step_j (level_j + what rounding leaves)
 //   a query in a list         r_j = q_j - centroid_j;   step_j r_j = unit (asked_j + what rounding leaves)

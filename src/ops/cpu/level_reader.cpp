@@ -45,7 +45,8 @@ HWY_ATTR V8 look_up(V8 codes, const std::uint8_t* levels) {
   V8 found = hn::Zero(U8());
   for (int first = 0; first < 1 << bits; first += 16) {
     // What is not among these 16 entries gets a highest bit, and finds 0.
-    const V8 place = hn::SaturatedAdd(hn::Sub(codes, hn::Set(U8(), static_cast<std::uint8_t>(first))), hn::Set(U8(), 0x70));
+    V8 place = hn::SaturatedAdd(hn::Sub(codes, hn::Set(U8(), static_cast<std::uint8_t>(first))), hn::Set(U8(), 0x70));
+    if constexpr (!HWY_ARCH_X86) place = hn::And(place, hn::Set(U8(), 0x8F));  // x86 looks at the highest bit and the lowest four alone
     found = hn::Or(found, hn::TableLookupBytesOr0(hn::LoadDup128(U8(), levels + first), place));
   }
   return found;

@@ -54,13 +54,15 @@ struct Part {
   }
 };
 
-// Codewords of one number, sorted: the nearest stand beside a number's place.
+// Codewords of one number, sorted, of equal ones the first alone: the nearest stand beside a number's place.
 class Line {
  public:
-  explicit Line(MatrixRef codewords) : words_(at(codewords.rows)), numbers_(words_.size()) {
+  explicit Line(MatrixRef codewords) : numbers_(at(codewords.rows)) {
     const auto word = [&](std::uint8_t number) { return *codewords.row<float>(number); };
     std::iota(numbers_.begin(), numbers_.end(), std::uint8_t{0});
     std::stable_sort(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) < word(b); });
+    numbers_.erase(std::unique(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) == word(b); }), numbers_.end());
+    words_.resize(numbers_.size());
     std::transform(numbers_.begin(), numbers_.end(), words_.begin(), word);
   }
 
@@ -80,10 +82,10 @@ class Line {
     const std::int64_t left = right - 1;
     const float least = std::min(left >= 0 ? distance(left) : INFINITY, right < count ? distance(right) : INFINITY);
     // Distances round to float32, and of those that round alike the first counts.
-    std::int64_t found = count;
+    std::int64_t found = most_codewords;
     for (std::int64_t i = left; i >= 0 && distance(i) == least; --i) found = std::min<std::int64_t>(found, numbers_[at(i)]);
     for (std::int64_t i = right; i < count && distance(i) == least; ++i) found = std::min<std::int64_t>(found, numbers_[at(i)]);
-    return found < count ? static_cast<std::uint8_t>(found) : 0;  // 0 where x is not a number
+    return found < most_codewords ? static_cast<std::uint8_t>(found) : 0;  // 0 where x is not a number
   }
 
  private:
@@ -94,6 +96,7 @@ class Line {
 void encode_numbers(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) {
   const std::int64_t m = rows.cols, words = codewords.rows / m;
   std::vector<Line> lines;
+  lines.reserve(at(m));
   for (std::int64_t part = 0; part < m; ++part) lines.emplace_back(codewords.slice(part * words, (part + 1) * words));
   parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = 0; p < m; ++p) {
