@@ -504,5 +504,39 @@ TEST(KMeans, centroids_are_finite_where_rows_may_not_be) {
   }
 }
 
+// In `./check --full`: as many clusters as large inverted files have lists.
+TEST(KMeansLong, DISABLED_65536_clusters_and_more_leave_none_without_rows) {
+  constexpr std::int64_t n = 400000, d = 8;
+  Matrix rows(n, d, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = static_cast<float>(noise(i % 5000, j) * 20 + noise(i, j + d));
+  }
+  const auto lost = [&](const Matrix& centroids, std::int64_t& empty) {
+    const Neighbors nearest = nearest_centroids(rows, centroids);
+    double sum = 0;
+    std::vector<bool> has(static_cast<std::size_t>(centroids.rows()));
+    for (std::size_t i = 0; i < nearest.ids.size(); ++i) {
+      sum += static_cast<double>(nearest.distances[i]);
+      has[static_cast<std::size_t>(value_of(nearest.ids[i]))] = true;
+    }
+    empty = std::count(has.begin(), has.end(), false);
+    return sum;
+  };
+  for (const std::int64_t clusters : {std::int64_t{1} << 16, std::int64_t{100000}}) {
+    const KMeans found = fit_kmeans(rows, {.clusters = clusters, .iterations = 8}, {.threads = 2});
+    ASSERT_EQ(found.centroids.rows(), clusters);
+    const KMeans again = fit_kmeans(rows, {.clusters = clusters, .iterations = 8}, {.threads = 1});
+    EXPECT_TRUE(same(found.centroids, again.centroids)) << clusters;
+    std::int64_t empty = 0, empty_at_random = 0;
+    const double fitted = lost(found.centroids, empty);
+    Matrix drawn(clusters, d, DType::f32);
+    const std::vector<std::int64_t> some = sample_rows(n, clusters, 3);
+    for (std::int64_t i = 0; i < clusters; ++i) std::copy_n(rows.row<float>(some[static_cast<std::size_t>(i)]), d, drawn.row<float>(i));
+    EXPECT_LT(fitted, 0.75 * lost(drawn, empty_at_random)) << clusters;
+    EXPECT_LT(empty, clusters / 1000) << clusters;
+    EXPECT_GE(found.rounds.back().objective, fitted * (1 - 1e-6)) << clusters;  // within regions
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn
