@@ -13,6 +13,12 @@
 namespace gigaknn::cpu {
 namespace {
 
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::size_t gathered_bytes = 1000;
+#else
+constexpr std::size_t gathered_bytes = std::size_t{1} << 24;  // of rows of a cell, to be encoded
+#endif
+
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Fills order and region_begin.
@@ -208,24 +214,28 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   packed.order.assign(at(packed.live), PackedCodes::no_code);
   make_room(packed);
   if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
+  const std::size_t at_once = std::max<std::size_t>(1, gathered_bytes / (at(base.cols) * size_of(base.dtype)));
   parallel_for(run, std::ssize(begins) - 1, 4, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
     std::vector<std::int64_t> rows;
     std::vector<LocalRow> by_error;
     for (std::int64_t cell = first; cell < last; ++cell) {
       rows.clear();
-      RowFacts known;
       for (std::int64_t i = begins[at(cell)]; i < begins[at(cell + 1)]; ++i) {
-        const LocalRow row = row_at(i);
-        if (facts.far[row]) continue;
-        rows.push_back(row);
-        if (!facts.squared_norms.empty()) known.squared_norms.push_back(facts.squared_norms[row]);
+        if (!facts.far[row_at(i)]) rows.push_back(row_at(i));
       }
       if (rows.empty()) continue;
-      const auto count = std::ssize(rows);
-      known.far.assign(rows.size(), 0);
-      coded.resize(count, space.stride());
-      space.encode(gather_rows(base, rows), known, 0, count, false, coded, 0);
+      coded.resize(std::ssize(rows), space.stride());
+      // Some at a time: a cell may be all rows.
+      for (std::size_t begin = 0; begin < rows.size(); begin += at_once) {
+        const auto some = std::span<const std::int64_t>(rows).subspan(begin, std::min(at_once, rows.size() - begin));
+        RowFacts known;
+        known.far.assign(some.size(), 0);
+        for (const std::int64_t row : some) {
+          if (!facts.squared_norms.empty()) known.squared_norms.push_back(facts.squared_norms[at(row)]);
+        }
+        space.encode(gather_rows(base, some), known, 0, std::ssize(some), false, coded, static_cast<std::int64_t>(begin));
+      }
       by_error.resize(rows.size());
       std::iota(by_error.begin(), by_error.end(), LocalRow{0});
       // The rows of small error first, so that one bad row does not loosen the bound of many.
