@@ -58,7 +58,7 @@ class LevelCodes {
   /// `to` [stride]: the bytes.
   Asked ask(const float* query, const float* centroid, const Reach& reach, std::int8_t* to) const;
 
-  /// Levels of `blocks` blocks of codes in the order of kernels: [groups][steps][group_rows][step_dims].
+  /// Levels of `blocks` blocks of codes, of a chunk at most, in the order of kernels: [groups][steps][group_rows][step_dims].
   void read_levels(const std::uint8_t* codes, std::int64_t blocks, std::int64_t block_bytes, std::vector<std::uint8_t>& levels) const;
   /// sums [groups][queries][group_rows] of so many rows with `asked` [queries][stride].
   void multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries, std::vector<std::int32_t>& sums) const;
