@@ -116,6 +116,11 @@ TEST_F(IvfPq, four_or_six_bits_a_dimension_are_product_codes_of_so_many_parts) {
   for (const char* device : {"cpu:generic", "emulated"}) expect_same(open_index(file("x.gknn"), {.device = device})->search(queries, 10, {.nprobe = 5}), found);
   expect_same(make_index(base_, {.recipe = "IVF5,SQ4"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x4"})->search(queries_, 9));
   expect_same(make_index(base_, {.recipe = "IVF5,SQ6"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x6"})->search(queries_, 9));
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ8d"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12"})->search(queries_, 9));
+  // Fewer rows than codewords are met nearly exactly.
+  const MatrixRef few = base_.ref().slice(0, 100);
+  const Neighbors own = make_index(few, {.recipe = "IVF3,SQ8d"})->search(few, 1, {.nprobe = 3});
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(value_of(own.ids[static_cast<std::size_t>(i)]), i);
   // What fills the last bytes stands for no dimension.
   for (const std::int64_t dims : {1, 2, 5, 7}) {
     StridedRows odd(300, dims, DType::u8, 0), of_odd(8, dims, DType::u8, 0);

@@ -115,6 +115,16 @@ TEST_P(Limits, a_float_sum_that_overflows_rules_nothing_out_near_the_largest_flo
   for (Metric metric : {Metric::l2, Metric::euclidean}) expect_right(*ops, base, query, metric, 1, false);
 }
 
+// So wide that no codes fit: a tile of rows a thread, and nothing for blocks of queries that are read as they stand.
+TEST_P(Limits, rows_of_262144_dimensions_need_little_beside_themselves) {
+  constexpr std::int64_t n = 1024, d = 262144;
+  for (const bool self : {false, true}) {
+    const PrepareHints hints{.k = 10, .queries = n, .batch = n, .self = self};
+    EXPECT_LT(ops->bytes_needed(n, d, DType::f32, Metric::l2, hints, 2), std::size_t{300} << 20);
+    EXPECT_LT(ops->cell_bytes_needed(n, d, DType::f32, Metric::l2, 1, hints, 2), std::size_t{300} << 20);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, Limits, testing::Values("avx512vnni", "avx2", "generic"),
                          [](const auto& info) { return info.param; });
 

@@ -205,7 +205,7 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool 
 }
 
 std::size_t CpuCodes::bytes() const {
-  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size() + 3 * reaches_.size()) * 8 +
+  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 + reaches_.size() * sizeof(LevelCodes::Reach) +
          (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
 }
 
@@ -214,17 +214,18 @@ std::string CpuCodes::description() const {
   return codes_.shape().description() + ", " + (scanned_.bits == 8 ? products_->name : scanned_.bits == 6 ? std::string("6 bits a part, ") + products_->name : "4 bits a part, shuffles");
 }
 
+// The queries of a block that need no tables: what bounds them, the cells tell that they look into.
+void CpuCodes::take_queries(MatrixRef queries, Block& block) const {
+  for (const std::int64_t query : block.query) {
+    const float* const row = queries.row<float>(query);
+    block.coded.push_back({.row = row, .norm = std::sqrt(pair_.kernels().dot_f32(row, row, codes_.d))});
+  }
+}
+
 // Tables and bounds of the queries of a block.
 void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   const std::int64_t m = scanned_.m, part_dims = scanned_.part_dims, words = scanned_.words(), count = std::ssize(block.query);
   block.coded.resize(at(count));
-  if (levels_) {
-    for (std::int64_t i = 0; i < count; ++i) {  // the rest by the cells that they look into
-      const float* const row = block.coded[at(i)].row = queries.row<float>(block.query[at(i)]);
-      block.coded[at(i)].norm = std::sqrt(pair_.kernels().dot_f32(row, row, codes_.d));
-    }
-    return;
-  }
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
@@ -517,7 +518,11 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     for (std::int64_t i = begin; i < end; ++i) {
       if (!facts.far[at(i)]) block.query.push_back(i);
     }
-    make_tables(queries, block);
+    if (levels_) {
+      take_queries(queries, block);
+    } else {
+      make_tables(queries, block);
+    }
     block.candidates.resize(block.query.size());
     for (auto& candidates : block.candidates) candidates.reserve(at(candidate_room(kept)));
     TopK lists(std::ssize(block.query), kept);

@@ -59,6 +59,7 @@ class CpuCodes : public PreparedCodes {
   std::size_t term_place(std::int64_t block, std::int64_t r) const;
   std::int64_t block_queries() const;
   double margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const;
+  void take_queries(MatrixRef queries, Block& block) const;
   void make_tables(MatrixRef queries, Block& block) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
   void look_into_levels(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;

@@ -1,4 +1,4 @@
-// One source for every instruction set (Highway), as row_kernels.cpp: a table of 64 or 256 bytes is 4 or 16 shuffles, each of which answers for 16 of its entries.
+// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp: a table of 64 or 256 bytes is 4 or 16 shuffles, each of which answers for 16 of its entries.
 #include "ops/cpu/level_reader.hpp"
 
 #include <algorithm>
@@ -13,6 +13,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+// Where there are kernels for levels; a shuffle of x86 looks at the highest bit of a place and the lowest four alone.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
 namespace gigaknn::cpu {
 namespace HWY_NAMESPACE {
@@ -21,17 +23,6 @@ namespace {
 constexpr std::int64_t rows = code_block_rows;
 constexpr std::int64_t step_dims = 4;
 
-#if HWY_TARGET == HWY_SCALAR
-template <int bits>
-void read_step(const LevelTile& tile, const std::uint8_t* codes, std::int64_t step, std::uint8_t* out) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t j = 0; j < step_dims; ++j) {
-      const std::int64_t part = step * step_dims + j;
-      out[r * step_dims + j] = part < tile.m ? tile.levels[(part << bits) + code_in_bytes(codes + part * bits / 8 * rows + r, rows, part, bits)] : tile.zero;
-    }
-  }
-}
-#else
 namespace hn = hwy::HWY_NAMESPACE;
 
 using U8 = hn::CappedTag<std::uint8_t, 32>;
@@ -45,8 +36,7 @@ HWY_ATTR V8 look_up(V8 codes, const std::uint8_t* levels) {
   V8 found = hn::Zero(U8());
   for (int first = 0; first < 1 << bits; first += 16) {
     // What is not among these 16 entries gets a highest bit, and finds 0.
-    V8 place = hn::SaturatedAdd(hn::Sub(codes, hn::Set(U8(), static_cast<std::uint8_t>(first))), hn::Set(U8(), 0x70));
-    if constexpr (!HWY_ARCH_X86) place = hn::And(place, hn::Set(U8(), 0x8F));  // x86 looks at the highest bit and the lowest four alone
+    const V8 place = hn::SaturatedAdd(hn::Sub(codes, hn::Set(U8(), static_cast<std::uint8_t>(first))), hn::Set(U8(), 0x70));
     found = hn::Or(found, hn::TableLookupBytesOr0(hn::LoadDup128(U8(), levels + first), place));
   }
   return found;
@@ -87,7 +77,6 @@ HWY_ATTR void read_step(const LevelTile& tile, const std::uint8_t* codes, std::i
     hn::StoreInterleaved4(a, b, c, d, U8(), out + r * step_dims);
   }
 }
-#endif
 
 template <int bits>
 HWY_ATTR void read_bits(const LevelTile& tile, std::uint8_t* out) {
@@ -119,6 +108,7 @@ void read_levels(const LevelTile& tile, std::uint8_t* out) {
 }  // namespace HWY_NAMESPACE
 }  // namespace gigaknn::cpu
 HWY_AFTER_NAMESPACE();
+#endif
 
 #if HWY_ONCE
 namespace gigaknn::cpu {
@@ -131,7 +121,7 @@ ReadLevels level_reader(Isa isa) {
 #if HWY_TARGETS & HWY_AVX3_DL
     case Isa::avx512vnni: return N_AVX3_DL::read_levels;
 #endif
-    default: return HWY_STATIC_DISPATCH(read_levels);
+    default: return nullptr;
   }
 }
 

@@ -21,7 +21,7 @@ struct LevelTile {
 using ReadLevels = void (*)(const LevelTile& tile, std::uint8_t* out);
 
 enum class Isa;
-/// Call only where the machine has the instructions.
+/// Null where there are no kernels to read for. Call only where the machine has the instructions.
 ReadLevels level_reader(Isa isa);
 
 }  // namespace gigaknn::cpu
