@@ -67,10 +67,10 @@ struct RadiusGraphParams {
 /// Throws Error: invalid_argument (a radius that is not finite, no columns), invalid_data, out_of_memory, cancelled.
 RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphParams& params = {}, const RunOptions& run = {});
 
-/// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io.
-void save_graph(const KnnGraph& graph, const std::filesystem::path& path);
-/// Reads a `.knng`; checksums are verified. Throws Error: io, corrupt_file.
-KnnGraph load_graph(const std::filesystem::path& path);
+/// Writes a `.knng` container: to a temporary name, synced, renamed. Throws Error: io, cancelled.
+void save_graph(const KnnGraph& graph, const std::filesystem::path& path, const RunOptions& run = {});
+/// Reads a `.knng`; checksums are verified. Throws Error: io, corrupt_file, cancelled.
+KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run = {});
 
 /// What `check_graph` found; all zero for a sound graph.
 struct GraphFaults {
@@ -82,7 +82,8 @@ struct GraphFaults {
   std::int64_t missing = 0;
   bool sound() const { return unsorted + duplicates + self + out_of_range == 0; }
 };
-GraphFaults check_graph(const KnnGraph& graph);
+/// Throws Error: cancelled.
+GraphFaults check_graph(const KnnGraph& graph, const RunOptions& run = {});
 
 /// How graphs are merged, and what changed ones are.
 struct MergeParams {
@@ -149,7 +150,7 @@ struct Path {
 /// The path from `from` to `to` whose largest step is smallest (Johnson et al. 2017, section 6.6); among
 /// those the one of fewest steps, then of the lexicographically smallest rows.
 /// Edges count both ways, unless `directed`. Metrics where larger is nearer have no path: invalid_argument.
-Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed = false);
+Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed = false, const RunOptions& run = {});
 
 /// Number of connected components with edges both ways, and the in-degree of each row.
 struct GraphShape {
@@ -157,6 +158,6 @@ struct GraphShape {
   std::int64_t largest_component = 0;
   std::vector<std::int64_t> in_degree;  ///< [n]
 };
-GraphShape shape_of(const KnnGraph& graph);
+GraphShape shape_of(const KnnGraph& graph, const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -132,7 +132,7 @@ class KnnGraph:
         ...     gigaknn.KnnGraph.load(path, base=x)
         <KnnGraph of 100 rows, k 5, metric l2, exact>
         """
-        graph = _core.KnnGraph.load(os.fspath(path))
+        graph = _core.KnnGraph.load(os.fspath(path), run_of(None, None, None))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
     def save(self, path: FilePath) -> None:
@@ -156,7 +156,7 @@ class KnnGraph:
         ...     os.listdir(folder)
         ['x.knng']
         """
-        self._graph.save(os.fspath(path))
+        self._graph.save(os.fspath(path), run_of(None, None, None))
 
     @property
     def metric(self) -> str:
@@ -249,7 +249,7 @@ class KnnGraph:
             rows, k, metric, exact, method, recall; missing: entries without a row; components and largest_component, with edges both ways;
             in_degree: the minimum, median and maximum of how often a row is named; never_named: rows that no list names.
         """
-        components, largest, in_degree, missing = self._graph.shape()
+        components, largest, in_degree, missing = self._graph.shape(run_of(None, None, None))
         some = in_degree if len(in_degree) else np.zeros(1, np.int64)
         return {
             "rows": len(self),
@@ -320,7 +320,7 @@ class KnnGraph:
         [[0, 1, 2], [0, 2]]
         """
         a, b = self._row(a, "a"), self._row(b, "b")
-        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed))]
+        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed), run_of(None, None, None))]
 
     def _row(self, row, name):
         row = whole(row, name)

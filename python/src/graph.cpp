@@ -80,24 +80,15 @@ void bind_graph(nb::module_& m) {
            },
            nb::arg("base"), nb::arg("sample"), nb::arg("seed"), nb::arg("run"))
       .def("shape",
-           [](const KnnGraph& graph) {
-             GraphShape shape;
-             GraphFaults faults;
-             {
-               nb::gil_scoped_release released;
-               shape = shape_of(graph);
-               faults = check_graph(graph);
-             }
+           [](const KnnGraph& graph, const Run& run) {
+             auto [shape, faults] = run_released(run, [&](const RunOptions& options) { return std::pair(shape_of(graph, options), check_graph(graph, options)); });
              const std::size_t rows = shape.in_degree.size();
              return nb::make_tuple(shape.components, shape.largest_component, array_of<std::int64_t>(std::move(shape.in_degree), {rows}), faults.missing);
-           })
+           },
+           nb::arg("run"))
       .def("paths",
-           [](const KnnGraph& graph, std::int64_t from, std::int64_t to, std::int64_t count, bool directed) {
-             std::vector<Path> paths;
-             {
-               nb::gil_scoped_release released;
-               paths = count == 1 ? std::vector<Path>{smooth_path(graph, RowId{from}, RowId{to}, directed)} : smooth_paths(graph, RowId{from}, RowId{to}, count, directed);
-             }
+           [](const KnnGraph& graph, std::int64_t from, std::int64_t to, std::int64_t count, bool directed, const Run& run) {
+             std::vector<Path> paths = run_released(run, [&](const RunOptions& options) { return smooth_paths(graph, RowId{from}, RowId{to}, count, directed, options); });
              nb::list result;
              for (Path& path : paths) {
                if (path.rows.empty()) continue;
@@ -106,7 +97,7 @@ void bind_graph(nb::module_& m) {
              }
              return result;
            },
-           nb::arg("from_row"), nb::arg("to_row"), nb::arg("count"), nb::arg("directed"))
+           nb::arg("from_row"), nb::arg("to_row"), nb::arg("count"), nb::arg("directed"), nb::arg("run"))
       .def("merge",
            [](const KnnGraph& a, const Rows& base_a, const KnnGraph& b, const Rows& base_b, const std::string& method, double recall, std::uint64_t seed, const std::string& device,
               int shards, bool allow_nonfinite, const Run& run) {
@@ -134,17 +125,15 @@ void bind_graph(nb::module_& m) {
            },
            nb::arg("base"), nb::arg("ids"), nb::arg("device"), nb::arg("shards"), nb::arg("allow_nonfinite"), nb::arg("run"))
       .def("save",
-           [](const KnnGraph& graph, const std::filesystem::path& path) {
-             nb::gil_scoped_release released;
-             save_graph(graph, path);
+           [](const KnnGraph& graph, const std::filesystem::path& path, const Run& run) {
+             run_released(run, [&](const RunOptions& options) { save_graph(graph, path, options); });
            },
-           nb::arg("path"))
+           nb::arg("path"), nb::arg("run"))
       .def_static("load",
-                  [](const std::filesystem::path& path) {
-                    nb::gil_scoped_release released;
-                    return load_graph(path);
+                  [](const std::filesystem::path& path, const Run& run) {
+                    return run_released(run, [&](const RunOptions& options) { return load_graph(path, options); });
                   },
-                  nb::arg("path"));
+                  nb::arg("path"), nb::arg("run"));
 
   m.def(
       "build_graph",

@@ -5,17 +5,19 @@
 
 #include <gigaknn/ids.hpp>
 
+#include "core/cancelled.hpp"
 #include "core/require.hpp"
 
 namespace gigaknn {
 
 /// Calls `visit(row, neighbour, position)` for each entry of `lists`, row by row; `position`
 /// indexes `ids` and `distances`. Entries that are `no_row` are skipped. Throws Error: invalid_data
-/// at an id outside [0, n).
+/// at an id outside [0, n), and cancelled.
 template <class Visit>
-void visit_edges(const Neighbors& lists, const Visit& visit) {
+void visit_edges(const Neighbors& lists, const RunOptions& run, const Visit& visit) {
   const std::int64_t n = lists.queries;
   for (std::int64_t row = 0, position = 0; row < n; ++row) {
+    if (row % 16384 == 0) check_cancelled(run);
     for (std::int64_t slot = 0; slot < lists.k; ++slot, ++position) {
       const RowId id = lists.ids[static_cast<std::size_t>(position)];
       if (id == no_row) continue;

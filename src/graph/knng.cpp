@@ -11,6 +11,7 @@
 
 #include <gigaknn/graph.hpp>
 
+#include "core/cancelled.hpp"
 #include "core/neighbor.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
@@ -134,6 +135,16 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
   for (std::size_t j = 1; j < sorted.size(); ++j) faults.duplicates += sorted[j] == sorted[j - 1];
 }
 
+/// Calls body(begin, count) for some entries after the others. Throws Error: cancelled between them.
+template <class Body>
+void in_turns(std::size_t entries, const RunOptions& run, const Body& body) {
+  constexpr std::size_t at_once = std::size_t{1} << 20;
+  for (std::size_t begin = 0; begin < entries; begin += at_once) {
+    check_cancelled(run);
+    body(begin, std::min(at_once, entries - begin));
+  }
+}
+
 }  // namespace
 
 GraphWriter::GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact)
@@ -156,11 +167,12 @@ void GraphWriter::append_distances(std::span<const float> distances) {
 
 void GraphWriter::finish() { writer_.finish(); }
 
-void save_graph(const KnnGraph& graph, const std::filesystem::path& path) {
+void save_graph(const KnnGraph& graph, const std::filesystem::path& path, const RunOptions& run) {
   require_graph(graph);
   GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact);
-  writer.append_ids(graph.lists.ids);
-  writer.append_distances(graph.lists.distances);
+  in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_ids(std::span(graph.lists.ids).subspan(begin, count)); });
+  writer.append_distances({});  // also of no rows there is a section
+  in_turns(graph.lists.distances.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_distances(std::span(graph.lists.distances).subspan(begin, count)); });
   writer.finish();
 }
 
@@ -185,24 +197,28 @@ void KnngFile::fail_at_id(std::int64_t position) const {
           " has the neighbour ", id_at(position), ", expected 0 to ", n - 1, " or -1");
 }
 
-KnnGraph load_graph(const std::filesystem::path& path) {
+KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run) {
   const KnngFile file = open_knng(path);
-  file.container.verify();
+  file.container.verify(run);
   KnnGraph graph;
   graph.metric = file.metric;
   graph.exact = file.exact;
   graph.lists = Neighbors(file.n, file.k);
-  for (std::int64_t i = 0; i < file.n * file.k; ++i) {
-    const std::int64_t id = file.id_at(i);
-    if (id < -1 || id >= file.n) file.fail_at_id(i);
-    graph.lists.ids[static_cast<std::size_t>(i)] = RowId{id};
-  }
-  std::memcpy(graph.lists.distances.data(), file.container.bytes_of(file.distances).data(), file.distances.bytes);
+  in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) {
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      const std::int64_t id = file.id_at(static_cast<std::int64_t>(i));
+      if (id < -1 || id >= file.n) file.fail_at_id(static_cast<std::int64_t>(i));
+      graph.lists.ids[i] = RowId{id};
+    }
+  });
+  const std::byte* const distances = file.container.bytes_of(file.distances).data();
+  in_turns(graph.lists.distances.size(), run, [&](std::size_t begin, std::size_t count) {
+    std::memcpy(graph.lists.distances.data() + begin, distances + begin * sizeof(float), count * sizeof(float));
+  });
   return graph;
 }
 
-GraphFaults check_graph(const KnnGraph& graph) {
-  const RunOptions run;
+GraphFaults check_graph(const KnnGraph& graph, const RunOptions& run) {
   std::vector<GraphFaults> parts(static_cast<std::size_t>(threads_of(run)));
   parallel_for(run, graph.lists.queries, 1024,
                [&](std::int64_t begin, std::int64_t end, int worker) {
@@ -211,6 +227,7 @@ GraphFaults check_graph(const KnnGraph& graph) {
                  for (std::int64_t row = begin; row < end; ++row)
                    check_list(graph, row, sorted, faults);
                });
+  check_cancelled(run);
   GraphFaults all;
   for (const GraphFaults& part : parts) {
     all.unsorted += part.unsorted;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,6 +10,7 @@
 
 #include <gigaknn/error.hpp>
 #include <gigaknn/graph.hpp>
+#include <gigaknn/progress.hpp>
 
 #include "core/expect_error.hpp"
 #include "io/container.hpp"
@@ -234,6 +236,23 @@ TEST(CheckGraph, InnerProductsDescend) {
   EXPECT_EQ(check_graph(graph).unsorted, 3);
   for (float& distance : graph.lists.distances) distance = -distance;
   EXPECT_EQ(check_graph(graph).unsorted, 0);
+}
+
+// Each asks before its first entry.
+TEST_F(Knng, cancelled_calls_end_and_leave_the_file_as_it_was) {
+  save_graph(small_graph(), file("a.knng"));
+  const std::string before = bytes_of(file("a.knng"));
+  Progress progress;
+  progress.cancel();
+  const RunOptions run{.progress = &progress};
+  KnnGraph other = small_graph();
+  std::fill(other.lists.distances.begin(), other.lists.distances.end(), 7.0f);
+  for (const char* name : {"a.knng", "new.knng"}) test::expect_error(Fault::cancelled, {"cancelled"}, [&] { save_graph(other, file(name), run); });
+  test::expect_error(Fault::cancelled, {"cancelled"}, [&] { load_graph(file("a.knng"), run); });
+  test::expect_error(Fault::cancelled, {"cancelled"}, [&] { check_graph(other, run); });
+  test::expect_error(Fault::cancelled, {"cancelled"}, [&] { shape_of(other, run); });
+  EXPECT_EQ(bytes_of(file("a.knng")), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(file("a.knng").parent_path()), fs::directory_iterator()), 1);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <gigaknn/graph.hpp>
 
+#include "core/cancelled.hpp"
 #include "core/neighbor.hpp"
 #include "graph/knng.hpp"
 
@@ -22,16 +23,20 @@ class ListsView {
   explicit ListsView(const KnnGraph& graph);
   explicit ListsView(const KnngFile& file);
 
+  /// Calls throw from now on where `run` is cancelled.
+  void watch(const RunOptions& run) { run_ = run; }
+
   std::int64_t rows() const { return n_; }
   std::int64_t k() const { return k_; }
   std::int64_t entries() const { return n_ * k_; }
 
   /// Calls visit(neighbour, position) for each entry of the list of `row` but `no_row`.
-  /// Throws Error: corrupt_file, and invalid_data where a graph in memory lists a row it does not have.
+  /// Throws Error: corrupt_file, invalid_data where a graph in memory lists a row it does not have, and cancelled.
   template <class Visit>
   void visit_list(std::int64_t row, const Visit& visit) {
     const std::int64_t begin = row * k_;
     const std::int64_t end = begin + k_;
+    if (++visited_ % lists_at_once == 0) check_cancelled(run_);
     if (file_) require_good(ids_, begin, end);
     for (std::int64_t position = begin; position < end; ++position) {
       const std::int64_t other = file_ ? file_->id_at(position) : value_of(graph_->lists.ids[static_cast<std::size_t>(position)]);
@@ -64,6 +69,8 @@ class ListsView {
   }
 
  private:
+  static constexpr std::int64_t lists_at_once = 1024;  // each of which may wait for a disk
+
   // A section of the file, and which of its blocks were found good.
   struct Blocks {
     const Section* section = nullptr;
@@ -88,6 +95,8 @@ class ListsView {
   std::int64_t k_;
   Blocks ids_;
   Blocks distances_;
+  RunOptions run_;
+  std::int64_t visited_ = 0;
 };
 
 }  // namespace gigaknn

@@ -195,13 +195,14 @@ PathFinder::~PathFinder() = default;
 PathFinder::PathFinder(PathFinder&&) noexcept = default;
 PathFinder& PathFinder::operator=(PathFinder&&) noexcept = default;
 
-Path PathFinder::path(RowId from, RowId to) {
-  std::vector<Path> paths = this->paths(from, to, 1);
+Path PathFinder::path(RowId from, RowId to, const RunOptions& run) {
+  std::vector<Path> paths = this->paths(from, to, 1, run);
   return paths.empty() ? Path() : std::move(paths.front());
 }
 
-std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count) {
+std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count, const RunOptions& run) {
   require_ends(*search_, from, to);
+  search_->watch(run);
   require(count >= 1, Fault::invalid_argument, "count must be >= 1, got ", count);
   BestPaths best(*search_, value_of(from), value_of(to), static_cast<std::size_t>(count));
   std::vector<Path> paths;
@@ -209,8 +210,9 @@ std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count) {
   return paths;
 }
 
-PathEnds PathFinder::ends(RowId from, RowId to) {
+PathEnds PathFinder::ends(RowId from, RowId to, const RunOptions& run) {
   require_ends(*search_, from, to);
+  search_->watch(run);
   if (search_->directed()) {
     return {.from_rows = search_->count_reachable(value_of(from), false), .to_rows = search_->count_reachable(value_of(to), true)};
   }
@@ -218,15 +220,15 @@ PathEnds PathFinder::ends(RowId from, RowId to) {
   return {.from_rows = from_rows, .to_rows = to_rows};
 }
 
-Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).path(from, to); }
-Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).path(from, to); }
-std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed) {
-  return PathFinder(graph, directed).paths(from, to, count);
+Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).path(from, to, run); }
+Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).path(from, to, run); }
+std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).paths(from, to, count, run);
 }
-std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed) {
-  return PathFinder(graph, directed).paths(from, to, count);
+std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).paths(from, to, count, run);
 }
-PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).ends(from, to); }
-PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed) { return PathFinder(graph, directed).ends(from, to); }
+PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).ends(from, to, run); }
+PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).ends(from, to, run); }
 
 }  // namespace gigaknn

@@ -50,6 +50,9 @@ class PathSearch {
  public:
   PathSearch(ListsView lists, bool directed) : lists_(std::move(lists)), directed_(directed) {}
 
+  /// Cancelled, a call throws; the next begins as if there had been none.
+  void watch(const RunOptions& run) { lists_.watch(run); }
+
   std::int64_t rows() const { return lists_.rows(); }
   bool directed() const { return directed_; }
 

@@ -11,6 +11,7 @@
 #include <gigaknn/error.hpp>
 #include <gigaknn/graph.hpp>
 #include <gigaknn/path.hpp>
+#include <gigaknn/progress.hpp>
 
 #include "core/expect_error.hpp"
 #include "core/neighbor.hpp"
@@ -265,6 +266,23 @@ TEST(SmoothPaths, one_finder_answers_many_questions) {
       EXPECT_EQ(rows_of(finder.paths(from, to, 3)), rows_of(smooth_paths(graph, from, to, 3, directed)));
       EXPECT_EQ(finder.ends(from, to).to_rows, path_ends(graph, from, to, directed).to_rows);
     }
+  }
+}
+
+TEST(SmoothPaths, a_finder_that_was_cancelled_answers_the_next) {
+  constexpr std::int64_t n = 5000;  // more lists than one look at whether it is cancelled covers
+  std::vector<Edge> edges;
+  for (std::int64_t row = 0; row + 1 < n; ++row) edges.push_back({row, row + 1, 1});
+  const KnnGraph graph = graph_of(n, edges);
+  Progress progress;
+  progress.cancel();
+  const RunOptions run{.progress = &progress};
+  for (const bool directed : {false, true}) {
+    PathFinder finder(graph, directed);
+    test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.path(RowId{0}, RowId{n - 1}, run); });
+    test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.ends(RowId{0}, RowId{n - 1}, run); });
+    EXPECT_EQ(std::ssize(finder.path(RowId{0}, RowId{n - 1}).rows), n);
+    EXPECT_EQ(finder.ends(RowId{0}, RowId{n - 1}).from_rows, n);
   }
 }
 

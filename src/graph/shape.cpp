@@ -7,12 +7,12 @@
 #include "graph/row_sets.hpp"
 
 namespace gigaknn {
-GraphShape shape_of(const KnnGraph& graph) {
+GraphShape shape_of(const KnnGraph& graph, const RunOptions& run) {
   const std::int64_t n = graph.lists.queries;
   GraphShape shape;
   shape.in_degree.assign(static_cast<std::size_t>(n), 0);
   RowSets sets(n);
-  visit_edges(graph.lists, [&](std::int64_t row, std::int64_t other, std::int64_t) {
+  visit_edges(graph.lists, run, [&](std::int64_t row, std::int64_t other, std::int64_t) {
     ++shape.in_degree[other];
     sets.unite(row, other);
   });
