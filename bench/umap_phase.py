@@ -30,7 +30,7 @@ def timed(call):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="/data/fashion.u8bin", help="bench/vectors.py makes it")
+    parser.add_argument("--data", help="the images as .u8bin (default: made of Debian's package)")
     parser.add_argument("--rows", type=int, default=60000, help="fewer: to see that it works")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -43,6 +43,10 @@ def main():
     import numpy as np
     import pynndescent
 
+    import vectors
+
+    if arguments.data is None:
+        arguments.data = vectors.file_of("fashion")
     u8 = np.array(gigaknn.read_vectors(arguments.data)[: arguments.rows])
     x = u8.astype(np.float32)
     sample = np.sort(np.random.default_rng(0).choice(len(x), min(1000, len(x)), replace=False))

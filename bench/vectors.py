@@ -58,6 +58,18 @@ def find(data, folder, name):
     return cached
 
 
+def file_of(name):
+    """The base of a set that needs no --data, of bytes, as a file that programs read."""
+    path = pathlib.Path(tempfile.gettempdir()) / "gigaknn-bench" / f"{name}.u8bin"
+    if not path.exists():
+        base = load(name, None).base
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_bytes(np.array(base.shape, np.uint32).tobytes() + base.tobytes())
+        unfinished.replace(path)
+    return path
+
+
 def clusters(n, d, latent=16, centres=1000, seed=1):
     """u8 rows near a `latent`-dimensional subspace, in clusters that overlap. Row i is the same whatever n."""
     generator = np.random.default_rng([seed, 0])
