@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import lzma
+import os
 import pathlib
 import tempfile
 
@@ -64,7 +65,7 @@ def file_of(name):
     if not path.exists():
         base = load(name, None).base
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
+        unfinished = path.with_suffix(f".{os.getpid()}")
         unfinished.write_bytes(np.array(base.shape, np.uint32).tobytes() + base.tobytes())
         unfinished.replace(path)
     return path

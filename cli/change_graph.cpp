@@ -39,7 +39,7 @@ struct OldGraph {
 
 OldGraph open_graph(const std::filesystem::path& graph, const std::filesystem::path& base, Session& session) {
   OldGraph old = session.timed("load", session.record.seconds.load,
-                               [&] { return OldGraph{load_graph(graph), open_vectors(base, "train")}; });
+                               [&] { return OldGraph{load_graph(graph, session.run()), open_vectors(base, "train")}; });
   session.hold(old.base.held_bytes + old.graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
   check_metric(old.base, old.graph.metric);
   session.timed("check values", session.record.seconds.load, [&] { check_values(old.base, old.graph.metric, session); });
@@ -134,7 +134,7 @@ int run_change(const CommonOptions& common, const ChangeOptions& options, double
   const KnnGraph graph = change(common, options, recall, session);
   record.n = graph.lists.queries;
   const int code = report_graph(graph, recall, session);
-  session.timed("write", record.seconds.write, [&] { save_graph(graph, output); });
+  session.timed("write", record.seconds.write, [&] { save_graph(graph, output, session.run()); });
   write_record(record, common.json);
   say_summary(session, output);
   return code;

@@ -21,9 +21,9 @@ struct CheckOptions {
   std::filesystem::path path;
 };
 
-void check_graph_file(const std::filesystem::path& path) {
-  const KnnGraph graph = load_graph(path);
-  const GraphFaults faults = check_graph(graph);
+void check_graph_file(const std::filesystem::path& path, const RunOptions& run) {
+  const KnnGraph graph = load_graph(path, run);
+  const GraphFaults faults = check_graph(graph, run);
   require(faults.sound(), Fault::corrupt_file, path.string(),
           ": not a sound graph: ", faults.unsorted, " lists out of order, ", faults.duplicates,
           " ids twice in a list, ", faults.self, " rows that name themselves, ",
@@ -35,7 +35,7 @@ void check_container(const CheckOptions& options, Session& session) {
   if (options.path.extension() == ".gknn") return check_index(options.path, session.run());
   const Container container = Container::open(options.path);
   container.verify(session.run());
-  if (options.path.extension() == ".knng") check_graph_file(options.path);
+  if (options.path.extension() == ".knng") check_graph_file(options.path, session.run());
 }
 
 void check_vectors(const CheckOptions& options, Session& session) {

@@ -101,7 +101,7 @@ void evaluate_result(const EvalOptions& options, Session& session) {
 void evaluate_graph(const EvalOptions& options, Session& session) {
   RunRecord& record = session.record;
   const KnnGraph graph =
-      session.timed("load", record.seconds.load, [&] { return load_graph(options.result); });
+      session.timed("load", record.seconds.load, [&] { return load_graph(options.result, session.run()); });
   const Vectors base = session.timed("load", record.seconds.load,
                                      [&] { return open_vectors(options.base, "train"); });
   session.hold(base.held_bytes + graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));

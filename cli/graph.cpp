@@ -280,7 +280,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   } else {
     build_grouped(options, base, labels, session, graph);
   }
-  session.timed("write", record.seconds.write, [&] { save_graph(graph, options.output); });
+  session.timed("write", record.seconds.write, [&] { save_graph(graph, options.output, session.run()); });
   if (!options.report.empty()) {
     Page page;
     page.records = {finished_record(session)};

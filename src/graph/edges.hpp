@@ -1,6 +1,7 @@
 // The edges that lists of neighbours spell out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <gigaknn/ids.hpp>
@@ -16,8 +17,9 @@ namespace gigaknn {
 template <class Visit>
 void visit_edges(const Neighbors& lists, const RunOptions& run, const Visit& visit) {
   const std::int64_t n = lists.queries;
+  const std::int64_t rows_between_looks = std::max<std::int64_t>(1, entries_between_looks / std::max<std::int64_t>(1, lists.k));
   for (std::int64_t row = 0, position = 0; row < n; ++row) {
-    if (row % 16384 == 0) check_cancelled(run);
+    if (row % rows_between_looks == 0) check_cancelled(run);
     for (std::int64_t slot = 0; slot < lists.k; ++slot, ++position) {
       const RowId id = lists.ids[static_cast<std::size_t>(position)];
       if (id == no_row) continue;

@@ -94,7 +94,17 @@ void append_as(std::span<const RowId> ids, ContainerWriter& writer) {
   }
 }
 
-void require_graph(const KnnGraph& graph) {
+/// Calls body(begin, count) for some entries after the others. Throws Error: cancelled between them.
+template <class Body>
+void in_turns(std::size_t entries, const RunOptions& run, const Body& body) {
+  constexpr std::size_t at_once = entries_between_looks;
+  for (std::size_t begin = 0; begin < entries; begin += at_once) {
+    check_cancelled(run);
+    body(begin, std::min(at_once, entries - begin));
+  }
+}
+
+void require_graph(const KnnGraph& graph, const RunOptions& run) {
   const Neighbors& lists = graph.lists;
   require(lists.queries >= 1 && lists.k >= 1, Fault::invalid_argument,
           "a graph file holds n >= 1 lists of k >= 1, got ", lists.queries, " x ", lists.k);
@@ -102,12 +112,11 @@ void require_graph(const KnnGraph& graph) {
   require(lists.ids.size() == size && lists.distances.size() == size, Fault::invalid_argument,
           "a graph of ", lists.queries, " x ", lists.k, " has ", lists.ids.size(), " ids and ",
           lists.distances.size(), " distances");
-  for (const RowId id : lists.ids) {
-    if (value_of(id) < -1 || value_of(id) >= lists.queries) {
-      fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ",
-           value_of(id));
+  in_turns(size, run, [&](std::size_t begin, std::size_t count) {
+    for (const RowId id : std::span(lists.ids).subspan(begin, count)) {
+      if (value_of(id) < -1 || value_of(id) >= lists.queries) fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ", value_of(id));
     }
-  }
+  });
 }
 
 /// Faults of the list of `row`, added to `faults`. `sorted` is scratch.
@@ -135,16 +144,6 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
   for (std::size_t j = 1; j < sorted.size(); ++j) faults.duplicates += sorted[j] == sorted[j - 1];
 }
 
-/// Calls body(begin, count) for some entries after the others. Throws Error: cancelled between them.
-template <class Body>
-void in_turns(std::size_t entries, const RunOptions& run, const Body& body) {
-  constexpr std::size_t at_once = std::size_t{1} << 20;
-  for (std::size_t begin = 0; begin < entries; begin += at_once) {
-    check_cancelled(run);
-    body(begin, std::min(at_once, entries - begin));
-  }
-}
-
 }  // namespace
 
 GraphWriter::GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact)
@@ -168,11 +167,11 @@ void GraphWriter::append_distances(std::span<const float> distances) {
 void GraphWriter::finish() { writer_.finish(); }
 
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path, const RunOptions& run) {
-  require_graph(graph);
+  require_graph(graph, run);
   GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact);
   in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_ids(std::span(graph.lists.ids).subspan(begin, count)); });
-  writer.append_distances({});  // also of no rows there is a section
   in_turns(graph.lists.distances.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_distances(std::span(graph.lists.distances).subspan(begin, count)); });
+  check_cancelled(run);
   writer.finish();
 }
 
@@ -227,7 +226,6 @@ GraphFaults check_graph(const KnnGraph& graph, const RunOptions& run) {
                  for (std::int64_t row = begin; row < end; ++row)
                    check_list(graph, row, sorted, faults);
                });
-  check_cancelled(run);
   GraphFaults all;
   for (const GraphFaults& part : parts) {
     all.unsorted += part.unsorted;

@@ -18,6 +18,7 @@ ListsView::Blocks ListsView::blocks_of(const Section& section) {
 }
 
 void ListsView::verify(Blocks& blocks, std::int64_t block) {
+  look();  // each may wait for a disk
   file_->container.verify_block(*blocks.section, static_cast<std::uint64_t>(block));
   blocks.good[static_cast<std::size_t>(block)] = 1;
 }

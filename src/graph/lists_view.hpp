@@ -23,8 +23,16 @@ class ListsView {
   explicit ListsView(const KnnGraph& graph);
   explicit ListsView(const KnngFile& file);
 
-  /// Calls throw from now on where `run` is cancelled.
-  void watch(const RunOptions& run) { run_ = run; }
+  /// Until the next: calls throw where `run` is cancelled, this one too. Null: they do not.
+  void watch(const RunOptions* run) {
+    run_ = run;
+    look();
+  }
+  /// Says that so many entries were visited, or as much was done as to visit them.
+  void spend(std::int64_t entries) {
+    spent_ += entries;
+    if (spent_ >= entries_between_looks) [[unlikely]] look();
+  }
 
   std::int64_t rows() const { return n_; }
   std::int64_t k() const { return k_; }
@@ -36,7 +44,7 @@ class ListsView {
   void visit_list(std::int64_t row, const Visit& visit) {
     const std::int64_t begin = row * k_;
     const std::int64_t end = begin + k_;
-    if (++visited_ % lists_at_once == 0) check_cancelled(run_);
+    spend(k_);
     if (file_) require_good(ids_, begin, end);
     for (std::int64_t position = begin; position < end; ++position) {
       const std::int64_t other = file_ ? file_->id_at(position) : value_of(graph_->lists.ids[static_cast<std::size_t>(position)]);
@@ -69,7 +77,10 @@ class ListsView {
   }
 
  private:
-  static constexpr std::int64_t lists_at_once = 1024;  // each of which may wait for a disk
+  void look() {
+    spent_ = 0;
+    if (run_) check_cancelled(*run_);
+  }
 
   // A section of the file, and which of its blocks were found good.
   struct Blocks {
@@ -95,8 +106,8 @@ class ListsView {
   std::int64_t k_;
   Blocks ids_;
   Blocks distances_;
-  RunOptions run_;
-  std::int64_t visited_ = 0;
+  const RunOptions* run_ = nullptr;
+  std::int64_t spent_ = 0;  // since the last look
 };
 
 }  // namespace gigaknn

@@ -202,7 +202,7 @@ Path PathFinder::path(RowId from, RowId to, const RunOptions& run) {
 
 std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count, const RunOptions& run) {
   require_ends(*search_, from, to);
-  search_->watch(run);
+  const PathSearch::Watched watched(*search_, run);
   require(count >= 1, Fault::invalid_argument, "count must be >= 1, got ", count);
   BestPaths best(*search_, value_of(from), value_of(to), static_cast<std::size_t>(count));
   std::vector<Path> paths;
@@ -212,7 +212,7 @@ std::vector<Path> PathFinder::paths(RowId from, RowId to, std::int64_t count, co
 
 PathEnds PathFinder::ends(RowId from, RowId to, const RunOptions& run) {
   require_ends(*search_, from, to);
-  search_->watch(run);
+  const PathSearch::Watched watched(*search_, run);
   if (search_->directed()) {
     return {.from_rows = search_->count_reachable(value_of(from), false), .to_rows = search_->count_reachable(value_of(to), true)};
   }

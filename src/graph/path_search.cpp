@@ -37,12 +37,8 @@ InEdges::InEdges(ListsView& lists) : end_(at(lists.rows() + 1), 0) {
   }
 }
 
-const InEdges& PathSearch::in_edges() {
-  if (!in_edges_) in_edges_.emplace(lists_);
-  return *in_edges_;
-}
-
 void PathSearch::begin(std::int64_t from, const Closed& closed) {
+  lists_.spend(std::ssize(touched_) + std::ssize(closed.rows));
   if (offered_.empty()) offered_.assign(at(rows()), not_offered);
   if (touched_.size() > most_touched()) offered_.assign(at(rows()), not_offered);
   for (const std::int64_t row : touched_) offered_[at(row)] = not_offered;
@@ -158,7 +154,7 @@ std::int64_t PathSearch::count_reachable(std::int64_t row, bool backwards) {
   };
   for (std::size_t next = 0; next < reached.size(); ++next) {
     if (backwards) {
-      in_edges().visit(reached[next], [&](std::int64_t position) { visit(position / lists_.k()); });
+      visit_in_edges(reached[next], [&](std::int64_t position) { visit(position / lists_.k()); });
     } else {
       lists_.visit_list(reached[next], [&](std::int64_t other, std::int64_t) { visit(other); });
     }

@@ -50,8 +50,17 @@ class PathSearch {
  public:
   PathSearch(ListsView lists, bool directed) : lists_(std::move(lists)), directed_(directed) {}
 
-  /// Cancelled, a call throws; the next begins as if there had been none.
-  void watch(const RunOptions& run) { lists_.watch(run); }
+  /// While one lives, calls throw where `run` is cancelled, and its constructor too; later ones begin as if there had been none.
+  class Watched {
+   public:
+    Watched(PathSearch& search, const RunOptions& run) : search_(search) { search.lists_.watch(&run); }
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+    ~Watched() { search_.lists_.watch(nullptr); }
+
+   private:
+    PathSearch& search_;
+  };
 
   std::int64_t rows() const { return lists_.rows(); }
   bool directed() const { return directed_; }
@@ -71,13 +80,22 @@ class PathSearch {
   std::int64_t count_reachable(std::int64_t row, bool backwards);
 
  private:
-  const InEdges& in_edges();
+  /// Calls visit(position) for each entry that names `row`.
+  template <class Visit>
+  void visit_in_edges(std::int64_t row, const Visit& visit) {
+    if (!in_edges_) in_edges_.emplace(lists_);
+    lists_.spend(1);
+    in_edges_->visit(row, [&](std::int64_t position) {
+      lists_.spend(1);
+      visit(position);
+    });
+  }
   /// Calls visit(other, position) for each step from `row`.
   template <class Visit>
   void visit_steps(std::int64_t row, const Visit& visit) {
     lists_.visit_list(row, visit);
     if (directed_) return;
-    in_edges().visit(row, [&](std::int64_t position) { visit(position / lists_.k(), position); });
+    visit_in_edges(row, [&](std::int64_t position) { visit(position / lists_.k(), position); });
   }
   void begin(std::int64_t from, const Closed& closed);
   void offer(std::int64_t row, Cost cost);

@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -270,19 +272,27 @@ TEST(SmoothPaths, one_finder_answers_many_questions) {
 }
 
 TEST(SmoothPaths, a_finder_that_was_cancelled_answers_the_next) {
-  constexpr std::int64_t n = 5000;  // more lists than one look at whether it is cancelled covers
+  constexpr std::int64_t n = 100000;
   std::vector<Edge> edges;
   for (std::int64_t row = 0; row + 1 < n; ++row) edges.push_back({row, row + 1, 1});
   const KnnGraph graph = graph_of(n, edges);
-  Progress progress;
-  progress.cancel();
-  const RunOptions run{.progress = &progress};
   for (const bool directed : {false, true}) {
     PathFinder finder(graph, directed);
-    test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.path(RowId{0}, RowId{n - 1}, run); });
-    test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.ends(RowId{0}, RowId{n - 1}, run); });
-    EXPECT_EQ(std::ssize(finder.path(RowId{0}, RowId{n - 1}).rows), n);
-    EXPECT_EQ(finder.ends(RowId{0}, RowId{n - 1}).from_rows, n);
+    for (const int wait_ms : {0, 1, 20}) {
+      Progress progress;
+      const RunOptions run{.progress = &progress};
+      std::thread stops([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+        progress.cancel();
+      });
+      // There is one path. That there is no other takes a search from each of its rows, past all before it: minutes.
+      test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.paths(RowId{0}, RowId{n - 1}, 2, run); });
+      stops.join();
+      test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.path(RowId{0}, RowId{0}, run); });
+      test::expect_error(Fault::cancelled, {"cancelled"}, [&] { finder.ends(RowId{0}, RowId{n - 1}, run); });
+      EXPECT_EQ(std::ssize(finder.path(RowId{0}, RowId{n - 1}).rows), n);
+      EXPECT_EQ(finder.ends(RowId{0}, RowId{n - 1}).from_rows, n);
+    }
   }
 }
 

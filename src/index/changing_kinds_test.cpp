@@ -208,7 +208,7 @@ TEST_F(ChangingKinds, parts_answer_alike_by_other_metrics_and_on_every_device) {
   for (std::int64_t i = 0; i < pool_rows; ++i) pool_.set(i, 0, 1);  // by cosine none may be zeros
   std::size_t turn = 0;
   for (const char* recipe : recipes) {
-    // Each metric by some kinds of each sort.
+    // Each metric by some kinds of each sort (on the emulated GPU where all recipes run there).
     const Metric metric = std::array{Metric::inner_product, Metric::euclidean, Metric::cosine}[turn++ % 3];
     build(recipe, metric);
     std::map<std::int64_t, std::int64_t> row_of;

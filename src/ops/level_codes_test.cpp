@@ -132,5 +132,45 @@ TEST(LevelCodes, small_numbers_find_the_nearest) {
   }
 }
 
+// Blocks by twos, groups that end within them or are these, parts that are not there, codes and levels that end where memory does.
+TEST(LevelReader, equals_a_lookup_at_a_time) {
+  constexpr std::int64_t rows = code_block_rows, guard = 64;
+  constexpr std::uint8_t zero = 77, untouched = 0xAB;
+  std::vector<ReadLevels> readers;
+  for (const Machine& machine : machines()) readers.push_back(machine.read);
+  for (const ReadLevels read : readers) {
+    for (const int bits : {8, 6, 4}) {
+      for (std::int64_t m = parts_together(bits); m <= 12; m += parts_together(bits)) {
+        const std::int64_t steps = (m + 3) / 4, bytes = m * bits / 8 * rows, behind = m % 3 * rows;
+        std::vector<std::uint8_t> levels(at(m << bits));
+        for (std::size_t i = 0; i < levels.size(); ++i) levels[i] = static_cast<std::uint8_t>(random_below(256, 1, 5, i));
+        for (const std::int64_t blocks : {1, 2, 3, 4, 5}) {
+          const std::int64_t block_bytes = bytes + behind;
+          std::vector<std::uint8_t> codes(at((blocks - 1) * block_bytes + bytes));
+          for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(random_below(256, 2, 6, i));
+          for (const std::int64_t group_rows : {16, 24, 32, 64}) {
+            const std::int64_t groups = (blocks * rows + group_rows - 1) / group_rows, size = groups * steps * group_rows * 4;
+            std::vector<std::uint8_t> out(at(size + guard), untouched);
+            read({codes.data(), blocks, block_bytes, m, bits, levels.data(), zero, group_rows, steps}, out.data());
+            for (std::int64_t row = 0; row < blocks * rows; ++row) {
+              for (std::int64_t part = 0; part < 4 * steps; ++part) {
+                std::uint8_t expected = zero;
+                if (part < m) {
+                  const std::uint8_t* const byte = codes.data() + row / rows * block_bytes + part * bits / 8 * rows + row % rows;
+                  const int shift = static_cast<int>(part * bits % 8), next = shift + bits > 8 ? byte[rows] : 0;
+                  expected = levels[at(part << bits) + at((byte[0] | next << 8) >> shift & ((1 << bits) - 1))];
+                }
+                ASSERT_EQ(out[at(((row / group_rows * steps + part / 4) * group_rows + row % group_rows) * 4 + part % 4)], expected)
+                    << bits << " bits, " << m << " parts, " << blocks << " blocks, groups of " << group_rows << ", row " << row << ", part " << part;
+              }
+            }
+            for (std::int64_t i = 0; i < guard; ++i) ASSERT_EQ(out[at(size + i)], untouched);
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn::cpu

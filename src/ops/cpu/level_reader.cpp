@@ -28,8 +28,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using U8 = hn::CappedTag<std::uint8_t, 64>;
 using V8 = hn::Vec<U8>;
-constexpr auto rows = static_cast<std::int64_t>(hn::MaxLanes(U8()));  // that are read at once
-constexpr std::int64_t blocks_at_once = rows / block_rows;
+constexpr auto rows_at_once = static_cast<std::int64_t>(hn::MaxLanes(U8()));
+constexpr std::int64_t blocks_at_once = rows_at_once / block_rows;
 
 // The levels of a part whose codes have `bits` bits.
 template <int bits>
@@ -91,7 +91,7 @@ struct Blocks {
 
 HWY_ATTR inline V8 lowest_bits(V8 v, int bits) { return hn::And(v, hn::Set(U8(), static_cast<std::uint8_t>((1 << bits) - 1))); }
 
-// Four parts of the blocks, which begin at byte `byte`; out [rows][4].
+// Up to four parts of the blocks, which begin at byte `byte`; of those that are not there `zero`. out [rows_at_once][4].
 template <int bits>
 HWY_ATTR inline void read_parts(const Blocks& blocks, std::int64_t byte, std::int64_t parts, const Table<bits> (&tables)[step_dims], std::uint8_t zero, std::uint8_t* out) {
   V8 a = hn::Set(U8(), zero), b = a, c = a, d = a;
@@ -124,18 +124,19 @@ HWY_ATTR void read_bits(const LevelTile& tile, std::uint8_t* out) {
   const std::int64_t group_bytes = tile.steps * tile.group_rows * step_dims;
   for (std::int64_t step = 0; step < tile.steps; ++step) {
     const std::int64_t part = step * step_dims, parts = std::min(step_dims, tile.m - part), byte = part * bits / 8;
+    // Of parts that are not there the last one's, which nothing looks up.
     const auto table = [&](std::int64_t i) HWY_ATTR { return Table<bits>(tile.levels + ((part + std::min(i, parts - 1)) << bits)); };
     const Table<bits> tables[step_dims] = {table(0), table(1), table(2), table(3)};
     for (std::int64_t block = 0; block < tile.blocks; block += blocks_at_once) {
       const std::int64_t row = block * block_rows, there = std::min(blocks_at_once, tile.blocks - block);
       const std::uint8_t* const codes = tile.codes + block * tile.block_bytes;
       const Blocks blocks{codes, codes + (there - 1) * tile.block_bytes};
-      if (tile.group_rows == rows) {
-        read_parts(blocks, byte, parts, tables, tile.zero, out + row / rows * group_bytes + step * rows * step_dims);
+      if (tile.group_rows == rows_at_once) {
+        read_parts(blocks, byte, parts, tables, tile.zero, out + row / rows_at_once * group_bytes + step * rows_at_once * step_dims);
         continue;
       }
       // Groups end within blocks, or blocks within groups.
-      std::uint8_t found[rows * step_dims];
+      std::uint8_t found[rows_at_once * step_dims];
       read_parts(blocks, byte, parts, tables, tile.zero, found);
       for (std::int64_t r = 0, count; r < there * block_rows; r += count) {
         const std::int64_t in_group = (row + r) % tile.group_rows;
