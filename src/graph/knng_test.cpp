@@ -2,11 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <string>
+#include <thread>
 
 #include <gigaknn/error.hpp>
 #include <gigaknn/graph.hpp>
@@ -236,6 +238,38 @@ TEST(CheckGraph, InnerProductsDescend) {
   EXPECT_EQ(check_graph(graph).unsorted, 3);
   for (float& distance : graph.lists.distances) distance = -distance;
   EXPECT_EQ(check_graph(graph).unsorted, 0);
+}
+
+// Wherever in the writing it is stopped, the file is the old one or, where it was too late, the new one, and nothing else is left.
+TEST_F(Knng, stopped_while_it_is_written_the_old_file_stays) {
+  KnnGraph old, other;
+  for (KnnGraph* graph : {&old, &other}) {
+    graph->lists = Neighbors(1 << 19, 8);  // several looks at whether it is cancelled
+    std::fill(graph->lists.ids.begin(), graph->lists.ids.end(), no_row);
+    std::fill(graph->lists.distances.begin(), graph->lists.distances.end(), graph == &old ? 1.0f : 2.0f);
+  }
+  save_graph(other, file("a.knng"));
+  const std::string after = bytes_of(file("a.knng"));
+  save_graph(old, file("a.knng"));
+  const std::string before = bytes_of(file("a.knng"));
+  for (const int wait_us : {0, 1000, 3000, 6000, 10000, 15000, 20000, 30000}) {
+    Progress progress;
+    std::thread stops([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(wait_us));
+      progress.cancel();
+    });
+    bool saved = true;
+    try {
+      save_graph(other, file("a.knng"), {.progress = &progress});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::cancelled);
+      saved = false;
+    }
+    stops.join();
+    ASSERT_TRUE(bytes_of(file("a.knng")) == (saved ? after : before)) << wait_us;
+    ASSERT_EQ(std::distance(fs::directory_iterator(file("a.knng").parent_path()), fs::directory_iterator()), 1) << wait_us;
+    if (saved) save_graph(old, file("a.knng"));
+  }
 }
 
 // Each asks before its first entry.
