@@ -238,7 +238,7 @@ void check_pair_distances(const Case& c, const Devices& devices) {
 
 namespace {
 
-// Rows in cells of 0 to 150.
+// Rows in cells of none to `most_cell_rows`.
 struct CellCase {
   std::vector<std::int64_t> begins = {0};
   std::int64_t cells;
@@ -246,7 +246,7 @@ struct CellCase {
 
   explicit CellCase(const Case& c) : as_they_are(static_cast<std::size_t>(c.n)) {
     while (begins.back() < c.n) {
-      const auto rows = random_below(151, c.seed, 10, begins.size());
+      const auto rows = random_below(static_cast<std::uint64_t>(c.most_cell_rows) + 1, c.seed, 10, begins.size());
       begins.push_back(std::min<std::int64_t>(c.n, begins.back() + static_cast<std::int64_t>(rows)));
     }
     cells = static_cast<std::int64_t>(begins.size()) - 1;

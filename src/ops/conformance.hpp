@@ -43,6 +43,7 @@ struct Case {
   int threads = 1;
   PrepareHints hints{};
   bool strided = false;
+  std::int64_t most_cell_rows = 150;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c);

@@ -11,6 +11,21 @@ __device__ __forceinline__ bool is_self(std::int64_t first_self, std::int64_t ow
   return first_self >= 0 && first_self + own == row;
 }
 
+/// Which rows of its cells a query may find, and what they are called.
+struct Candidates {
+  const LocalRow* names;
+  LocalRow first;
+  const std::uint64_t* allowed;
+  LocalRow self;
+
+  __device__ __forceinline__ Candidates(const CellsView& cells, std::int64_t query)
+      : names(cells.names), first(cells.first), allowed(cells.allowed), self(cells.selves ? cells.selves[query] : no_self) {}
+  __device__ __forceinline__ LocalRow name_of(LocalRow row) const { return names ? names[row] : first + row; }
+  __device__ __forceinline__ bool has(LocalRow name) const {
+    return name != self && (!allowed || (allowed[name / 64] >> (name % 64) & 1));
+  }
+};
+
 /// What an unfinished scan leaves of a pair.
 __device__ __forceinline__ std::uint64_t number_at(float number, std::int64_t place) {
   return std::uint64_t{__float_as_uint(number)} << 32 | static_cast<std::uint32_t>(place);

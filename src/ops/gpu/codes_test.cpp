@@ -263,6 +263,115 @@ TEST(GpuCodes, distances_that_vanish_keep_their_order) {
     check(coded, 10);
   }
 }
+// ---- rows decoded for queries that share their cells
+
+// Asked again and again, so that rows are decoded for all of them.
+Coded crowded(Coded coded) {
+  constexpr std::int64_t q = 40;
+  Matrix queries(q, coded.shape.d, DType::f32);
+  std::vector<RowId> probes;
+  for (std::int64_t i = 0; i < q; ++i) {
+    const std::int64_t from = i % coded.shape.queries;
+    std::copy_n(coded.queries.row<float>(from), coded.shape.d, queries.row<float>(i));
+    probes.insert(probes.end(), coded.probes.begin() + from * coded.width, coded.probes.begin() + (from + 1) * coded.width);
+  }
+  coded.queries = std::move(queries);
+  coded.probes = std::move(probes);
+  coded.shape.queries = q;
+  return coded;
+}
+void check_decoded(Coded&& coded, std::int64_t k, RowMask allowed = {}) {
+  Coded many = crowded(std::move(coded));
+  const std::int64_t before = gpu::launches()["decode_rows"];
+  check(many, k, allowed);
+  EXPECT_GT(gpu::launches()["decode_rows"], before);
+}
+// The cells that bound a list are not decoded: there are more.
+std::vector<std::int64_t> with_first_cells(std::vector<std::int64_t> sizes) {
+  sizes.insert(sizes.begin(), {140, 150});
+  return sizes;
+}
+
+TEST(GpuCodesDecoded, any_number_of_parts_and_any_k) {
+  for (const Shape& shape : {Shape{7, 1, 8, with_first_cells({40, 3})}, Shape{13, 4, 4, with_first_cells({65, 0, 64})}, Shape{30, 20, 6, with_first_cells({129, 1})}, Shape{9, 5, 8, with_first_cells({1500})}}) {
+    for (const std::int64_t k : {1, 10, 60}) check_decoded(Coded(shape), k);
+  }
+}
+TEST(GpuCodesDecoded, lists_overflow_with_rows_that_are_alike) {
+  Coded coded({12, 4, 8, {900, 1700, 600}});
+  std::fill(coded.parts.begin(), coded.parts.end(), std::uint8_t{3});
+  fill(coded.centroids, 1);
+  check_decoded(std::move(coded), 10);
+}
+TEST(GpuCodesDecoded, masks_may_leave_some_rows_or_none) {
+  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{0xF0F0}}) {
+    Coded coded({8, 4, 8, with_first_cells({300, 80})});
+    const std::vector<std::uint64_t> words(RowMask::words_for(coded.n()), word);
+    check_decoded(std::move(coded), 12, {words});
+  }
+}
+TEST(GpuCodesDecoded, rows_that_overflow_are_not_found) {
+  Coded coded({6, 3, 8, {200, 40, 300, 200}});
+  for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(1)[j] = 3e38f;
+  for (std::int64_t w = 0; w < 256; w += 3) coded.codewords.row<float>(w)[0] = 2e38f;
+  check_decoded(std::move(coded), 20);
+}
+TEST(GpuCodesDecoded, giant_queries_and_rows_hide_no_other) {
+  for (const float giant : {1e4f, 1e18f, 1e25f, 3e38f}) {
+    Coded coded({6, 3, 8, with_first_cells({600, 40})});
+    for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(giant < 1e20f ? 2 : 3)[j] = giant;
+    for (std::int64_t j = 0; j < 6; ++j) coded.queries.row<float>(0)[j] = giant;
+    coded.queries.row<float>(1)[2] = NAN;
+    check_decoded(std::move(coded), 9);
+  }
+}
+TEST(GpuCodesDecoded, rows_at_zero_are_told_apart) {
+  Coded coded({4, 2, 8, {400, 2000}});
+  for (std::int64_t q = 0; q < 3; ++q) {
+    for (std::int64_t j = 0; j < 4; ++j) coded.queries.row<float>(q)[j] = 1.1f + 0.37f * small_integer(10, q * 4 + j);
+  }
+  fill(coded.centroids, 1e5f);
+  for (std::int64_t w = 0; w < coded.codewords.rows(); ++w) {
+    for (std::int64_t j = 0; j < 2; ++j) coded.codewords.row<float>(w)[j] = -1e5f + 0.0078125f * small_integer(9, w * 2 + j);
+  }
+  check_decoded(std::move(coded), 10);
+}
+TEST(GpuCodesDecoded, distances_that_vanish_keep_their_order) {
+  for (const float scale : {1e-20f, 1e-38f}) {
+    Coded coded({6, 3, 8, {300, 700}});
+    coded.shift_size = scale * scale;
+    for (Matrix* rows : {&coded.codewords, &coded.centroids, &coded.queries}) {
+      for (std::int64_t i = 0; i < rows->rows(); ++i) {
+        for (std::int64_t j = 0; j < rows->cols(); ++j) rows->row<float>(i)[j] *= scale;
+      }
+    }
+    check_decoded(std::move(coded), 10);
+  }
+}
+// Several bands, whose borders cells cross, and a device that refuses more than it was said.
+TEST(GpuCodesDecoded, bands_stay_within_a_budget) {
+  struct Budget {
+    explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+    ~Budget() { simt::set_memory_budget(0); }
+  };
+  Coded coded = crowded(Coded({32, 4, 8, {700, 5000, 0, 6100, 33}}));
+  coded.finish();
+  const Neighbors want = coded.want(Metric::l2, 7, {});
+  std::int64_t most_bands = 0;
+  for (const std::size_t megabytes : {1, 2, 3, 4, 8}) {
+    RunOptions run;
+    run.device_memory_bytes = megabytes << 20;
+    const Budget budget(run.device_memory_bytes);
+    const std::int64_t before = gpu::launches()["decode_rows"];
+    const auto prepared = gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(7), run);
+    GuardedLists lists(coded.shape.queries, 7);
+    gpu_ops().nearest_in_codes(*prepared, coded.queries, coded.probes.data(), coded.width, 7, lists.out(), run);
+    EXPECT_TRUE(same_lists(lists, want)) << megabytes;
+    most_bands = std::max(most_bands, gpu::launches()["decode_rows"] - before);
+  }
+  EXPECT_GE(most_bands, 2);
+  EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
+}
 TEST(GpuCodes, codes_are_not_decoded_first) {
   auto before = gpu::launches();
   check(Coded({8, 4, 8, {300}}), 3);

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/gpu/scan.hpp"
 #include "simt/device.hpp"
@@ -126,6 +127,18 @@ TEST_P(GpuConformance, scans_answer_every_kind_of_vectors) {
   EXPECT_TRUE(launches.contains("scan_products") || launches.contains("scan_differences"));
 }
 
+// A stretch of a cell for all queries that look into it.
+TEST_P(GpuConformance, scans_of_cells_answer_every_kind_of_vectors) {
+  Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};
+  if (c.metric != Metric::l2 && c.metric != Metric::euclidean && c.metric != Metric::cosine && c.metric != Metric::inner_product) return;
+  c.d = 19;
+  c.q = 18;
+  c.k = 5;
+  c.hints = {.k = 5, .queries = 1000, .batch = 1000, .self = false};
+  every_kind(c, 200, 290, check_nearest_in_cells);
+  EXPECT_TRUE(gpu::launches().contains("scan_products_in_cells"));
+}
+
 // Each pair once, for both of its lists.
 TEST_P(GpuConformance, symmetric_graphs_answer_every_kind_of_vectors) {
   Case c{.metric = GetParam().metric, .dtype = GetParam().dtype};
@@ -165,6 +178,81 @@ TEST(GpuSearch, crosses_tiles_of_queries_and_slabs_of_dimensions) {
 // Where the trial fails products are still right, by mma.sync, and slower: this is what says so.
 TEST(GpuSearch, warpgroups_multiply_where_there_are_such) {
   EXPECT_EQ(gpu::multiplies_by_warpgroups(0), simt::has_warpgroup_products(0));
+}
+TEST(GpuCells, scans_cross_stretches_and_tiles) {
+  for (const DType dtype : {DType::f32, DType::u8}) {
+    for (const std::int64_t k : {1, 10, 300}) {
+      Case c = shape(Metric::l2, dtype, 5200, 17, 6, k);
+      c.most_cell_rows = 4000;
+      const std::int64_t before = gpu::launches()["scan_products_in_cells"];
+      check_nearest_in_cells(c, device());
+      EXPECT_GT(gpu::launches()["scan_products_in_cells"], before);
+    }
+    Case c = shape(Metric::cosine, dtype, 700, 131, 40, 3);
+    c.most_cell_rows = 400;
+    check_nearest_in_cells(c, device());
+  }
+}
+// More come through than a list has room for, whatever bounds it.
+TEST(GpuCells, lists_overflow_with_rows_that_are_alike) {
+  constexpr std::int64_t n = 3000, queries = 20;
+  for (const DType dtype : {DType::f32, DType::u8}) {
+    Matrix base(n, 4, dtype), some(queries, 4, dtype);
+    const auto fill = [&](Matrix& rows, int value) {
+      for (std::int64_t i = 0; i < rows.rows() * 4; ++i) dtype == DType::u8 ? void(rows.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(value)) : void(rows.row<float>(0)[i] = static_cast<float>(value));
+    };
+    fill(base, 3);
+    fill(some, 1);
+    std::vector<LocalRow> names(n);
+    for (std::int64_t i = 0; i < n; ++i) names[static_cast<std::size_t>(i)] = static_cast<LocalRow>((i * 7 + 5) % n);
+    const std::vector<std::int64_t> begins = {0, 200, 1700, 1700, n};
+    std::vector<RowId> probes;
+    for (std::int64_t i = 0; i < queries; ++i) {
+      for (std::int64_t j = 0; j < 4; ++j) probes.push_back(RowId{(i + j) % 4});
+    }
+    for (const std::int64_t k : {1, 10, 1500}) {
+      const PrepareHints hints{.k = k, .queries = queries, .batch = queries, .self = false};
+      const auto prepared = device().front()->prepare_cells(base, {{}, begins, names}, Metric::euclidean, hints, {});
+      GuardedLists lists(queries, k);
+      device().front()->nearest_in_cells(*prepared, some, probes.data(), 4, k, lists.out(), {}, nullptr, {});
+      Neighbors want(queries, k);
+      for (std::int64_t i = 0; i < queries * k; ++i) {
+        want.ids[static_cast<std::size_t>(i)] = RowId{i % k};  // all as near: by name
+        want.distances[static_cast<std::size_t>(i)] = 4;
+      }
+      EXPECT_TRUE(same_lists(lists, want)) << name_of(dtype) << ", k=" << k;
+    }
+  }
+}
+TEST(GpuCells, memory_stays_within_what_was_said) {
+  std::int64_t scanned = 0;
+  for (const std::size_t share : {10, 11, 15, 20, 40}) {
+    Case c = shape(Metric::l2, DType::f32, 1500, 40, 24, 10);
+    c.hints.queries = c.hints.batch = c.q;
+    const Problem problem(c);
+    const std::vector<std::int64_t> begins = {0, 300, 700, c.n};
+    std::vector<RowId> probes;
+    for (std::int64_t i = 0; i < c.q * 3; ++i) probes.push_back(RowId{i % 3});
+    const Ops& ops = *device().front();
+    RunOptions run = problem.run;
+    run.device_memory_bytes = gpu::GpuCells::device_bytes_needed(c.n, c.d, c.dtype, 3, c.hints) * share / 10;
+    struct Budget {
+      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
+      ~Budget() { simt::set_memory_budget(0); }
+    };
+    {
+      const Budget budget(run.device_memory_bytes);  // the device refuses more
+      const std::int64_t before = gpu::launches()["scan_products_in_cells"];
+      const auto prepared = ops.prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run);
+      GuardedLists lists(c.q, c.k);
+      ops.nearest_in_cells(*prepared, problem.queries, probes.data(), 3, c.k, lists.out(), run, nullptr, {});
+      EXPECT_TRUE(same_lists(lists, reference::nearest_rows(problem.queries, problem.base, c.metric, c.k))) << share;
+      scanned += gpu::launches()["scan_products_in_cells"] > before;
+    }
+    EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
+  }
+  EXPECT_GT(scanned, 0);
+  EXPECT_LT(scanned, 5);
 }
 TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
   for (const std::int64_t q : {1, 2, 16}) {

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/cancelled.hpp"
-#include "ops/gpu/survivors.hpp"
+#include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/scan.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::gpu {
@@ -11,9 +12,16 @@ namespace {
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t least_capacity = 4;
+constexpr std::int64_t least_first = 4;
+constexpr double least_sharing = 0.5;
 #else
-constexpr std::int64_t least_capacity = 1024;  // places computed between two selections
+constexpr std::int64_t least_capacity = 1024;  // places computed between two selections, or let through by a scan
+constexpr std::int64_t least_first = 128;      // rows that bound a query's first scan
+constexpr double least_sharing = 8;            // queries a cell, from which on cells are scanned
 #endif
+constexpr double wide_sharing = 48;         // and from which on by wide tiles
+constexpr std::int64_t capacity_of_k = 8;   // of a scan
+constexpr std::int64_t expected_growth = 4;  // what a scan lets through then takes a quarter of the capacity, if bounds were sharp
 constexpr std::size_t batch_bytes = std::size_t{256} << 20;
 constexpr std::int64_t most_batch = 1 << 14;
 constexpr std::int64_t least_batch = 8;  // queries that a budget must leave room for
@@ -21,16 +29,19 @@ constexpr std::int64_t least_batch = 8;  // queries that a budget must leave roo
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); }
+std::int64_t scan_capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
 
 // The list as it grows, what of it is finished, and the query.
-std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype) {
-  return at(2 * k + capacity_for(k)) * sizeof(PackedNeighbor) + at(width) * sizeof(std::int32_t) + sizeof(LocalRow) + 24 +
-         DeviceRows::bytes_of(1, d, dtype);
+std::size_t unscanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype) {
+  return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + sizeof(LocalRow) + DeviceRows::bytes_of(1, d, dtype);
 }
+
+// Roots of what is negative are no numbers, of rows or of queries.
+bool can_scan(Metric metric, std::int64_t d) { return metric != Metric::hellinger && has_product_form(metric, d); }
 
 }  // namespace
 
-GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const RunOptions& run)
+GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints, const RunOptions& run)
     : device_(device), base_(base), metric_(metric), cells_(cells.count()), stream_(device) {
   const auto& [order, begins, names] = cells;
   check_cancelled(run);
@@ -53,13 +64,20 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
   names_ = simt::DeviceBuffer<LocalRow>(names, stream_);
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream_);
   simt::synchronize(stream_);  // before `found` and `places` can go
+  const std::size_t needed = device_bytes_needed(base.rows, base.cols, base.dtype, cells_, hints) + ProductCodes::bytes_of(base.rows, base.cols, metric, base.dtype) +
+                             Stretches::bytes_of(base.rows, cells_);
+  if (!can_scan(metric, base.cols) || places_ == 0 || (run.device_memory_bytes > 0 && needed > run.device_memory_bytes)) return;
+  if (static_cast<double>(hints.batch) < least_sharing) return;
+  codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
+  stretches_ = Stretches(places, stream_);
+  simt::synchronize(stream_);
 }
 
 std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                           const PrepareHints& hints) {
   // A query may look into all cells.
   return DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 + at(cells + 1) * sizeof(std::int64_t) +
-         at(least_batch) * query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
+         at(least_batch) * unscanned_query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
 }
 
 std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
@@ -69,7 +87,43 @@ std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, cons
 }
 
 std::size_t GpuCells::bytes() const {
-  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t);
+  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t) + stretches_.bytes() + (codes_ ? codes_->bytes() : 0);
+}
+
+std::string GpuCells::description() const {
+  if (!codes_) return "every pair in float64";
+  return codes_->kind() == ProductKind::bf16 ? "products of bf16 where queries share cells, bounded, then float64" : "products of bytes where queries share cells, exact";
+}
+
+std::size_t GpuCells::query_bytes(std::int64_t k, std::int64_t width, bool scanned) const {
+  const std::size_t unscanned = unscanned_query_bytes(k, width, base_.cols, base_.dtype);
+  if (!scanned) return unscanned;
+  return unscanned + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype) + CellWindows::query_bytes(width, stretches_);
+}
+
+// Windows of more and more rows: of the next about k / seen will be nearer than the k-th of those seen.
+void GpuCells::scan_cells(SearchJob job, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
+  const ProductCodes::Queries codes = codes_->encode_queries(job.queries, stream);
+  job.base_codes = codes_->view();
+  job.query_codes = codes.codes;
+  job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
+  job.finished = codes_->kind() != ProductKind::bf16;
+  set_bounds(job.rule, no_neighbor, lists, stream);
+  const bool wide = static_cast<double>(lists.queries) * static_cast<double>(job.cells.width) >= wide_sharing * static_cast<double>(cells_);
+  CellWindows windows(stretches_, job.cells, lists.queries, 0, stream);
+  std::int64_t seen = std::max(least_first, 2 * lists.k);
+  job.window = windows.advance(seen);
+  settle_window(job, true, false, lists, stream);
+  for (;;) {
+    const std::int64_t next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * expected_growth));
+    job.window = windows.advance(next, queries_of_cell_tile(wide));
+    check_cancelled(run);
+    if (job.window.tiles == 0) break;
+    scan_products_in_cells(job, wide, lists, stream);
+    settle_window(job, false, false, lists, stream);
+    seen += next;
+  }
+  settle_window(job, false, true, lists, stream);
 }
 
 void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
@@ -81,8 +135,14 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const simt::OwnStream mask_stream(device_);
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
-  const std::int64_t batch = std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(std::min(left, batch_bytes) / query_bytes(kept, width, base_.cols, base_.dtype)), 1, most_batch);
+  const auto batch_of = [&](bool scanned) {
+    const std::size_t beside = scanned ? Stretches::bytes_of(0, stretches_.count()) * 2 : 0;  // windows, by stretch
+    return std::min<std::int64_t>(static_cast<std::int64_t>((std::min(left, batch_bytes) - std::min({beside, left, batch_bytes})) / query_bytes(kept, width, scanned)), most_batch);
+  };
+  // Whether so many queries look into each cell that it is read for all of them at once.
+  const auto shares = [&](std::int64_t count) { return count > 0 && static_cast<double>(count) * static_cast<double>(width) >= least_sharing * static_cast<double>(cells_); };
+  const bool scanned = codes_ && kept > 0 && shares(std::min(batch_of(true), queries.rows));
+  const std::int64_t batch = std::max<std::int64_t>(1, batch_of(scanned));
   for (std::int64_t first = 0; first < queries.rows; first += batch) {
     check_cancelled(run);
     const std::int64_t count = std::min(batch, queries.rows - first);
@@ -99,12 +159,8 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       find_facts(rows, metric_, stream);
       const simt::DeviceBuffer<std::int32_t> on_device(std::span<const std::int32_t>(cells), stream);
       const simt::DeviceBuffer<LocalRow> selves_on_device(std::span<const LocalRow>(selves), stream);
-      const std::int64_t pitch = kept + capacity_for(kept);
-      const simt::DeviceBuffer<PackedNeighbor> keys(at(count * pitch), stream);
-      const simt::DeviceBuffer<std::uint32_t> counts(at(count), stream), held(at(count), stream);
-      const simt::DeviceBuffer<PackedNeighbor> bounds(at(count), stream);
-      const Survivors lists{.keys = keys.get(), .counts = counts.get(), .held = held.get(), .bounds = bounds.get(),
-                            .queries = count, .k = kept, .pitch = pitch};
+      const bool doubtful = scanned && codes_->kind() == ProductKind::bf16;
+      const ListMemory lists(count, kept, scanned ? scan_capacity_for(kept) : capacity_for(kept), doubtful, stream);
       const SearchJob job{.base = rows_.view(),
                           .queries = rows.view(),
                           .base_codes = {},
@@ -114,17 +170,21 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
                           .places = {order_.get(), 0, places_},
                           .rule = {.form = LimitForm::none, .metric = metric_},
                           .finished = true,
-                          .end_list = count};
-      set_bounds(job.rule, no_neighbor, lists, stream);
-      take_cells(job, {.begins = begins_.get(),
-                       .probes = on_device.get(),
-                       .width = width,
-                       .names = names_.get(),
-                       .selves = selves_on_device.get(),
-                       .allowed = mask.get()},
-                 lists, stream);
+                          .end_list = count,
+                          .cells = {.begins = begins_.get(),
+                                    .probes = on_device.get(),
+                                    .width = width,
+                                    .names = names_.get(),
+                                    .selves = selves_on_device.get(),
+                                    .allowed = mask.get()}};
+      if (scanned) {
+        scan_cells(job, lists.view, run, stream);
+      } else {
+        set_bounds(job.rule, no_neighbor, lists.view, stream);
+        take_cells(job, lists.view, stream);
+      }
       const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
-      finish_lists(lists, 1, nullptr, finished.get(), stream);
+      finish_lists(lists.view, 1, nullptr, finished.get(), stream);
       sorted = finished.download();
     }
     writer.write_ended(sorted, count, kept, first, out, run);

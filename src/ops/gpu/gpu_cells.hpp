@@ -1,19 +1,24 @@
-// A base in cells prepared for a GPU, or for the emulated one. So far every row of a query's cells is computed in float64: the
-// specification of what tiles of products will do here.
+// A base in cells prepared for a GPU, or for the emulated one. Where many queries look into the same cells, a stretch of a cell is read once for a tile of them and multiplied by tensor
+// cores, as in an exact search (scan_products.cu): what a query finds in its first cells bounds what the scan of the next lets through. Few queries, and metrics that are no products, take
+// every row of a query's cells in float64.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ops/gpu/cell_windows.hpp"
 #include "ops/gpu/device_rows.hpp"
+#include "ops/gpu/product_codes.hpp"
+#include "ops/gpu/survivors.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn::gpu {
 
 class GpuCells : public PreparedCells {
  public:
-  GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const RunOptions& run);
+  GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints, const RunOptions& run);
 
   static std::size_t device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                          const PrepareHints& hints);
@@ -26,12 +31,15 @@ class GpuCells : public PreparedCells {
   Metric metric() const override { return metric_; }
   std::int64_t cells() const override { return cells_; }
   std::size_t bytes() const override;
-  std::string description() const override { return "every pair in float64"; }
+  std::string description() const override;
 
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                const RowId* self, RowMask allowed, const RunOptions& run) const;
 
  private:
+  std::size_t query_bytes(std::int64_t k, std::int64_t width, bool scanned) const;
+  void scan_cells(SearchJob job, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
+
   int device_;
   MatrixRef base_;
   Metric metric_;
@@ -42,6 +50,9 @@ class GpuCells : public PreparedCells {
   simt::DeviceBuffer<LocalRow> names_;        // by row; empty: its number
   simt::DeviceBuffer<std::int64_t> begins_;   // [cells + 1] into them
   std::int64_t places_ = 0;
+  // Where cells are scanned.
+  std::optional<ProductCodes> codes_;
+  Stretches stretches_;
 };
 
 }  // namespace gigaknn::gpu

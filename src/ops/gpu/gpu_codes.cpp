@@ -5,6 +5,10 @@
 #include <numeric>
 
 #include "core/cancelled.hpp"
+#include "ops/gpu/cell_windows.hpp"
+#include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/product_codes.hpp"
+#include "ops/gpu/scan.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::gpu {
@@ -12,9 +16,19 @@ namespace {
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t least_capacity = 64;  // of which half must have room for 32 rows
+constexpr std::int64_t least_first = 4;
+constexpr std::int64_t most_band_rows = 50;
+constexpr std::int64_t least_band_rows = 10;
+constexpr double least_sharing = 0.5;
 #else
 constexpr std::int64_t least_capacity = 1024;
+constexpr std::int64_t least_first = 128;  // rows whose tables bound what is decoded
+constexpr std::int64_t most_band_rows = 1 << 18;
+constexpr std::int64_t least_band_rows = 1 << 12;
+// Queries a cell, from which on rows are decoded: to write a row and read it again takes about as long as to look its code up for some twenty.
+constexpr double least_sharing = 32;
 #endif
+constexpr std::int64_t capacity_of_k = 8;  // of a scan
 constexpr std::size_t batch_bytes = std::size_t{256} << 20;
 constexpr std::int64_t most_batch = 1 << 14;
 constexpr std::int64_t least_batch = 8;  // queries that a budget must leave room for
@@ -43,8 +57,16 @@ double most_said_by(const gigaknn::ProductCodes& codes) {
 // What a query takes whose cells are looked into by one block: its list as it grows, what is finished, itself. Of several blocks each takes
 // no more.
 std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries) {
-  return at(k + capacity_for(k)) * (sizeof(PackedNeighbor) + sizeof(float)) + at(2 * k) * sizeof(PackedNeighbor) + at(width) * sizeof(std::int32_t) +
-         at(table_entries) * sizeof(float) + sizeof(QueryTerms) + sizeof(double) + 24 + DeviceRows::bytes_of(1, d, DType::f32);
+  return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + at(table_entries) * sizeof(float) + sizeof(QueryTerms) + sizeof(double) +
+         DeviceRows::bytes_of(1, d, DType::f32);
+}
+// And one whose cells are decoded, beside a band; it may look into all stretches of it.
+std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries, Metric metric, std::size_t stretches) {
+  return query_bytes(k, width, d, table_entries) + ListMemory::bytes_of(0, std::max(least_capacity, capacity_of_k * k) - capacity_for(k)) +
+         ProductCodes::query_bytes(1, d, metric, DType::f32) + 2 * sizeof(ProbePlace) + stretches * sizeof(std::uint32_t);
+}
+std::size_t band_bytes(std::int64_t rows, std::int64_t cells, std::int64_t d, Metric metric) {
+  return DeviceRows::bytes_of(rows, d, DType::f32) + ProductCodes::bytes_of(rows, d, metric, DType::f32) + at(rows) * sizeof(LocalRow) + 3 * Stretches::bytes_of(rows, cells) + 16 * 256;
 }
 
 }  // namespace
@@ -110,7 +132,41 @@ std::size_t GpuCodes::bytes() const {
 
 std::string GpuCodes::description() const {
   return shape_.description() + ", float32 tables in " + (entries_of_table(shape_, device_) == 0 ? "shared" : "device") +
-         " memory";
+         " memory" + (shape_.scaled ? "" : "; decoded where queries share cells");
+}
+
+void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
+  const std::vector<std::int64_t> begins = begins_.download();
+  std::vector<LocalRow> itself(at(band_rows));
+  std::iota(itself.begin(), itself.end(), LocalRow{0});
+  const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(itself), stream);
+  const std::int64_t pitch = (coded_.d * static_cast<std::int64_t>(sizeof(float)) + 15) / 16 * 16;
+  const simt::DeviceBuffer<std::byte> data(at(band_rows * pitch), stream);
+  const simt::DeviceBuffer<double> squared_norms(at(band_rows), stream);
+  const simt::DeviceBuffer<std::uint8_t> far(at(band_rows), stream);
+  for (std::int64_t first = 0; first < rows_; first += band_rows) {
+    check_cancelled(run);
+    const std::int64_t count = std::min(band_rows, rows_ - first);
+    std::vector<std::int64_t> in_band;  // where cells begin, those outside being empty
+    for (const std::int64_t begin : begins) in_band.push_back(std::clamp(begin, first, first + count) - first);
+    const Stretches stretches(in_band, stream);
+    job.cells.names = names_.get() ? names_.get() + first : nullptr;
+    job.cells.first = static_cast<LocalRow>(first);
+    CellWindows windows(stretches, job.cells, lists.queries, first_rank, stream);
+    job.window = windows.advance(rows_, queries_of_cell_tile(true));
+    if (job.window.tiles == 0) continue;
+    decode_rows(coded_, first, count, pitch, {data.get(), squared_norms.get(), far.get()}, stream);
+    job.base = {data.get(), count, pitch, coded_.d, DType::f32, squared_norms.get(), far.get()};
+    const ProductCodes products(job.base, metric_, order.get(), count, stream);
+    const ProductCodes::Queries codes = products.encode_queries(job.queries, stream);
+    job.places = {order.get(), 0, count};
+    job.base_codes = products.view();
+    job.query_codes = codes.codes;
+    job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
+    change_rule(job.rule, lists, stream);
+    scan_products_in_cells(job, true, lists, stream);
+    settle_window(job, false, true, lists, stream);  // for good: the next band's rows stand where these do
+  }
 }
 
 void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const {
@@ -121,14 +177,24 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
   const std::int64_t table_entries = entries_of_table(shape_, device_);
-  const std::int64_t most_lists = std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(std::min(left, batch_bytes) / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
+  const std::size_t room = std::min(left, batch_bytes);
+  std::int64_t most_lists = std::clamp<std::int64_t>(static_cast<std::int64_t>(room / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
+  // Whether so many queries look into each cell that its rows are decoded for all of them: a band takes half of the room.
+  std::int64_t band_rows = std::min(rows_, most_band_rows);
+  while (band_rows > 0 && band_bytes(band_rows, coded_.cells, coded_.d, metric_) > room / 2) band_rows /= 2;
+  const std::int64_t few_rows = std::max(least_first, 2 * kept);  // that bound a list
+  const auto first_rank = static_cast<std::int32_t>(std::min(width, (few_rows * coded_.cells + rows_ - 1) / std::max<std::int64_t>(rows_, 1)));
+  const std::int64_t most_scanned = std::min<std::int64_t>(
+      static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, Stretches::bytes_of(band_rows, coded_.cells) / sizeof(std::int64_t))), most_batch);
+  const bool scanned = !shape_.scaled && has_product_form(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
+                       static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= least_sharing * static_cast<double>(coded_.cells);
+  if (scanned) most_lists = most_scanned;
   for (std::int64_t first = 0; first < queries.rows; first += most_lists) {
     check_cancelled(run);
     const std::int64_t count = std::min(most_lists, queries.rows - first);
     // Few queries share their cells among more blocks than there are queries.
     const std::int64_t wanted = std::min(lists_a_multiprocessor * simt::multiprocessors(device_), most_lists) / count;
-    const std::int64_t splits = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, width));
+    const std::int64_t splits = scanned ? 1 : std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, width));
     std::vector<std::int32_t> cells(at(count * width));
     for (std::int64_t i = 0; i < count * width; ++i) cells[at(i)] = static_cast<std::int32_t>(value_of(probes[first * width + i]));
     const simt::OwnStream stream(device_);
@@ -138,16 +204,17 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const simt::DeviceBuffer<QueryTerms> terms(at(count), stream);
     const simt::DeviceBuffer<double> doubts(at(count), stream);
     const simt::DeviceBuffer<float> tables(at(count * splits * table_entries), stream);
-    const std::int64_t pitch = kept + capacity_for(kept);
-    const simt::DeviceBuffer<PackedNeighbor> keys(at(count * splits * pitch), stream), bounds(at(count * splits), stream);
-    const simt::DeviceBuffer<float> numbers(at(count * splits * pitch), stream);
-    const simt::DeviceBuffer<std::uint32_t> counts(at(count * splits), stream), held(at(count * splits), stream);
-    const Survivors lists{.keys = keys.get(), .numbers = numbers.get(), .counts = counts.get(), .held = held.get(), .bounds = bounds.get(),
-                          .queries = count * splits, .k = kept, .pitch = pitch};
+    const ListMemory memory(count * splits, kept, scanned ? std::max(least_capacity, capacity_of_k * kept) : capacity_for(kept), true, stream);
+    const Survivors& lists = memory.view;
     nearest_codes(coded_,
-                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(),
+                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : width, .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(),
                    .tables = tables.get()},
                   metric_, static_cast<int>(splits), lists, stream);
+    if (scanned) {
+      const SearchJob job{.base = {}, .queries = rows.view(), .base_codes = {}, .query_codes = {}, .metric = metric_, .first_self = -1, .places = {}, .rule = {}, .finished = false,
+                          .end_list = count, .cells = {.probes = cells_there.get(), .width = width, .allowed = mask.get()}};
+      scan_bands(job, first_rank, band_rows, lists, run, stream);
+    }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
     const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(count * splits * kept) : 0, stream);
     finish_lists(lists, static_cast<int>(splits), merged.get(), finished.get(), stream);

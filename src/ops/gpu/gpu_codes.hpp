@@ -1,10 +1,12 @@
-// Product codes in cells prepared for a GPU, or for the emulated one: codes stay codes there (nearest_codes.hpp).
+// Product codes in cells prepared for a GPU, or for the emulated one: codes stay codes there (nearest_codes.hpp). Where so many queries look into the same cells that a row repays being
+// decoded, a band of rows at a time is, and multiplied by tensor cores for all queries that look into its cells, as rows in cells are (gpu_cells.hpp).
 #pragma once
 
 #include <string>
 
 #include "ops/gpu/device_rows.hpp"
 #include "ops/gpu/nearest_codes.hpp"
+#include "ops/gpu/search_job.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn::gpu {
@@ -27,6 +29,9 @@ class GpuCodes : public PreparedCodes {
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const;
 
  private:
+  /// Of the cells behind the first `first_rank` of each query, what their lists lack.
+  void scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
+
   int device_;
   Metric metric_;
   std::int64_t rows_;

@@ -79,7 +79,7 @@ class GpuOps : public Ops {
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
             "a device budget of ", run.device_memory_bytes, " bytes is too small: ", base.rows,
             " rows in cells need ", needed);
-    return std::make_unique<GpuCells>(device_, base, cells, metric, run);
+    return std::make_unique<GpuCells>(device_, base, cells, metric, hints, run);
   }
   std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric, std::int64_t cells,
                                 const PrepareHints& hints, int) const override {

@@ -8,6 +8,7 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "ops/gpu/list_memory.hpp"
 #include "ops/canonical.hpp"
 
 namespace gigaknn::gpu {
@@ -58,15 +59,10 @@ std::int64_t first_places(std::int64_t k) {
   return std::min(std::max(least_first, capacity_of_k * k), capacity_for(k));
 }
 
-// What a list takes: its entries, its place where lists are merged, the finished one.
-std::size_t list_bytes_of(std::int64_t k, std::int64_t capacity) {
-  return at(k + capacity) * (sizeof(PackedNeighbor) + sizeof(float)) +
-         at(2 * k + 1) * sizeof(PackedNeighbor) + 2 * sizeof(std::uint32_t) + sizeof(float);
-}
-// And what a query takes.
+// What a query takes.
 std::size_t query_bytes_of(std::int64_t k, std::int64_t capacity, std::int64_t d, DType dtype,
                            Metric metric) {
-  return list_bytes_of(k, capacity) + DeviceRows::bytes_of(1, d, dtype) +
+  return ListMemory::bytes_of(k, capacity) + DeviceRows::bytes_of(1, d, dtype) +
          ProductCodes::query_bytes(1, d, metric, dtype);
 }
 
@@ -91,29 +87,6 @@ std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count,
 }
 
 }  // namespace
-
-// The memory of lists.
-struct GpuRows::Lists {
-  simt::DeviceBuffer<PackedNeighbor> keys;
-  simt::DeviceBuffer<float> numbers;
-  simt::DeviceBuffer<std::uint32_t> counts;
-  simt::DeviceBuffer<std::uint32_t> held;
-  simt::DeviceBuffer<PackedNeighbor> bounds;
-  simt::DeviceBuffer<float> limits;
-  Survivors view;
-
-  // `doubtful`: scans leave keys open.
-  Lists(std::int64_t count, std::int64_t k, std::int64_t capacity, bool doubtful,
-        simt::Stream* stream)
-      : keys(at(count * (k + capacity)), stream),
-        numbers(doubtful ? keys.size() : 0, stream),
-        counts(at(count), stream),
-        held(at(count), stream),
-        bounds(at(count), stream),
-        limits(at(count), stream),
-        view{keys.get(),   numbers.get(), counts.get(), held.get(), bounds.get(),
-             limits.get(), count,         k,            k + capacity} {}
-};
 
 // Queries as kernels see them.
 struct GpuRows::Batch {
@@ -291,7 +264,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
-    const Lists lists(queries * splits, kept, capacity, filtered && !job.finished, stream);
+    const ListMemory lists(queries * splits, kept, capacity, filtered && !job.finished, stream);
     set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists.view, stream);
     if (filtered) {
       scan_places(job, places_, true, lists.view, run, stream);
@@ -393,7 +366,7 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   job.rule.far = nullptr;  // no place is
   job.query_order = order_.get();
   job.end_list = places_;
-  const Lists lists(places_, k, capacity, !job.finished, stream);
+  const ListMemory lists(places_, k, capacity, !job.finished, stream);
   set_bounds(job.rule, no_neighbor, lists.view, stream);
   const std::int64_t first =
       std::min(places_, std::max(first_places(k), expected_growth * k * places_ / capacity));
@@ -443,7 +416,7 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
   const SearchJob job = job_of(batch, -1);
   const bool filtered = job.rule.form != LimitForm::none;
   if (!filtered && capacity < places_) return places_;
-  const Lists memory(queries, 0, capacity, false, stream);
+  const ListMemory memory(queries, 0, capacity, false, stream);
   const Survivors& lists = memory.view;
   set_bounds(job.rule, bound, lists, stream);
   if (filtered) {

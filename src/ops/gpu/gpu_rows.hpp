@@ -43,7 +43,6 @@ class GpuRows : public PreparedRows {
  private:
   enum class Scan { none, products, differences };
   struct Batch;  // queries on the device
-  struct Lists;
 
   std::size_t scratch_for(const RunOptions& run, std::size_t otherwise) const;
   std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;

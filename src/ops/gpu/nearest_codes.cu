@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     // Past its cells the list is settled for good: here, and not behind the loop, so that the code stands once.
     bool last = false;
     for (std::int64_t rank = i / query_count; !last; rank += splits) {
-      last = rank >= queries.width;
+      last = rank >= queries.end_rank;
       const std::int32_t cell = last ? -1 : queries.probes[query * queries.width + rank];
       const std::int64_t first_block = cell < 0 ? 0 : rows.block_begins[cell], end_block = cell < 0 ? 0 : rows.block_begins[cell + 1];
       float coarse = 0;
@@ -293,7 +293,29 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         begin = end;
       }
     }
-    if (team.rank() == 0) lists.held[at] = list.count;
+    if (team.rank() == 0) {
+      lists.held[at] = list.count;
+      lists.bounds[at] = list.bound;
+    }
+  }
+}
+
+// A warp a row.
+template <Kind kind>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) decode_rows_kernel(CodedRows rows, std::int64_t first, std::int64_t count, std::int64_t pitch, DecodedRows out) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < count; i += step) {
+    const CodePlace place = place_of(rows, static_cast<LocalRow>(first + i));
+    const float term = rows.terms[place.block * block_rows + place.row];
+    const bool finite = term == term;
+    auto* const to = reinterpret_cast<float*>(out.data + i * pitch);
+    for (int j = lane_id(); j < pitch / static_cast<std::int64_t>(sizeof(float)); j += 32) to[j] = finite && j < rows.d ? decoded<kind>(rows, place, 1, j) : 0.0f;
+    __syncwarp();
+    const double squared = canonical_sum(rows.d, [=](int j) { return __dmul_rn(to[j], to[j]); });
+    if (lane_id() == 0) {
+      out.squared_norms[i] = squared;
+      out.far[i] = finite ? 0 : far_row;
+    }
   }
 }
 
@@ -303,6 +325,12 @@ void find_terms(const CodedRows& rows, Metric metric, float* terms, float* facto
   simt::fill(largest, 0, 2 * sizeof(unsigned), stream);
   with_kind(rows, [&]<Kind kind>() {
     simt::launch({blocks_for(rows.blocks, block_threads / 32), block_threads, 0, stream, "find_code_terms"}, find_terms_kernel<kind>, rows, metric, terms, factors, largest);
+  });
+}
+
+void decode_rows(const CodedRows& rows, std::int64_t first, std::int64_t count, std::int64_t pitch, const DecodedRows& out, simt::Stream* stream) {
+  with_kind(rows, [&]<Kind kind>() {
+    simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "decode_rows"}, decode_rows_kernel<kind>, rows, first, count, pitch, out);
   });
 }
 

@@ -66,15 +66,24 @@ struct CodeQueries {
   RowsView rows;                             ///< f32, with facts
   const std::int32_t* probes = nullptr;      ///< [q, width]; -1: none
   std::int64_t width = 0;
+  std::int64_t end_rank = 0;                 ///< of each query's probes the first so many, at most `width`, are looked into
   const std::uint64_t* allowed = nullptr;    ///< [rows] bits by name; null: all are
   QueryTerms* terms = nullptr;               ///< [q] to be written
   double* doubts = nullptr;                  ///< [q] to be written: by how much a number may exceed what it stands for, the margin in `terms` included
   float* tables = nullptr;                   ///< [lists][table_entries]; null: they stand in shared memory
 };
 
+/// Writes rows [first, first + out.rows) of codes that are not scaled as what they stand for, f32, with squared norms; what is not finite as zeros that are far. `out` has memory for all of it.
+struct DecodedRows {
+  std::byte* data = nullptr;
+  double* squared_norms = nullptr;
+  std::uint8_t* far = nullptr;
+};
+void decode_rows(const CodedRows& rows, std::int64_t first, std::int64_t count, std::int64_t pitch, const DecodedRows& out, simt::Stream* stream);
+
 /// Whether a table fits in a block's shared memory.
 bool shares_table(std::int64_t table_entries, int device);
-/// Leaves the k nearest rows of the probed cells in the lists, with their keys. List i belongs to query i / splits and looks into every
+/// Leaves the k nearest rows of the probed cells in the lists, with their keys, and what bounds them. List i belongs to query i / splits and looks into every
 /// splits-th of its cells, from the (i % splits)-th on.
 void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric metric, int splits, const Survivors& lists, simt::Stream* stream);
 

@@ -9,6 +9,9 @@ namespace gigaknn::gpu {
 
 /// By products of codes, on tensor cores. Leaves finished neighbours for bytes.
 void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
+/// The same of `job.window`, whose tiles are of `queries_of_cell_tile` queries: many of them, `wide`, or few.
+void scan_products_in_cells(const SearchJob& job, bool wide, const Survivors& lists, simt::Stream* stream);
+int queries_of_cell_tile(bool wide);
 /// Whether it does so by warpgroups (wgmma): where there are such, and a trial gave what mma.sync gives.
 bool multiplies_by_warpgroups(int device);
 

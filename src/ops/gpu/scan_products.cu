@@ -147,23 +147,48 @@ __device__ __forceinline__ float key_of_product(Metric metric, int dot, double x
   }
 }
 
+/// Which pairs a scan looks at.
+enum class Pairs {
+  all,    // of the job's lists and places
+  both,   // of places of one base, each for both of its lists
+  cells,  // of queries and the stretches in their windows
+};
+
 // A pair that the limit of list `list` does not exclude, whose rows are `own` and `row`.
-template <bool exact, class Sum>
+template <Pairs pairs, bool exact, class Sum>
 __device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lists, std::int64_t list, std::int64_t own,
                                       std::int64_t place, LocalRow row, Sum sum, float number) {
+  LocalRow name = row;
+  if constexpr (pairs == Pairs::cells) {
+    const Candidates candidates(job.cells, list);
+    name = candidates.name_of(row);
+    if (!candidates.has(name)) return;
+  }
   if constexpr (exact) {
     const float key = key_of_product(job.metric, sum, job.queries.squared_norms[own], job.base.squared_norms[row]);
-    const PackedNeighbor found = pack(key, row);
+    const PackedNeighbor found = pack(key, name);
     if (found < lists.bounds[list] && !is_self(job.first_self, own, row)) append(lists, list, found);
   } else {
     append(lists, list, number_at(number, place));
   }
 }
 
-template <class Engine, bool both>
+/// The stretch whose tiles of queries have this number among them.
+__device__ __forceinline__ int stretch_of_tile(const CellWindow& window, unsigned tile) {
+  int low = 0, high = window.stretches;  // the last that begins at `tile` or before has tiles, since `tile` is one of them
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    (window.tile_begins[middle] <= tile ? low : high) = middle;
+  }
+  return low;
+}
+
+template <class Engine, Pairs pairs>
 __global__ void __launch_bounds__(Engine::Tile::threads, 1)
     scan_products_kernel(SearchJob job, bool resident, Survivors lists) {
   if constexpr (!Engine::available) return;
+  constexpr bool both = pairs == Pairs::both;
+  constexpr bool in_cells = pairs == Pairs::cells;
   using Tile = typename Engine::Tile;
   constexpr int slab_steps = Engine::slab_steps;
   const CodesView& rows = job.base_codes;
@@ -180,34 +205,42 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   std::byte* const shared_queries = memory + stages * Tile::rows * Engine::row_pitch;
 
   const float h_share = both && !exact ? other_side_h_share(rows.steps) : 0;
-  const std::int64_t first_query = job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
+  const CellWindow& window = job.window;
+  const int stretch = in_cells ? stretch_of_tile(window, blockIdx.x) : 0;
+  // Positions: of lists, or, in cells, of the window's queries, which say whose list it is.
+  const std::int64_t first_query = in_cells ? window.query_begins[stretch] + std::int64_t{blockIdx.x - window.tile_begins[stretch]} * Tile::queries
+                                            : job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
+  const std::int64_t end_query = in_cells ? window.query_begins[stretch + 1] : job.end_list;
+  const auto list_at = [&](std::int64_t position) { return in_cells ? std::int64_t{window.queries[position]} : position; };
   // Of both sides those pairs whose row's place lies beyond the query's.
-  const std::int64_t begin = both ? max(job.places.begin, first_query) : job.places.begin;
-  const std::int64_t tiles = (job.places.end - begin + Tile::rows - 1) / Tile::rows;
+  const std::int64_t begin = in_cells ? window.stretch_begins[stretch] : both ? max(job.places.begin, first_query) : job.places.begin;
+  const std::int64_t end = in_cells ? window.stretch_begins[stretch + 1] : job.places.end;
+  const std::int64_t tiles = (end - begin + Tile::rows - 1) / Tile::rows;
   const std::int64_t first_tile = tiles * blockIdx.y / gridDim.y;
   const std::int64_t last_tile = tiles * (blockIdx.y + 1) / gridDim.y;
   if (first_tile == last_tile) return;
 
   // Copies a slab, `height` rows of steps [slab * slab_steps, + count); rows past the end are copies of the last.
   const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row,
-                         int height, int slab, int count) {
+                         int height, int slab, int count, const auto& row_at) {
     const int pieces = count * (simt::mma_bytes / 16);
     for (int i = thread; i < height * pieces; i += Tile::threads) {
       const int row = i / pieces;
       const int piece = i % pieces;
-      const std::int64_t at = min(first_row + row, end_row - 1);
+      const std::int64_t at = row_at(min(first_row + row, end_row - 1));
       simt::copy_async(to + Engine::at(row, piece, pitch),
                        from.data + at * from.pitch + slab * slab_steps * simt::mma_bytes + piece * 16);
     }
   };
+  const auto itself = [](std::int64_t place) { return place; };
   const auto steps_of = [&](int slab) { return min(slab_steps, rows.steps - slab * slab_steps); };
   const auto fetch_slab = [&](std::int64_t tile, int slab) {
     const int stage = static_cast<int>((tile * slabs + slab) % stages);
     fetch(shared_rows + stage * Tile::rows * Engine::row_pitch, Engine::row_pitch, rows, begin + tile * Tile::rows,
-          job.places.end, Tile::rows, slab, steps_of(slab));
+          end, Tile::rows, slab, steps_of(slab), itself);
     if (!resident) {
-      fetch(shared_queries + stage * Engine::query_step(false), query_pitch, queries, first_query, job.end_list,
-            Tile::queries, slab, steps_of(slab));
+      fetch(shared_queries + stage * Engine::query_step(false), query_pitch, queries, first_query, end_query,
+            Tile::queries, slab, steps_of(slab), list_at);
     }
     simt::copy_async_commit();
   };
@@ -221,8 +254,8 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
     GIGAKNN_UNROLL for (int half = 0; half < 2; ++half) {
       const std::int64_t query =
           first_query + (query_warp * Tile::query_frags + f) * 16 + half * 8 + lane_id() / 4;
-      const bool there = query < job.end_list;
-      limits[f][half] = there ? lists.limits[query] : infinity();
+      const bool there = query < end_query;
+      limits[f][half] = there ? lists.limits[list_at(query)] : infinity();
       if constexpr (both) {
         const float bias = there ? __ldg(rows.bias + query) : 0;
         query_bias[f][half] = exact ? bias : bias - bias * other_side_slack;
@@ -233,8 +266,8 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
 
   if (resident) {
     for (int slab = 0; slab < slabs; ++slab) {
-      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, job.end_list, Tile::queries,
-            slab, steps_of(slab));
+      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, end_query, Tile::queries,
+            slab, steps_of(slab), list_at);
     }
   }
   fetch_slab(first_tile, 0);
@@ -263,7 +296,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
       float row_limits[2] = {};
       if constexpr (exact || both) {
         GIGAKNN_UNROLL for (int c = 0; c < 2; ++c) {
-          const std::int64_t place = min(tile_place + r * 8 + lane_id() % 4 * 2 + c, job.places.end - 1);
+          const std::int64_t place = min(tile_place + r * 8 + lane_id() % 4 * 2 + c, end - 1);
           bias[c] = __ldg(rows.bias + place);
           if constexpr (exact) {
             scale[c] = __ldg(rows.scale + place);
@@ -299,14 +332,15 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
       GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
         GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) {
           const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;
-          if (place >= job.places.end) continue;
+          if (place >= end) continue;
           const std::int64_t query = first_query + (query_warp * Tile::query_frags + f) * 16 + i / 2 * 8 + lane_id() / 4;
           if (number(f, i) >= limits[f][i / 2] && (!both || place > query)) {
-            offer<exact>(job, lists, query, query_row(job, query), place, job.places.order[place], sums.at(f, r, i), sums.at(f, r, i));
+            const std::int64_t list = list_at(query);
+            offer<pairs, exact>(job, lists, list, query_row(job, list), place, job.places.order[place], sums.at(f, r, i), sums.at(f, r, i));
           }
           if constexpr (both) {
-            if (other_number(f, i) >= row_limits[i % 2] && query < place && query < job.end_list) {
-              offer<exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums.at(f, r, i),
+            if (other_number(f, i) >= row_limits[i % 2] && query < place && query < end_query) {
+              offer<pairs, exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums.at(f, r, i),
                            other_number(f, i));
             }
           }
@@ -316,12 +350,12 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   }
 }
 
-template <class Engine, bool both>
+template <class Engine, Pairs pairs>
 void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   using Tile = typename Engine::Tile;
   const int steps = job.base_codes.steps;
-  const std::int64_t query_tiles = (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
-  const std::int64_t row_tiles = (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
+  const std::int64_t query_tiles = pairs == Pairs::cells ? job.window.tiles : (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
+  const std::int64_t row_tiles = pairs == Pairs::cells ? 1 : (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
   const std::int64_t row_bytes = std::int64_t{stages} * Tile::rows * Engine::row_pitch + Engine::slack;
@@ -329,8 +363,8 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
   const bool resident = row_bytes + Engine::query_bytes(true, steps) <= most_bytes;
   const auto shared = static_cast<std::size_t>(row_bytes + Engine::query_bytes(resident, steps));
   simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream,
-                both ? "scan_products_both" : "scan_products"},
-               scan_products_kernel<Engine, both>, job, resident, lists);
+                pairs == Pairs::both ? "scan_products_both" : pairs == Pairs::cells ? "scan_products_in_cells" : "scan_products"},
+               scan_products_kernel<Engine, pairs>, job, resident, lists);
 }
 
 // ---- whether a device's warpgroups multiply as this file believes
@@ -374,7 +408,7 @@ std::vector<std::uint64_t> try_engine(int device) {
   set_bounds(job.rule, no_neighbor, lists, stream);
   const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
   simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
-  launch_scan<Engine, false>(job, lists, stream);
+  launch_scan<Engine, Pairs::all>(job, lists, stream);
   std::vector<std::uint64_t> found = keys.download();
   for (std::int64_t i = 0; i < n; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
   return found;
@@ -398,12 +432,12 @@ bool has_groups(int device) {
   return at->second;
 }
 
-template <class Products, bool both>
+template <class Products, Pairs pairs>
 void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   if (has_groups(simt::device_of(stream))) {
-    launch_scan<GroupEngine<Products>, both>(job, lists, stream);
+    launch_scan<GroupEngine<Products>, pairs>(job, lists, stream);
   } else {
-    launch_scan<WarpEngine<Products, WideTile>, both>(job, lists, stream);
+    launch_scan<WarpEngine<Products, WideTile>, pairs>(job, lists, stream);
   }
 }
 
@@ -411,22 +445,41 @@ void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* strea
 
 bool multiplies_by_warpgroups(int device) { return has_groups(device); }
 
-void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (job.first_list == job.end_list || job.places.begin == job.places.end) return;
-  const auto run = [&]<class Products>() {
-    if (job.both_sides) {
-      scan_wide<Products, true>(job, lists, stream);
-    } else if (job.end_list - job.first_list > NarrowTile::queries) {
-      scan_wide<Products, false>(job, lists, stream);
-    } else {
-      launch_scan<WarpEngine<Products, NarrowTile>, false>(job, lists, stream);
-    }
-  };
-  switch (job.base_codes.kind) {
+namespace {
+template <class Run>
+void for_products(ProductKind kind, const Run& run) {
+  switch (kind) {
     case ProductKind::bf16: return run.template operator()<simt::Bf16Products>();
     case ProductKind::u8: return run.template operator()<simt::U8Products>();
     case ProductKind::s8: return run.template operator()<simt::S8Products>();
   }
+}
+}  // namespace
+
+void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+  if (job.first_list == job.end_list || job.places.begin == job.places.end) return;
+  for_products(job.base_codes.kind, [&]<class Products>() {
+    if (job.both_sides) {
+      scan_wide<Products, Pairs::both>(job, lists, stream);
+    } else if (job.end_list - job.first_list > NarrowTile::queries) {
+      scan_wide<Products, Pairs::all>(job, lists, stream);
+    } else {
+      launch_scan<WarpEngine<Products, NarrowTile>, Pairs::all>(job, lists, stream);
+    }
+  });
+}
+
+int queries_of_cell_tile(bool wide) { return wide ? WideTile::queries : NarrowTile::queries; }
+
+void scan_products_in_cells(const SearchJob& job, bool wide, const Survivors& lists, simt::Stream* stream) {
+  if (job.window.tiles == 0) return;
+  for_products(job.base_codes.kind, [&]<class Products>() {
+    if (wide) {
+      launch_scan<WarpEngine<Products, WideTile>, Pairs::cells>(job, lists, stream);
+    } else {
+      launch_scan<WarpEngine<Products, NarrowTile>, Pairs::cells>(job, lists, stream);
+    }
+  });
 }
 
 }  // namespace gigaknn::gpu

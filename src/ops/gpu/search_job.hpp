@@ -46,6 +46,38 @@ struct Places {
   std::int64_t end = 0;
 };
 
+/// The cells that queries look into: those of places [begins[c], begins[c + 1]). Which of their rows count, and what lists call them.
+struct CellsView {
+  const std::int64_t* begins = nullptr;  ///< [cells + 1]
+  const std::int32_t* probes = nullptr;  ///< [q, width]; -1: none
+  std::int64_t width = 0;
+  const LocalRow* names = nullptr;   ///< [rows] what lists call them; null: their numbers, from `first` on
+  LocalRow first = 0;
+  const LocalRow* selves = nullptr;  ///< [q] the name of the row that a query is, and no neighbour of; null: none is any
+  const std::uint64_t* allowed = nullptr;  ///< [rows] bits by name; null: all are
+};
+
+/// No row.
+inline constexpr LocalRow no_self = ~LocalRow{0};
+
+/// A stretch of a cell: the next that a query comes to (cell_windows.hpp).
+struct ProbePlace {
+  std::int32_t rank;     ///< of the cell among the query's probes
+  std::int32_t stretch;  ///< of that cell
+};
+/// A part of what each query looks into, and, turned round, the queries of each stretch.
+struct CellWindow {
+  const std::int64_t* stretch_begins = nullptr;   ///< [stretches + 1] places
+  const std::int32_t* first_stretches = nullptr;  ///< [cells + 1]
+  const ProbePlace* from = nullptr;               ///< [q]
+  const ProbePlace* to = nullptr;                 ///< [q]
+  const std::uint32_t* queries = nullptr;         ///< stretch after stretch
+  const std::uint32_t* query_begins = nullptr;    ///< [stretches + 1]
+  const std::uint32_t* tile_begins = nullptr;     ///< [stretches + 1] tiles of a stretch's queries, numbered through
+  std::int32_t stretches = 0;
+  std::int64_t tiles = 0;
+};
+
 struct SearchJob {
   RowsView base;
   RowsView queries;
@@ -65,6 +97,10 @@ struct SearchJob {
   std::int64_t end_list = 0;
   /// Of lists that are places: pairs with the row's place beyond the list's alone, each for both of its lists.
   bool both_sides = false;
+
+  /// Of searches in cells.
+  CellsView cells = {};
+  CellWindow window = {};
 };
 
 }  // namespace gigaknn::gpu

@@ -3,6 +3,7 @@
 
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
+#include "ops/gpu/cell_windows.cuh"
 #include "ops/gpu/launching.hpp"
 #include "ops/gpu/survivor_lists.cuh"
 
@@ -21,35 +22,25 @@ __device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std:
   if (is_self(job.first_self, own, row)) return no_neighbor;
   return canonical_neighbor<dtype>(job.metric, job.queries, own, job.base, row);
 }
+/// Of a row in cells, by its name.
+template <DType dtype>
+__device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query, LocalRow row) {
+  const LocalRow name = candidates.name_of(row);
+  const PackedNeighbor found = candidates.has(name) ? canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row) : no_neighbor;
+  return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
+}
 
-/// Which rows count, and what they are called; as CellsView.
-struct Candidates {
-  const LocalRow* names = nullptr;
-  const std::uint64_t* allowed = nullptr;
-  LocalRow self = no_self;
-
-  __device__ __forceinline__ LocalRow name_of(LocalRow row) const { return names ? names[row] : row; }
-  __device__ __forceinline__ bool has(LocalRow name) const {
-    return name != self && (!allowed || (allowed[name / 64] >> (name % 64) & 1));
-  }
-};
-
-/// Computes every candidate of places [begin, end) and takes it into the list.
-template <DType dtype, class Team>
-__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k,
-                                            std::int64_t pitch, std::int64_t begin, std::int64_t end, const Candidates& candidates,
-                                            List& list) {
-  const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
+/// Takes the rows of places [begin, end) into the list: computed(row).
+template <class Team, class NeighborOf>
+__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch, std::int64_t begin, std::int64_t end,
+                                            const NeighborOf& computed, List& list) {
   // At a time as many places as the list has room for.
   while (begin < end) {
     const std::int64_t last = min(end, begin + pitch - list.count);
     if (team.rank() == 0) team.found() = list.count;
     team.sync();
     for (std::int64_t place = begin + team.warp(); place < last; place += team.warps()) {
-      const LocalRow row = job.places.order[place];
-      const LocalRow name = candidates.name_of(row);
-      const PackedNeighbor found = candidates.has(name) ? neighbor_of<dtype>(job, query, row) : no_neighbor;
-      const PackedNeighbor neighbor = found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
+      const PackedNeighbor neighbor = computed(job.places.order[place]);
       if (lane_id() == 0 && neighbor < list.bound) {
         const unsigned slot = atomicAdd(&team.found(), 1u);
         list.keys[slot] = neighbor;
@@ -80,7 +71,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     const unsigned count = lists.counts[query];
     team.sync();  // all have read
     if (count > lists.pitch) {
-      take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, {}, list);
+      take_places(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, computed, list);
     } else {
       if (list.numbers) {
         for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
@@ -118,28 +109,77 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     const std::int64_t at = query * splits + part;
     const std::int64_t places = job.places.end - job.places.begin;
     List list = list_of(lists, at);
-    take_places<dtype>(team, job, query, lists.k, lists.pitch, job.places.begin + places * part / splits,
-                       job.places.begin + places * (part + 1) / splits, {}, list);
+    const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
+    take_places(team, job, query, lists.k, lists.pitch, job.places.begin + places * part / splits,
+                job.places.begin + places * (part + 1) / splits, computed, list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
-    take_cells_kernel(SearchJob job, CellsView cells, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, list_blocks_an_sm) take_cells_kernel(SearchJob job, Survivors lists) {
   const BlockTeam<block_threads> team;
+  const CellsView& cells = job.cells;
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
     List list = list_of(lists, query);
     team.sync();  // all have read, should there be no place
-    const Candidates candidates{cells.names, cells.allowed, cells.selves ? cells.selves[query] : no_self};
+    const Candidates candidates(cells, query);
+    const auto computed = [&](LocalRow row) { return named_neighbor_of<dtype>(job, candidates, query, row); };
     for (std::int64_t rank = 0; rank < cells.width; ++rank) {
       const std::int32_t cell = cells.probes[query * cells.width + rank];
       if (cell < 0) continue;
-      take_places<dtype>(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1],
-                         candidates, list);
+      take_places(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1], computed, list);
     }
     if (team.rank() == 0) lists.held[query] = list.count;
   }
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+    settle_window_kernel(SearchJob job, bool unscanned, bool final, Survivors lists) {
+  const BlockTeam<block_threads> team;
+  for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
+    List list = list_of(lists, query);
+    const unsigned count = lists.counts[query];
+    team.sync();  // all have read
+    const Candidates candidates(job.cells, query);
+    const auto computed = [&](LocalRow row) { return named_neighbor_of<dtype>(job, candidates, query, row); };
+    if (unscanned || count > lists.pitch) {
+      ProbeWalk walk(job.cells, job.window, query, job.window.from[query]);
+      const ProbePlace end = job.window.to[query];
+      for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) {
+        take_places(team, job, query, lists.k, lists.pitch, job.window.stretch_begins[stretch], job.window.stretch_begins[stretch + 1], computed, list);
+      }
+    } else {
+      if (list.numbers) {
+        for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
+          const float number = __uint_as_float(static_cast<std::uint32_t>(list.keys[i] >> 32));
+          const auto place = static_cast<std::uint32_t>(list.keys[i]);
+          const LocalRow row = job.places.order[place];
+          // One more than the most that the key can be: till it is computed, a row stands behind all of that key, whatever their names.
+          list.keys[i] = job.base.far[row] & far_row ? no_neighbor : pack(most_key(job, query, place, number), row) + (PackedNeighbor{1} << 32);
+          list.numbers[i] = number;
+        }
+        team.sync();
+      }
+      if (count == list.count && !final) continue;
+      list.count = count;
+    }
+    tighten(team, job.rule, query, lists.k, lists.pitch, final, computed, list);
+    if (team.rank() == 0) {
+      lists.counts[query] = list.count;
+      lists.held[query] = list.count;
+      lists.bounds[query] = list.bound;
+      lists.limits[query] = limit_of(job.rule, query, list.bound);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) change_rule_kernel(LimitRule rule, Survivors lists) {
+  const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (query >= lists.queries) return;
+  lists.counts[query] = lists.held[query];
+  lists.limits[query] = limit_of(rule, query, lists.bounds[query]);
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
@@ -229,11 +269,24 @@ void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::St
   });
 }
 
-void take_cells(const SearchJob& job, const CellsView& cells, const Survivors& lists, simt::Stream* stream) {
+void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_cells"}, take_cells_kernel<dtype>, job, cells, lists);
+    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_cells"}, take_cells_kernel<dtype>, job, lists);
   });
+}
+
+void settle_window(const SearchJob& job, bool unscanned, bool last, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  for_dtype(job.base.dtype, [&]<DType dtype>() {
+    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "settle_window"}, settle_window_kernel<dtype>, job, unscanned, last, lists);
+  });
+}
+
+void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  const auto blocks = static_cast<unsigned>((lists.queries + block_threads - 1) / block_threads);
+  simt::launch({blocks, block_threads, 0, stream, "change_rule"}, change_rule_kernel, rule, lists);
 }
 
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {

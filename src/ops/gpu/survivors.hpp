@@ -42,20 +42,12 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
 /// Without a scan: computes every row of `job.places`. List i belongs to query i / splits and takes
 /// part i % splits of the places.
 void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
-/// The cells that queries look into: those of places [begins[c], begins[c + 1]).
-struct CellsView {
-  const std::int64_t* begins = nullptr;  ///< [cells + 1]
-  const std::int32_t* probes = nullptr;  ///< [q, width]; -1: none
-  std::int64_t width = 0;
-  const LocalRow* names = nullptr;   ///< [rows] what lists call them; null: their numbers
-  const LocalRow* selves = nullptr;  ///< [q] the name of the row that a query is, and no neighbour of; null: none is any
-  const std::uint64_t* allowed = nullptr;  ///< [rows] bits by name; null: all are
-};
-/// No row.
-inline constexpr LocalRow no_self = ~LocalRow{0};
-/// The same for the places of the cells of each query alone.
-void take_cells(const SearchJob& job, const CellsView& cells, const Survivors& lists,
-                simt::Stream* stream);
+/// The same for the places of the cells of each query alone, `job.cells`.
+void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
+/// As `settle`, of what the scan of `job.window` let through; `unscanned`: computes every row of it.
+void settle_window(const SearchJob& job, bool unscanned, bool last, const Survivors& lists, simt::Stream* stream);
+/// Another rule, by which the same bounds have other limits.
+void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
 /// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query
 /// are merged in `scratch` [queries, splits * k].
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out,
