@@ -26,8 +26,10 @@ constexpr std::int64_t most_queries = 1000;
 constexpr double seconds_each = 20;        // of measuring
 constexpr double hopeless = 2;             // times as slow as the quickest so far
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
+constexpr std::int64_t most_rotated = 512;  // dimensions: a rotation is fitted in multiples of their cube
+constexpr std::int64_t least_bits = 32;     // dimensions of which a bit each says enough
 
-// Product codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small.
+// Codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small. A rotation costs as much memory again as it has numbers, and is of use where time counts.
 std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const ChoiceParams& params, const RunOptions& run) {
   std::vector<std::string> recipes = {"IVF,Flat"};
   const Metric metric = params.index.metric;
@@ -41,8 +43,11 @@ std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const Choic
   const bool small = metric == Metric::inner_product || (by_length && (params.memory_first || run.memory_bytes > 0));
   for (const std::int64_t bytes : {16, 32}) {
     const std::int64_t part = part_dims_of(d, bytes), parts = (d + part - 1) / part;  // none of which is empty
-    if (small && part >= 2) recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
+    if (!small || part < 2) continue;
+    recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
+    if (!params.memory_first && d % parts == 0 && d <= most_rotated) recipes.push_back(join_text("OPQ", parts, ",IVF,PQ", parts, ",RFlat"));
   }
+  if (small && d >= least_bits) recipes.push_back("IVF,RaBitQ,RFlat");
   return recipes;
 }
 

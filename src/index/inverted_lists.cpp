@@ -6,6 +6,7 @@
 
 #include "core/threads.hpp"
 #include "index/id_words.hpp"
+#include "learn/formed_rows.hpp"
 
 namespace gigaknn {
 namespace {
@@ -88,20 +89,46 @@ std::int64_t MergedLists::end_of_band(std::int64_t first, std::int64_t rows) con
   return end;
 }
 
+namespace {
+
+// Entries order[begin .. end), all of one part whose form is made here, to where they stand.
+void copy_formed(const FormedRows& formed, std::span<const MergedLists::Entry> entries, std::span<const std::uint32_t> order, Matrix& rows, const RunOptions& run) {
+  const std::size_t row_bytes = at(rows.cols()) * size_of(rows.dtype());
+  std::vector<LocalRow> some;
+  for (std::size_t begin = 0; begin < order.size(); begin += some.size()) {
+    check_cancelled(run);
+    some.clear();
+    for (std::size_t i = begin; i < order.size() && std::ssize(some) < formed.turn_rows(); ++i) some.push_back(entries[order[i]].row);
+    const Matrix made = formed.gather(std::span<const LocalRow>(some), run);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      std::memcpy(rows.row<std::byte>(order[begin + i]), made.row<std::byte>(static_cast<std::int64_t>(i)), row_bytes);
+    }
+  }
+}
+
+}  // namespace
+
 Matrix gather_entries(std::span<const LiveRows> parts, std::span<const MergedLists::Entry> entries, const RunOptions& run) {
-  Matrix rows(std::ssize(entries), parts.front().lists->cols(), parts.front().lists->dtype());
+  const LiveRows& like = parts.front();
+  Matrix rows = like.formed ? Matrix(std::ssize(entries), like.formed->width(), like.formed->dtype()) : Matrix(std::ssize(entries), like.lists->cols(), like.lists->dtype());
   // In the order in which they stand, so that a file is read forwards.
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return std::pair(entries[a].part, entries[a].row) < std::pair(entries[b].part, entries[b].row);
   });
-  parallel_for(run, std::ssize(order), 1024, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const MergedLists::Entry& entry = entries[order[at(i)]];
-      parts[entry.part].lists->copy_row(entry.row, rows.row<std::byte>(order[at(i)]));
+  for (std::size_t first = 0, past = 0; first < order.size(); first = past) {
+    const LiveRows& part = parts[entries[order[first]].part];
+    while (past < order.size() && &parts[entries[order[past]].part] == &part) ++past;
+    const auto theirs = std::span<const std::uint32_t>(order).subspan(first, past - first);
+    if (part.formed) {
+      copy_formed(*part.formed, entries, theirs, rows, run);
+      continue;
     }
-  });
+    parallel_for(run, std::ssize(theirs), 1024, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) part.lists->copy_row(entries[theirs[at(i)]].row, rows.row<std::byte>(theirs[at(i)]));
+    });
+  }
   check_cancelled(run);
   return rows;
 }

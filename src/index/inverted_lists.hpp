@@ -21,6 +21,8 @@
 
 namespace gigaknn {
 
+class FormedRows;
+
 /// How lists are searched.
 struct ListScan {
   const Ops& ops;
@@ -104,6 +106,7 @@ struct LiveRows {
   std::shared_ptr<const std::vector<std::uint64_t>> live;  ///< bits by rank; null: all
   std::int64_t count = 0;
   FullRows full = {};
+  std::shared_ptr<const FormedRows> formed = nullptr;  ///< of rows that are added, which `lists` has as they stand: what lists of the index hold of them, made as they are copied; null: what `lists` has
 
   RowMask mask() const { return live ? RowMask{*live} : RowMask{}; }
   bool has(LocalRow row) const;

@@ -13,6 +13,7 @@
 #include "index/result_room.hpp"
 #include "index/scan_rows.hpp"
 #include "io/validate.hpp"
+#include "learn/formed_rows.hpp"
 #include "ops/merge_lists.hpp"
 
 namespace gigaknn {
@@ -311,17 +312,32 @@ Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* o
 // ---- changing
 
 LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const {
-  std::optional<Matrix> made = as_listed(rows, run);
-  const auto owned = made ? std::make_shared<const Matrix>(std::move(*made)) : nullptr;
-  const MatrixRef listed = owned ? owned->ref() : rows;
-  ListDivision division = centroids_.divide(listed, run);
+  const auto formed = facts_.form ? std::make_shared<const FormedRows>(rows, facts_.form.get(), ops_) : nullptr;
+  ListDivision division;
+  if (formed) {
+    std::vector<RowId> lists;
+    lists.reserve(at(rows.rows));
+    const auto take = [&](MatrixRef some, std::int64_t) {
+      const std::vector<RowId> theirs = centroids_.lists_of(some, run);
+      lists.insert(lists.end(), theirs.begin(), theirs.end());
+    };
+    formed->in_turns("divide", take, run);
+    division = divide_rows(lists, centroids_.lists());
+  } else {
+    division = centroids_.divide(rows, run);
+  }
   FullRows full = full_behind(rows, ids);
-  return {std::make_shared<ListRows>(listed, std::move(division.order), std::move(division.begins), std::move(ids), owned), nullptr, rows.rows, std::move(full)};
+  return {std::make_shared<ListRows>(rows, std::move(division.order), std::move(division.begins), std::move(ids)), nullptr, rows.rows, std::move(full), formed};
 }
 
 std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
-  const std::size_t applying = facts_.form ? form_shape()->applying_bytes(n) : 0;
-  return formed_bytes(n) + std::max(applying, centroids_.dividing_bytes_needed(n, run));
+  if (!facts_.form) return centroids_.dividing_bytes_needed(n, run);
+  const FormShape form = *form_shape();
+  const FormedRowsShape rows{n, facts_.cols, facts_.dtype, &form};
+  const std::int64_t turn = rows.turn_rows();
+  const std::size_t dividing = at(n) * sizeof(RowId) + rows.turn_bytes() + centroids_.dividing_bytes_needed(turn, run);
+  const std::size_t divided = at(n) * (sizeof(RowId) + sizeof(LocalRow));
+  return std::max(dividing, divided + at(turn) * sizeof(LocalRow) + rows.gathering_bytes(turn));
 }
 
 IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids) {

@@ -1,6 +1,6 @@
 // What inverted files of every kind do alike: they change, are searched part by part, and are written.
 //
-//   rows [m, d] --as_listed: in their form, or as they stand--> part_of --> a part: lists, and full vectors behind them or not --add--> State
+//   rows [m, d] --part_of: their lists--> a part: rows as they stand, and how their form is made --copied, in their form--> lists, and full vectors behind them or not --add--> State
 //   queries --listed_queries--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
 //
 // The form of rows (IvfFacts::form: turned, quantized) is no business of most kinds: their lists hold what it makes. Without full vectors distances are then those
@@ -107,7 +107,7 @@ class IvfIndex : public Index {
 
   /// Rows as lists compare them; none: as they stand.
   virtual std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const;
-  /// Rows that are borrowed, as a part of their own: lists of what `as_listed` makes of them.
+  /// Rows that are borrowed, as a part of their own, whose lists are those of their form: to be copied, not searched.
   virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;

@@ -24,6 +24,7 @@ class FormedRows {
   FormedRows(MatrixRef base, const RowForm* form, const Ops& ops) : base_(base), form_(form), ops_(&ops) {}
 
   std::int64_t rows() const { return base_.rows; }
+  DType dtype() const { return form_ ? form_->dtype : base_.dtype; }
   std::int64_t width() const { return form_ ? form_->width(base_.cols) : base_.cols; }
   /// As many as a turn has, at most.
   std::int64_t turn_rows() const;

@@ -267,7 +267,7 @@ TEST(GpuCodes, distances_that_vanish_keep_their_order) {
 
 // Asked again and again, so that rows are decoded for all of them.
 Coded crowded(Coded coded) {
-  constexpr std::int64_t q = 40;
+  constexpr std::int64_t q = 50;
   Matrix queries(q, coded.shape.d, DType::f32);
   std::vector<RowId> probes;
   for (std::int64_t i = 0; i < q; ++i) {
@@ -301,6 +301,9 @@ TEST(GpuCodesDecoded, lists_overflow_with_rows_that_are_alike) {
   Coded coded({12, 4, 8, {900, 1700, 600}});
   std::fill(coded.parts.begin(), coded.parts.end(), std::uint8_t{3});
   fill(coded.centroids, 1);
+  // Neighbouring queries look into other cells: what stands behind a list that is full belongs to others.
+  coded.width = 2;
+  coded.probes = {RowId{0}, RowId{1}, RowId{0}, RowId{2}, RowId{1}, RowId{2}};
   check_decoded(std::move(coded), 10);
 }
 TEST(GpuCodesDecoded, masks_may_leave_some_rows_or_none) {
@@ -314,6 +317,13 @@ TEST(GpuCodesDecoded, rows_that_overflow_are_not_found) {
   Coded coded({6, 3, 8, {200, 40, 300, 200}});
   for (std::int64_t j = 0; j < 6; ++j) coded.centroids.row<float>(1)[j] = 3e38f;
   for (std::int64_t w = 0; w < 256; w += 3) coded.codewords.row<float>(w)[0] = 2e38f;
+  check_decoded(std::move(coded), 20);
+}
+// They are decoded as rows of zeros, than which nothing is nearer to these queries.
+TEST(GpuCodesDecoded, rows_that_are_not_finite_bound_nothing) {
+  Coded coded({6, 3, 8, {200, 300, 200}});
+  fill(coded.queries, 0);
+  for (std::int64_t w = 0; w < 256; w += 3) coded.codewords.row<float>(w)[0] = w % 2 ? INFINITY : NAN;
   check_decoded(std::move(coded), 20);
 }
 TEST(GpuCodesDecoded, giant_queries_and_rows_hide_no_other) {

@@ -206,19 +206,25 @@ TEST(GpuCells, lists_overflow_with_rows_that_are_alike) {
     std::vector<LocalRow> names(n);
     for (std::int64_t i = 0; i < n; ++i) names[static_cast<std::size_t>(i)] = static_cast<LocalRow>((i * 7 + 5) % n);
     const std::vector<std::int64_t> begins = {0, 200, 1700, 1700, n};
+    // Neighbouring queries look into other cells: what stands behind a list that is full belongs to others.
     std::vector<RowId> probes;
     for (std::int64_t i = 0; i < queries; ++i) {
-      for (std::int64_t j = 0; j < 4; ++j) probes.push_back(RowId{(i + j) % 4});
+      for (const std::int64_t cell : {std::int64_t{0}, i % 2 ? std::int64_t{1} : std::int64_t{3}}) probes.push_back(RowId{cell});
     }
-    for (const std::int64_t k : {1, 10, 1500}) {
+    for (const std::int64_t k : {1, 10, 1400}) {
       const PrepareHints hints{.k = k, .queries = queries, .batch = queries, .self = false};
       const auto prepared = device().front()->prepare_cells(base, {{}, begins, names}, Metric::euclidean, hints, {});
       GuardedLists lists(queries, k);
-      device().front()->nearest_in_cells(*prepared, some, probes.data(), 4, k, lists.out(), {}, nullptr, {});
+      device().front()->nearest_in_cells(*prepared, some, probes.data(), 2, k, lists.out(), {}, nullptr, {});
       Neighbors want(queries, k);
-      for (std::int64_t i = 0; i < queries * k; ++i) {
-        want.ids[static_cast<std::size_t>(i)] = RowId{i % k};  // all as near: by name
-        want.distances[static_cast<std::size_t>(i)] = 4;
+      for (std::int64_t i = 0; i < queries; ++i) {
+        std::vector<LocalRow> found(names.begin(), names.begin() + 200);
+        found.insert(found.end(), names.begin() + (i % 2 ? 200 : 1700), names.begin() + (i % 2 ? 1700 : n));
+        std::sort(found.begin(), found.end());  // all as near: by name
+        for (std::int64_t j = 0; j < k; ++j) {
+          want.ids[static_cast<std::size_t>(i * k + j)] = RowId{found[static_cast<std::size_t>(j)]};
+          want.distances[static_cast<std::size_t>(i * k + j)] = 4;
+        }
       }
       EXPECT_TRUE(same_lists(lists, want)) << name_of(dtype) << ", k=" << k;
     }

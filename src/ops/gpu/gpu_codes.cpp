@@ -17,7 +17,7 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t least_capacity = 64;  // of which half must have room for 32 rows
 constexpr std::int64_t least_first = 4;
-constexpr std::int64_t most_band_rows = 50;
+constexpr std::int64_t most_band_rows = 300;
 constexpr std::int64_t least_band_rows = 10;
 constexpr double least_sharing = 0.5;
 #else
