@@ -201,12 +201,65 @@ TEST(GpuCodes, queries_may_look_nowhere) {
   coded.width = 0;
   check(coded, 3);
 }
-TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_in_the_devices) {
-  Coded coded({300, 300, 8, {70, 30}});  // 300 KiB
+std::string table_of(Coded& coded) {
   coded.finish();
-  EXPECT_NE(gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description().find("device memory"), std::string::npos);
+  return gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description();
+}
+// Tables of 150 KiB, and 75 in steps of 16 bits.
+TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_there_in_steps) {
+  for (const Shape& shape : {Shape{160, 150, 8, {270, 30}}, Shape{300, 300, 4, {400, 30}}, Shape{450, 400, 6, {200, 40}}}) {
+    Coded coded(shape);
+#ifndef GIGAKNN_TINY_TILES
+    EXPECT_NE(table_of(coded).find("tables of 16 bits in shared"), std::string::npos);
+#endif
+    check(coded, 3);
+  }
+}
+// Codewords that no row has set the step; rows and queries of every size are told apart all the same.
+TEST(GpuCodes, steps_are_as_fine_as_they_have_to_be) {
+#ifdef GIGAKNN_TINY_TILES
+  constexpr std::int64_t m = 5;
+#else
+  constexpr std::int64_t m = 128;
+#endif
+  for (const float giant : {0.0f, 1e6f, 1e19f, 3e38f, INFINITY}) {
+    for (const float scale : {1.0f, 1e-20f, 1e15f}) {
+      Coded coded({m, m, 8, {180, 1200}});
+      for (Matrix* rows : {&coded.codewords, &coded.centroids, &coded.queries}) {
+        for (std::int64_t i = 0; i < rows->rows(); ++i) {
+          for (std::int64_t j = 0; j < rows->cols(); ++j) rows->row<float>(i)[j] *= scale;
+        }
+      }
+      coded.shift_size = scale * scale;
+      for (std::uint8_t& part : coded.parts) part = part == 77 ? 78 : part;
+      if (giant > 0) coded.codewords.row<float>(77)[0] = giant;
+      EXPECT_NE(table_of(coded).find("16 bits"), std::string::npos);
+      check(coded, 10);
+    }
+  }
+}
+// Products as large as steps have room for: of queries along one dimension.
+TEST(GpuCodes, the_largest_products_are_told_apart_in_steps) {
+#ifdef GIGAKNN_TINY_TILES
+  constexpr std::int64_t m = 5;
+#else
+  constexpr std::int64_t m = 128;
+#endif
+  Coded coded({m, m, 8, {2600}});
+  for (std::int64_t word = 0; word < 256; ++word) {
+    for (std::int64_t part = 0; part < m; ++part) coded.codewords.row<float>(256 * part + word)[0] *= part == 1 ? 0.9f + 0.1f * static_cast<float>(random_unit(5, 11, static_cast<std::uint64_t>(word))) : 0.25f;
+  }
+  for (std::int64_t q = 0; q < 3; ++q) {
+    std::fill_n(coded.queries.row<float>(q), m, 0.0f);
+    coded.queries.row<float>(q)[1] = 0.731f * static_cast<float>(2 * q - 1);
+  }
+  EXPECT_NE(table_of(coded).find("16 bits"), std::string::npos);
+  check(coded, 10);
+}
+TEST(GpuCodes, tables_that_even_steps_do_not_make_fit_stand_in_the_devices) {
+  Coded coded({300, 300, 8, {70, 30}});  // 300 KiB
+  EXPECT_NE(table_of(coded).find("device memory"), std::string::npos);
   check(coded, 3);
-  check(Coded({200, 200, 4, {700, 30}}), 3);
 }
 TEST(GpuCodes, rows_that_overflow_are_not_found) {
   Coded coded({6, 3, 8, {200, 40}});

@@ -38,20 +38,31 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); }
 
+TableForm form_of_table(const CodeShape& shape, int device) { return table_form(entries_of_codes(shape.m, shape.bits), device); }
 // Entries of a table that stands in the device's memory.
 std::int64_t entries_of_table(const CodeShape& shape, int device) {
-  const std::int64_t entries = entries_of_codes(shape.m, shape.bits);
-  return shares_table(entries, device) ? 0 : entries;
+  return form_of_table(shape, device) == TableForm::device_floats ? entries_of_codes(shape.m, shape.bits) : 0;
+}
+
+double length_of_longest_word(const gigaknn::ProductCodes& codes) {
+  double most = 0;
+  for (std::int64_t word = 0; word < codes.codewords.rows; ++word) {
+    const float* const x = codes.codewords.row<float>(word);
+    const double squared = std::inner_product(x, x + codes.part_dims(), x, 0.0);
+    if (squared > most) most = squared;  // not if it is NaN
+  }
+  return std::sqrt(most);
+}
+
+// A byte has two parts of 4 bits; a plane counts twice what the one below it does.
+double longest_words_of(const gigaknn::ProductCodes& codes) {
+  const int counted = codes.planes > 1 ? 1 << (codes.planes - 1) : codes.bits == 4 ? 2 : 1;
+  return counted * length_of_longest_word(codes);
 }
 
 double most_said_by(const gigaknn::ProductCodes& codes) {
   if (codes.planes == 1) return 0;
-  double most = 0;
-  for (std::int64_t word = 0; word < codes.words(); ++word) {
-    const float* const x = codes.codewords.row<float>(word);
-    most = std::max(most, std::inner_product(x, x + codes.part_dims(), x, 0.0));
-  }
-  return ((1 << codes.planes) - 1) * std::sqrt(most * static_cast<double>(codes.m / codes.planes));
+  return ((1 << codes.planes) - 1) * length_of_longest_word(codes) * std::sqrt(static_cast<double>(codes.m / codes.planes));
 }
 
 // What a query takes whose cells are looked into by one block: its list as it grows, what is finished, itself. Of several blocks each takes
@@ -107,6 +118,7 @@ GpuCodes::GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric
             .bits = codes.bits,
             .scaled = codes.scaled,
             .planes = codes.planes,
+            .longest_words = longest_words_of(codes),
             .most_said = most_said_by(codes)};
   find_terms(coded_, metric, terms_.get(), factors_.get(), largest_.get(), stream_);
   simt::synchronize(stream_);  // before `blocks` can go
@@ -131,8 +143,8 @@ std::size_t GpuCodes::bytes() const {
 }
 
 std::string GpuCodes::description() const {
-  return shape_.description() + ", float32 tables in " + (entries_of_table(shape_, device_) == 0 ? "shared" : "device") +
-         " memory" + (shape_.scaled ? "" : "; decoded where queries share cells");
+  constexpr const char* forms[] = {", float32 tables in shared memory", ", tables of 16 bits in shared memory", ", float32 tables in device memory"};
+  return shape_.description() + forms[static_cast<int>(form_of_table(shape_, device_))] + (shape_.scaled ? "" : "; decoded where queries share cells");
 }
 
 void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
@@ -207,7 +219,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const ListMemory memory(count * splits, kept, scanned ? std::max(least_capacity, capacity_of_k * kept) : capacity_for(kept), true, stream);
     const Survivors& lists = memory.view;
     nearest_codes(coded_,
-                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : width, .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(),
+                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : width, .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(), .form = form_of_table(shape_, device_),
                    .tables = tables.get()},
                   metric_, static_cast<int>(splits), lists, stream);
     if (scanned) {

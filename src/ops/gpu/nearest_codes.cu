@@ -5,6 +5,8 @@
 // A row costs word_bytes + 4 bytes read, of a scaled code 4 more, and word_bytes lookups in shared memory; what does not pass its query's limit costs nothing more.
 #include "ops/gpu/nearest_codes.hpp"
 
+#include <type_traits>
+
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
 #include "ops/gpu/survivor_lists.cuh"
@@ -129,31 +131,51 @@ __device__ __forceinline__ float product_with_word(const CodedRows& rows, const 
   return kind == Kind::planes ? static_cast<float>(1 << part % planes) * sum : sum;
 }
 
-template <Kind kind>
-__device__ __forceinline__ void make_table(const CodedRows& rows, const float* query, float* table) {
+template <TableForm form>
+using Entry = std::conditional_t<form == TableForm::steps, std::int16_t, float>;
+
+/// The step of a query's table, 2^e (nearest_codes.hpp). Where numbers are of use, no sum of entries exceeds 2^118.
+__device__ __forceinline__ int step_exponent(const CodedRows& rows, double squared_norm) {
+  const double most = sqrt(squared_norm) * rows.longest_words;
+  if (!(most < 1e300)) return 120;
+  const int exponent = static_cast<int>(__double_as_longlong(most) >> 52 & 2047) - 1023;  // most < 2^(exponent + 1)
+  return min(120, max(-120, exponent - 14));
+}
+__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float(static_cast<unsigned>(e + 127) << 23); }
+
+template <Kind kind, TableForm form>
+__device__ __forceinline__ void make_table(const CodedRows& rows, const float* query, float steps_a_unit, Entry<form>* table) {
+  const auto entry = [=](float product) {
+    if constexpr (form == TableForm::steps) {
+      return static_cast<std::int16_t>(rintf(fminf(fmaxf(product * steps_a_unit, -32767.0f), 32767.0f)));
+    } else {
+      return product;
+    }
+  };
   for (int i = static_cast<int>(threadIdx.x); i < rows.table_entries(); i += block_threads) {
     const int byte = i / static_cast<int>(byte_values), value = i % static_cast<int>(byte_values);
     if constexpr (kind == Kind::sixes) {
-      table[i] = product_with_word<kind>(rows, query, i / 64, i % 64);
+      table[i] = entry(product_with_word<kind>(rows, query, i / 64, i % 64));
     } else {
-      table[i] = rows.bits == 8 ? product_with_word<kind>(rows, query, byte, value)
-                                : product_with_word<kind>(rows, query, 2 * byte, value & 15) + product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4);
+      table[i] = entry(rows.bits == 8 ? product_with_word<kind>(rows, query, byte, value)
+                                      : product_with_word<kind>(rows, query, 2 * byte, value & 15) + product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4));
     }
   }
 }
 
 /// The sum of the table's entries for this lane's row of a block. All lanes of a warp call it together.
-template <Kind kind>
-__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int word_bytes, const float* table) {
+template <Kind kind, class Entry>
+__device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int word_bytes, const Entry* table) {
+  using Sum = std::conditional_t<std::is_same_v<Entry, float>, float, int>;
   const int group = lane_id() / 8, quad = lane_id() % 8;
   const auto* const fours = reinterpret_cast<const std::uint32_t*>(block) + quad;
-  float sums[4] = {0, 0, 0, 0};  // the j-th of row j ^ group of the quad, so that what lanes exchange stands in the same register everywhere
+  Sum sums[4] = {0, 0, 0, 0};  // the j-th of row j ^ group of the quad, so that what lanes exchange stands in the same register everywhere
   if constexpr (kind == Kind::sixes) {
     // Three bytes have four parts, whose tables stand where those of one byte do else.
     for (int three = group; three < word_bytes / 3; three += 4) {
       const std::uint32_t* const bytes = fours + 3 * three * (block_rows / 4);
       const std::uint32_t a = bytes[0], b = bytes[block_rows / 4], c = bytes[2 * (block_rows / 4)];
-      const float* const entries = table + three * byte_values;
+      const Entry* const entries = table + three * byte_values;
       GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) {
         const int shift = 8 * (j ^ group);
         const std::uint32_t code = (a >> shift & 255) | (b >> shift & 255) << 8 | (c >> shift & 255) << 16;
@@ -163,13 +185,13 @@ __device__ __forceinline__ float sum_of_entries(const std::uint8_t* block, int w
   } else {
     for (int byte = group; byte < word_bytes; byte += 4) {
       const std::uint32_t codes = fours[byte * (block_rows / 4)];
-      const float* const entries = table + byte * byte_values;
+      const Entry* const entries = table + byte * byte_values;
       GIGAKNN_UNROLL for (int j = 0; j < 4; ++j) sums[j] += entries[codes >> 8 * (j ^ group) & 255];
     }
   }
   sums[0] += simt::shfl_xor(sums[2], 16);
   sums[1] += simt::shfl_xor(sums[3], 16);
-  return sums[0] + simt::shfl_xor(sums[1], 8);
+  return static_cast<float>(sums[0] + simt::shfl_xor(sums[1], 8));
 }
 __device__ __forceinline__ int row_of_lane() { return 4 * (lane_id() % 8) + lane_id() / 8; }
 
@@ -219,14 +241,15 @@ __global__ void __launch_bounds__(block_threads) find_query_terms_kernel(CodedRo
   const double factor = __uint_as_float(rows.largest[1]);
   const double reach = sqrt(squared) + __uint_as_float(rows.largest[0]);
   const double steps = double(rows.part_dims) + rows.m + 32;
-  const double margin = steps * (0x1p-24 * reach * reach + 0x1p-124 * fmax(1.0, factor));
+  double margin = steps * (0x1p-24 * reach * reach + 0x1p-124 * fmax(1.0, factor));
+  if (queries.form == TableForm::steps) margin += 2.0 * static_cast<double>(rows.table_entries() / (rows.bits == 6 ? 64 : byte_values)) * power_of_two(step_exponent(rows, squared)) * factor;
   const bool usable = reach * reach < 1e36 && steps < most_steps;  // false if it is NaN
   const double none = -double{infinity()};
   queries.terms[query] = usable ? QueryTerms{(has_difference(metric) ? squared : 0) - margin, 1} : QueryTerms{none, 0};
   queries.doubts[query] = 2 * margin;
 }
 
-template <bool shared_table, Kind kind>
+template <TableForm form, Kind kind>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     nearest_codes_kernel(CodedRows rows, CodeQueries queries, LimitRule rule, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
@@ -236,8 +259,15 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     const std::int64_t at = query * splits + i / query_count;
     if (rule.far[query] & far_row) continue;
     const auto* const x = reinterpret_cast<const float*>(queries.rows.data + query * queries.rows.pitch);
-    float* const table = shared_table ? simt::dynamic_shared<float>() : queries.tables + at * rows.table_entries();
-    make_table<kind>(rows, x, table);
+    Entry<form>* table;
+    if constexpr (form == TableForm::device_floats) {
+      table = queries.tables + at * rows.table_entries();
+    } else {
+      table = simt::dynamic_shared<Entry<form>>();
+    }
+    const int exponent = form == TableForm::steps ? step_exponent(rows, queries.rows.squared_norms[query]) : 0;
+    const float step = power_of_two(exponent);
+    make_table<kind, form>(rows, x, power_of_two(-exponent), table);
     const QueryTerms terms = rule.terms[query];
     const double doubt = queries.doubts[query];
     const float scale = has_difference(rule.metric) ? 2.0f : 1.0f;
@@ -275,7 +305,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         }
         const std::int64_t end = min(end_block, begin + room / block_rows);
         for (std::int64_t block = begin + team.warp(); block < end; block += team.warps()) {
-          const float sum = sum_of_entries<kind>(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table);
+          const float sum = step * sum_of_entries<kind>(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table);
           const float term = rows.terms[block * block_rows + row_of_lane()];
           const float product = rows.scaled ? __fmaf_rn(rows.factors[block * block_rows + row_of_lane()], sum, coarse) : coarse + sum;
           const float number = terms.slope > 0 ? __fmaf_rn(scale, product, -term) : 0.0f;
@@ -334,14 +364,17 @@ void decode_rows(const CodedRows& rows, std::int64_t first, std::int64_t count, 
   });
 }
 
-bool shares_table(std::int64_t table_entries, int device) {
+TableForm table_form(std::int64_t table_entries, int device) {
 #ifdef GIGAKNN_TINY_TILES
   constexpr std::size_t most_bytes = 3 * byte_values * sizeof(float);
 #else
   constexpr std::size_t most_bytes = ~std::size_t{0};
 #endif
-  const std::size_t bytes = static_cast<std::size_t>(table_entries) * sizeof(float);
-  return bytes <= most_bytes && bytes + sizeof(BlockTeam<block_threads>::Shared) + 1024 <= simt::shared_bytes_a_block(device);
+  const auto fits = [&](std::size_t entry_bytes) {
+    const std::size_t bytes = static_cast<std::size_t>(table_entries) * entry_bytes;
+    return bytes <= most_bytes && bytes + sizeof(BlockTeam<block_threads>::Shared) + 1024 <= simt::shared_bytes_a_block(device);
+  };
+  return fits(sizeof(float)) ? TableForm::floats : fits(sizeof(std::int16_t)) ? TableForm::steps : TableForm::device_floats;
 }
 
 void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric metric, int splits, const Survivors& lists, simt::Stream* stream) {
@@ -350,10 +383,16 @@ void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric met
   const auto query_blocks = static_cast<unsigned>((queries.rows.rows + block_threads - 1) / block_threads);
   simt::launch({query_blocks, block_threads, 0, stream, "find_code_query_terms"}, find_query_terms_kernel, rows, queries, metric);
   set_bounds({}, no_neighbor, lists, stream);  // no limits: the kernel keeps its own
-  const bool shared = queries.tables == nullptr;
   with_kind(rows, [&]<Kind kind>() {
-    simt::launch({blocks_for(lists.queries), block_threads, shared ? static_cast<std::size_t>(rows.table_entries()) * sizeof(float) : 0, stream, "nearest_codes"},
-                 shared ? nearest_codes_kernel<true, kind> : nearest_codes_kernel<false, kind>, rows, queries, rule, splits, lists);
+    const auto launch = [&]<TableForm form>() {
+      const std::size_t shared = form == TableForm::device_floats ? 0 : static_cast<std::size_t>(rows.table_entries()) * sizeof(Entry<form>);
+      simt::launch({blocks_for(lists.queries), block_threads, shared, stream, "nearest_codes"}, nearest_codes_kernel<form, kind>, rows, queries, rule, splits, lists);
+    };
+    switch (queries.form) {
+      case TableForm::floats: return launch.template operator()<TableForm::floats>();
+      case TableForm::steps: return launch.template operator()<TableForm::steps>();
+      case TableForm::device_floats: return launch.template operator()<TableForm::device_floats>();
+    }
   });
 }
 
