@@ -127,14 +127,14 @@ void measure_selection(simt::Stream* stream, double bytes_a_ms) {
 }
 
 // The first answers again, in float64 by the definition of l2 or l1.
-void check_answers(const Matrix& queries, const Matrix& base, Metric metric,
+void check_answers(MatrixRef queries, MatrixRef base, Metric metric,
                    const Neighbors& found) {
   const std::int64_t checked = std::min<std::int64_t>(3, found.queries);
   for (std::int64_t q = 0; q < checked; ++q) {
     std::vector<PackedNeighbor> want;
-    for (std::int64_t i = 0; i < base.rows(); ++i) {
+    for (std::int64_t i = 0; i < base.rows; ++i) {
       double sum = 0;
-      for (std::int64_t j = 0; j < base.cols(); ++j) {
+      for (std::int64_t j = 0; j < base.cols; ++j) {
         const double difference = element(queries, q, j) - element(base, i, j);
         sum += metric == Metric::l1 ? std::abs(difference) : difference * difference;
       }
@@ -295,7 +295,30 @@ void measure_kmeans(const Ops& ops) {
   }
 }
 
-// Product codes in lists, as IVFADC scans them. The roof is that of a scan which reads each query's codes from memory; queries beside each
+// Rows in cells. Of 10,000 queries some 300 look into each, which is read once for 128 of them; of 200 six do, and each reads its own. The roof is that of the latter.
+void measure_cells(const Ops& ops, DType dtype, double bytes_a_ms) {
+  const std::int64_t cells = small ? 8 : 1024, n = small ? 2000 : 1024 * 1024, d = small ? 16 : 128, probed = small ? 3 : 32;
+  const Matrix base = make_rows(n, d, dtype, 11);
+  std::vector<std::int64_t> begins;
+  for (std::int64_t cell = 0; cell <= cells; ++cell) begins.push_back(n * cell / cells);
+  for (const std::int64_t q : {small ? 20 : 10000, small ? 2 : 200}) {
+    const PrepareHints hints{.k = 10, .queries = q, .batch = q, .self = false};
+    const Matrix queries = make_rows(q, d, dtype, 12);
+    std::vector<RowId> probes;
+    for (std::int64_t i = 0; i < q * probed; ++i) probes.push_back(RowId{(i / probed * cells / q + i % probed) % cells});
+    const auto prepared = ops.prepare_cells(base, {{}, begins}, Metric::l2, hints, {});
+    Neighbors found(q, 10);
+    const auto search = [&] { ops.nearest_in_cells(*prepared, queries, probes.data(), probed, 10, NeighborsOut(found), {}, nullptr, {}); };
+    search();
+    Neighbors first(1, 10);
+    std::copy_n(found.distances.begin(), 10, first.distances.begin());
+    check_answers(queries.ref().slice(0, 1), base.ref().slice(0, begins[static_cast<std::size_t>(probed)]), Metric::l2, first);  // it looks into the first cells
+    report(join_text("cells: ", q, " queries in ", probed, " of ", cells, " of ", n, " x ", d, " ", name_of(dtype), ", k = 10"), host_ms(small ? 1 : 5, search),
+           static_cast<double>(q * probed) * static_cast<double>(n / cells * d) * static_cast<double>(size_of(dtype)) / bytes_a_ms, 0);
+  }
+}
+
+// Product codes in lists, as IVFADC scans them. Of 10,000 queries some 300 look into each list, whose rows are decoded for them; of 1,000 31 do, which read its codes by tables. The roof is that of a scan which reads each query's codes from memory; queries beside each
 // other share lists, which the L2 cache may hold, so a share can be above 1.
 void measure_codes(const Ops& ops, double bytes_a_ms) {
   const std::int64_t lists = small ? 8 : 1024;
@@ -311,7 +334,7 @@ void measure_codes(const Ops& ops, double bytes_a_ms) {
     for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<std::uint8_t>(random_bits(8, 0, i));
     codes.codes = drawn;
     const std::string name = join_text(n, " x ", m, " parts of ", bits, " bits in ", lists, " lists");
-    for (const std::int64_t q : {small ? 20 : 10000, 1}) {
+    for (const std::int64_t q : {small ? 20 : 10000, small ? 20 : 1000, 1}) {
       const std::int64_t probed = small ? 3 : 32;
       const PrepareHints hints{.k = 100, .queries = q, .batch = q, .self = false};
       const Matrix queries = make_rows(q, d, DType::f32, 9);
@@ -404,6 +427,8 @@ int run(int argc, char** argv) {
   if (!only_search) {
     measure_unfused(ops);
     measure_kmeans(ops);
+    measure_cells(ops, DType::f32, bytes_a_ms);
+    measure_cells(ops, DType::u8, bytes_a_ms);
     measure_codes(ops, bytes_a_ms);
     measure_manhattan(ops, stream);
   }

@@ -102,8 +102,8 @@ inline Matrix make_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64
   return rows;
 }
 
-inline double element(const Matrix& rows, std::int64_t i, std::int64_t j) {
-  return rows.dtype() == DType::u8 ? rows.row<std::uint8_t>(i)[j] : rows.row<float>(i)[j];
+inline double element(MatrixRef rows, std::int64_t i, std::int64_t j) {
+  return rows.dtype == DType::u8 ? rows.row<std::uint8_t>(i)[j] : rows.row<float>(i)[j];
 }
 
 }  // namespace gigaknn::bench
