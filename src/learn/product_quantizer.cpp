@@ -23,12 +23,37 @@ constexpr std::int64_t rows_at_once = 1 << 14;  // that are made floats of
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Side by side: rows of one codeword are then read from a cache.
-void copy_part(const Matrix& rows, std::int64_t part, Matrix& to, const RunOptions& run) {
-  parallel_for(run, rows.rows(), 4096, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) std::copy_n(rows.row<float>(i) + part * to.cols(), to.cols(), to.row<float>(i));
-  });
-}
+// Some parts, one after the other: the rows of a codeword are then read from a cache, and what stands beside a part in memory is copied while it is at hand.
+class PartRows {
+ public:
+  PartRows(const Matrix& rows, std::int64_t part_dims, std::int64_t m)
+      : rows_(rows), m_(m), at_once_(std::clamp<std::int64_t>(cache_line_floats / part_dims, 1, m)), copied_(at_once_ * rows.rows(), part_dims, DType::f32), labels_(at(at_once_ * rows.rows())) {}
+  static std::int64_t bytes_of_row(std::int64_t part_dims) { return std::max(part_dims, cache_line_floats) * 4 + std::max<std::int64_t>(1, cache_line_floats / part_dims) * 8; }
+
+  std::int64_t at_once() const { return at_once_; }
+  /// Of parts [first, first + at_once()), and the codewords [n, m] they have.
+  void take(std::int64_t first, const std::vector<std::uint8_t>& codes, const RunOptions& run) {
+    const std::int64_t n = rows_.rows(), dims = copied_.cols();
+    parallel_for(run, n, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t part = first; part < std::min(m_, first + at_once_); ++part) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          std::copy_n(rows_.row<float>(i) + part * dims, dims, copied_.row<float>((part - first) * n + i));
+          labels_[at((part - first) * n + i)] = RowId{codes[at(i * m_ + part)]};
+        }
+      }
+    });
+  }
+  MatrixRef rows(std::int64_t i) const { return copied_.ref().slice(i * rows_.rows(), (i + 1) * rows_.rows()); }
+  const RowId* labels(std::int64_t i) const { return labels_.data() + i * rows_.rows(); }
+
+ private:
+  static constexpr std::int64_t cache_line_floats = 16;
+
+  const Matrix& rows_;
+  std::int64_t m_, at_once_;
+  Matrix copied_;
+  std::vector<RowId> labels_;
+};
 
 void set_word(ProductQuantizer& quantizer, std::int64_t part, std::int64_t word, const Matrix& residuals, std::int64_t row) {
   const std::int64_t dims = quantizer.part_dims();
@@ -94,8 +119,7 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
   }
   // A round that only hands codes back to where they were is the last.
   std::vector<std::uint8_t> codes(at(n * m)), before;
-  std::vector<RowId> of_part(at(n));
-  Matrix of_rows(n, part_dims, DType::f32);
+  PartRows parts(residuals, part_dims, m);
   std::vector<double> sums(at(words * part_dims));
   std::vector<std::int64_t> counts(at(words));
   for (int round = 0; round < params.iterations; ++round) {
@@ -103,9 +127,9 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
     if (codes == before) break;
     before = codes;
     for (std::int64_t part = 0; part < m; ++part) {
-      for (std::int64_t i = 0; i < n; ++i) of_part[at(i)] = RowId{codes[at(i * m + part)]};
-      copy_part(residuals, part, of_rows, run);
-      ops.sum_by_label(of_rows, nullptr, of_part.data(), words, sums.data(), counts.data(), run);
+      const std::int64_t copied = part % parts.at_once();
+      if (copied == 0) parts.take(part, codes, run);
+      ops.sum_by_label(parts.rows(copied), nullptr, parts.labels(copied), words, sums.data(), counts.data(), run);
       for (std::int64_t word = 0; word < words; ++word) {
         if (counts[at(word)] == 0) {
           // It begins anew, where rows are.
@@ -150,9 +174,9 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
 std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads) {
   const std::int64_t m = shape.m, words = shape.words();
   const std::int64_t padded = shape.padded(), sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
-  const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied
-  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + shape.part_dims) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 16 + shape.part_dims * 4) +
+  const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied, or with zeros in between
+  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + 4 * shape.part_dims) * 4;
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 8 + PartRows::bytes_of_row(shape.part_dims)) +
       (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
   const std::int64_t sorted = shape.part_dims == 1 ? m * (words * 5 + 128) : 0;  // codewords once more

@@ -23,22 +23,10 @@ double square_of(const float* x, std::int64_t d) {
   return sum;
 }
 
-// What is known of the codewords of a part.
+// A part, of which the nearest codeword is sought.
 struct Part {
   MatrixRef codewords;
-  std::vector<float> transposed;
-  std::vector<float> offsets;  // half the squared norms; infinity where there is no codeword
   double largest_square = 0;
-
-  explicit Part(MatrixRef codewords_)
-      : codewords(codewords_), transposed(at(codewords_.cols * padded_words(codewords_.rows))), offsets(at(padded_words(codewords_.rows)), INFINITY) {
-    transpose_codewords(codewords, transposed.data());
-    for (std::int64_t w = 0; w < codewords.rows; ++w) {
-      const double square = square_of(codewords.row<float>(w), codewords.cols);
-      offsets[at(w)] = static_cast<float>(square / 2);
-      largest_square = std::max(largest_square, square);
-    }
-  }
 
   // Of some codewords. Distances round to float32, and of those that round alike the first counts.
   std::uint8_t nearest(const float* x, const std::uint8_t* some, int count, const RowKernels& kernels) const {
@@ -51,6 +39,31 @@ struct Part {
       found = some[i];
     }
     return found;
+  }
+};
+
+// Parts that are multiplied at once, since their codewords fill as many columns as are multiplied anyway: 4 of 16 codewords, else one. A part's codewords stand in rows of its
+// dimensions and columns of its own, zeros elsewhere, which add nothing to what they are not of, and NaN only where a row has what is no number: then all codewords are near.
+struct Group {
+  std::vector<Part> parts;
+  std::int64_t columns;           // of a part
+  std::vector<float> transposed;  // [parts * part_dims][width]
+  std::vector<float> offsets;     // half the squared norms; infinity where there is no codeword
+
+  Group(MatrixRef codewords, std::int64_t words, std::int64_t columns_, std::int64_t width) : columns(columns_), offsets(at(width), INFINITY) {
+    const std::int64_t d = codewords.cols, count = codewords.rows / words;
+    transposed.resize(at(count * d * width));
+    for (std::int64_t p = 0; p < count; ++p) {
+      Part part{codewords.slice(p * words, (p + 1) * words)};
+      for (std::int64_t w = 0; w < words; ++w) {
+        const float* const word = part.codewords.row<float>(w);
+        for (std::int64_t i = 0; i < d; ++i) transposed[at((p * d + i) * width + p * columns + w)] = word[i];
+        const double square = square_of(word, d);
+        offsets[at(p * columns + w)] = static_cast<float>(square / 2);
+        part.largest_square = std::max(part.largest_square, square);
+      }
+      parts.push_back(part);
+    }
   }
 };
 
@@ -121,28 +134,34 @@ void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& 
                      std::uint8_t* codes, const RunOptions& run) {
   if (codewords.cols == 1) return encode_numbers(rows, codewords, codes, run);
   const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m, width = padded_words(words);
-  std::vector<Part> parts;
-  for (std::int64_t part = 0; part < m; ++part) parts.emplace_back(codewords.slice(part * words, (part + 1) * words));
+  const std::int64_t columns = (words + 15) / 16 * 16, together = width / columns;
+  std::vector<Group> groups;
+  for (std::int64_t part = 0; part < m; part += together) groups.emplace_back(codewords.slice(part * words, std::min(m, part + together) * words), words, columns, width);
   // Of half a squared distance: products, offsets, and the rounding of distances, each a few ulps of what the norms allow.
   const double relative_margin = 4 * static_cast<double>(d + 16) * 0x1p-24;
   parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<float> tile(at(tile_rows * d)), dots(at(tile_rows * width));
+    std::vector<float> tile(at(tile_rows * d * together)), dots(at(tile_rows * width));
     std::uint8_t near[most_codewords];
-    for (std::int64_t p = 0; p < m; ++p) {
-      const Part& part = parts[at(p)];
-      for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * d, rows.row<float>(i) + p * d, at(d) * sizeof(float));
-      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = d, .b = part.transposed.data(), .cols = width, .out = dots.data()});
+    std::int64_t first_part = 0;
+    for (const Group& group : groups) {
+      const std::int64_t depth = std::ssize(group.parts) * d;
+      for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * depth, rows.row<float>(i) + first_part * d, at(depth) * sizeof(float));
+      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = depth, .b = group.transposed.data(), .cols = width, .out = dots.data()});
       for (std::int64_t i = begin; i < end; ++i) {
-        const float* const x = tile.data() + (i - begin) * d;
-        const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
-        int count = products.nearest(part.offsets.data(), dots.data() + (i - begin) * width, width, static_cast<float>(relative_margin * reach), near);
-        // Outside these, float32 has no relative errors, or distances of their own.
-        if (!(reach > 1e-30 && reach < 1e36)) {
-          std::iota(near, near + words, std::uint8_t{0});
-          count = static_cast<int>(words);
+        for (std::int64_t p = 0; p < std::ssize(group.parts); ++p) {
+          const Part& part = group.parts[at(p)];
+          const float* const x = tile.data() + (i - begin) * depth + p * d;
+          const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
+          int count = products.nearest(group.offsets.data() + p * columns, dots.data() + (i - begin) * width + p * columns, columns, static_cast<float>(relative_margin * reach), near);
+          // Outside these, float32 has no relative errors, or distances of their own.
+          if (!(reach > 1e-30 && reach < 1e36)) {
+            std::iota(near, near + words, std::uint8_t{0});
+            count = static_cast<int>(words);
+          }
+          codes[i * m + first_part + p] = count == 1 ? near[0] : part.nearest(x, near, count, kernels);
         }
-        codes[i * m + p] = count == 1 ? near[0] : part.nearest(x, near, count, kernels);
       }
+      first_part += std::ssize(group.parts);
     }
   });
 }
