@@ -5,7 +5,8 @@
 
 `gigaknn graph --index IVF<lists>,PQ<bytes>` with codes of 16, 32 and 64 bytes alone, and with full vectors behind those of 32, at 1 to 256 probes: the seconds of the whole command, which trains and
 adds too, against recall@10 of 10,000 sampled rows. Beside them `--method nn-descent` and the quickest method, at the recalls in RECALLS; peaks are what the system counts of the process. One run each.
-Results go to bench/results/<machine>/index_graphs.{json,md}, the figure to docs/figures/index_graphs.svg.
+`--lists`, `--probes`, `--recalls` and `--memory` say otherwise, for a set on which all of it would take days; with a budget all are held to it. Results go to bench/results/<machine>/index_graphs.{json,md}, the figure to
+docs/figures/index_graphs.svg; of other sets than SIFT the set's name is in theirs.
 """
 
 import argparse
@@ -46,6 +47,10 @@ class Graphs:
         return result
 
 
+def numbers(kind):
+    return lambda text: tuple(kind(number) for number in text.split(","))
+
+
 def draw(results, path):
     pyplot = kept.pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
@@ -63,7 +68,7 @@ def draw(results, path):
 
 def markdown(results):
     lines = ["# k-NN graphs by a search of their own index\n\nMade by `bench/index_graphs.py`; do not edit.\n", f"- machine: {results['machine']}", f"- date: {results['date']}",
-             f"- {results['version']}\n", f"{results['set']}: {results['rows']:,} x {results['dims']}, k = 10; recall of {SAMPLE:,} rows.\n", "| graph | probes, or recall asked | s | recall@10 | peak MiB |",
+             f"- {results['version']}\n", f"{results['set']}: {results['rows']:,} x {results['dims']}, k = 10; recall of {SAMPLE:,} rows" + (f"; --memory {results['memory']}" if results.get("memory") else "") + ".\n", "| graph | probes, or recall asked | s | recall@10 | peak MiB |",
              "|---|---|---|---|---|"]
     for name, runs in results["curves"].items():
         lines += [f"| {name} | {run['at']} | {run['seconds']:.2f} | {run['recall']:.4f} | {run['peak'] >> 20} |" for run in runs]
@@ -76,9 +81,14 @@ def main():
     parser.add_argument("--data", default="/data")
     parser.add_argument("--program", default=HERE.parent / "build" / "release" / "gigaknn")
     parser.add_argument("--output", default=HERE / "results", type=pathlib.Path)
+    parser.add_argument("--lists", type=int)
+    parser.add_argument("--probes", type=numbers(int), default=PROBES)
+    parser.add_argument("--recalls", type=numbers(float), default=RECALLS)
+    parser.add_argument("--memory")
     options = parser.parse_args()
     base = vectors.load(options.set, options.data).base
-    lists = round(4 * len(base) ** 0.5)
+    lists = options.lists or round(4 * len(base) ** 0.5)
+    budget = ("--memory", options.memory) if options.memory else ()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         path = folder / "base.u8bin"
@@ -87,16 +97,17 @@ def main():
             np.ascontiguousarray(base).tofile(file)
         graphs = Graphs(options.program, path, folder)
         recipes = [f"IVF{lists},PQ{size}" for size in (16, 32, 64)] + [f"IVF{lists},PQ32,RFlat"]
-        curves = {recipe: [dict(at=probes, **graphs.build("--index", recipe, "--nprobe", probes, "--sample", SAMPLE)) for probes in PROBES] for recipe in recipes}
-        curves["--method nn-descent"] = [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall)) for recall in RECALLS]
-        curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall)) for recall in RECALLS]
+        curves = {recipe: [dict(at=probes, **graphs.build("--index", recipe, "--nprobe", probes, "--sample", SAMPLE, *budget)) for probes in options.probes] for recipe in recipes}
+        curves["--method nn-descent"] = [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall, *budget)) for recall in options.recalls]
+        curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall, *budget)) for recall in options.recalls]
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
-    results = dict(machine=machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], curves=curves)
+    results = dict(machine=machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], memory=options.memory, curves=curves)
     target = options.output / results["machine"]
     target.mkdir(parents=True, exist_ok=True)
-    (target / "index_graphs.json").write_text(json.dumps(results, indent=1) + "\n")
-    (target / "index_graphs.md").write_text(markdown(results))
-    draw(results, HERE.parent / "docs" / "figures" / "index_graphs.svg")
+    name = "index_graphs" if options.set == "sift" else f"index_graphs_{options.set}"
+    (target / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (target / f"{name}.md").write_text(markdown(results))
+    draw(results, HERE.parent / "docs" / "figures" / f"{name}.svg")
     print(markdown(results))
 
 

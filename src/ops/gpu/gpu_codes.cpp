@@ -219,7 +219,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const ListMemory memory(count * splits, kept, scanned ? std::max(least_capacity, capacity_of_k * kept) : capacity_for(kept), true, stream);
     const Survivors& lists = memory.view;
     nearest_codes(coded_,
-                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : width, .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(), .form = form_of_table(shape_, device_),
+                  {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : static_cast<std::int32_t>(width), .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(), .form = form_of_table(shape_, device_),
                    .tables = tables.get()},
                   metric_, static_cast<int>(splits), lists, stream);
     if (scanned) {

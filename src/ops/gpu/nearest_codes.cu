@@ -265,9 +265,15 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     } else {
       table = simt::dynamic_shared<Entry<form>>();
     }
-    const int exponent = form == TableForm::steps ? step_exponent(rows, queries.rows.squared_norms[query]) : 0;
-    const float step = power_of_two(exponent);
-    make_table<kind, form>(rows, x, power_of_two(-exponent), table);
+    [[maybe_unused]] float step = 1;
+    if constexpr (form == TableForm::steps) {
+      const int exponent = step_exponent(rows, queries.rows.squared_norms[query]);
+      step = power_of_two(exponent);
+      make_table<kind, form>(rows, x, power_of_two(-exponent), table);
+    } else {
+      make_table<kind, form>(rows, x, 1, table);
+    }
+    const auto scaled_sum = [&](float sum) { return form == TableForm::steps ? step * sum : sum; };
     const QueryTerms terms = rule.terms[query];
     const double doubt = queries.doubts[query];
     const float scale = has_difference(rule.metric) ? 2.0f : 1.0f;
@@ -277,20 +283,22 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     team.sync();  // the table is made
     float limit = limit_of(rule, query, list.bound);
     // Places of the list that no row of the blocks under way may need.
-    std::int64_t room = lists.pitch;
+    const auto room_behind = [&](std::int64_t count) { return static_cast<int>(min(lists.pitch - count, std::int64_t{1} << 30)); };
+    int room = room_behind(0);
     // Past its cells the list is settled for good: here, and not behind the loop, so that the code stands once.
     bool last = false;
-    for (std::int64_t rank = i / query_count; !last; rank += splits) {
+    for (int rank = static_cast<int>(i / query_count); !last; rank += splits) {
       last = rank >= queries.end_rank;
       const std::int32_t cell = last ? -1 : queries.probes[query * queries.width + rank];
-      const std::int64_t first_block = cell < 0 ? 0 : rows.block_begins[cell], end_block = cell < 0 ? 0 : rows.block_begins[cell + 1];
+      const std::int64_t first_block = cell < 0 ? 0 : rows.block_begins[cell];
+      const int blocks = cell < 0 ? 0 : static_cast<int>(rows.block_begins[cell + 1] - first_block);
       float coarse = 0;
       if (cell >= 0) {
         const float* const centroid = rows.centroids + std::int64_t{cell} * rows.d;
         coarse = __double2float_rn(
             canonical_product(rows.d, [=](int j) { return double{x[j]}; }, [=](int j) { return double{centroid[j]}; }));
       }
-      for (std::int64_t begin = first_block; last || begin < end_block;) {
+      for (int begin = 0; last || begin < blocks;) {
         if (last || room < block_rows) {
           team.sync();
           list.count = team.found();
@@ -300,17 +308,18 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
             tighten(team, rule, query, lists.k, lists.pitch, last, computed, list);
             limit = limit_of(rule, query, list.bound);
           }
-          room = lists.pitch - list.count;
+          room = room_behind(list.count);
           if (last) break;
         }
-        const std::int64_t end = min(end_block, begin + room / block_rows);
-        for (std::int64_t block = begin + team.warp(); block < end; block += team.warps()) {
-          const float sum = step * sum_of_entries<kind>(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table);
+        const int end = min(blocks, begin + room / block_rows);
+        for (int of_cell = begin + team.warp(); of_cell < end; of_cell += team.warps()) {
+          const std::int64_t block = first_block + of_cell;
+          const float sum = scaled_sum(sum_of_entries<kind>(rows.codes + block * rows.code_bytes() * block_rows, rows.word_bytes(), table));
           const float term = rows.terms[block * block_rows + row_of_lane()];
           const float product = rows.scaled ? __fmaf_rn(rows.factors[block * block_rows + row_of_lane()], sum, coarse) : coarse + sum;
           const float number = terms.slope > 0 ? __fmaf_rn(scale, product, -term) : 0.0f;
           if (term != term || !passes(rule.form, number, limit)) continue;
-          const auto row = static_cast<LocalRow>(rows.begins[cell] + (block - first_block) * block_rows + row_of_lane());
+          const auto row = static_cast<LocalRow>(rows.begins[cell] + of_cell * block_rows + row_of_lane());
           const LocalRow name = rows.names ? rows.names[row] : row;
           if (queries.allowed && !(queries.allowed[name / 64] >> (name % 64) & 1)) continue;
           const unsigned slot = atomicAdd(&team.found(), 1u);

@@ -80,7 +80,7 @@ struct CodeQueries {
   RowsView rows;                             ///< f32, with facts
   const std::int32_t* probes = nullptr;      ///< [q, width]; -1: none
   std::int64_t width = 0;
-  std::int64_t end_rank = 0;                 ///< of each query's probes the first so many, at most `width`, are looked into
+  std::int32_t end_rank = 0;                 ///< of each query's probes the first so many, at most `width`, are looked into
   const std::uint64_t* allowed = nullptr;    ///< [rows] bits by name; null: all are
   QueryTerms* terms = nullptr;               ///< [q] to be written
   double* doubts = nullptr;                  ///< [q] to be written: by how much a number may exceed what it stands for, the margin in `terms` included
