@@ -334,7 +334,7 @@ void measure_codes(const Ops& ops, double bytes_a_ms) {
     for (std::size_t i = 0; i < drawn.size(); ++i) drawn[i] = static_cast<std::uint8_t>(random_bits(8, 0, i));
     codes.codes = drawn;
     const std::string name = join_text(n, " x ", m, " parts of ", bits, " bits in ", lists, " lists");
-    for (const std::int64_t q : {small ? 20 : 10000, small ? 20 : 1000, 1}) {
+    for (const std::int64_t q : {small ? 20 : 10000, small ? 10 : 1000, 1}) {
       const std::int64_t probed = small ? 3 : 32;
       const PrepareHints hints{.k = 100, .queries = q, .batch = q, .self = false};
       const Matrix queries = make_rows(q, d, DType::f32, 9);

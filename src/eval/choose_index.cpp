@@ -26,7 +26,7 @@ constexpr std::int64_t most_queries = 1000;
 constexpr double seconds_each = 20;        // of measuring
 constexpr double hopeless = 2;             // times as slow as the quickest so far
 constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
-constexpr std::int64_t most_rotated = 512;  // dimensions: a rotation is fitted in multiples of their cube
+constexpr std::int64_t most_rotated = 1024;  // dimensions: a rotation takes multiples of their cube, and each row their square
 constexpr std::int64_t least_bits = 32;     // dimensions of which a bit each says enough
 
 // Codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small. A rotation costs as much memory again as it has numbers, and is of use where time counts.
@@ -47,7 +47,7 @@ std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const Choic
     recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
     if (!params.memory_first && d % parts == 0 && d <= most_rotated) recipes.push_back(join_text("OPQ", parts, ",IVF,PQ", parts, ",RFlat"));
   }
-  if (small && d >= least_bits) recipes.push_back("IVF,RaBitQ,RFlat");
+  if (small && d >= least_bits && d <= most_rotated) recipes.push_back("IVF,RaBitQ,RFlat");
   return recipes;
 }
 
@@ -102,6 +102,7 @@ void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double 
   try {
     made = make_index(sample.rows, index, beside_sample);
   } catch (const Error& error) {
+    if (error.fault() == Fault::unsupported) return;  // of rows so large that their codes overflow
     if (error.fault() != Fault::out_of_memory) throw;
     trial.fits = false;
     return;

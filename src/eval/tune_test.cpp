@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include <gigaknn/eval.hpp>
 #include <gigaknn/tune.hpp>
@@ -305,7 +306,8 @@ class Choose : public testing::Test {
     return rows;
   }
   static const Trial& trial_of(const IndexChoice& choice, const std::string& recipe) {
-    return *std::find_if(choice.trials.begin(), choice.trials.end(), [&](const Trial& trial) { return trial.recipe == recipe; });
+    const auto found = std::find_if(choice.trials.begin(), choice.trials.end(), [&](const Trial& trial) { return trial.recipe == recipe; });
+    return found == choice.trials.end() ? throw std::runtime_error(recipe + " was not tried") : *found;
   }
 
   Matrix base_;
@@ -364,7 +366,7 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
   const IndexChoice choice = choose_index(base_, {.recall = 0.6}, run);
   EXPECT_EQ(choice.trials.size(), 8u);  // and codes of rotated rows
   EXPECT_TRUE(trial_of(choice, "IVF,Flat").fits);
-  EXPECT_TRUE(trial_of(choice, "OPQ16,IVF,PQ16,RFlat").point);
+  EXPECT_TRUE(trial_of(choice, "OPQ16,IVF,PQ16,RFlat").fits);
   EXPECT_LE(trial_of(choice, choice.recipe).bytes(), run.memory_bytes);
 }
 

@@ -94,11 +94,13 @@ namespace {
 // Entries order[begin .. end), all of one part whose form is made here, to where they stand.
 void copy_formed(const FormedRows& formed, std::span<const MergedLists::Entry> entries, std::span<const std::uint32_t> order, Matrix& rows, const RunOptions& run) {
   const std::size_t row_bytes = at(rows.cols()) * size_of(rows.dtype());
+  const std::int64_t turn_rows = formed.turn_rows();
+  const Progress::Quiet quiet(run.progress);
   std::vector<LocalRow> some;
   for (std::size_t begin = 0; begin < order.size(); begin += some.size()) {
     check_cancelled(run);
     some.clear();
-    for (std::size_t i = begin; i < order.size() && std::ssize(some) < formed.turn_rows(); ++i) some.push_back(entries[order[i]].row);
+    for (std::size_t i = begin; i < order.size() && std::ssize(some) < turn_rows; ++i) some.push_back(entries[order[i]].row);
     const Matrix made = formed.gather(std::span<const LocalRow>(some), run);
     for (std::size_t i = 0; i < some.size(); ++i) {
       std::memcpy(rows.row<std::byte>(order[begin + i]), made.row<std::byte>(static_cast<std::int64_t>(i)), row_bytes);

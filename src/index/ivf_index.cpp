@@ -203,13 +203,9 @@ Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batc
   return result;
 }
 
-std::optional<Matrix> IvfIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
-  return facts_.form ? std::optional(facts_.form->apply(ops_, rows, run)) : std::nullopt;
-}
-
 FormedQueries IvfIndex::listed_queries(MatrixRef queries, const RunOptions& run) const {
   if (facts_.form) return facts_.form->apply_to_queries(ops_, queries, facts_.metric, run);
-  std::optional<Matrix> listed = as_listed(queries, run);
+  std::optional<Matrix> listed = compared_form_of(queries, run);
   return {listed ? std::move(*listed) : Matrix(), {}};
 }
 
@@ -362,7 +358,10 @@ IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids
     }
     if (known % 64 != 0) live.back() &= (std::uint64_t{1} << (known % 64)) - 1;
     const std::int64_t count = count_of(live);
-    if (count > 0) next.parts.push_back({part.lists, std::make_shared<const std::vector<std::uint64_t>>(std::move(live)), count, part.full});
+    if (count == 0) continue;
+    next.parts.push_back(part);
+    next.parts.back().live = std::make_shared<const std::vector<std::uint64_t>>(std::move(live));
+    next.parts.back().count = count;
   }
   const auto missing = std::find(gone.begin(), gone.end(), false);
   require(missing == gone.end(), Fault::invalid_argument, "id ", missing == gone.end() ? 0 : value_of(sorted[at(missing - gone.begin())]),

@@ -105,8 +105,8 @@ class IvfIndex : public Index {
   /// The first part, before anyone else knows the index.
   void begin_with(LiveRows part);
 
-  /// Rows as lists compare them; none: as they stand.
-  virtual std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const;
+  /// Queries as lists compare them where rows have no form; none: as they stand.
+  virtual std::optional<Matrix> compared_form_of(MatrixRef, const RunOptions&) const { return std::nullopt; }
   /// Rows that are borrowed, as a part of their own, whose lists are those of their form: to be copied, not searched.
   virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
   /// "1024 inverted lists of 16-byte product codes"

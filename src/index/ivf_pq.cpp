@@ -65,9 +65,7 @@ std::string IvfPqIndex::lists_description() const {
   return join_text(lists(), " inverted lists", parts_description(quantizer_.shape().description()));
 }
 
-std::optional<Matrix> IvfPqIndex::as_listed(MatrixRef rows, const RunOptions& run) const {
-  return facts_.form ? IvfIndex::as_listed(rows, run) : as_floats(rows, run);
-}
+std::optional<Matrix> IvfPqIndex::compared_form_of(MatrixRef queries, const RunOptions& run) const { return as_floats(queries, run); }
 
 // ---- changing
 

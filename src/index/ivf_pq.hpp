@@ -30,7 +30,7 @@ class IvfPqIndex : public IvfIndex {
  private:
   std::int64_t code_bytes() const { return quantizer_.code_bytes(); }
   ProductCodes fit() const { return quantizer_.codes(centroids_.centroids()); }
-  std::optional<Matrix> as_listed(MatrixRef rows, const RunOptions& run) const override;
+  std::optional<Matrix> compared_form_of(MatrixRef queries, const RunOptions& run) const override;
   LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
   std::string lists_description() const override;
   void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;

@@ -324,7 +324,7 @@ TEST_F(IvfTransformed, rows_that_are_added_are_found_as_an_index_of_transformed_
   }
 }
 
-TEST_F(IvfTransformed, a_budget_for_adding_has_room_for_transformed_rows) {
+TEST_F(IvfTransformed, what_adding_says_it_needs_is_enough) {
   for (const char* recipe : recipes) {
     build_index(few(), file("x.gknn"), {.recipe = recipe, .iterations = 2});
     const auto needed_for = [&](std::int64_t rows) {

@@ -72,6 +72,8 @@ void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_ro
   }
   ops.nearest_in_cells(base, queries, all.data(), width + 1, k, out, run, rows.data());
 
+  RunOptions beside = run;  // the base, which stays on the device
+  if (run.device_memory_bytes > 0) beside.device_memory_bytes = run.device_memory_bytes - std::min(run.device_memory_bytes - 1, base.bytes());
   const Visitors found(base.cells(), rows, own, probes, width);
   const auto cells = std::ssize(found.visitors);
   for (std::int64_t first = 0, last = 0; first < cells; first = last) {
@@ -96,9 +98,9 @@ void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_ro
     const Matrix theirs = gather_rows(queries, visiting, run);
     const Matrix mine = gather_rows(queries, residents, run);
     const PrepareHints hints{.k = k, .queries = mine.rows(), .batch = mine.rows(), .self = false};
-    const auto prepared = ops.prepare_cells(theirs, {{}, begins}, base.metric(), hints, run);
+    const auto prepared = ops.prepare_cells(theirs, {{}, begins}, base.metric(), hints, beside);
     Neighbors part(mine.rows(), k);
-    ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), run);
+    ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), beside);
     merge_lists(out, lists, part, visiting_rows, base.metric(), run);
   }
 }

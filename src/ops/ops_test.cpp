@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <future>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <gigaknn/error.hpp>
 
 #include "core/expect_error.hpp"
+#include "core/random.hpp"
 #include "core/require.hpp"
 
 namespace gigaknn {
@@ -465,6 +467,27 @@ TEST(Assignment, refuses_what_it_cannot_do) {
   refused(Fault::invalid_argument, {"centroids are 2 x 3 f32", "expected 4 x 3 f32"}, [&] {
     ops.start_assignment(rows, Metric::l2, DType::f32, 4, {})->assign(floats, labels, distances, {});
   });
+}
+
+// Parts that are multiplied together, of any number of codewords.
+TEST(EncodeProducts, what_is_no_number_in_a_part_leaves_others_alone) {
+  constexpr std::int64_t n = 70, m = 6, part_dims = 2;
+  for (const std::int64_t words : {1, 10, 16, 17, 40, 64, 256}) {
+    Matrix codewords(m * words, part_dims, DType::f32), rows(n, m * part_dims, DType::f32), finite(n, m * part_dims, DType::f32);
+    for (std::int64_t i = 0; i < m * words * part_dims; ++i) codewords.row<float>(0)[i] = static_cast<float>(random_unit(3, 1, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < n * m * part_dims; ++i) finite.row<float>(0)[i] = rows.row<float>(0)[i] = static_cast<float>(random_unit(3, 2, static_cast<std::uint64_t>(i)));
+    constexpr float strange[] = {INFINITY, -INFINITY, NAN, 3e38f};
+    for (std::int64_t i = 0; i < n; ++i) rows.row<float>(i)[i % m * part_dims] = strange[i % 4];
+    std::vector<std::uint8_t> codes(n * m), want(n * m);
+    ops_of("cpu").encode_products(rows, codewords, codes.data(), {});
+    ops_of("cpu").encode_products(finite, codewords, want.data(), {});
+    for (std::int64_t i = 0; i < n * m; ++i) {
+      const auto code = static_cast<std::int64_t>(codes[static_cast<std::size_t>(i)]);
+      EXPECT_LT(code, words);
+      if (i % m == i / m % m) continue;
+      EXPECT_EQ(code, want[static_cast<std::size_t>(i)]) << words << " codewords, row " << i / m << ", part " << i % m;
+    }
+  }
 }
 
 }  // namespace

@@ -153,6 +153,7 @@ void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& 
           const float* const x = tile.data() + (i - begin) * depth + p * d;
           const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
           int count = products.nearest(group.offsets.data() + p * columns, dots.data() + (i - begin) * width + p * columns, columns, static_cast<float>(relative_margin * reach), near);
+          while (count > 0 && near[count - 1] >= words) --count;  // numbers of no codeword, where a part beside has what is no number
           // Outside these, float32 has no relative errors, or distances of their own.
           if (!(reach > 1e-30 && reach < 1e36)) {
             std::iota(near, near + words, std::uint8_t{0});

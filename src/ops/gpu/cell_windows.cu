@@ -1,6 +1,5 @@
 #include "ops/gpu/cell_windows.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "ops/gpu/cell_windows.cuh"
@@ -12,7 +11,7 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t stretch_rows = 8;
 #else
-constexpr std::int64_t stretch_rows = 1024;
+constexpr std::int64_t stretch_rows = 512;
 #endif
 constexpr int walk_threads = 128;
 constexpr int sum_threads = 256;
@@ -35,7 +34,7 @@ __global__ void __launch_bounds__(walk_threads)
     const int stretch = walk.next(end);
     if (stretch < 0) break;
     passed += window.stretch_begins[stretch + 1] - window.stretch_begins[stretch];
-    if (counts) atomicAdd(&counts[stretch], 1u);
+    atomicAdd(&counts[stretch], 1u);
   }
   to[query] = walk.at();
 }
@@ -94,9 +93,9 @@ Stretches::Stretches(std::span<const std::int64_t> begins, simt::Stream* stream)
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
     for (std::int64_t place = begins[cell]; place < begins[cell + 1]; place += stretch_rows) places.push_back(place);
     first.push_back(static_cast<std::int32_t>(places.size()));
-    most_in_a_cell_ = std::max<std::int64_t>(most_in_a_cell_, first.back() - first[cell]);
   }
   count_ = std::ssize(places);
+  places_ = begins.back();
   places.push_back(begins.back());
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream);
   first_ = simt::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(first), stream);
@@ -106,6 +105,8 @@ Stretches::Stretches(std::span<const std::int64_t> begins, simt::Stream* stream)
 std::size_t Stretches::bytes_of(std::int64_t n, std::int64_t cells) {
   return at(n / stretch_rows + cells + 1) * sizeof(std::int64_t) + at(cells + 1) * sizeof(std::int32_t);
 }
+
+std::int64_t Stretches::most_of(std::int64_t width, std::int64_t rows) { return width + rows / stretch_rows; }
 
 CellWindow Stretches::view() const {
   return {.stretch_begins = begins_.get(), .first_stretches = first_.get(), .stretches = static_cast<std::int32_t>(count_)};
@@ -117,24 +118,13 @@ CellWindows::CellWindows(const Stretches& stretches, const CellsView& cells, std
   simt::launch({walk_blocks(queries), walk_threads, 0, stream, "begin_walks"}, begin_walks_kernel, queries, first_rank, to_.get());
 }
 
-std::size_t CellWindows::query_bytes(std::int64_t width, const Stretches& stretches) {
-  return 2 * sizeof(ProbePlace) + at(std::min(width * stretches.most_in_a_cell(), stretches.count())) * sizeof(std::uint32_t);
-}
-
-CellWindow CellWindows::move(std::int64_t rows, std::uint32_t* counts) {
-  CellWindow window = stretches_.view();
-  window.from = from_.get();
-  window.to = to_.get();
-  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "advance_windows"}, advance_kernel, cells_, window, queries_, rows, from_.get(), to_.get(), counts);
-  return window;
-}
-
-CellWindow CellWindows::advance(std::int64_t rows) { return move(rows, nullptr); }
-
 CellWindow CellWindows::advance(std::int64_t rows, int queries_a_tile) {
   const auto stretches = static_cast<int>(stretches_.count());
   simt::fill(counts_.get(), 0, counts_.size() * sizeof(std::uint32_t), stream_);
-  CellWindow window = move(rows, counts_.get());
+  CellWindow window = stretches_.view();
+  window.from = from_.get();
+  window.to = to_.get();
+  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "advance_windows"}, advance_kernel, cells_, window, queries_, rows, from_.get(), to_.get(), counts_.get());
   simt::launch({1, sum_threads, 0, stream_, "sum_stretches"}, sum_stretches_kernel, counts_.get(), stretches, queries_a_tile, query_begins_.get(), next_.get(), tile_begins_.get());
   std::array<std::uint32_t, 2> all{};
   simt::copy(&all[0], query_begins_.get() + stretches, sizeof all[0], stream_);

@@ -33,6 +33,7 @@ struct Coded {
   Matrix codewords, centroids, queries;
   std::vector<std::int64_t> begins = {0};
   std::vector<LocalRow> names;
+  bool named = true;  // else rows are called by their numbers, which is what `names` has then
   std::vector<std::uint8_t> parts;  // [n, m]
   std::vector<std::uint8_t> blocks;
   Matrix decoded;  // by name
@@ -105,7 +106,7 @@ struct Coded {
   }
   ProductCodes codes() const {
     const MatrixRef words = scaled ? codewords.ref().slice(0, std::int64_t{1} << shape.bits) : codewords.ref();
-    return {shape.d, shape.m, words, centroids, blocks, {{}, begins, names}, shape.bits, scaled};
+    return {shape.d, shape.m, words, centroids, blocks, {{}, begins, named ? std::span<const LocalRow>(names) : std::span<const LocalRow>()}, shape.bits, scaled};
   }
   float distance(Metric metric, float to_decoded, LocalRow name) const {
     if (metric == Metric::inner_product || shifts[name] == 0) return to_decoded;
@@ -418,6 +419,8 @@ TEST(GpuCodesDecoded, bands_stay_within_a_budget) {
     ~Budget() { simt::set_memory_budget(0); }
   };
   Coded coded = crowded(Coded({32, 4, 8, {700, 5000, 0, 6100, 33}}));
+  coded.named = false;
+  std::iota(coded.names.begin(), coded.names.end(), LocalRow{0});
   coded.finish();
   const Neighbors want = coded.want(Metric::l2, 7, {});
   std::int64_t most_bands = 0;
@@ -447,9 +450,9 @@ TEST(GpuCodes, memory_stays_within_what_was_said) {
     explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
     ~Budget() { simt::set_memory_budget(0); }
   };
-  for (const std::int64_t m : {4, 128}) {  // the latter's tables stand in the device's memory
+  for (const std::int64_t m : {4, 128, 300}) {  // the last one's tables stand in the device's memory
     for (const auto& [k, q] : {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}}) {
-      Coded coded({128, m, 8, {700, 0, 33}, q});
+      Coded coded({300, m, 8, {700, 0, 33}, q});
       coded.scaled = k == 200;
       coded.finish();
       const Neighbors want = coded.want(Metric::l2, k, {});

@@ -16,9 +16,10 @@ constexpr std::int64_t least_first = 4;
 constexpr double least_sharing = 0.5;
 #else
 constexpr std::int64_t least_capacity = 1024;  // places computed between two selections, or let through by a scan
-constexpr std::int64_t least_first = 128;      // rows that bound a query's first scan
+constexpr std::int64_t least_first = 128;      // rows of a query's first window, which has no bound
 constexpr double least_sharing = 8;            // queries a cell, from which on cells are scanned
 #endif
+constexpr std::int64_t usual_width = 64;   // cells a query looks into, as far as is known before it does
 constexpr double wide_sharing = 48;         // and from which on by wide tiles
 constexpr std::int64_t capacity_of_k = 8;   // of a scan
 constexpr std::int64_t expected_growth = 4;  // what a scan lets through then takes a quarter of the capacity, if bounds were sharp
@@ -34,6 +35,11 @@ std::int64_t scan_capacity_for(std::int64_t k) { return std::max(least_capacity,
 // The list as it grows, what of it is finished, and the query.
 std::size_t unscanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype) {
   return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + sizeof(LocalRow) + DeviceRows::bytes_of(1, d, dtype);
+}
+
+// Of one whose cells are scanned, and which comes to so many stretches.
+std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype, Metric metric, std::int64_t stretches) {
+  return unscanned_query_bytes(k, width, d, dtype) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, d, metric, dtype) + CellWindows::query_bytes(stretches);
 }
 
 // Roots of what is negative are no numbers, of rows or of queries.
@@ -64,10 +70,13 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
   names_ = simt::DeviceBuffer<LocalRow>(names, stream_);
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream_);
   simt::synchronize(stream_);  // before `found` and `places` can go
-  const std::size_t needed = device_bytes_needed(base.rows, base.cols, base.dtype, cells_, hints) + ProductCodes::bytes_of(base.rows, base.cols, metric, base.dtype) +
-                             Stretches::bytes_of(base.rows, cells_);
-  if (!can_scan(metric, base.cols) || places_ == 0 || (run.device_memory_bytes > 0 && needed > run.device_memory_bytes)) return;
-  if (static_cast<double>(hints.batch) < least_sharing) return;
+  if (!can_scan(metric, base.cols) || places_ == 0 || static_cast<double>(hints.batch) < least_sharing) return;
+  // Codes, and a batch of queries beside them, or the old way with all of the room.
+  const std::size_t there = run.device_memory_bytes > 0 ? run.device_memory_bytes - std::min(run.device_memory_bytes, bytes()) : simt::free_memory(device);
+  const std::size_t a_query = scanned_query_bytes(std::min(hints.k, places_), std::min(cells_, usual_width), base.cols, base.dtype, metric, Stretches::most_of(std::min(cells_, usual_width), places_));
+  const std::size_t needed = ProductCodes::bytes_of(places_, base.cols, metric, base.dtype) + 3 * Stretches::bytes_of(places_, cells_) + RowMask::words_for(base.rows) * 8 +
+                             std::min(batch_bytes, at(std::min(hints.batch, most_batch)) * a_query);
+  if (there > 0 && needed > there) return;
   codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
   stretches_ = Stretches(places, stream_);
   simt::synchronize(stream_);
@@ -96,9 +105,8 @@ std::string GpuCells::description() const {
 }
 
 std::size_t GpuCells::query_bytes(std::int64_t k, std::int64_t width, bool scanned) const {
-  const std::size_t unscanned = unscanned_query_bytes(k, width, base_.cols, base_.dtype);
-  if (!scanned) return unscanned;
-  return unscanned + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype) + CellWindows::query_bytes(width, stretches_);
+  if (!scanned) return unscanned_query_bytes(k, width, base_.cols, base_.dtype);
+  return scanned_query_bytes(k, width, base_.cols, base_.dtype, metric_, stretches_.most_of(width));
 }
 
 // Windows of more and more rows: of the next about k / seen will be nearer than the k-th of those seen.
@@ -109,34 +117,31 @@ void GpuCells::scan_cells(SearchJob job, const Survivors& lists, const RunOption
   job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
   job.finished = codes_->kind() != ProductKind::bf16;
   set_bounds(job.rule, no_neighbor, lists, stream);
-  const bool wide = static_cast<double>(lists.queries) * static_cast<double>(job.cells.width) >= wide_sharing * static_cast<double>(cells_);
   CellWindows windows(stretches_, job.cells, lists.queries, 0, stream);
-  std::int64_t seen = std::max(least_first, 2 * lists.k);
-  job.window = windows.advance(seen);
-  settle_window(job, true, false, lists, stream);
-  for (;;) {
-    const std::int64_t next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * expected_growth));
+  const std::int64_t first = std::max(least_first, 2 * lists.k);
+  for (std::int64_t seen = 0, next = first;; seen += next, next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * expected_growth))) {
+    const std::int64_t width = seen == 0 ? 1 : job.cells.width;  // of a window that has as many rows as are left, at most
+    const bool wide = static_cast<double>(lists.queries) * static_cast<double>(width) >= wide_sharing * static_cast<double>(cells_);
     job.window = windows.advance(next, queries_of_cell_tile(wide));
     check_cancelled(run);
     if (job.window.tiles == 0) break;
     scan_products_in_cells(job, wide, lists, stream);
-    settle_window(job, false, false, lists, stream);
-    seen += next;
+    settle(job, false, lists, stream);
   }
-  settle_window(job, false, true, lists, stream);
+  settle(job, true, lists, stream);
 }
 
 void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                        const RowId* self, RowMask allowed, const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
   const ListWriter writer(metric_, 0, {});
-  const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes
-                                                        : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes());
+  const std::size_t held = bytes() + allowed.words.size_bytes();
+  const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes : run.device_memory_bytes - std::min(run.device_memory_bytes, held);
   const simt::OwnStream mask_stream(device_);
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
   const auto batch_of = [&](bool scanned) {
-    const std::size_t beside = scanned ? Stretches::bytes_of(0, stretches_.count()) * 2 : 0;  // windows, by stretch
+    const std::size_t beside = scanned ? CellWindows::bytes_beside_queries(stretches_.count()) : 0;
     return std::min<std::int64_t>(static_cast<std::int64_t>((std::min(left, batch_bytes) - std::min({beside, left, batch_bytes})) / query_bytes(kept, width, scanned)), most_batch);
   };
   // Whether so many queries look into each cell that it is read for all of them at once.

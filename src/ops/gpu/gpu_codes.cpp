@@ -37,6 +37,7 @@ constexpr std::int64_t lists_a_multiprocessor = 8;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); }
+std::int64_t scan_capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
 
 TableForm form_of_table(const CodeShape& shape, int device) { return table_form(entries_of_codes(shape.m, shape.bits), device); }
 // Entries of a table that stands in the device's memory.
@@ -71,10 +72,10 @@ std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std:
   return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + at(table_entries) * sizeof(float) + sizeof(QueryTerms) + sizeof(double) +
          DeviceRows::bytes_of(1, d, DType::f32);
 }
-// And one whose cells are decoded, beside a band; it may look into all stretches of it.
-std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries, Metric metric, std::size_t stretches) {
-  return query_bytes(k, width, d, table_entries) + ListMemory::bytes_of(0, std::max(least_capacity, capacity_of_k * k) - capacity_for(k)) +
-         ProductCodes::query_bytes(1, d, metric, DType::f32) + 2 * sizeof(ProbePlace) + stretches * sizeof(std::uint32_t);
+// And one whose cells are decoded, beside a band of so many rows.
+std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries, Metric metric, std::int64_t band_rows) {
+  return query_bytes(k, width, d, table_entries) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, d, metric, DType::f32) +
+         CellWindows::query_bytes(Stretches::most_of(width, band_rows));
 }
 std::size_t band_bytes(std::int64_t rows, std::int64_t cells, std::int64_t d, Metric metric) {
   return DeviceRows::bytes_of(rows, d, DType::f32) + ProductCodes::bytes_of(rows, d, metric, DType::f32) + at(rows) * sizeof(LocalRow) + 3 * Stretches::bytes_of(rows, cells) + 16 * 256;
@@ -134,7 +135,8 @@ std::size_t GpuCodes::device_bytes_needed(int device, std::int64_t n, const Code
 
 std::size_t GpuCodes::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
   const std::int64_t batch = std::min(hints.batch, most_batch);
-  return at(cells + 1) * 16 + std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4));
+  // Where cells begin, and, of a band that is decoded, its stretches and places.
+  return at(cells + 1) * 44 + at(most_band_rows) * sizeof(LocalRow) + std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4));
 }
 
 std::size_t GpuCodes::bytes() const {
@@ -177,7 +179,7 @@ void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t b
     job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
     change_rule(job.rule, lists, stream);
     scan_products_in_cells(job, true, lists, stream);
-    settle_window(job, false, true, lists, stream);  // for good: the next band's rows stand where these do
+    settle(job, true, lists, stream);  // for good: the next band's rows stand where these do
   }
 }
 
@@ -197,10 +199,13 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const std::int64_t few_rows = std::max(least_first, 2 * kept);  // that bound a list
   const auto first_rank = static_cast<std::int32_t>(std::min(width, (few_rows * coded_.cells + rows_ - 1) / std::max<std::int64_t>(rows_, 1)));
   const std::int64_t most_scanned = std::min<std::int64_t>(
-      static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, Stretches::bytes_of(band_rows, coded_.cells) / sizeof(std::int64_t))), most_batch);
+      static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, band_rows)), most_batch);
   const bool scanned = !shape_.scaled && has_product_form(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
                        static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= least_sharing * static_cast<double>(coded_.cells);
-  if (scanned) most_lists = most_scanned;
+  if (scanned) {  // in batches that are alike
+    const std::int64_t batches = (queries.rows + most_scanned - 1) / most_scanned;
+    most_lists = (queries.rows + batches - 1) / batches;
+  }
   for (std::int64_t first = 0; first < queries.rows; first += most_lists) {
     check_cancelled(run);
     const std::int64_t count = std::min(most_lists, queries.rows - first);
@@ -216,7 +221,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     const simt::DeviceBuffer<QueryTerms> terms(at(count), stream);
     const simt::DeviceBuffer<double> doubts(at(count), stream);
     const simt::DeviceBuffer<float> tables(at(count * splits * table_entries), stream);
-    const ListMemory memory(count * splits, kept, scanned ? std::max(least_capacity, capacity_of_k * kept) : capacity_for(kept), true, stream);
+    const ListMemory memory(count * splits, kept, scanned ? scan_capacity_for(kept) : capacity_for(kept), true, stream);
     const Survivors& lists = memory.view;
     nearest_codes(coded_,
                   {.rows = rows.view(), .probes = cells_there.get(), .width = width, .end_rank = scanned ? first_rank : static_cast<std::int32_t>(width), .allowed = mask.get(), .terms = terms.get(), .doubts = doubts.get(), .form = form_of_table(shape_, device_),

@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(block_threads) find_query_terms_kernel(CodedRo
   const double steps = double(rows.part_dims) + rows.m + 32;
   double margin = steps * (0x1p-24 * reach * reach + 0x1p-124 * fmax(1.0, factor));
   if (queries.form == TableForm::steps) margin += 2.0 * static_cast<double>(rows.table_entries() / (rows.bits == 6 ? 64 : byte_values)) * power_of_two(step_exponent(rows, squared)) * factor;
-  const bool usable = reach * reach < 1e36 && steps < most_steps;  // false if it is NaN
+  const bool usable = reach * reach < 1e36 && steps < most_steps && (!rows.scaled || sqrt(squared) * rows.longest_words < 1e35);  // false if it is NaN
   const double none = -double{infinity()};
   queries.terms[query] = usable ? QueryTerms{(has_difference(metric) ? squared : 0) - margin, 1} : QueryTerms{none, 0};
   queries.doubts[query] = 2 * margin;
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
           const float product = rows.scaled ? __fmaf_rn(rows.factors[block * block_rows + row_of_lane()], sum, coarse) : coarse + sum;
           const float number = terms.slope > 0 ? __fmaf_rn(scale, product, -term) : 0.0f;
           if (term != term || !passes(rule.form, number, limit)) continue;
-          const auto row = static_cast<LocalRow>(rows.begins[cell] + of_cell * block_rows + row_of_lane());
+          const auto row = static_cast<LocalRow>(rows.begins[cell] + std::int64_t{of_cell} * block_rows + row_of_lane());
           const LocalRow name = rows.names ? rows.names[row] : row;
           if (queries.allowed && !(queries.allowed[name / 64] >> (name % 64) & 1)) continue;
           const unsigned slot = atomicAdd(&team.found(), 1u);

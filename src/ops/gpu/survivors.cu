@@ -60,26 +60,40 @@ __device__ __forceinline__ void take_places(const Team& team, const SearchJob& j
 
 // ---- kernels
 
-template <DType dtype, class Team>
+// `in_cells`: what was scanned is a window of each query's cells.
+template <DType dtype, class Team, bool in_cells>
 __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     settle_kernel(SearchJob job, bool final, Survivors lists) {
   const Team team;
   const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
   for (std::int64_t query = std::int64_t{blockIdx.x} * Team::a_block + team.index(); query < lists.queries; query += step) {
     List list = list_of(lists, query);
-    const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
+    const Candidates candidates(job.cells, query);
+    const auto computed = [&](LocalRow row) {
+      if constexpr (in_cells) return named_neighbor_of<dtype>(job, candidates, query, row);
+      return neighbor_of<dtype>(job, query, row);
+    };
     const unsigned count = lists.counts[query];
     team.sync();  // all have read
     if (count > lists.pitch) {
-      take_places(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, computed, list);
+      if constexpr (in_cells) {
+        ProbeWalk walk(job.cells, job.window, query, job.window.from[query]);
+        const ProbePlace end = job.window.to[query];
+        for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) {
+          take_places(team, job, query, lists.k, lists.pitch, job.window.stretch_begins[stretch], job.window.stretch_begins[stretch + 1], computed, list);
+        }
+      } else {
+        take_places(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, computed, list);
+      }
     } else {
       if (list.numbers) {
         for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
           const float number = __uint_as_float(static_cast<std::uint32_t>(list.keys[i] >> 32));
           const auto place = static_cast<std::uint32_t>(list.keys[i]);
           const LocalRow row = job.places.order[place];
-          list.keys[i] =
-              is_self(job.first_self, query_row(job, query), row) ? no_neighbor : pack(most_key(job, query, place, number), row);
+          const bool none = in_cells ? job.base.far[row] & far_row : is_self(job.first_self, query_row(job, query), row);
+          // In cells one more than the most that the key can be: till it is computed, a row stands behind all of that key, whatever their names.
+          list.keys[i] = none ? no_neighbor : pack(most_key(job, query, place, number), row) + (PackedNeighbor{in_cells} << 32);
           list.numbers[i] = number;
         }
         team.sync();
@@ -131,47 +145,6 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm) take_cells_k
       take_places(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1], computed, list);
     }
     if (team.rank() == 0) lists.held[query] = list.count;
-  }
-}
-
-template <DType dtype>
-__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
-    settle_window_kernel(SearchJob job, bool unscanned, bool final, Survivors lists) {
-  const BlockTeam<block_threads> team;
-  for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
-    List list = list_of(lists, query);
-    const unsigned count = lists.counts[query];
-    team.sync();  // all have read
-    const Candidates candidates(job.cells, query);
-    const auto computed = [&](LocalRow row) { return named_neighbor_of<dtype>(job, candidates, query, row); };
-    if (unscanned || count > lists.pitch) {
-      ProbeWalk walk(job.cells, job.window, query, job.window.from[query]);
-      const ProbePlace end = job.window.to[query];
-      for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) {
-        take_places(team, job, query, lists.k, lists.pitch, job.window.stretch_begins[stretch], job.window.stretch_begins[stretch + 1], computed, list);
-      }
-    } else {
-      if (list.numbers) {
-        for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
-          const float number = __uint_as_float(static_cast<std::uint32_t>(list.keys[i] >> 32));
-          const auto place = static_cast<std::uint32_t>(list.keys[i]);
-          const LocalRow row = job.places.order[place];
-          // One more than the most that the key can be: till it is computed, a row stands behind all of that key, whatever their names.
-          list.keys[i] = job.base.far[row] & far_row ? no_neighbor : pack(most_key(job, query, place, number), row) + (PackedNeighbor{1} << 32);
-          list.numbers[i] = number;
-        }
-        team.sync();
-      }
-      if (count == list.count && !final) continue;
-      list.count = count;
-    }
-    tighten(team, job.rule, query, lists.k, lists.pitch, final, computed, list);
-    if (team.rank() == 0) {
-      lists.counts[query] = list.count;
-      lists.held[query] = list.count;
-      lists.bounds[query] = list.bound;
-      lists.limits[query] = limit_of(job.rule, query, list.bound);
-    }
   }
 }
 
@@ -252,13 +225,17 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
-    const auto run = [&]<class Team>() {
-      simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, "settle"}, settle_kernel<dtype, Team>,
+    const auto run = [&]<class Team, bool in_cells>() {
+      simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, in_cells ? "settle_window" : "settle"}, settle_kernel<dtype, Team, in_cells>,
                    job, last, lists);
     };
-    if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k, block_threads>>();
-    if (lists.k <= some_k) return run.template operator()<WarpTeam<some_k, block_threads>>();
-    run.template operator()<BlockTeam<block_threads>>();
+    if (job.cells.probes) {
+      if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k, block_threads>, true>();
+      return run.template operator()<BlockTeam<block_threads>, true>();
+    }
+    if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k, block_threads>, false>();
+    if (lists.k <= some_k) return run.template operator()<WarpTeam<some_k, block_threads>, false>();
+    run.template operator()<BlockTeam<block_threads>, false>();
   });
 }
 
@@ -273,13 +250,6 @@ void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stre
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
     simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "take_cells"}, take_cells_kernel<dtype>, job, lists);
-  });
-}
-
-void settle_window(const SearchJob& job, bool unscanned, bool last, const Survivors& lists, simt::Stream* stream) {
-  if (lists.queries == 0) return;
-  for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "settle_window"}, settle_window_kernel<dtype>, job, unscanned, last, lists);
   });
 }
 

@@ -36,7 +36,7 @@ struct Survivors {
 /// Empties the lists and gives every one the same bound, and the limit that follows.
 void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& lists,
                 simt::Stream* stream);
-/// Takes what the scan of `job.places` let through into the lists. `last`: leaves the k nearest,
+/// Takes what the scan of `job.places`, or in cells of `job.window`, let through into the lists. `last`: leaves the k nearest,
 /// with their keys.
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream);
 /// Without a scan: computes every row of `job.places`. List i belongs to query i / splits and takes
@@ -44,8 +44,6 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
 void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
 /// The same for the places of the cells of each query alone, `job.cells`.
 void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
-/// As `settle`, of what the scan of `job.window` let through; `unscanned`: computes every row of it.
-void settle_window(const SearchJob& job, bool unscanned, bool last, const Survivors& lists, simt::Stream* stream);
 /// Another rule, by which the same bounds have other limits.
 void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
 /// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query
