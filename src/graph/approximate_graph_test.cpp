@@ -120,7 +120,7 @@ TEST_P(ApproximateGraph, is_the_same_on_every_device_and_thread_count) {
     RunOptions run;
     run.threads = 1;
     const KnnGraph want = build_graph(base.rows, params, run);
-    for (const char* device : {"cpu", "cpu:avx2", "cpu:generic"}) {
+    for (const std::string& device : cpu_devices()) {
       params.device = device;
       run.threads = 3;
       KnnGraph graph;

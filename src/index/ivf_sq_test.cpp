@@ -146,7 +146,9 @@ TEST_F(IvfSq, is_the_same_on_every_device_and_for_any_threads) {
   const IvfSqParams params{.lists = 8, .dims = 7, .iterations = 3};
   const MatrixRef few = base_.ref().slice(0, 300);
   const Neighbors want = make_ivf_sq_index(few, params)->search(queries_, 6, {.nprobe = 3});
-  for (const char* device : {"cpu:generic", "cpu:avx2", "emulated", "emulated:2"}) {
+  std::vector<std::string> all = cpu_devices();
+  all.insert(all.end(), {"emulated", "emulated:2"});
+  for (const std::string& device : all) {
     IvfSqParams other = params;
     other.device = device;
     const Neighbors found = make_ivf_sq_index(few, other, {.threads = 3})->search(queries_, 6, {.nprobe = 3});

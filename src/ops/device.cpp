@@ -65,6 +65,8 @@ std::vector<std::string> devices() {
   return names;
 }
 
+std::vector<std::string> cpu_devices() { return cpu::names(); }
+
 std::string isa_of(const std::string& device) {
   return ops_of(device).isa();
 }
@@ -75,7 +77,8 @@ std::map<std::string, std::int64_t> kernel_launches() {
 namespace {
 
 std::string names_of_devices() {
-  std::string names = cpu::list_of_names();
+  std::string names;
+  for (const std::string& name : cpu_devices()) names += (names.empty() ? "" : ", ") + name;
   for (const std::string& name : devices()) {
     if (name != "cpu") names += ", " + name;
   }

@@ -242,6 +242,8 @@ class Ops {
 /// The ops of a device, or of several as one. `shards` > 1: each holds that part of the base (several.hpp).
 /// Throws Error: device where there is none of that name (with the list of names), invalid_argument.
 const Ops& ops_of(const std::string& device, int shards = 1);
+/// "cpu", and "cpu:" with each instruction set that this build and machine have.
+std::vector<std::string> cpu_devices();
 /// The number of the one GPU that `device` means. Throws Error: device where it means none, or several.
 int gpu_number_of(const std::string& device);
 

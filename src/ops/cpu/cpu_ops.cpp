@@ -260,10 +260,10 @@ const Ops* find_ops(const std::string& name) {
   return nullptr;
 }
 
-std::string list_of_names() {
-  std::string list = "cpu";
+std::vector<std::string> names() {
+  std::vector<std::string> list = {"cpu"};
   for (std::size_t i = 0; i < std::size(isas); ++i) {
-    if (ops_for(i).available()) list += std::string(", cpu:") + isas[i].name;
+    if (ops_for(i).available()) list.push_back(std::string("cpu:") + isas[i].name);
   }
   return list;
 }
