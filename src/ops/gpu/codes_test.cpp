@@ -206,6 +206,12 @@ std::string table_of(Coded& coded) {
   coded.finish();
   return gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description();
 }
+// Parts of a byte whose tables fit in shared memory in steps alone.
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t parts_in_steps = 5;
+#else
+constexpr std::int64_t parts_in_steps = 128;
+#endif
 // Tables of 150 KiB, and 75 in steps of 16 bits.
 TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_there_in_steps) {
   for (const Shape& shape : {Shape{160, 150, 8, {270, 30}}, Shape{300, 300, 4, {400, 30}}, Shape{450, 400, 6, {200, 40}}}) {
@@ -218,11 +224,7 @@ TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_there_in_steps) {
 }
 // Codewords that no row has set the step; rows and queries of every size are told apart all the same.
 TEST(GpuCodes, steps_are_as_fine_as_they_have_to_be) {
-#ifdef GIGAKNN_TINY_TILES
-  constexpr std::int64_t m = 5;
-#else
-  constexpr std::int64_t m = 128;
-#endif
+  constexpr std::int64_t m = parts_in_steps;
   for (const float giant : {0.0f, 1e6f, 1e19f, 3e38f, INFINITY}) {
     for (const float scale : {1.0f, 1e-20f, 1e15f}) {
       Coded coded({m, m, 8, {180, 1200}});
@@ -241,11 +243,7 @@ TEST(GpuCodes, steps_are_as_fine_as_they_have_to_be) {
 }
 // Products as large as steps have room for: of queries along one dimension.
 TEST(GpuCodes, the_largest_products_are_told_apart_in_steps) {
-#ifdef GIGAKNN_TINY_TILES
-  constexpr std::int64_t m = 5;
-#else
-  constexpr std::int64_t m = 128;
-#endif
+  constexpr std::int64_t m = parts_in_steps;
   Coded coded({m, m, 8, {2600}});
   for (std::int64_t word = 0; word < 256; ++word) {
     for (std::int64_t part = 0; part < m; ++part) coded.codewords.row<float>(256 * part + word)[0] *= part == 1 ? 0.9f + 0.1f * static_cast<float>(random_unit(5, 11, static_cast<std::uint64_t>(word))) : 0.25f;
