@@ -1,4 +1,4 @@
-"""The sets of vectors that bench/exact.py searches: real ones from disk, uniform ones from a seed."""
+"""The sets of vectors that benchmarks search: real ones from disk, uniform ones from a seed."""
 
 import dataclasses
 import gzip
@@ -53,9 +53,9 @@ def find(data, folder, name):
         if not packed.exists():
             raise Missing(f"neither {path} nor {packed}")
         cached.parent.mkdir(parents=True, exist_ok=True)
-        partial = cached.with_suffix(".partial")
-        partial.write_bytes(lzma.open(packed).read())
-        partial.rename(cached)
+        unfinished = cached.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(lzma.open(packed).read())
+        unfinished.replace(cached)
     return cached
 
 

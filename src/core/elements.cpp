@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <cstring>
 #include <vector>
 
 #include "core/threads.hpp"
@@ -27,19 +26,20 @@ bool put_bytes(const T* from, std::int64_t d, std::uint8_t* to, Read read) {
 
 }  // namespace
 
+void row_as_floats(MatrixRef rows, std::int64_t i, float* to) {
+  switch (rows.dtype) {
+    case DType::f32: std::copy_n(rows.row<float>(i), rows.cols, to); break;
+    case DType::f16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_half); break;
+    case DType::bf16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_bf16); break;
+    case DType::u8: std::copy_n(rows.row<std::uint8_t>(i), rows.cols, to); break;
+    default: std::copy_n(rows.row<std::int8_t>(i), rows.cols, to); break;
+  }
+}
+
 Matrix as_floats(MatrixRef rows, const RunOptions& run) {
   Matrix floats(rows.rows, rows.cols, DType::f32);
   parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      float* const to = floats.row<float>(i);
-      switch (rows.dtype) {
-        case DType::f32: std::memcpy(to, rows.row<float>(i), static_cast<std::size_t>(rows.cols) * sizeof(float)); break;
-        case DType::f16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_half); break;
-        case DType::bf16: std::transform(rows.row<std::uint16_t>(i), rows.row<std::uint16_t>(i) + rows.cols, to, float_of_bf16); break;
-        case DType::u8: std::copy_n(rows.row<std::uint8_t>(i), rows.cols, to); break;
-        default: std::copy_n(rows.row<std::int8_t>(i), rows.cols, to); break;
-      }
-    }
+    for (std::int64_t i = begin; i < end; ++i) row_as_floats(rows, i, floats.row<float>(i));
   });
   return floats;
 }

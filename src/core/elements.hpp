@@ -31,6 +31,8 @@ inline double squared_norm_of(MatrixRef rows, std::int64_t i) {
   return sum;
 }
 
+/// Row i as f32 to `to` [cols].
+void row_as_floats(MatrixRef rows, std::int64_t i, float* to);
 /// Copies of the rows as f32; by one thread unless `run` says otherwise.
 Matrix as_floats(MatrixRef rows, const RunOptions& run = {.threads = 1});
 

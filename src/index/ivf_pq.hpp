@@ -2,7 +2,7 @@
 // (learn/rabitq.hpp), with full vectors behind it or not.
 //
 //   a sample of the base --k-means--> centroids; of another what these leave --fit_product_quantizer--> codewords
-//   the base [n, d], some thousand rows at a time --RowForm--> --lists_of_rows--> lists --encode_rows--> codes: only codes are held of all rows
+//   the base [n, d], some thousand rows at a time --RowForm--> --ListFinder--> lists --encode_rows--> codes: only codes are held of all rows
 //   queries [q, d] --ListCentroids::probe--> probes --Ops::nearest_in_codes--> k, or k * refine, nearest decoded rows
 //     --Ops::nearest_among, where there are full vectors--> the k nearest of these
 //

@@ -20,6 +20,8 @@ PrepareHints hints_of(std::int64_t expected_queries) {
   return {.k = expected_probes, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
 }
 
+PrepareHints finder_hints(std::int64_t rows) { return {.k = 1, .queries = rows, .batch = rows, .self = false}; }
+
 }  // namespace
 
 PrepareHints IndexSetting::hints() const {
@@ -93,10 +95,25 @@ bool ListCentroids::gathering_pays(std::int64_t allowed, std::int64_t n, std::in
   return static_cast<double>(allowed) * static_cast<double>(lists()) <= static_cast<double>(n) * static_cast<double>(width);
 }
 
-std::vector<RowId> lists_of_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run) {
-  Neighbors nearest = nearest_centroids(rows, centroids, metric, device, run);
-  std::replace(nearest.ids.begin(), nearest.ids.end(), no_row, RowId{0});
-  return std::move(nearest.ids);
+ListFinder::ListFinder(MatrixRef centroids, Metric metric, const std::string& device, std::int64_t rows, const RunOptions& run)
+    : ops_(ops_of(device)), centroids_(centroids), metric_(metric) {
+  if (rows > 0 && ops_.space() == MemorySpace::host) prepared_ = prepare(rows, run);
+}
+
+std::unique_ptr<PreparedRows> ListFinder::prepare(std::int64_t rows, const RunOptions& run) const { return ops_.prepare(centroids_, metric_, finder_hints(rows), run); }
+
+std::size_t ListFinder::bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads) {
+  return ops_of(device).bytes_needed(lists, d, DType::f32, metric, finder_hints(rows), threads);
+}
+
+std::vector<RowId> ListFinder::lists_of(MatrixRef rows, const RunOptions& run) const {
+  std::vector<RowId> lists(at(rows.rows));
+  if (rows.rows == 0) return lists;
+  std::vector<float> distances(lists.size());
+  const std::unique_ptr<PreparedRows> own = prepared_ ? nullptr : prepare(rows.rows, run);
+  ops_.label_rows(prepared_ ? *prepared_ : *own, rows, lists.data(), distances.data(), run);
+  std::replace(lists.begin(), lists.end(), no_row, RowId{0});
+  return lists;
 }
 
 ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists) {

@@ -57,9 +57,25 @@ struct ListDivision {
   std::vector<LocalRow> order;       ///< [n]; empty: as they stand
   std::vector<std::int64_t> begins;  ///< [lists + 1]
 };
-/// The list of each row: that of its nearest centroid. Rows that are no numbers are found by no query; those of zeros have no direction; both stand in the
-/// first list.
-std::vector<RowId> lists_of_rows(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run);
+/// Lists of rows that come some at a time: those of their nearest centroids, of which what is made serves all in the host's memory. Rows that are no numbers are found by no query; those of
+/// zeros have no direction; both stand in the first list.
+class ListFinder {
+ public:
+  /// `centroids`, `metric` by which lists are chosen: borrowed; of `rows` in all.
+  ListFinder(MatrixRef centroids, Metric metric, const std::string& device, std::int64_t rows, const RunOptions& run);
+
+  std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const;
+  /// The most that it holds between searches.
+  static std::size_t bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads);
+
+ private:
+  std::unique_ptr<PreparedRows> prepare(std::int64_t rows, const RunOptions& run) const;
+
+  const Ops& ops_;
+  MatrixRef centroids_;
+  Metric metric_;
+  std::unique_ptr<PreparedRows> prepared_;  // null: a device's own memory holds it no longer than a search
+};
 ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists);
 
 class ListCentroids {
@@ -85,9 +101,10 @@ class ListCentroids {
   MatrixRef centroids() const { return centroids_; }
   std::int64_t lists() const { return std::max<std::int64_t>(1, centroids_.rows()); }
 
-  std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const { return lists_of_rows(rows, centroids_, metric_, device_, run); }
+  /// For `rows` in all, which come some at a time.
+  ListFinder finder(std::int64_t rows, const RunOptions& run) const { return {centroids_, metric_, device_, rows, run}; }
   ListDivision divide(MatrixRef rows, const RunOptions& run) const {
-    return centroids_.rows() > 0 ? divide_rows(lists_of(rows, run), lists()) : ListDivision{{}, {0, rows.rows}};
+    return centroids_.rows() > 0 ? divide_rows(finder(rows.rows, run).lists_of(rows, run), lists()) : ListDivision{{}, {0, rows.rows}};
   }
   /// The most that these allocate for n rows.
   std::size_t dividing_bytes_needed(std::int64_t n, const RunOptions& run) const;

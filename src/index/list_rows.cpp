@@ -24,7 +24,7 @@ void ListRows::copy_row(std::int64_t row, std::byte* out) const {
 
 void ListRows::decode_row(std::int64_t row, float* out) const {
   look({rows_.row_bytes(row), static_cast<std::size_t>(rows_.cols) * size_of(rows_.dtype)});
-  for (std::int64_t j = 0; j < rows_.cols; ++j) out[j] = element_of(rows_, row, j);
+  row_as_floats(rows_, row, out);
 }
 
 std::shared_ptr<const ListRows> ListRows::of_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) {

@@ -112,8 +112,9 @@ Division divide(const FormedRows& rows, const RowIds& called, const IvfFlatParam
   Division made{rows.fit_kmeans(fit_params(rows.rows(), params, held_out), run).centroids, {}};
   std::vector<RowId> lists;
   lists.reserve(at(rows.rows()));
+  const ListFinder finder(made.centroids, ListCentroids::chosen_by(params.metric), params.device, rows.rows(), run);
   const auto take = [&](MatrixRef some, std::int64_t) {
-    const std::vector<RowId> theirs = lists_of_rows(some, made.centroids, ListCentroids::chosen_by(params.metric), params.device, run);
+    const std::vector<RowId> theirs = finder.lists_of(some, run);
     lists.insert(lists.end(), theirs.begin(), theirs.end());
   };
   rows.in_turns("divide", take, run);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/elements.hpp"
+#include "core/known_dims.hpp"
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
@@ -33,14 +34,10 @@ class PartRows {
   std::int64_t at_once() const { return at_once_; }
   /// Of parts [first, first + at_once()), and the codewords [n, m] they have.
   void take(std::int64_t first, const std::vector<std::uint8_t>& codes, const RunOptions& run) {
-    const std::int64_t n = rows_.rows(), dims = copied_.cols();
+    const std::int64_t n = rows_.rows();
     parallel_for(run, n, 4096, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t part = first; part < std::min(m_, first + at_once_); ++part) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          std::copy_n(rows_.row<float>(i) + part * dims, dims, copied_.row<float>((part - first) * n + i));
-          labels_[at((part - first) * n + i)] = RowId{codes[at(i * m_ + part)]};
-        }
-      }
+      // Few rows at a time: a line of each, and of its codes, stays in L1 for all parts.
+      for (std::int64_t some = begin; some < end; some += 32) take(first, some, std::min(end, some + 32), codes);
     });
   }
   MatrixRef rows(std::int64_t i) const { return copied_.ref().slice(i * rows_.rows(), (i + 1) * rows_.rows()); }
@@ -48,6 +45,16 @@ class PartRows {
 
  private:
   static constexpr std::int64_t cache_line_floats = 16;
+
+  void take(std::int64_t first, std::int64_t begin, std::int64_t end, const std::vector<std::uint8_t>& codes) {
+    for (std::int64_t part = first; part < std::min(m_, first + at_once_); ++part) {
+      const std::int64_t to = (part - first) * rows_.rows();
+      with_known_dims(copied_.cols(), [&](auto dims) {
+        for (std::int64_t i = begin; i < end; ++i) std::copy_n(rows_.row<float>(i) + part * dims, std::int64_t{dims}, copied_.row<float>(to + i));
+      });
+      for (std::int64_t i = begin; i < end; ++i) labels_[at(to + i)] = RowId{codes[at(i * m_ + part)]};
+    }
+  }
 
   const Matrix& rows_;
   std::int64_t m_, at_once_;
@@ -82,7 +89,8 @@ Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixR
       const std::int64_t row = which[at(i)];
       const float* const centroid = centroids.row<float>(value_of(labels[row]));
       float* const to = residuals.row<float>(i);
-      for (std::int64_t j = 0; j < rows.cols; ++j) to[j] = element_of(rows, row, j) - centroid[j];
+      row_as_floats(rows, row, to);
+      for (std::int64_t j = 0; j < rows.cols; ++j) to[j] -= centroid[j];
       std::fill(to + rows.cols, to + padded, 0.0f);
     }
   });
@@ -164,7 +172,9 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
     } else {
       parts.resize(at(residuals.rows() * quantizer.m));
       ops.encode_products(residuals, quantizer.codewords, parts.data(), run);
-      pack_parts(parts, quantizer.bits, to);
+      parallel_for(run, residuals.rows(), 1024, [&](std::int64_t first, std::int64_t end, int) {
+        pack_parts(std::span(parts).subspan(at(first * quantizer.m), at((end - first) * quantizer.m)), quantizer.bits, to + first * quantizer.code_bytes());
+      });
     }
     if (run.progress) run.progress->report("encode", begin + residuals.rows(), rows.rows);
   }
@@ -174,13 +184,14 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
 std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads) {
   const std::int64_t m = shape.m, words = shape.words();
   const std::int64_t padded = shape.padded(), sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
-  const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * std::max<std::int64_t>(words, 64) * 4;  // padded where they are multiplied, or with zeros in between
-  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(words, 64) + 4 * shape.part_dims) * 4;
-  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 8 + PartRows::bytes_of_row(shape.part_dims)) +
+  const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * words * 4;
+  const std::int64_t a_thread = 64 * (shape.part_dims + 1) * 4;  // rows whose nearest codewords are sought
+  const std::int64_t summing = sample * 4 + words * (shape.part_dims * 8 + 48);  // rows by codeword, sums
+  const std::int64_t fitting = sample * (padded * 4 + 2 * m + 8 + PartRows::bytes_of_row(shape.part_dims)) + summing +
       (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
-  const std::int64_t sorted = shape.part_dims == 1 ? m * (words * 5 + 128) : 0;  // codewords once more
-  return at(2 * codewords + sorted + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
+  const std::int64_t compared = shape.scaled ? 0 : m * (words * 5 + 128);  // beside codewords once more
+  return at(2 * codewords + compared + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
 }
 
 }  // namespace gigaknn

@@ -29,18 +29,7 @@ class SearchedAssignment : public Assignment {
     require_centroids(centroids, clusters_, rows_.cols, dtype_);
     const PrepareHints hints{.k = 1, .queries = rows_.rows, .batch = rows_.rows, .self = false};
     const auto prepared = ops_->prepare(centroids, metric_, hints, run);
-    const std::int64_t most = rows_.dtype == dtype_ ? rows_.rows : widened_rows(rows_.rows, rows_.cols);
-    for (std::int64_t begin = 0; begin < rows_.rows; begin += most) {
-      const MatrixRef part = rows_.slice(begin, std::min(rows_.rows, begin + most));
-      Matrix floats;
-      if (part.dtype != dtype_) floats = as_floats(part, run);
-      ops_->nearest_one(*prepared, part.dtype == dtype_ ? part : floats, labels + begin, distances + begin, run);
-    }
-    for (std::int64_t i = 0; i < rows_.rows; ++i) {
-      if (std::isfinite(distances[i])) continue;
-      labels[i] = no_row;
-      distances[i] = std::numeric_limits<float>::infinity();
-    }
+    ops_->label_rows(*prepared, rows_, labels, distances, run);
   }
 
  private:
@@ -52,6 +41,22 @@ class SearchedAssignment : public Assignment {
 };
 
 }  // namespace
+
+void Ops::label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const {
+  const bool widens = rows.dtype != centroids.dtype();
+  const std::int64_t most = widens ? widened_rows(rows.rows, rows.cols) : rows.rows;
+  for (std::int64_t begin = 0; begin < rows.rows; begin += most) {
+    const MatrixRef part = rows.slice(begin, std::min(rows.rows, begin + most));
+    Matrix floats;
+    if (widens) floats = as_floats(part, run);
+    nearest_one(centroids, widens ? floats.ref() : part, labels + begin, distances + begin, run);
+  }
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    if (std::isfinite(distances[i])) continue;
+    labels[i] = no_row;
+    distances[i] = std::numeric_limits<float>::infinity();
+  }
+}
 
 std::unique_ptr<Assignment> Ops::start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
                                                   const RunOptions&) const {

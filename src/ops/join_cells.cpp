@@ -4,17 +4,13 @@
 #include <numeric>
 #include <vector>
 
+#include <gigaknn/error.hpp>
+
 #include "core/gather.hpp"
 #include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {
-
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t visitors_at_once = 50;
-#else
-constexpr std::int64_t visitors_at_once = 1 << 16;  // rows that are gathered, of whole cells
-#endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -57,12 +53,11 @@ struct Visitors {
 std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int64_t k) {
   constexpr std::size_t width = 64;
   // Rows, copies of visitors and of those they visit; probes, and who visits, twice as it grows.
-  const std::int64_t gathered = std::max(batch, visitors_at_once) + 2 * batch;
+  const std::int64_t gathered = most_visitors + 2 * batch;
   return at(gathered) * (at(d) * size_of(dtype) + 32) + at(batch) * width * 24 + list_bytes(batch, k);
 }
 
-void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own,
-                    const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) {
+void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) {
   const Matrix queries = gather_rows(base_rows, rows, run);
   std::vector<RowId> all(at(queries.rows() * (width + 1)), no_row);
   for (std::int64_t i = 0; i < queries.rows(); ++i) {
@@ -73,34 +68,49 @@ void join_by_search(const Ops& ops, const PreparedCells& base, MatrixRef base_ro
   ops.nearest_in_cells(base, queries, all.data(), width + 1, k, out, run, rows.data());
 
   RunOptions beside = run;  // the base, which stays on the device
-  if (run.device_memory_bytes > 0) beside.device_memory_bytes = run.device_memory_bytes - std::min(run.device_memory_bytes - 1, base.bytes());
+  if (run.device_memory_bytes > 0) beside.device_memory_bytes = run.device_memory_bytes - std::min(run.device_memory_bytes - 1, held);
   const Visitors found(base.cells(), rows, own, probes, width);
   const auto cells = std::ssize(found.visitors);
-  for (std::int64_t first = 0, last = 0; first < cells; first = last) {
+  std::int64_t most = most_visitors;
+  for (std::int64_t cell = 0, seen = 0; cell < cells;) {  // `seen`: of the cell's visitors
+    const std::int64_t first_cell = cell, first_seen = seen;
     std::vector<std::int64_t> visiting, begins = {0};
-    for (; last < cells; ++last) {
-      const auto& more = found.visitors[at(last)];
-      if (!visiting.empty() && std::ssize(visiting) + std::ssize(more) > visitors_at_once) break;
-      visiting.insert(visiting.end(), more.begin(), more.end());
+    while (cell < cells && std::ssize(visiting) < most) {
+      const auto& more = found.visitors[at(cell)];
+      const std::int64_t end = std::min(std::ssize(more), seen + most - std::ssize(visiting));
+      visiting.insert(visiting.end(), more.begin() + seen, more.begin() + end);
       begins.push_back(std::ssize(visiting));
+      seen = end;
+      if (end < std::ssize(more)) break;
+      ++cell;
+      seen = 0;
     }
-    if (visiting.empty()) continue;
+    if (visiting.empty()) break;
     std::vector<std::int64_t> residents;
     std::vector<RowId> cell_of, lists, visiting_rows;
-    for (std::int64_t cell = first; cell < last; ++cell) {
-      for (std::int64_t i = found.resident_begins[at(cell)]; i < found.resident_begins[at(cell + 1)]; ++i) {
+    for (std::int64_t c = 0; c + 1 < std::ssize(begins); ++c) {
+      for (std::int64_t i = found.resident_begins[at(first_cell + c)]; i < found.resident_begins[at(first_cell + c + 1)]; ++i) {
         residents.push_back(found.residents[at(i)]);
         lists.push_back(RowId{residents.back()});
-        cell_of.push_back(RowId{cell - first});
+        cell_of.push_back(RowId{c});
       }
     }
     for (const std::int64_t i : visiting) visiting_rows.push_back(rows[at(i)]);
     const Matrix theirs = gather_rows(queries, visiting, run);
     const Matrix mine = gather_rows(queries, residents, run);
     const PrepareHints hints{.k = k, .queries = mine.rows(), .batch = mine.rows(), .self = false};
-    const auto prepared = ops.prepare_cells(theirs, {{}, begins}, base.metric(), hints, beside);
     Neighbors part(mine.rows(), k);
-    ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), beside);
+    try {
+      const auto prepared = ops.prepare_cells(theirs, {{}, begins}, base.metric(), hints, beside);
+      ops.nearest_in_cells(*prepared, mine, cell_of.data(), 1, k, NeighborsOut(part), beside);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::out_of_memory || most == 1) throw;
+      // Fewer may fit beside the base; of each turn that follows, too.
+      most = std::max<std::int64_t>(1, std::min(most, std::ssize(visiting)) / 2);
+      cell = first_cell;
+      seen = first_seen;
+      continue;
+    }
     merge_lists(out, lists, part, visiting_rows, base.metric(), run);
   }
 }

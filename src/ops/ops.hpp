@@ -140,6 +140,12 @@ class Ops {
     nearest_rows(base, queries, 1, out, run);
   }
 
+  /// The nearest centroid of each row, of any type of vectors, some of which are widened at a time where the centroids are floats. Rows without one at a
+  /// finite distance have `no_row` and infinity.
+  ///
+  ///   labels, distances  [n]
+  void label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const;
+
   /// The k nearest other rows of every row; where it pays, each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;

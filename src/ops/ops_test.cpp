@@ -469,7 +469,7 @@ TEST(Assignment, refuses_what_it_cannot_do) {
   });
 }
 
-// Parts that are multiplied together, of any number of codewords.
+// Of any number of codewords.
 TEST(EncodeProducts, what_is_no_number_in_a_part_leaves_others_alone) {
   constexpr std::int64_t n = 70, m = 6, part_dims = 2;
   for (const std::int64_t words : {1, 10, 16, 17, 40, 64, 256}) {

@@ -487,7 +487,10 @@ class Several : public Ops {
   void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
                   std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_joining(prepared, rows, own, probes, width, k, run);
-    join_by_search(*this, prepared, static_cast<const SeveralCells&>(prepared).base, rows, own, probes, width, k, out, run);
+    const auto& base = static_cast<const SeveralCells&>(prepared);
+    std::size_t held = 0;
+    for (const auto& part : base.parts) held = std::max(held, part ? part->bytes() : 0);
+    join_by_search(*this, base, held, base.base, rows, own, probes, width, k, out, run);
   }
 
  private:

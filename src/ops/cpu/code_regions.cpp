@@ -12,7 +12,6 @@ constexpr int iterations = 4;
 constexpr std::int64_t rows_at_once = 128;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t padded(std::int64_t cols) { return (cols + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -25,7 +24,7 @@ void CodeRegions::find(const float* y, std::int64_t count, std::uint16_t* region
     std::fill_n(regions, count, std::uint16_t{0});
     return;
   }
-  const std::int64_t width = padded(count_);
+  const std::int64_t width = padded_cols(count_);
   std::vector<float> scores(at(count * width));
   floats_->multiply({y, count, dims_, centres_.data(), width, scores.data()});
   for (std::int64_t i = 0; i < count; ++i) {
@@ -57,12 +56,12 @@ void CodeRegions::fit(const RowKernels& kernels, const FloatKernels& floats, con
   std::vector<std::uint16_t> regions(at(rows));
   count_ = static_cast<int>(wanted);
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    centres_.assign(at(dims * padded(wanted)), 0.0f);
+    centres_.assign(at(dims * padded_cols(wanted)), 0.0f);
     terms_.resize(at(wanted));
     for (std::int64_t r = 0; r < wanted; ++r) {
       const float* centre = centres.data() + r * dims;
       terms_[at(r)] = static_cast<float>(kernels.dot_f32(centre, centre, dims) / 2);
-      for (std::int64_t j = 0; j < dims; ++j) centres_[at(j * padded(wanted) + r)] = centre[j];
+      for (std::int64_t j = 0; j < dims; ++j) centres_[at(j * padded_cols(wanted) + r)] = centre[j];
     }
     parallel_for(run, rows, rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
       find(y.data() + begin * dims, end - begin, regions.data() + begin);

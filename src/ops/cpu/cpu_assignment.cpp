@@ -24,6 +24,7 @@ constexpr std::int64_t least_coded_products = 8193;  // of a row: fewer take les
 constexpr std::int64_t most_task_rows = CodeFilter::most_block_queries;
 #endif
 constexpr std::int64_t widened_elements = std::int64_t{1} << 17;  // of a task: half a megabyte
+constexpr std::int64_t prefetch_distance = 8;  // rows between the prefetch of one and its use: their order is not that of memory
 constexpr int fitting_rounds = 2;  // the first centroids are rows; what moves later are means, which spread less
 constexpr double most_moved = 0.9;  // beyond, comparing with all is as quick
 
@@ -95,6 +96,11 @@ const void* CpuAssignment::readable(std::int64_t i, float* widened) const {
   return widened;
 }
 
+void CpuAssignment::prefetch(LocalRow row) const {
+  const std::byte* const bytes = rows_.row_bytes(row);
+  for (std::int64_t i = 0; i < rows_.cols * static_cast<std::int64_t>(size_of(rows_.dtype)); i += 64) __builtin_prefetch(bytes + i);
+}
+
 void CpuAssignment::encode_rows(MatrixRef centroids, const RowFacts& facts, const RunOptions& run) {
   coded_ = {};
   space_ = fit_codes({centroids, facts, pair_, *codes_, *floats_, 1}, run);
@@ -123,6 +129,7 @@ void CpuAssignment::measure_own(MatrixRef centroids, const RowFacts& facts, cons
     std::vector<float> widened(at(pair_.d())), scratch(widened);
     for (std::int64_t i = begin; i < end; ++i) {
       const LocalRow row = order_[at(i)];
+      if (i + prefetch_distance < end) prefetch(order_[at(i + prefetch_distance)]);
       const PackedNeighbor before = nearest_[row];
       farther_[row] = before == no_neighbor;
       if (farther_[row] || !moved[row_of(before)]) continue;
@@ -209,6 +216,11 @@ void CpuAssignment::search_by_codes(const Task& task, TopK& lists, const RunOpti
   std::vector<PackedNeighbor> bounds;
   for (std::int64_t i = 0; i < task.count; ++i) {
     const LocalRow row = task.rows[i];
+    if (i + prefetch_distance < task.count) {
+      const LocalRow next = task.rows[i + prefetch_distance];
+      prefetch(next);
+      __builtin_prefetch(coded_.codes.data() + std::int64_t{next} * coded_.stride);
+    }
     queries.coded.copy_row(coded_, row, i);
     queries.query.push_back(i);
     queries.list.push_back(i);

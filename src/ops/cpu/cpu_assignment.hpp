@@ -48,6 +48,7 @@ class CpuAssignment : public Assignment {
   bool copies() const { return rows_.dtype != pair_.dtype() || pair_.widens(); }
   // Row i as the pair's kernels read it: itself, or its copy in `widened` [d].
   const void* readable(std::int64_t i, float* widened) const;
+  void prefetch(LocalRow row) const;
 
   MatrixRef rows_;
   PairDistance pair_;

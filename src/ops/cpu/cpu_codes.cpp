@@ -11,7 +11,6 @@
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/cell_visits.hpp"
-#include "ops/cpu/product_encoder.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::cpu {
@@ -42,9 +41,18 @@ CodeShape as_nibbles(const CodeShape& shape) {
   return {shape.d, 2 * shape.m, shape.part_dims / 2, 4, true, shape.planes};
 }
 
+// The codewords of one part [words, part_dims] as [part_dims, padded_cols], zeros behind.
+void transpose_codewords(MatrixRef codewords, float* out) {
+  const std::int64_t width = padded_cols(codewords.rows);
+  std::fill_n(out, codewords.cols * width, 0.0f);
+  for (std::int64_t w = 0; w < codewords.rows; ++w) {
+    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * width + w] = codewords.row<float>(w)[i];
+  }
+}
+
 // Of codes that are scanned as they stand.
 std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints, int threads) {
-  const std::int64_t m = shape.m, words = shape.words(), width = padded_words(words);
+  const std::int64_t m = shape.m, words = shape.words(), width = padded_cols(words);
   const std::int64_t rows = n + cells * (block_rows - 1);
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
   const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
@@ -119,7 +127,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   }
   scan_ = scanned_.bits == 8 ? products.of_bytes : scanned_.bits == 6 ? products.of_sixes : nibbles;
   const std::int64_t words = scanned_.words();
-  width_ = padded_words(words);
+  width_ = padded_cols(words);
   const std::int64_t parts_of_words = levels_ ? 0 : codes_.scaled ? 1 : scanned_.m;
   transposed_.resize(at(parts_of_words * scanned_.part_dims * width_));
   for (std::int64_t part = 0; part < parts_of_words; ++part) {

@@ -155,7 +155,7 @@ class CpuOps : public Ops {
   }
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
     require_encoding(rows, codewords);
-    cpu::encode_products(rows, codewords, *product_kernels_, *float_kernels_, *kernels_, codes, run);
+    cpu::encode_products(rows, codewords, *float_kernels_, *kernels_, codes, run);
   }
   std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const override {
     require_codes(codes, metric);

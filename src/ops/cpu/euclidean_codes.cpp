@@ -18,7 +18,6 @@ constexpr std::int64_t most_directions = 256;     // that a projection may keep
 constexpr float least_step = 1e-15f;          // its square is a normal float32
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t padded(std::int64_t cols) { return (cols + 63) / 64 * 64; }
 
 // Bound of the relative error of a float32 sum of n products in any order (Higham 2002, section 3.1).
 double sum_error(std::int64_t n) {
@@ -81,7 +80,7 @@ void orthonormalize(const RowKernels& kernels, float* q, std::int64_t count, std
 std::size_t EuclideanCodes::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t dims = std::max<std::int64_t>(d, most_directions + 1);
   const std::size_t sample = sample_bytes(n, d, 3 * dims + 80);
-  const std::int64_t eigen = d <= most_fitted_dims ? d * padded(d) * 4 + 2 * padded(most_directions) * d * 8 : 0;
+  const std::int64_t eigen = d <= most_fitted_dims ? d * padded_cols(d) * 4 + 2 * padded_cols(most_directions) * d * 8 : 0;
   return sample + CodeRegions::bytes_needed(dims) + at(eigen + threads * chunk_rows * (2 * dims + 320) * 4);
 }
 
@@ -173,7 +172,7 @@ void EuclideanCodes::centre(RowSample& sample) {
 void EuclideanCodes::fit_directions(const RowSample& sample, const RunOptions& run) {
   // Below 16 dimensions nothing is won by dropping some.
   if (d_ < 16 || d_ > most_fitted_dims || sample.rows < 64) return;
-  const std::int64_t width = padded(d_);
+  const std::int64_t width = padded_cols(d_);
   std::vector<float> rows(at(sample.rows * width), 0.0f), columns(at(d_ * sample.rows));
   for (std::int64_t i = 0; i < sample.rows; ++i) {
     for (std::int64_t j = 0; j < d_; ++j) {
@@ -234,9 +233,9 @@ void EuclideanCodes::build_projection() {
   const std::vector<double> kept(directions_.begin(), directions_.begin() + kept_ * d_);
   const std::vector<double> mixed = product_of(mixing_matrix(kept_), kept, kept_, kept_, d_);
   const std::vector<float> rounded(mixed.begin(), mixed.end());
-  projection_.assign(at(d_ * padded(kept_)), 0.0f);
+  projection_.assign(at(d_ * padded_cols(kept_)), 0.0f);
   for (std::int64_t i = 0; i < kept_; ++i) {
-    for (std::int64_t j = 0; j < d_; ++j) projection_[at(j * padded(kept_) + i)] = rounded[at(i * d_ + j)];
+    for (std::int64_t j = 0; j < d_; ++j) projection_[at(j * padded_cols(kept_) + i)] = rounded[at(i * d_ + j)];
   }
   // How far the rows, as float32, are from orthonormal: what the proof needs, measured, not assumed.
   double sum = 0;
@@ -258,10 +257,10 @@ void EuclideanCodes::project(const float* x, std::int64_t count, float* y, doubl
     }
     return;
   }
-  std::vector<float> products(at(count * padded(kept_)));
-  floats_->multiply({x, count, d_, projection_.data(), padded(kept_), products.data()});
+  std::vector<float> products(at(count * padded_cols(kept_)));
+  floats_->multiply({x, count, d_, projection_.data(), padded_cols(kept_), products.data()});
   for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(products.data() + i * padded(kept_), kept_, y + i * dims_);
+    std::copy_n(products.data() + i * padded_cols(kept_), kept_, y + i * dims_);
   }
   // By Cauchy's inequality coordinate j is wrong by at most sum_error * |p_j| |x|, and |p_j| <= 1 + off.
   const double rounding = sum_error(product_chunk + d_ / product_chunk + 2) *

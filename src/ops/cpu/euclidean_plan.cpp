@@ -39,7 +39,7 @@ void EuclideanCodes::choose_dims(const RowSample& sample, const CodeSource& sour
   const std::int64_t found = found_;
   std::vector<float> y(at(std::max<std::int64_t>(1, found) * (queries + rows)));
   if (found > 0) {
-    const std::int64_t width = (found + 63) / 64 * 64;
+    const std::int64_t width = padded_cols(found);
     std::vector<float> across(at(d_ * width), 0.0f);
     for (std::int64_t h = 0; h < found; ++h) {
       for (std::int64_t j = 0; j < d_; ++j) across[at(j * width + h)] = directions_[at(h * d_ + j)];

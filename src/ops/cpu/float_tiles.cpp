@@ -3,6 +3,8 @@
 // fused multiply-add (4 cycles, 2 a cycle), and at most 8 loads for 12 of them, 2 a cycle.
 #include "ops/cpu/float_tiles.hpp"
 
+#include <cmath>
+
 #include "ops/cpu/row_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -65,6 +67,14 @@ struct Rows {
   }
 };
 
+HWY_ATTR std::uint64_t bits_of(hn::Mask<F32> lanes_in) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(F32(), lanes_in, bytes);
+  std::uint64_t mask = 0;
+  for (int i = 0; i < (lanes + 7) / 8; ++i) mask |= std::uint64_t{bytes[i]} << (8 * i);
+  return mask;
+}
+
 // The sums of one query with these.
 template <class Op>
 struct Sums : Rows {
@@ -93,12 +103,7 @@ struct Sums : Rows {
     hn::StoreU(add ? hn::Add(hn::LoadU(F32(), to), sum) : sum, F32(), to);
   }
   HWY_ATTR static std::uint64_t bits(V sum, V limit) {
-    const auto survives = Op::larger_survives ? hn::Ge(sum, limit) : hn::Le(sum, limit);
-    std::uint8_t bytes[8] = {};
-    hn::StoreMaskBits(F32(), survives, bytes);
-    std::uint64_t mask = 0;
-    for (int i = 0; i < (lanes + 7) / 8; ++i) mask |= std::uint64_t{bytes[i]} << (8 * i);
-    return mask;
+    return bits_of(Op::larger_survives ? hn::Ge(sum, limit) : hn::Le(sum, limit));
   }
 };
 
@@ -187,10 +192,69 @@ HWY_ATTR void multiply(const MatrixProduct& product) {
   }
 }
 
+// Of a register of rows, the codeword of the least estimate so far, and the least estimate of another.
+struct Nearest {
+  V least, second, codeword, next;
+
+  HWY_ATTR Nearest() : least(hn::Set(F32(), INFINITY)), second(least), codeword(hn::Zero(F32())), next(codeword) {}
+  HWY_ATTR void take(V estimate) {
+    codeword = hn::IfThenElse(hn::Lt(estimate, least), next, codeword);
+    next = hn::Add(next, hn::Set(F32(), 1.0f));
+    second = hn::Min(second, hn::Max(estimate, least));
+    least = hn::Min(estimate, least);
+  }
+};
+
+// Eight codewords at a time: as many sums hide the latency of a fused multiply-add, and leave 8 of AVX2's 16 registers for the rest.
+HWY_ATTR std::uint64_t nearest(const CodewordTile& tile) {
+  using U8 = hn::Rebind<std::uint8_t, F32>;
+  std::uint64_t sure = 0;
+  for (std::int64_t first = 0; first < float_tile_rows; first += lanes) {
+    Nearest found;
+    const float* words = tile.codewords;
+    for (std::int64_t w = 0; w < tile.count; w += codewords_at_once) {
+      const float* const start = tile.half_squares + w;
+      V a = hn::Set(F32(), start[0]), b = hn::Set(F32(), start[1]), c = hn::Set(F32(), start[2]), d = hn::Set(F32(), start[3]);
+      V e = hn::Set(F32(), start[4]), f = hn::Set(F32(), start[5]), g = hn::Set(F32(), start[6]), h = hn::Set(F32(), start[7]);
+      const float* row = tile.rows + first;
+      for (std::int64_t i = 0; i < tile.d; ++i, row += float_tile_rows, words += codewords_at_once) {
+        const V x = hn::LoadU(F32(), row);
+        a = hn::NegMulAdd(x, hn::Set(F32(), words[0]), a);
+        b = hn::NegMulAdd(x, hn::Set(F32(), words[1]), b);
+        c = hn::NegMulAdd(x, hn::Set(F32(), words[2]), c);
+        d = hn::NegMulAdd(x, hn::Set(F32(), words[3]), d);
+        e = hn::NegMulAdd(x, hn::Set(F32(), words[4]), e);
+        f = hn::NegMulAdd(x, hn::Set(F32(), words[5]), f);
+        g = hn::NegMulAdd(x, hn::Set(F32(), words[6]), g);
+        h = hn::NegMulAdd(x, hn::Set(F32(), words[7]), h);
+      }
+      found.take(a);
+      found.take(b);
+      found.take(c);
+      found.take(d);
+      found.take(e);
+      found.take(f);
+      found.take(g);
+      found.take(h);
+    }
+    V square = hn::Zero(F32());
+    for (std::int64_t i = 0; i < tile.d; ++i) {
+      const V x = hn::LoadU(F32(), tile.rows + i * float_tile_rows + first);
+      square = hn::MulAdd(x, x, square);
+    }
+    const V reach = hn::Mul(hn::Add(square, hn::Set(F32(), tile.largest_square)), hn::Set(F32(), codeword_reach(1)));
+    const auto usual = hn::And(hn::Gt(reach, hn::Set(F32(), least_reach)), hn::Lt(reach, hn::Set(F32(), most_reach)));
+    const auto apart = hn::Gt(hn::Sub(found.second, found.least), hn::Mul(reach, hn::Set(F32(), codeword_margin(tile.d))));
+    sure |= bits_of(hn::And(usual, apart)) << first;
+    hn::StoreU(hn::DemoteTo(U8(), hn::ConvertTo(hn::Rebind<std::int32_t, F32>(), found.codeword)), U8(), tile.nearest + first);
+  }
+  return sure;
+}
+
 }  // namespace
 
 const FloatKernels* tile_table() {
-  static constexpr FloatKernels kernels{run<Dot>, run<L1>, run<Linf>, run<Chi2>, multiply};
+  static constexpr FloatKernels kernels{run<Dot>, run<L1>, run<Linf>, run<Chi2>, multiply, nearest};
   return &kernels;
 }
 

@@ -1,5 +1,6 @@
 #include "ops/cpu/pair_distance.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -26,14 +27,9 @@ void widen_row(const RowKernels& kernels, DType dtype, const void* from, float* 
   switch (dtype) {
     case DType::f16: kernels.widen_f16(static_cast<const std::uint16_t*>(from), to, d); break;
     case DType::bf16: kernels.widen_bf16(static_cast<const std::uint16_t*>(from), to, d); break;
-    case DType::u8:
-      for (std::int64_t i = 0; i < d; ++i) to[i] = static_cast<const std::uint8_t*>(from)[i];
-      break;
-    case DType::i8:
-      for (std::int64_t i = 0; i < d; ++i) to[i] = static_cast<const std::int8_t*>(from)[i];
-      break;
-    default:
-      for (std::int64_t i = 0; i < d; ++i) to[i] = static_cast<const float*>(from)[i];
+    case DType::u8: kernels.widen_u8(static_cast<const std::uint8_t*>(from), to, d); break;
+    case DType::i8: kernels.widen_i8(static_cast<const std::int8_t*>(from), to, d); break;
+    default: std::copy_n(static_cast<const float*>(from), d, to);
   }
 }
 

@@ -1,9 +1,10 @@
 #include "ops/cpu/product_encoder.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "core/threads.hpp"
@@ -12,59 +13,74 @@
 namespace gigaknn::cpu {
 namespace {
 
-constexpr std::int64_t least_cols = 64;  // that FloatKernels multiplies by
-constexpr std::int64_t tile_rows = 64;  // whose products with the codewords of a part stay in L2
+constexpr std::int64_t cache_line_floats = 16;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-double square_of(const float* x, std::int64_t d) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < d; ++i) sum += static_cast<double>(x[i]) * x[i];
-  return sum;
-}
-
 // A part, of which the nearest codeword is sought.
-struct Part {
-  MatrixRef codewords;
-  double largest_square = 0;
+class Part {
+ public:
+  explicit Part(MatrixRef codewords) : codewords_(codewords) {
+    const std::int64_t d = codewords.cols, padded = (codewords.rows + codewords_at_once - 1) / codewords_at_once * codewords_at_once;
+    in_blocks_.resize(at(padded * d));
+    half_squares_.resize(at(padded), INFINITY);
+    for (std::int64_t w = 0; w < codewords.rows; ++w) {
+      const float* const word = codewords.row<float>(w);
+      double square = 0;
+      for (std::int64_t i = 0; i < d; ++i) {
+        in_blocks_[place(w, i)] = word[i];
+        square += static_cast<double>(word[i]) * word[i];
+      }
+      half_squares_[at(w)] = static_cast<float>(square / 2);
+      largest_square_ = std::isfinite(square) ? std::max(largest_square_, static_cast<float>(square)) : INFINITY;
+    }
+  }
 
-  // Of some codewords. Distances round to float32, and of those that round alike the first counts.
-  std::uint8_t nearest(const float* x, const std::uint8_t* some, int count, const RowKernels& kernels) const {
-    float least = INFINITY;
+  /// Of 64 rows, transposed; bit r: that of row r is sure. As FloatKernels::nearest.
+  std::uint64_t nearest(const FloatKernels& floats, const float* rows, std::uint8_t* found) const {
+    return floats.nearest({rows, in_blocks_.data(), half_squares_.data(), std::ssize(half_squares_), codewords_.cols, largest_square_, found});
+  }
+
+  /// Of one row, by distances to those whose estimates are within the error of the least. Distances round to float32, and of those that round alike the first counts.
+  [[gnu::noinline]] std::uint8_t nearest_by_distance(const float* x, const RowKernels& kernels) const {
+    float estimates[most_codewords];
+    const float most = estimate(x, estimates);
+    float nearest = INFINITY;
     std::uint8_t found = 0;
-    for (int i = 0; i < count; ++i) {
-      const auto distance = static_cast<float>(kernels.l2_f32(x, codewords.row<float>(some[i]), codewords.cols));
-      if (!(distance < least)) continue;
-      least = distance;
-      found = some[i];
+    for (std::int64_t w = 0; w < codewords_.rows; ++w) {
+      if (estimates[w] > most) continue;
+      const auto distance = static_cast<float>(kernels.l2_f32(x, codewords_.row<float>(w), codewords_.cols));
+      if (!(distance < nearest)) continue;
+      nearest = distance;
+      found = static_cast<std::uint8_t>(w);
     }
     return found;
   }
-};
 
-// Parts that are multiplied at once, since their codewords fill as many columns as are multiplied anyway: 4 of 16 codewords, else one. A part's codewords stand in rows of its
-// dimensions and columns of its own, zeros elsewhere, which add nothing to what they are not of, and NaN only where a row has what is no number: then all codewords are near.
-struct Group {
-  std::vector<Part> parts;
-  std::int64_t columns;           // of a part
-  std::vector<float> transposed;  // [parts * part_dims][width]
-  std::vector<float> offsets;     // half the squared norms; infinity where there is no codeword
-
-  Group(MatrixRef codewords, std::int64_t words, std::int64_t columns_, std::int64_t width) : columns(columns_), offsets(at(width), INFINITY) {
-    const std::int64_t d = codewords.cols, count = codewords.rows / words;
-    transposed.resize(at(count * d * width));
-    for (std::int64_t p = 0; p < count; ++p) {
-      Part part{codewords.slice(p * words, (p + 1) * words)};
-      for (std::int64_t w = 0; w < words; ++w) {
-        const float* const word = part.codewords.row<float>(w);
-        for (std::int64_t i = 0; i < d; ++i) transposed[at((p * d + i) * width + p * columns + w)] = word[i];
-        const double square = square_of(word, d);
-        offsets[at(p * columns + w)] = static_cast<float>(square / 2);
-        part.largest_square = std::max(part.largest_square, square);
+ private:
+  // What the estimate of the nearest codeword is at most; NaN where estimates say nothing.
+  float estimate(const float* x, float* estimates) const {
+    const std::int64_t d = codewords_.cols;
+    float square = 0, least = INFINITY;
+    for (std::int64_t i = 0; i < d; ++i) square += x[i] * x[i];
+    for (std::int64_t w = 0; w < std::ssize(half_squares_); w += codewords_at_once) {
+      float sums[codewords_at_once];
+      std::copy_n(half_squares_.data() + w, codewords_at_once, sums);
+      const float* words = in_blocks_.data() + w * d;
+      for (std::int64_t i = 0; i < d; ++i, words += codewords_at_once) {
+        for (std::int64_t lane = 0; lane < codewords_at_once; ++lane) sums[lane] -= x[i] * words[lane];
       }
-      parts.push_back(part);
+      least = std::min(least, *std::min_element(sums, sums + codewords_at_once));
+      std::copy_n(sums, codewords_at_once, estimates + w);
     }
+    const float reach = codeword_reach(square + largest_square_);
+    return reach > least_reach && reach < most_reach ? least + codeword_margin(d) * reach : NAN;
   }
+  std::size_t place(std::int64_t w, std::int64_t i) const { return at((w / codewords_at_once * codewords_.cols + i) * codewords_at_once + w % codewords_at_once); }
+
+  MatrixRef codewords_;
+  std::vector<float> in_blocks_, half_squares_;
+  float largest_square_ = 0;
 };
 
 // Codewords of one number, sorted, of equal ones the first alone: the nearest stand beside a number's place.
@@ -111,58 +127,51 @@ void encode_numbers(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, co
   std::vector<Line> lines;
   lines.reserve(at(m));
   for (std::int64_t part = 0; part < m; ++part) lines.emplace_back(codewords.slice(part * words, (part + 1) * words));
-  parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(run, rows.rows, float_tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = 0; p < m; ++p) {
       for (std::int64_t i = begin; i < end; ++i) codes[i * m + p] = lines[at(p)].nearest(rows.row<float>(i)[p]);
     }
   });
 }
 
-}  // namespace
-
-std::int64_t padded_words(std::int64_t words) { return (words + least_cols - 1) / least_cols * least_cols; }
-
-void transpose_codewords(MatrixRef codewords, float* out) {
-  const std::int64_t width = padded_words(codewords.rows);
-  std::fill_n(out, codewords.cols * width, 0.0f);
-  for (std::int64_t w = 0; w < codewords.rows; ++w) {
-    for (std::int64_t i = 0; i < codewords.cols; ++i) out[i * width + w] = codewords.row<float>(w)[i];
-  }
+// Columns [first, last) of rows [begin, end), no more than 64, to [last - first][64].
+void transpose(MatrixRef rows, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t last, float* out) {
+  const auto copy = [&](auto count) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float* const x = rows.row<float>(i) + first;
+      __builtin_prefetch(x + count);  // for the next columns
+      for (std::int64_t j = 0; j < count; ++j) out[j * float_tile_rows + i - begin] = x[j];
+    }
+  };
+  last - first == cache_line_floats ? copy(std::integral_constant<std::int64_t, cache_line_floats>()) : copy(last - first);
 }
 
-void encode_products(MatrixRef rows, MatrixRef codewords, const ProductKernels& products, const FloatKernels& floats, const RowKernels& kernels,
-                     std::uint8_t* codes, const RunOptions& run) {
+}  // namespace
+
+void encode_products(MatrixRef rows, MatrixRef codewords, const FloatKernels& floats, const RowKernels& kernels, std::uint8_t* codes, const RunOptions& run) {
   if (codewords.cols == 1) return encode_numbers(rows, codewords, codes, run);
-  const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m, width = padded_words(words);
-  const std::int64_t columns = (words + 15) / 16 * 16, together = width / columns;
-  std::vector<Group> groups;
-  for (std::int64_t part = 0; part < m; part += together) groups.emplace_back(codewords.slice(part * words, std::min(m, part + together) * words), words, columns, width);
-  // Of half a squared distance: products, offsets, and the rounding of distances, each a few ulps of what the norms allow.
-  const double relative_margin = 4 * static_cast<double>(d + 16) * 0x1p-24;
-  parallel_for(run, rows.rows, tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<float> tile(at(tile_rows * d * together)), dots(at(tile_rows * width));
-    std::uint8_t near[most_codewords];
-    std::int64_t first_part = 0;
-    for (const Group& group : groups) {
-      const std::int64_t depth = std::ssize(group.parts) * d;
-      for (std::int64_t i = begin; i < end; ++i) std::memcpy(tile.data() + (i - begin) * depth, rows.row<float>(i) + first_part * d, at(depth) * sizeof(float));
-      floats.multiply({.a = tile.data(), .rows = end - begin, .depth = depth, .b = group.transposed.data(), .cols = width, .out = dots.data()});
-      for (std::int64_t i = begin; i < end; ++i) {
-        for (std::int64_t p = 0; p < std::ssize(group.parts); ++p) {
-          const Part& part = group.parts[at(p)];
-          const float* const x = tile.data() + (i - begin) * depth + p * d;
-          const double reach = 2 * (square_of(x, d) + part.largest_square);  // at least the square of both norms' sum
-          int count = products.nearest(group.offsets.data() + p * columns, dots.data() + (i - begin) * width + p * columns, columns, static_cast<float>(relative_margin * reach), near);
-          while (count > 0 && near[count - 1] >= words) --count;  // numbers of no codeword, where a part beside has what is no number
-          // Outside these, float32 has no relative errors, or distances of their own.
-          if (!(reach > 1e-30 && reach < 1e36)) {
-            std::iota(near, near + words, std::uint8_t{0});
-            count = static_cast<int>(words);
-          }
-          codes[i * m + first_part + p] = count == 1 ? near[0] : part.nearest(x, near, count, kernels);
+  const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m;
+  std::vector<Part> parts;
+  parts.reserve(at(m));
+  for (std::int64_t p = 0; p < m; ++p) parts.emplace_back(codewords.slice(p * words, (p + 1) * words));
+  // Parts of one cache line are transposed together.
+  const std::int64_t together = std::clamp<std::int64_t>(cache_line_floats / d, 1, m);
+  parallel_for(run, rows.rows, float_tile_rows, [&](std::int64_t begin, std::int64_t end, int) {
+    std::vector<float> transposed(at(together * d * float_tile_rows));
+    std::uint8_t found[float_tile_rows];
+    for (std::int64_t first = 0; first < m; first += together) {
+      const std::int64_t end_part = std::min(m, first + together);
+      transpose(rows, begin, end, first * d, end_part * d, transposed.data());
+      for (std::int64_t p = first; p < end_part; ++p) {
+        const Part& part = parts[at(p)];
+        const std::uint64_t sure = part.nearest(floats, transposed.data() + (p - first) * d * float_tile_rows, found);
+        std::uint8_t* const to = codes + begin * m + p;
+        for (std::int64_t i = 0; i < end - begin; ++i) to[i * m] = found[i];
+        for (std::uint64_t open = ~sure & ~std::uint64_t{0} >> (float_tile_rows - (end - begin)); open != 0; open &= open - 1) {
+          const std::int64_t i = std::countr_zero(open);
+          to[i * m] = part.nearest_by_distance(rows.row<float>(begin + i) + p * d, kernels);
         }
       }
-      first_part += std::ssize(group.parts);
     }
   });
 }

@@ -69,21 +69,10 @@ void quantize(const float* values, std::int64_t count, float largest, float fact
   for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<std::uint8_t>(std::min((largest - values[i]) * factor, 255.0f));
 }
 
-int nearest(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near) {
-  float values[most_codewords];
-  for (std::int64_t i = 0; i < count; ++i) values[i] = offsets[i] - dots[i];
-  const float most = *std::min_element(values, values + count) + margin;
-  int found = 0;
-  for (int i = 0; i < count; ++i) {
-    if (!(values[i] > most)) near[found++] = static_cast<std::uint8_t>(i);
-  }
-  return found;
-}
-
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, {survivors<6>, estimates<6>, product<6>}, up_to, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, {survivors<6>, estimates<6>, product<6>}, up_to, range, quantize};
   return kernels;
 }
 

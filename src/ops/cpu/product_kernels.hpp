@@ -1,4 +1,4 @@
-// Sums of table entries by product codes (product_codes.hpp), in registers; and the nearest of 16, 64 or 256 codewords. One table an instruction set.
+// Sums of table entries by product codes (product_codes.hpp), in registers. One table an instruction set.
 //
 //   codes      [blocks][m * bits / 8][32], of 8, 6 or 4 bits a part; other bytes of a row may stand behind them
 //   table      [m][256], [m][64] or [m][16]   u8
@@ -52,8 +52,6 @@ struct ProductKernels {
   void (*range)(const float* values, std::int64_t count, float* largest, float* least);
   /// out[i] = min(255, floor((largest - values[i]) * factor)).
   void (*quantize)(const float* values, std::int64_t count, float largest, float factor, std::uint8_t* out);
-  /// Which values offsets[i] - dots[i] are within `margin` of the least: their number, and they to `near` [count], ascending.
-  int (*nearest)(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near);
 };
 
 const ProductKernels& product_kernels_generic();

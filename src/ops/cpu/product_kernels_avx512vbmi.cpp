@@ -273,24 +273,10 @@ float product(const float* x, const float* codewords, std::int64_t next_part, st
   return _mm512_reduce_add_ps(a);
 }
 
-int nearest(const float* offsets, const float* dots, std::int64_t count, float margin, std::uint8_t* near) {
-  const auto value = [&](std::int64_t i) { return _mm512_sub_ps(_mm512_loadu_ps(offsets + i), _mm512_loadu_ps(dots + i)); };
-  __m512 least = value(0);
-  for (std::int64_t i = 16; i < count; i += 16) least = _mm512_min_ps(least, value(i));
-  const __m512 most = _mm512_set1_ps(_mm512_reduce_min_ps(least) + margin);
-  int found = 0;
-  for (std::int64_t i = 0; i < count; i += 16) {
-    for (std::uint32_t close = _mm512_cmp_ps_mask(value(i), most, _CMP_NGT_UQ); close != 0; close &= close - 1) {
-      near[found++] = static_cast<std::uint8_t>(i + __builtin_ctz(close));
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 const ProductKernels& product_kernels_avx512vbmi() {
-  static constexpr ProductKernels kernels{"AVX-512 VBMI", true, {survivors<Bytes>, estimates<Bytes>, product<Bytes>}, {survivors<Sixes>, estimates<Sixes>, product<Sixes>}, up_to, range, quantize, nearest};
+  static constexpr ProductKernels kernels{"AVX-512 VBMI", true, {survivors<Bytes>, estimates<Bytes>, product<Bytes>}, {survivors<Sixes>, estimates<Sixes>, product<Sixes>}, up_to, range, quantize};
   return kernels;
 }
 

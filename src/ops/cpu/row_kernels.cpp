@@ -324,13 +324,24 @@ HWY_ATTR void widen_bf16(const std::uint16_t* from, float* to, std::int64_t d) {
   for (; i < d; ++i) to[i] = float_of_bf16(from[i]);
 }
 
+template <class T>
+HWY_ATTR void widen_bytes(const T* from, float* to, std::int64_t d) {
+  constexpr F32 f32;
+  constexpr hn::RebindToSigned<F32> i32;
+  constexpr hn::Rebind<T, F32> bytes;
+  constexpr std::int64_t n = static_cast<std::int64_t>(hn::MaxLanes(f32));
+  std::int64_t i = 0;
+  for (; i + n <= d; i += n) hn::StoreU(hn::ConvertTo(f32, hn::PromoteTo(i32, hn::LoadU(bytes, from + i))), f32, to + i);
+  for (; i < d; ++i) to[i] = from[i];
+}
+
 }  // namespace
 
 const RowKernels* row_table() {
   static constexpr RowKernels kernels{
       l2_f32, dot_f32, l1_f32, linf_f32, chi2_f32, hellinger_f32, l2_bytes<std::uint8_t>, l2_bytes<std::int8_t>,
       dot_bytes<std::uint8_t>, l1_bytes<std::uint8_t>, dot_bytes<std::int8_t>, l1_bytes<std::int8_t>, hamming, count_bits, fast_l2_f32, fast_dot_f32, fast_l1_f32,
-      widen_f16, widen_bf16};
+      widen_f16, widen_bf16, widen_bytes<std::uint8_t>, widen_bytes<std::int8_t>};
   return &kernels;
 }
 

@@ -33,6 +33,8 @@ struct RowKernels {
   float (*fast_l1_f32)(const float*, const float*, std::int64_t d);
   void (*widen_f16)(const std::uint16_t* from, float* to, std::int64_t d);
   void (*widen_bf16)(const std::uint16_t* from, float* to, std::int64_t d);
+  void (*widen_u8)(const std::uint8_t* from, float* to, std::int64_t d);
+  void (*widen_i8)(const std::int8_t* from, float* to, std::int64_t d);
 };
 
 enum class Isa { generic, avx2, avx512vnni };

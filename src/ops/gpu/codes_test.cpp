@@ -9,6 +9,7 @@
 #include "ops/product_codes.hpp"
 #include "ops/reference.hpp"
 #include "simt/device.hpp"
+#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -412,10 +413,6 @@ TEST(GpuCodesDecoded, distances_that_vanish_keep_their_order) {
 }
 // Several bands, whose borders cells cross, and a device that refuses more than it was said.
 TEST(GpuCodesDecoded, bands_stay_within_a_budget) {
-  struct Budget {
-    explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-    ~Budget() { simt::set_memory_budget(0); }
-  };
   Coded coded = crowded(Coded({32, 4, 8, {700, 5000, 0, 6100, 33}}));
   coded.named = false;
   std::iota(coded.names.begin(), coded.names.end(), LocalRow{0});
@@ -425,7 +422,7 @@ TEST(GpuCodesDecoded, bands_stay_within_a_budget) {
   for (const std::size_t megabytes : {1, 2, 3, 4, 8}) {
     RunOptions run;
     run.device_memory_bytes = megabytes << 20;
-    const Budget budget(run.device_memory_bytes);
+    const simt::MemoryBudget budget(run.device_memory_bytes);
     const std::int64_t before = gpu::launches()["decode_rows"];
     const auto prepared = gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(7), run);
     GuardedLists lists(coded.shape.queries, 7);
@@ -444,10 +441,6 @@ TEST(GpuCodes, codes_are_not_decoded_first) {
   EXPECT_EQ(after["take_cells"], before["take_cells"]);
 }
 TEST(GpuCodes, memory_stays_within_what_was_said) {
-  struct Budget {
-    explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-    ~Budget() { simt::set_memory_budget(0); }
-  };
   for (const std::int64_t m : {4, 128, 300}) {  // the last one's tables stand in the device's memory
     for (const auto& [k, q] : {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}}) {
       Coded coded({300, m, 8, {700, 0, 33}, q});
@@ -467,7 +460,7 @@ TEST(GpuCodes, memory_stays_within_what_was_said) {
       }
       RunOptions run;
       run.device_memory_bytes = least;
-      const Budget budget(least);
+      const simt::MemoryBudget budget(least);
       const auto prepared = gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(k), run);
       EXPECT_LE(prepared->bytes(), least);
       GuardedLists lists(q, k);

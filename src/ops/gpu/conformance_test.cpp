@@ -8,10 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "core/expect_error.hpp"
 #include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/gpu/scan.hpp"
 #include "simt/device.hpp"
+#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -246,12 +248,8 @@ TEST(GpuCells, memory_stays_within_what_was_said) {
     const Ops& ops = *device().front();
     RunOptions run = problem.run;
     run.device_memory_bytes = gpu::GpuCells::device_bytes_needed(c.n, c.d, c.dtype, 3, c.hints) * share / 10;
-    struct Budget {
-      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-      ~Budget() { simt::set_memory_budget(0); }
-    };
     {
-      const Budget budget(run.device_memory_bytes);  // the device refuses more
+      const simt::MemoryBudget budget(run.device_memory_bytes);  // the device refuses more
       const std::int64_t before = gpu::launches()["scan_products_in_cells"];
       const auto prepared = ops.prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run);
       GuardedLists lists(c.q, c.k);
@@ -264,6 +262,44 @@ TEST(GpuCells, memory_stays_within_what_was_said) {
   }
   EXPECT_GT(scanned, 0);
   EXPECT_LT(scanned, 5);
+}
+// Visitors that have no room beside the base come in smaller turns, of a part of a cell too.
+TEST(GpuCells, joining_stays_within_what_was_said) {
+  constexpr std::int64_t cells = 10, width = 2;
+  Case c = shape(Metric::l2, DType::f32, 4000, 1, 4, 10);
+  c.hints = {.k = c.k, .queries = c.n, .batch = c.n, .self = true};
+  const Problem problem(c);
+  std::vector<std::int64_t> begins;
+  for (std::int64_t cell = 0; cell <= cells; ++cell) begins.push_back(c.n * cell * (cell + 1) / (cells * (cells + 1)));
+  std::vector<RowId> rows, own, probes;
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    for (std::int64_t i = begins[static_cast<std::size_t>(cell)]; i < begins[static_cast<std::size_t>(cell + 1)]; ++i) {
+      rows.push_back(RowId{i});
+      own.push_back(RowId{cell});
+      for (const std::int64_t step : {1, 4}) probes.push_back(RowId{(cell + step) % cells});
+    }
+  }
+  const auto join = [&](const Ops& ops, const RunOptions& run, NeighborsOut out) {
+    const auto prepared = ops.prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run);
+    ops.join_cells(*prepared, rows, own.data(), probes.data(), width, c.k, out, run);
+  };
+  Neighbors want(c.n, c.k);
+  join(*instruction_sets().front(), problem.run, NeighborsOut(want));
+  const std::size_t least = gpu::GpuCells::device_bytes_needed(c.n, c.d, c.dtype, cells, c.hints);
+  for (const std::size_t room : {std::size_t{0}, least}) {
+    RunOptions run = problem.run;
+    run.device_memory_bytes = room;
+    const simt::MemoryBudget budget(room);  // the device refuses more
+    GuardedLists lists(c.n, c.k);
+    join(*device().front(), run, lists.out());
+    EXPECT_TRUE(same_lists(lists, want)) << room;
+  }
+  RunOptions run = problem.run;
+  run.device_memory_bytes = least;
+  const std::size_t base = device().front()->prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run)->bytes();
+  EXPECT_GT(base + gpu::GpuCells::device_bytes_needed(width * c.n, c.d, c.dtype, cells, {.k = c.k, .self = false}), least) << "all visitors have room";
+  run.device_memory_bytes = least - 1;
+  expect_error(Fault::out_of_memory, {"too small"}, [&] { join(*device().front(), run, NeighborsOut(want)); });
 }
 TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
   for (const std::int64_t q : {1, 2, 16}) {
@@ -346,12 +382,8 @@ TEST(GpuSearch, memory_stays_within_what_was_said) {
     RunOptions run = problem.run;
     run.device_memory_bytes = needed;
     const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, c.k);
-    struct Budget {
-      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-      ~Budget() { simt::set_memory_budget(0); }
-    };
     {
-      const Budget budget(needed);  // the device refuses more
+      const simt::MemoryBudget budget(needed);  // the device refuses more
       const auto prepared = ops.prepare(problem.base, c.metric, c.hints, run);
       GuardedLists lists(c.q, c.k);
       ops.nearest_rows(*prepared, problem.queries, c.k, lists.out(), run, -1);
@@ -372,11 +404,7 @@ TEST(GpuSearch, memory_of_a_graph_stays_within_its_budget) {
     const std::size_t bytes = needed / 4 * share;
     RunOptions run = problem.run;
     run.device_memory_bytes = bytes;
-    struct Budget {
-      explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-      ~Budget() { simt::set_memory_budget(0); }
-    };
-    const Budget budget(bytes);
+    const simt::MemoryBudget budget(bytes);
     const std::int64_t before = gpu::launches()["scan_products_both"];
     const auto prepared = ops.prepare(problem.base, c.metric, c.hints, run);
     GuardedLists lists(c.n, c.k);

@@ -5,6 +5,7 @@
 #include "core/cancelled.hpp"
 #include "ops/gpu/list_memory.hpp"
 #include "ops/gpu/scan.hpp"
+#include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::gpu {
@@ -13,10 +14,12 @@ namespace {
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t least_capacity = 4;
 constexpr std::int64_t least_first = 4;
+constexpr std::int64_t least_visitors = 4;
 constexpr double least_sharing = 0.5;
 #else
 constexpr std::int64_t least_capacity = 1024;  // places computed between two selections, or let through by a scan
 constexpr std::int64_t least_first = 128;      // rows of a query's first window, which has no bound
+constexpr std::int64_t least_visitors = 1024;  // rows at a time, of cells that are joined, that a budget must leave room for
 constexpr double least_sharing = 8;            // queries a cell, from which on cells are scanned
 #endif
 constexpr std::int64_t usual_width = 64;   // cells a query looks into, as far as is known before it does
@@ -71,10 +74,11 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
   begins_ = simt::DeviceBuffer<std::int64_t>(std::span<const std::int64_t>(places), stream_);
   simt::synchronize(stream_);  // before `found` and `places` can go
   if (!can_scan(metric, base.cols) || places_ == 0 || static_cast<double>(hints.batch) < least_sharing) return;
-  // Codes, and a batch of queries beside them, or the old way with all of the room.
+  // Codes, and a batch of queries beside them, and all visitors of a turn, or the old way with all of the room.
   const std::size_t there = run.device_memory_bytes > 0 ? run.device_memory_bytes - std::min(run.device_memory_bytes, bytes()) : simt::free_memory(device);
   const std::size_t a_query = scanned_query_bytes(std::min(hints.k, places_), std::min(cells_, usual_width), base.cols, base.dtype, metric, Stretches::most_of(std::min(cells_, usual_width), places_));
-  const std::size_t needed = ProductCodes::bytes_of(places_, base.cols, metric, base.dtype) + 3 * Stretches::bytes_of(places_, cells_) + RowMask::words_for(base.rows) * 8 +
+  const std::size_t visitors = hints.self ? device_bytes_needed(std::min({base.rows, hints.batch, most_visitors}), base.cols, base.dtype, cells_, {.k = hints.k, .self = false}) : 0;
+  const std::size_t needed = visitors + ProductCodes::bytes_of(places_, base.cols, metric, base.dtype) + 3 * Stretches::bytes_of(places_, cells_) + RowMask::words_for(base.rows) * 8 +
                              std::min(batch_bytes, at(std::min(hints.batch, most_batch)) * a_query);
   if (there > 0 && needed > there) return;
   codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
@@ -84,8 +88,9 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
 
 std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                           const PrepareHints& hints) {
+  const std::size_t visitors = hints.self ? device_bytes_needed(std::min(n, least_visitors), d, dtype, cells, {.k = hints.k, .self = false}) : 0;
   // A query may look into all cells.
-  return DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 + at(cells + 1) * sizeof(std::int64_t) +
+  return visitors + DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 + at(cells + 1) * sizeof(std::int64_t) +
          at(least_batch) * unscanned_query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
 }
 

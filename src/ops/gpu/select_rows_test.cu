@@ -11,6 +11,7 @@
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "ops/gpu/select_rows.hpp"
+#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -175,12 +176,8 @@ TEST(SelectPlans, say_what_scratch_they_take) {
       const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(4 * k));
       simt::synchronize(nullptr);  // what the last round gave back is back
       const std::size_t before = simt::memory_use().bytes;
-      struct Budget {
-        explicit Budget(std::size_t bytes) { simt::set_memory_budget(bytes); }
-        ~Budget() { simt::set_memory_budget(0); }
-      };
       const std::size_t said = gpu::select_bytes(4, k, plan, simt::multiprocessors(0));
-      const Budget budget(before + said + 2 * 256);  // the device rounds up
+      const simt::MemoryBudget budget(before + said + 2 * 256);  // the device rounds up
       EXPECT_NO_THROW(gpu::select_rows(on_device.get(), nullptr, 4, 10000, 10000, k, plan, out.get(), nullptr)) << text_of(plan);
       if (said > 4096) {
         simt::set_memory_budget(before + said / 2);
