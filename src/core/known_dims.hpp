@@ -1,4 +1,4 @@
-// Loops over a few dimensions, unrolled.
+// Loops over the dimensions of a part of product codes, unrolled where these are as usual.
 #pragma once
 
 #include <cstdint>

@@ -313,12 +313,14 @@ LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) co
   if (formed) {
     std::vector<RowId> lists;
     lists.reserve(at(rows.rows));
-    const ListFinder finder = centroids_.finder(rows.rows, run);
-    const auto take = [&](MatrixRef some, std::int64_t) {
-      const std::vector<RowId> theirs = finder.lists_of(some, run);
-      lists.insert(lists.end(), theirs.begin(), theirs.end());
-    };
-    formed->in_turns("divide", take, run);
+    {
+      const ListFinder finder = centroids_.finder(rows.rows, run);
+      const auto take = [&](MatrixRef some, std::int64_t) {
+        const std::vector<RowId> theirs = finder.lists_of(some, run);
+        lists.insert(lists.end(), theirs.begin(), theirs.end());
+      };
+      formed->in_turns("divide", take, run);
+    }
     division = divide_rows(lists, centroids_.lists());
   } else {
     division = centroids_.divide(rows, run);

@@ -124,12 +124,12 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
   fit.left_out = held_out;
   owned->centroids = rows.fit_kmeans(fit, run).centroids;
-  const ListFinder finder(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, base.rows, run);
+  auto finder = std::make_unique<const ListFinder>(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, base.rows, run);
   if (params.rabitq_bits > 0) {
     owned->quantizer = grid_quantizer(rows.width(), params.rabitq_bits);
   } else {
     const Matrix sample = rows.gather(std::span<const std::int64_t>(sample_rows(base.rows, quantizer_sample_rows, params.seed)), run);
-    owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, finder.lists_of(sample, run).data(),
+    owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, finder->lists_of(sample, run).data(),
                                              {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   }
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
@@ -137,7 +137,8 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
             "rows differ by more than float32 holds: product codes cannot stand for them");
   }
-  Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, finder, run);
+  Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, *finder, run);
+  finder.reset();
   ListDivision division = divide_rows(encoded.lists, owned->centroids.rows());
   encoded.lists = {};
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };

@@ -20,8 +20,6 @@ PrepareHints hints_of(std::int64_t expected_queries) {
   return {.k = expected_probes, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
 }
 
-PrepareHints finder_hints(std::int64_t rows) { return {.k = 1, .queries = rows, .batch = rows, .self = false}; }
-
 }  // namespace
 
 PrepareHints IndexSetting::hints() const {
@@ -100,10 +98,11 @@ ListFinder::ListFinder(MatrixRef centroids, Metric metric, const std::string& de
   if (rows > 0 && ops_.space() == MemorySpace::host) prepared_ = prepare(rows, run);
 }
 
-std::unique_ptr<PreparedRows> ListFinder::prepare(std::int64_t rows, const RunOptions& run) const { return ops_.prepare(centroids_, metric_, finder_hints(rows), run); }
+std::unique_ptr<PreparedRows> ListFinder::prepare(std::int64_t rows, const RunOptions& run) const { return ops_.prepare(centroids_, metric_, Ops::hints_to_label(rows), run); }
 
 std::size_t ListFinder::bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads) {
-  return ops_of(device).bytes_needed(lists, d, DType::f32, metric, finder_hints(rows), threads);
+  const Ops& ops = ops_of(device);
+  return ops.space() == MemorySpace::host ? ops.bytes_needed(lists, d, DType::f32, metric, Ops::hints_to_label(rows), threads) : 0;
 }
 
 std::vector<RowId> ListFinder::lists_of(MatrixRef rows, const RunOptions& run) const {

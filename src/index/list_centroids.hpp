@@ -57,15 +57,15 @@ struct ListDivision {
   std::vector<LocalRow> order;       ///< [n]; empty: as they stand
   std::vector<std::int64_t> begins;  ///< [lists + 1]
 };
-/// Lists of rows that come some at a time: those of their nearest centroids, of which what is made serves all in the host's memory. Rows that are no numbers are found by no query; those of
-/// zeros have no direction; both stand in the first list.
+/// The lists of rows that come some at a time: those of their nearest centroids, which are prepared once, or on a GPU for each turn, so that nothing stays in its memory. Rows that are no numbers
+/// are found by no query; those of zeros have no direction; both stand in the first list.
 class ListFinder {
  public:
   /// `centroids`, `metric` by which lists are chosen: borrowed; of `rows` in all.
   ListFinder(MatrixRef centroids, Metric metric, const std::string& device, std::int64_t rows, const RunOptions& run);
 
   std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const;
-  /// The most that it holds between searches.
+  /// At least what it holds between searches, of the host's memory.
   static std::size_t bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads);
 
  private:
@@ -74,7 +74,7 @@ class ListFinder {
   const Ops& ops_;
   MatrixRef centroids_;
   Metric metric_;
-  std::unique_ptr<PreparedRows> prepared_;  // null: a device's own memory holds it no longer than a search
+  std::unique_ptr<PreparedRows> prepared_;  // null: for each turn anew
 };
 ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists);
 
@@ -104,7 +104,9 @@ class ListCentroids {
   /// For `rows` in all, which come some at a time.
   ListFinder finder(std::int64_t rows, const RunOptions& run) const { return {centroids_, metric_, device_, rows, run}; }
   ListDivision divide(MatrixRef rows, const RunOptions& run) const {
-    return centroids_.rows() > 0 ? divide_rows(finder(rows.rows, run).lists_of(rows, run), lists()) : ListDivision{{}, {0, rows.rows}};
+    if (centroids_.rows() == 0) return {{}, {0, rows.rows}};
+    const std::vector<RowId> of_rows = finder(rows.rows, run).lists_of(rows, run);
+    return divide_rows(of_rows, lists());
   }
   /// The most that these allocate for n rows.
   std::size_t dividing_bytes_needed(std::int64_t n, const RunOptions& run) const;

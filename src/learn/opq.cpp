@@ -154,7 +154,7 @@ LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params,
 std::size_t opq_bytes_needed(const Ops& ops, std::int64_t n, std::int64_t d, const OpqParams& params, int threads) {
   const std::int64_t dims = params.dims > 0 ? params.dims : d, sample = std::min(n, sample_limit), m = std::max<std::int64_t>(1, params.m);
   const std::int64_t of_sample = sample * (3 * d + 3 * dims) * 4 + sample * (2 * m + 24);  // drawn, centred, as floats once more; rotated, of two starts, and anew
-  const std::int64_t of_words = dims * words * 12 + words * d * 8 + threads * 64 * (dims / m + 1) * 4 + m * (words * 4 + 128);
+  const std::int64_t of_words = dims * words * 12 + words * d * 8 + threads * 64 * (std::max<std::int64_t>(dims / m, 16) + 1) * 4 + m * (words * 4 + 128);
   return at(of_sample + of_words + dims * d * 56 + dims * dims * 24) + leading_directions_bytes(d, dims) + ops.copies_to_sum_bytes(sample, d) + (1u << 16);
 }
 

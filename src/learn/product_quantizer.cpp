@@ -185,7 +185,7 @@ std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeSha
   const std::int64_t m = shape.m, words = shape.words();
   const std::int64_t padded = shape.padded(), sample = shape.scaled ? 0 : std::min(n, quantizer_sample_rows);
   const std::int64_t codewords = (shape.scaled ? 1 : m) * shape.part_dims * words * 4;
-  const std::int64_t a_thread = 64 * (shape.part_dims + 1) * 4;  // rows whose nearest codewords are sought
+  const std::int64_t a_thread = 64 * (std::max<std::int64_t>(shape.part_dims, 16) + 1) * 4;  // rows whose nearest codewords are sought
   const std::int64_t summing = sample * 4 + words * (shape.part_dims * 8 + 48);  // rows by codeword, sums
   const std::int64_t fitting = sample * (padded * 4 + 2 * m + 8 + PartRows::bytes_of_row(shape.part_dims)) + summing +
       (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);

@@ -27,8 +27,7 @@ class SearchedAssignment : public Assignment {
 
   void assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) override {
     require_centroids(centroids, clusters_, rows_.cols, dtype_);
-    const PrepareHints hints{.k = 1, .queries = rows_.rows, .batch = rows_.rows, .self = false};
-    const auto prepared = ops_->prepare(centroids, metric_, hints, run);
+    const auto prepared = ops_->prepare(centroids, metric_, Ops::hints_to_label(rows_.rows), run);
     ops_->label_rows(*prepared, rows_, labels, distances, run);
   }
 
@@ -65,8 +64,7 @@ std::unique_ptr<Assignment> Ops::start_assignment(MatrixRef rows, Metric metric,
 }
 
 std::size_t Ops::assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const {
-  const PrepareHints hints{.k = 1, .queries = n, .batch = n, .self = false};
-  return bytes_needed(clusters, d, DType::f32, metric, hints, threads) + static_cast<std::size_t>(widened_rows(n, d) * d) * 4;
+  return bytes_needed(clusters, d, DType::f32, metric, hints_to_label(n), threads) + static_cast<std::size_t>(widened_rows(n, d) * d) * 4;
 }
 
 }  // namespace gigaknn

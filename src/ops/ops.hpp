@@ -144,6 +144,8 @@ class Ops {
   /// finite distance have `no_row` and infinity.
   ///
   ///   labels, distances  [n]
+  /// Of centroids that so many rows are labelled by.
+  static PrepareHints hints_to_label(std::int64_t rows) { return {.k = 1, .queries = rows, .batch = rows, .self = false}; }
   void label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const;
 
   /// The k nearest other rows of every row; where it pays, each pair is looked at once.

@@ -125,14 +125,15 @@ std::vector<std::uint8_t> CpuAssignment::moved_since(MatrixRef centroids) const 
 void CpuAssignment::measure_own(MatrixRef centroids, const RowFacts& facts, const std::vector<std::uint8_t>& moved,
                                 const RunOptions& run) {
   const Scorer scorer(centroids, facts, pair_);
+  const auto is_measured = [&](LocalRow row) { return nearest_[row] != no_neighbor && moved[row_of(nearest_[row])]; };
   parallel_for(run, std::ssize(order_), 256, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> widened(at(pair_.d())), scratch(widened);
     for (std::int64_t i = begin; i < end; ++i) {
       const LocalRow row = order_[at(i)];
-      if (i + prefetch_distance < end) prefetch(order_[at(i + prefetch_distance)]);
+      if (i + prefetch_distance < end && is_measured(order_[at(i + prefetch_distance)])) prefetch(order_[at(i + prefetch_distance)]);
       const PackedNeighbor before = nearest_[row];
       farther_[row] = before == no_neighbor;
-      if (farther_[row] || !moved[row_of(before)]) continue;
+      if (!is_measured(row)) continue;
       const ScoredQuery query = scorer.query(readable(row, widened.data()), squared_norm(row));
       nearest_[row] = facts.far[row_of(before)] ? no_neighbor : scorer.score(query, row_of(before), no_neighbor, scratch.data());
       farther_[row] = nearest_[row] > before;

@@ -164,22 +164,27 @@ HWY_ATTR void estimates(const ProductTile& tile, float* out) {
   });
 }
 
-HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
-  const hn::CappedTag<float, 4> tag;
-  const auto lanes4 = static_cast<std::int64_t>(hn::Lanes(tag));
+template <class Tag>
+HWY_ATTR float product_by(Tag tag, const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+  const auto at_once = static_cast<std::int64_t>(hn::Lanes(tag));
   auto a = hn::Zero(tag), b = a;
   float rest = 0;
   for (std::int64_t part = 0; part < m; part += 2, codes += rows, x += 2 * dims, codewords += 2 * next_part) {
     const float* const low = codewords + (*codes & 15) * dims;
     const float* const high = codewords + next_part + (*codes >> 4) * dims;
     std::int64_t j = 0;
-    for (; j + lanes4 <= dims; j += lanes4) {
+    for (; j + at_once <= dims; j += at_once) {
       a = hn::MulAdd(hn::LoadU(tag, x + j), hn::LoadU(tag, low + j), a);
       b = hn::MulAdd(hn::LoadU(tag, x + dims + j), hn::LoadU(tag, high + j), b);
     }
     for (; j < dims; ++j) rest += x[j] * low[j] + x[dims + j] * high[j];
   }
   return hn::GetLane(hn::SumOfLanes(tag, hn::Add(a, b))) + rest;
+}
+
+HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+  if (dims < 4) return product_by(hn::CappedTag<float, 2>(), x, codewords, next_part, m, dims, codes);
+  return product_by(hn::CappedTag<float, 4>(), x, codewords, next_part, m, dims, codes);
 }
 
 }  // namespace

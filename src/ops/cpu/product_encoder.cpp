@@ -42,6 +42,7 @@ class Part {
   }
 
   /// Of one row, by distances to those whose estimates are within the error of the least. Distances round to float32, and of those that round alike the first counts.
+  // Seldom asked for: inlined it takes the registers of the loop that does not.
   [[gnu::noinline]] std::uint8_t nearest_by_distance(const float* x, const RowKernels& kernels) const {
     float estimates[most_codewords];
     const float most = estimate(x, estimates);

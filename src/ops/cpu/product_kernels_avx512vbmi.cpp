@@ -237,6 +237,23 @@ template <class Parts>
 float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
   const auto word_of = [&](std::int64_t part, int code) { return codewords + part * next_part + code * dims; };
   std::int64_t part = 0;
+  if (dims == 2) {
+    const auto two = [](const float* first, const float* second) {
+      return _mm_castpd_ps(_mm_loadh_pd(_mm_load_sd(reinterpret_cast<const double*>(first)), reinterpret_cast<const double*>(second)));
+    };
+    __m128 a = _mm_setzero_ps(), b = a;
+    for (; part + 4 <= m; part += 4) {
+      const Four four = Parts::four(codes, part);
+      a = _mm_fmadd_ps(_mm_loadu_ps(x + part * 2), two(word_of(part, four.codes[0]), word_of(part + 1, four.codes[1])), a);
+      b = _mm_fmadd_ps(_mm_loadu_ps(x + part * 2 + 4), two(word_of(part + 2, four.codes[2]), word_of(part + 3, four.codes[3])), b);
+    }
+    a = _mm_add_ps(a, b);
+    for (; part < m; ++part) {
+      const float* const word = word_of(part, Parts::code(codes, part));
+      a = _mm_add_ss(a, _mm_set_ss(x[part * 2] * word[0] + x[part * 2 + 1] * word[1]));
+    }
+    return sum_of_lanes(a);
+  }
   if (dims == 4) {
     __m128 a = _mm_setzero_ps(), b = a;
     for (; part + 4 <= m; part += 4) {
