@@ -5,7 +5,8 @@
 
 `gigaknn graph --index IVF<lists>,PQ<bytes>` with codes of 16, 32 and 64 bytes alone, and with full vectors behind those of 32, at 1 to 256 probes: the seconds of the whole command, which trains and
 adds too, against recall@10 of 10,000 sampled rows. Beside them `--method nn-descent` and the quickest method, at the recalls in RECALLS; peaks are what the system counts of the process. One run each.
-`--lists`, `--probes`, `--recalls` and `--memory` say otherwise, for a set on which all of it would take days; with a budget all are held to it. Results go to bench/results/<machine>/index_graphs.{json,md}, the figure to
+`--lists`, `--probes`, `--recalls` and `--memory` say otherwise, for a set on which all of it would take days; with a budget all are held to it, but a method that it is too small for, whose peak then tells.
+`--known LOG`: what an earlier run of the same program printed, which is not measured again. Results go to bench/results/<machine>/index_graphs.{json,md}, the figure to
 docs/figures/index_graphs.svg; of other sets than SIFT the set's name is in theirs.
 """
 
@@ -28,22 +29,32 @@ RECALLS = (0.7, 0.8, 0.9, 0.95, 0.98)
 SAMPLE = 10000
 
 
+class TooSmall(Exception):
+    """A budget is."""
+
+
 class Graphs:
-    def __init__(self, program, base, folder):
-        self.program, self.base, self.folder = program, base, folder
+    def __init__(self, program, base, folder, known):
+        self.program, self.base, self.folder, self.known = program, base, folder, known
 
     def build(self, *options):
+        options = list(map(str, options))
+        for told in self.known:
+            if told["options"] == options:
+                return {key: value for key, value in told.items() if key != "options"}
         output, record = self.folder / "g.knng", self.folder / "g.json"
         record.unlink(missing_ok=True)
         start = time.monotonic()
-        done = subprocess.run([self.program, "graph", self.base, "-k", "10", "-o", output, "--json", record, "--quiet", *map(str, options)], capture_output=True, text=True)
+        done = subprocess.run([self.program, "graph", self.base, "-k", "10", "-o", output, "--json", record, "--quiet", *options], capture_output=True, text=True)
         seconds = time.monotonic() - start
+        if "budget" in done.stderr and "too small" in done.stderr:
+            raise TooSmall
         if done.returncode not in (0, 4):
-            raise SystemExit(f"{' '.join(map(str, options))}: {done.stderr}")
+            raise SystemExit(f"{' '.join(options)}: {done.stderr}")
         told = json.loads(record.read_text())
         # Measuring the recall is no part of building.
         result = dict(seconds=seconds - told["seconds"]["evaluate"], recall=told["recall"]["value"], peak=told["memory"]["peak_bytes"])
-        print(json.dumps(dict(options=list(map(str, options)), **result)), flush=True)
+        print(json.dumps(dict(options=options, **result)), flush=True)
         return result
 
 
@@ -68,7 +79,7 @@ def draw(results, path):
 
 def markdown(results):
     lines = ["# k-NN graphs by a search of their own index\n\nMade by `bench/index_graphs.py`; do not edit.\n", f"- machine: {results['machine']}", f"- date: {results['date']}",
-             f"- {results['version']}\n", f"{results['set']}: {results['rows']:,} x {results['dims']}, k = 10; recall of {SAMPLE:,} rows" + (f"; --memory {results['memory']}" if results.get("memory") else "") + ".\n", "| graph | probes, or recall asked | s | recall@10 | peak MiB |",
+             f"- {results['version']}\n", f"{results['set']}: {results['rows']:,} x {results['dims']}, k = 10; recall of {SAMPLE:,} rows, of graphs that are built as such of the rows that they draw" + (f"; --memory {results['memory']}" if results.get("memory") else "") + ".\n", "| graph | probes, or recall asked | s | recall@10 | peak MiB |",
              "|---|---|---|---|---|"]
     for name, runs in results["curves"].items():
         lines += [f"| {name} | {run['at']} | {run['seconds']:.2f} | {run['recall']:.4f} | {run['peak'] >> 20} |" for run in runs]
@@ -85,6 +96,7 @@ def main():
     parser.add_argument("--probes", type=numbers(int), default=PROBES)
     parser.add_argument("--recalls", type=numbers(float), default=RECALLS)
     parser.add_argument("--memory")
+    parser.add_argument("--known", type=pathlib.Path)
     options = parser.parse_args()
     base = vectors.load(options.set, options.data).base
     lists = options.lists or round(4 * len(base) ** 0.5)
@@ -95,10 +107,15 @@ def main():
         with open(path, "wb") as file:
             np.array(base.shape, np.uint32).tofile(file)
             np.ascontiguousarray(base).tofile(file)
-        graphs = Graphs(options.program, path, folder)
+        known = [json.loads(line) for line in options.known.read_text().splitlines() if line.startswith("{")] if options.known else []
+        graphs = Graphs(options.program, path, folder, known)
         recipes = [f"IVF{lists},PQ{size}" for size in (16, 32, 64)] + [f"IVF{lists},PQ32,RFlat"]
         curves = {recipe: [dict(at=probes, **graphs.build("--index", recipe, "--nprobe", probes, "--sample", SAMPLE, *budget)) for probes in options.probes] for recipe in recipes}
-        curves["--method nn-descent"] = [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall, *budget)) for recall in options.recalls]
+        descent = lambda *beside: [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall, *beside)) for recall in options.recalls]
+        try:
+            curves["--method nn-descent"] = descent(*budget)
+        except TooSmall:
+            curves["--method nn-descent, which needs more memory"] = descent()
         curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall, *budget)) for recall in options.recalls]
     version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
     results = dict(machine=machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], memory=options.memory, curves=curves)

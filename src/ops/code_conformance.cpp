@@ -189,6 +189,47 @@ void check_encode_products(const Case& c, const Devices& devices) {
   }
 }
 
+void check_close_codewords(const Devices& devices) {
+  constexpr std::int64_t n = 500, m = 2;
+  for (const std::int64_t part_dims : {2, 3, 4, 8, 20}) {
+    for (const std::int64_t words : {4, 16, 64, 256}) {
+      Matrix codewords(m * words, part_dims, DType::f32), rows(n, m * part_dims, DType::f32);
+      for (std::int64_t i = 0; i < n * m * part_dims; ++i) rows.row<float>(0)[i] = static_cast<float>(random_unit(4, 1, static_cast<std::uint64_t>(i)));
+      for (std::int64_t w = 0; w < m * words; ++w) {
+        float* const word = codewords.row<float>(w);
+        if (w % 2 == 0) {
+          for (std::int64_t j = 0; j < part_dims; ++j) word[j] = static_cast<float>(random_unit(4, 2, static_cast<std::uint64_t>(w * part_dims + j)));
+        } else {
+          std::copy_n(codewords.row<float>(w - 1), part_dims, word);
+          float& number = word[w / 2 % part_dims];
+          number = std::nextafter(number, w % 4 == 1 ? 2.0f : -1.0f);
+        }
+      }
+      std::vector<std::uint8_t> want(at(n * m));
+      std::int64_t alike = 0;
+      for (std::int64_t part = 0; part < m; ++part) {
+        MatrixRef slice = rows;
+        slice.data = rows.row<float>(0) + part * part_dims;
+        slice.cols = part_dims;
+        const reference::Rows of_rows(slice, Metric::l2), of_words(codewords.ref().slice(part * words, (part + 1) * words), Metric::l2);
+        for (std::int64_t i = 0; i < n; ++i) {
+          std::vector<float> distances;
+          for (std::int64_t w = 0; w < words; ++w) distances.push_back(reference::distance(of_rows, i, of_words, w, Metric::l2));
+          const auto least = std::min_element(distances.begin(), distances.end());
+          want[at(i * m + part)] = static_cast<std::uint8_t>(least - distances.begin());
+          alike += std::count(distances.begin(), distances.end(), *least) > 1;
+        }
+      }
+      EXPECT_GT(alike, n / 20);
+      for (const Ops* ops : devices) {
+        std::vector<std::uint8_t> codes(at(n * m));
+        ops->encode_products(rows, codewords, codes.data(), {});
+        EXPECT_EQ(codes, want) << words << " codewords of " << part_dims << " dimensions on " << ops->isa();
+      }
+    }
+  }
+}
+
 void check_nearest_in_codes(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const Matrix scaled = at_some_scale(c, problem.base), scaled_queries = at_some_scale(c, problem.queries);

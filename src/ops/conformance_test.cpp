@@ -93,6 +93,7 @@ TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
   sweep(5, 1e6, false, check_sum_by_label);
 }
 
+TEST(EncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(); }
 TEST(Selection, selects_any_k) {
   check_select_any_k(instruction_sets());
 }

@@ -490,49 +490,5 @@ TEST(EncodeProducts, what_is_no_number_in_a_part_leaves_others_alone) {
   }
 }
 
-// Codewords in pairs that differ by the last bit of a number: distances to both often round alike while their estimates differ, either way.
-TEST(EncodeProducts, of_distances_that_round_alike_the_first_counts) {
-  constexpr std::int64_t n = 500, m = 2;
-  for (const std::int64_t part_dims : {2, 3, 4, 8, 20}) {
-    for (const std::int64_t words : {4, 16, 64, 256}) {
-      Matrix codewords(m * words, part_dims, DType::f32), rows(n, m * part_dims, DType::f32);
-      for (std::int64_t i = 0; i < n * m * part_dims; ++i) rows.row<float>(0)[i] = static_cast<float>(random_unit(4, 1, static_cast<std::uint64_t>(i)));
-      for (std::int64_t w = 0; w < m * words; ++w) {
-        float* const word = codewords.row<float>(w);
-        if (w % 2 == 0) {
-          for (std::int64_t j = 0; j < part_dims; ++j) word[j] = static_cast<float>(random_unit(4, 2, static_cast<std::uint64_t>(w * part_dims + j)));
-        } else {
-          std::copy_n(codewords.row<float>(w - 1), part_dims, word);
-          float& number = word[w / 2 % part_dims];
-          number = std::nextafter(number, w % 4 == 1 ? 2.0f : -1.0f);
-        }
-      }
-      std::vector<std::uint8_t> want;
-      std::int64_t alike = 0;
-      for (std::int64_t i = 0; i < n * m; ++i) {
-        const float* const x = rows.row<float>(i / m) + i % m * part_dims;
-        std::vector<float> distances;
-        for (std::int64_t w = 0; w < words; ++w) {
-          double sum = 0;
-          for (std::int64_t j = 0; j < part_dims; ++j) {
-            const double difference = static_cast<double>(x[j]) - static_cast<double>(codewords.row<float>(i % m * words + w)[j]);
-            sum += difference * difference;
-          }
-          distances.push_back(static_cast<float>(sum));
-        }
-        const auto least = std::min_element(distances.begin(), distances.end());
-        want.push_back(static_cast<std::uint8_t>(least - distances.begin()));
-        alike += std::count(distances.begin(), distances.end(), *least) > 1;
-      }
-      EXPECT_GT(alike, n / 20);
-      for (const std::string& device : cpu_devices()) {
-        std::vector<std::uint8_t> codes(n * m);
-        ops_of(device).encode_products(rows, codewords, codes.data(), {});
-        EXPECT_EQ(codes, want) << words << " codewords of " << part_dims << " dimensions, " << device;
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace gigaknn

@@ -162,6 +162,7 @@ Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int6
   return c;
 }
 
+TEST(GpuEncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(device()); }
 TEST(GpuSelection, selects_any_k) {
   check_select_any_k(device());
 }
