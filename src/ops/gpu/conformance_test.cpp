@@ -268,7 +268,7 @@ TEST(GpuCells, memory_stays_within_what_was_said) {
 // Visitors that have no room beside the base come in smaller turns, of a part of a cell too.
 TEST(GpuCells, joining_stays_within_what_was_said) {
   constexpr std::int64_t cells = 10, width = 2;
-  Case c = shape(Metric::l2, DType::f32, 4000, 1, 4, 10);
+  Case c = shape(Metric::l2, DType::f32, 1500, 1, 32, 10);
   c.hints = {.k = c.k, .queries = c.n, .batch = c.n, .self = true};
   const Problem problem(c);
   std::vector<std::int64_t> begins;
