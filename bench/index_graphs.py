@@ -34,8 +34,8 @@ class TooSmall(Exception):
 
 
 class Graphs:
-    def __init__(self, program, base, folder, known):
-        self.program, self.base, self.folder, self.known = program, base, folder, known
+    def __init__(self, program, version, base, folder, known):
+        self.program, self.version, self.base, self.folder, self.known = program, version, base, folder, known
 
     def build(self, *options):
         options = list(map(str, options))
@@ -54,7 +54,7 @@ class Graphs:
         told = json.loads(record.read_text())
         # Measuring the recall is no part of building.
         result = dict(seconds=seconds - told["seconds"]["evaluate"], recall=told["recall"]["value"], peak=told["memory"]["peak_bytes"])
-        print(json.dumps(dict(options=options, **result)), flush=True)
+        print(json.dumps(dict(options=options, version=self.version, **result)), flush=True)
         return result
 
 
@@ -101,6 +101,7 @@ def main():
     base = vectors.load(options.set, options.data).base
     lists = options.lists or round(4 * len(base) ** 0.5)
     budget = ("--memory", options.memory) if options.memory else ()
+    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         path = folder / "base.u8bin"
@@ -108,7 +109,9 @@ def main():
             np.array(base.shape, np.uint32).tofile(file)
             np.ascontiguousarray(base).tofile(file)
         known = [json.loads(line) for line in options.known.read_text().splitlines() if line.startswith("{")] if options.known else []
-        graphs = Graphs(options.program, path, folder, known)
+        if any(told.pop("version") != version for told in known):
+            raise SystemExit(f"{options.known} was printed for another program than {version}")
+        graphs = Graphs(options.program, version, path, folder, known)
         recipes = [f"IVF{lists},PQ{size}" for size in (16, 32, 64)] + [f"IVF{lists},PQ32,RFlat"]
         curves = {recipe: [dict(at=probes, **graphs.build("--index", recipe, "--nprobe", probes, "--sample", SAMPLE, *budget)) for probes in options.probes] for recipe in recipes}
         descent = lambda *beside: [dict(at=recall, **graphs.build("--method", "nn-descent", "--recall", recall, *beside)) for recall in options.recalls]
@@ -117,7 +120,6 @@ def main():
         except TooSmall:
             curves["--method nn-descent, which needs more memory"] = descent()
         curves["--recall"] = [dict(at=recall, **graphs.build("--recall", recall, *budget)) for recall in options.recalls]
-    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
     results = dict(machine=machine_name(), date=time.strftime("%Y-%m-%d"), version=version, set=options.set, rows=len(base), dims=base.shape[1], memory=options.memory, curves=curves)
     target = options.output / results["machine"]
     target.mkdir(parents=True, exist_ok=True)
