@@ -268,7 +268,8 @@ TEST(GpuCells, memory_stays_within_what_was_said) {
 // Visitors that have no room beside the base come in smaller turns, of a part of a cell too.
 TEST(GpuCells, joining_stays_within_what_was_said) {
   constexpr std::int64_t cells = 10, width = 2;
-  Case c = shape(Metric::l2, DType::f32, 1500, 1, 32, 10);
+  constexpr bool tiny = most_visitors < 1000;  // turns are small, whatever memory there is
+  Case c = shape(Metric::l2, DType::f32, tiny ? 300 : 1500, 1, 32, 10);
   c.hints = {.k = c.k, .queries = c.n, .batch = c.n, .self = true};
   const Problem problem(c);
   std::vector<std::int64_t> begins;
@@ -299,7 +300,9 @@ TEST(GpuCells, joining_stays_within_what_was_said) {
   RunOptions run = problem.run;
   run.device_memory_bytes = least;
   const std::size_t base = device().front()->prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run)->bytes();
-  EXPECT_GT(base + gpu::GpuCells::device_bytes_needed(std::min(width * c.n, most_visitors), c.d, c.dtype, cells, {.k = c.k, .self = false}), least) << "all visitors have room";
+  if (!tiny) {
+    EXPECT_GT(base + gpu::GpuCells::device_bytes_needed(width * c.n, c.d, c.dtype, cells, {.k = c.k, .self = false}), least) << "all visitors have room";
+  }
   run.device_memory_bytes = least - 1;
   expect_error(Fault::out_of_memory, {"too small"}, [&] { join(*device().front(), run, NeighborsOut(want)); });
 }
