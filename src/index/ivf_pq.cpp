@@ -124,12 +124,12 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
   fit.left_out = held_out;
   owned->centroids = rows.fit_kmeans(fit, run).centroids;
-  auto finder = std::make_unique<const ListFinder>(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, base.rows, run);
+  const auto finder = [&](std::int64_t of_rows) { return ListFinder(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, of_rows, run); };
   if (params.rabitq_bits > 0) {
     owned->quantizer = grid_quantizer(rows.width(), params.rabitq_bits);
   } else {
     const Matrix sample = rows.gather(std::span<const std::int64_t>(sample_rows(base.rows, quantizer_sample_rows, params.seed)), run);
-    owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, finder->lists_of(sample, run).data(),
+    owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, finder(sample.rows()).lists_of(sample, run).data(),
                                              {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   }
   for (std::int64_t i = 0; i < owned->quantizer.codewords.rows(); ++i) {
@@ -137,8 +137,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
     require(std::all_of(word, word + owned->quantizer.part_dims(), [](float x) { return std::isfinite(x); }), Fault::unsupported,
             "rows differ by more than float32 holds: product codes cannot stand for them");
   }
-  Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, *finder, run);
-  finder.reset();
+  Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, finder(base.rows), run);
   ListDivision division = divide_rows(encoded.lists, owned->centroids.rows());
   encoded.lists = {};
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
@@ -179,13 +178,13 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
 std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric, const std::string& device, const RunOptions& run) {
   const std::int64_t turn = rows.turn_rows(), sampled = codes.scaled ? 0 : std::min(rows.n, quantizer_sample_rows);
   const Metric chosen_by = ListCentroids::chosen_by(metric);
-  const std::size_t finder = ListFinder::bytes_needed(rows.n, lists, codes.d, chosen_by, device, threads_of(run));
-  const auto working = [&](std::int64_t n) {  // dividing rows, then coding them
-    return std::max(nearest_centroids_bytes_needed(n, codes.d, lists, chosen_by, device, run), finder + at(n) * sizeof(RowId) + quantizer_bytes_needed(ops_of(device), n, codes, threads_of(run)));
-  };
-  const std::size_t of_sample = std::max(finder + rows.gathering_bytes(sampled), at(sampled * codes.d) * size_of(rows.formed().dtype) + working(sampled));
+  const auto dividing = [&](std::int64_t n) { return nearest_centroids_bytes_needed(n, codes.d, lists, chosen_by, device, run); };
+  const auto coding = [&](std::int64_t n) { return at(n) * sizeof(RowId) + quantizer_bytes_needed(ops_of(device), n, codes, threads_of(run)); };
+  const std::size_t of_sample = std::max(rows.gathering_bytes(sampled), at(sampled * codes.d) * size_of(rows.formed().dtype) + std::max(dividing(sampled), coding(sampled)));
   const std::size_t of_all = at(rows.n) * (sizeof(RowId) + at(codes.code_bytes()));
-  return std::max(of_sample, of_all + rows.turn_bytes() + working(turn));
+  // What finds lists stays for the next turn.
+  const std::size_t finder = ListFinder::bytes_needed(rows.n, lists, codes.d, chosen_by, device, threads_of(run));
+  return std::max(of_sample, of_all + rows.turn_bytes() + std::max(dividing(turn), finder + coding(turn)));
 }
 
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
