@@ -57,7 +57,8 @@ std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int
   return at(gathered) * (at(d) * size_of(dtype) + 32) + at(batch) * width * 24 + list_bytes(batch, k);
 }
 
-void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) {
+void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held, MatrixRef base_rows, std::span<const RowId> rows,
+                    const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) {
   const Matrix queries = gather_rows(base_rows, rows, run);
   std::vector<RowId> all(at(queries.rows() * (width + 1)), no_row);
   for (std::int64_t i = 0; i < queries.rows(); ++i) {

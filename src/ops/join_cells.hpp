@@ -21,6 +21,7 @@ inline constexpr std::int64_t most_visitors = 1 << 16;
 #endif
 
 /// As Ops::join_cells, arguments checked; `base` was made from `base_rows`, and takes `held` bytes of a device, of each at most.
-void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held, MatrixRef base_rows, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run);
+void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held, MatrixRef base_rows, std::span<const RowId> rows,
+                    const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run);
 
 }  // namespace gigaknn

@@ -144,9 +144,9 @@ class Ops {
   /// finite distance have `no_row` and infinity.
   ///
   ///   labels, distances  [n]
-  /// Of centroids that so many rows are labelled by.
-  static PrepareHints hints_to_label(std::int64_t rows) { return {.k = 1, .queries = rows, .batch = rows, .self = false}; }
   void label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const;
+  /// How centroids are prepared that so many rows are labelled by.
+  static PrepareHints hints_to_label(std::int64_t rows) { return {.k = 1, .queries = rows, .batch = rows, .self = false}; }
 
   /// The k nearest other rows of every row; where it pays, each pair is looked at once.
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
