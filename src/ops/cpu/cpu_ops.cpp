@@ -25,7 +25,10 @@ class CpuOps : public Ops {
   CpuOps(Isa isa, const char* isa_name) : isa_(isa), isa_name_(isa_name), kernels_(row_kernels(isa)), float_kernels_(float_kernels(isa)) {
 #if defined(__x86_64__)
     if (!available()) return;
-    if (isa == Isa::avx2) code_kernels_ = code_kernels_avx2();
+    if (isa == Isa::avx2) {
+      code_kernels_ = code_kernels_avx2();
+      product_kernels_ = &product_kernels_avx2();
+    }
     if (isa == Isa::avx512vnni) {
       code_kernels_ = code_kernels_avx512vnni();
       product_kernels_ = &product_kernels_avx512vbmi();  // Highway's target has both

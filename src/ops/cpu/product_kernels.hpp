@@ -42,7 +42,7 @@ struct CodeScan {
 
 struct ProductKernels {
   const char* name;   ///< for people, of codes of 8 bits
-  bool quick_bytes;   ///< codes of 8 bits are looked up many at a time
+  bool quick_bytes;   ///< a code of 8 bits is looked up sooner than two of 4 are
   CodeScan of_bytes;
   CodeScan of_sixes;  ///< codes of 6 bits a part
   /// masks [blocks of count]: bit r where value r of 32 is not above `limit`; 0 behind the last.
@@ -57,6 +57,7 @@ struct ProductKernels {
 const ProductKernels& product_kernels_generic();
 const CodeScan& nibble_scan_generic();
 /// Call only where the machine has the instructions.
+const ProductKernels& product_kernels_avx2();
 const ProductKernels& product_kernels_avx512vbmi();
 enum class Isa;
 /// Of codes of 4 bits a part, of which there is an even number. As above.
