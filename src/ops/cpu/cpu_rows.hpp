@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ops/cpu/code_filter.hpp"
+#include "ops/cpu/dense_rows.hpp"
 #include "ops/cpu/exhaustive.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/ops.hpp"
@@ -37,13 +38,15 @@ class CpuRows : public PreparedRows {
   RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
+  void nearest_of_few(MatrixRef queries, const RowFacts& facts, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   int useful_threads(std::int64_t queries, const RunOptions& run) const;
 
   MatrixRef base_;
   PairDistance pair_;
   RowFacts facts_;
   ListWriter writer_;
-  std::unique_ptr<CodeFilter> filter_;      // one of the two
+  std::unique_ptr<DenseRows> dense_;        // where many neighbours are expected of few rows, beside one of these two
+  std::unique_ptr<CodeFilter> filter_;
   std::unique_ptr<Exhaustive> exhaustive_;
 };
 
