@@ -1,5 +1,4 @@
-// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is 4 or 16 shuffles, each of which answers for 16 of its entries; VBMI's answer for 64 or 128, and of two blocks at
-// once.
+// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is some registers (table_lookup.hpp); VBMI's shuffles answer for 64 or 128 entries, and of two blocks at once.
 #include "ops/cpu/level_reader.hpp"
 
 #include <algorithm>
@@ -14,7 +13,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-// Where there are kernels for levels; a shuffle of x86 looks at the highest bit of a place and the lowest four alone.
+#include "ops/cpu/table_lookup.hpp"
+
+// Where there are kernels for levels.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3_DL
 HWY_BEFORE_NAMESPACE();
 namespace gigaknn::cpu {
@@ -62,14 +63,7 @@ struct Table {
   HWY_ATTR explicit Table(const std::uint8_t* from) : levels(from) {}
 
   HWY_ATTR V8 look_up(V8 codes) const {
-    if constexpr (bits == 4) return hn::TableLookupBytes(hn::LoadDup128(U8(), levels), codes);
-    V8 found = hn::Zero(U8());
-    for (int first = 0; first < 1 << bits; first += 16) {
-      // What is not among these 16 entries gets a highest bit, and finds 0.
-      const V8 place = hn::SaturatedAdd(hn::Sub(codes, hn::Set(U8(), static_cast<std::uint8_t>(first))), hn::Set(U8(), 0x70));
-      found = hn::Or(found, hn::TableLookupBytesOr0(hn::LoadDup128(U8(), levels + first), place));
-    }
-    return found;
+    return cpu::HWY_NAMESPACE::look_up<bits>(U8(), levels, codes);
   }
 #endif
 };

@@ -1,6 +1,5 @@
 // One source for every instruction set (Highway), as row_kernels.cpp: a table of 16 entries is a register's, and a shuffle looks up as many codes
-// as it has bytes (André, Kermarrec, Le Scouarnec 2015). Of 6 or 8 bits a part every 16 entries are looked up by a code's lowest 4 bits, and each bit above chooses
-// between two halves: 4 shuffles and 3 choices, or 16 and 15.
+// as it has bytes (André, Kermarrec, Le Scouarnec 2015); tables of 64 and 256 are some registers (table_lookup.hpp).
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
 // shifted down; so the even ones are whole - 256 odd, modulo 2^16. 16 bits hold the sums of 256 parts; those of more are added in float32, which holds them all.
@@ -16,6 +15,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/table_lookup.hpp"
+
 // Where there is no vector there is no register to look up in.
 #if HWY_TARGET != HWY_SCALAR
 HWY_BEFORE_NAMESPACE();
@@ -26,7 +27,6 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using U8 = hn::CappedTag<std::uint8_t, 32>;
-using I8 = hn::RebindToSigned<U8>;
 using U16 = hn::RepartitionToWide<U8>;
 using I32 = hn::RepartitionToWide<hn::RebindToSigned<U16>>;
 using F32 = hn::RebindToFloat<I32>;
@@ -48,29 +48,6 @@ struct Sums {
   }
   HWY_ATTR V16 even() const { return hn::Sub(whole, hn::ShiftLeft<8>(odd)); }
 };
-
-// A code's bit `bit` as that of the sign. Shifts of 16 bits are one instruction each, where those of bytes take two: what comes in from the byte beside nobody looks at.
-template <int bit>
-HWY_INLINE V8 sign_from(V8 code) {
-  return hn::BitCast(U8(), hn::ShiftLeft<7 - bit>(hn::BitCast(U16(), code)));
-}
-
-// Entries of a table of 2^bits.
-template <int bits>
-HWY_INLINE V8 look_up(const std::uint8_t* table, V8 code, V8 lowest_4) {
-  if constexpr (bits == 4) {
-    return hn::TableLookupBytes(hn::LoadDup128(U8(), table), lowest_4);
-  } else {
-    const I8 tag;
-    const V8 low = look_up<bits - 1>(table, code, lowest_4), high = look_up<bits - 1>(table + (1 << (bits - 1)), code, lowest_4);
-    return hn::BitCast(U8(), hn::IfNegativeThenElse(hn::BitCast(tag, sign_from<bits - 1>(code)), hn::BitCast(tag, high), hn::BitCast(tag, low)));
-  }
-}
-
-template <int bits>
-HWY_INLINE V8 look_up(const std::uint8_t* table, V8 code) {
-  return look_up<bits>(table, code, hn::And(code, hn::Set(U8(), 15)));
-}
 
 // How the codes of some registers of rows, which begin at `starts`, are added up over parts [begin, end): a number of `parts_together`.
 struct Nibbles {
@@ -106,10 +83,10 @@ struct Sixes {
     // 4 parts in 3 bytes: each part's bits at the bottom, whatever stands above.
     for (std::int64_t part = begin; part < end; part += 4, codes += 3 * rows, table += 256) {
       const V8 a = hn::LoadU(U8(), codes), b = hn::LoadU(U8(), codes + rows), c = hn::LoadU(U8(), codes + 2 * rows);
-      sum.add(look_up<6>(table, a));
-      sum.add(look_up<6>(table + 64, hn::Or(hn::ShiftRight<6>(a), hn::ShiftLeft<2>(b))));
-      sum.add(look_up<6>(table + 128, hn::Or(hn::ShiftRight<4>(b), hn::ShiftLeft<4>(c))));
-      sum.add(look_up<6>(table + 192, hn::BitCast(U8(), hn::ShiftRight<2>(hn::BitCast(U16(), c)))));
+      sum.add(look_up<6>(U8(), table, a));
+      sum.add(look_up<6>(U8(), table + 64, hn::Or(hn::ShiftRight<6>(a), hn::ShiftLeft<2>(b))));
+      sum.add(look_up<6>(U8(), table + 128, hn::Or(hn::ShiftRight<4>(b), hn::ShiftLeft<4>(c))));
+      sum.add(look_up<6>(U8(), table + 192, hn::BitCast(U8(), hn::ShiftRight<2>(hn::BitCast(U16(), c)))));
     }
     sums[0] = sum;
   }
@@ -121,7 +98,7 @@ struct Bytes {
 
   HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end, const std::uint8_t* table, Sums (&sums)[registers]) {
     Sums sum = sums[0];
-    for (std::int64_t part = begin; part < end; ++part, table += 256) sum.add(look_up<8>(table, hn::LoadU(U8(), starts[0] + part * rows)));
+    for (std::int64_t part = begin; part < end; ++part, table += 256) sum.add(look_up<8>(U8(), table, hn::LoadU(U8(), starts[0] + part * rows)));
     sums[0] = sum;
   }
 };
