@@ -68,6 +68,7 @@ void ProductCodes::decode(std::int64_t cell, std::int64_t block, std::int64_t ro
   if (planes > 1) return decode_planes(centroid, scaling.factor, block, row, out);
   if (bits == 8 && decode_known<8>(*this, centroid, scaling.factor, block, row, out)) return;
   if (bits == 6 && decode_known<6>(*this, centroid, scaling.factor, block, row, out)) return;
+  if (bits == 4 && decode_known<4>(*this, centroid, scaling.factor, block, row, out)) return;
   for (std::int64_t part = 0, i = 0; part < m && i < d; ++part) {
     const float* const word = codeword(part, code(block, part, row));
     for (std::int64_t j = 0; j < part_dims() && i < d; ++j, ++i) out[i] = centroid[i] + scaling.factor * word[j];
