@@ -17,7 +17,7 @@ constexpr std::int64_t expected_probes = 32;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 PrepareHints hints_of(std::int64_t expected_queries) {
-  return {.k = expected_probes, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false};
+  return {.k = expected_probes, .queries = expected_queries, .batch = std::min(expected_queries, ListCentroids::batch_rows), .self = false, .few = true};
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << " n=" << c.n << " q=" << c.q << " d=" << c.d << " k=" << c.k << " seed=" << c.seed
              << " threads=" << c.threads << " hints{k=" << c.hints.k
              << " queries=" << c.hints.queries << " batch=" << c.hints.batch
-             << " self=" << c.hints.self << '}' << (c.strided ? " strided" : "");
+             << " self=" << c.hints.self << " few=" << c.hints.few << '}' << (c.strided ? " strided" : "");
 }
 
 Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool self) {
@@ -112,6 +112,7 @@ Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool
   c.hints.batch = std::min<std::int64_t>(c.hints.queries, any<std::int64_t>({1, 16, 10000}));
   c.hints.k = any<std::int64_t>({1, 10, 1000});
   c.hints.self = draw(2) == 0;
+  c.hints.few = draw(2) == 0;
   c.strided = draw(4) == 0;
   return c;
 }

@@ -143,6 +143,24 @@ TEST_P(Conformance, every_kind_of_vectors_is_answered) {
   }
 }
 
+// Sizes around those of tiles and of what is compared at once.
+TEST(FewRows, are_searched_as_many_are) {
+  const struct {
+    std::int64_t n, d, k;
+  } sizes[] = {{63, 3, 20}, {64, 127, 1}, {65, 128, 64}, {127, 129, 126}, {128, 20, 127}, {129, 256, 33}, {300, 40, 32}, {1025, 12, 7}, {4096, 8, 11}, {4097, 8, 11}};
+  const std::int64_t queries[] = {7, 8, 33};
+  for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine}) {
+    for (int kind = 0; kind < kind_count; ++kind) {
+      for (int s = 0; s < std::ssize(sizes); ++s) {
+        Case c{.metric = metric, .dtype = DType::f32, .kind = static_cast<Kind>(kind), .n = sizes[s].n, .q = queries[(kind + s) % 3], .d = sizes[s].d, .k = sizes[s].k};
+        c.threads = 2;
+        c.strided = (kind + s) % 2 == 0;
+        c.hints = PrepareHints{.k = 32, .queries = 1000, .batch = 1000, .self = false, .few = true};
+        check_nearest_rows(c);
+      }
+    }
+  }
+}
 
 class Large : public testing::TestWithParam<Case> {};
 TEST_P(Large, nearest_rows_equals_the_reference) {

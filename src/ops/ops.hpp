@@ -81,6 +81,7 @@ struct PrepareHints {
   std::int64_t queries = 10000;   ///< rows that will be searched in all
   std::int64_t batch = 10000;     ///< rows of one call
   bool self = false;              ///< the base will be searched with itself; cells will be joined
+  bool few = false;               ///< rows are few beside the neighbours asked for, as centroids are
 };
 
 /// The first rows with values that not every metric can use; -1: there are none.

@@ -34,10 +34,6 @@ std::vector<LocalRow> far_rows_of(const RowFacts& facts) {
   return rows;
 }
 
-bool dense_suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, const PrepareHints& hints) {
-  return !hints.self && hints.queries > 1 && DenseRows::suits(metric, dtype, n, d, hints.k);
-}
-
 // How queries are dealt out: blocks of queries times slices of the base.
 struct Deal {
   std::int64_t queries;
@@ -68,7 +64,7 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& 
                  const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)),
       writer_(pair.metric(), base.rows, far_rows_of(facts_)) {
-  if (dense_suits(pair.metric(), base.dtype, base.rows, base.cols, hints)) dense_ = std::make_unique<DenseRows>(base_, facts_, pair_, floats);
+  if (DenseRows::suits(pair.metric(), base.dtype, base.rows, base.cols, hints)) dense_ = std::make_unique<DenseRows>(base_, facts_, pair_, floats);
   const CodeKernels* kernels = kernels_for(pair.metric(), base.cols, codes);
   if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
     if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {
@@ -83,7 +79,7 @@ std::size_t CpuRows::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, M
                                   const CodeKernelSet& codes, const PrepareHints& hints, int threads) {
   std::size_t bytes = at(n) * (metric == Metric::cosine ? 17 : 5);  // facts, inverse norms, rows that are far
   if (kernels_for(metric, d, codes)) bytes += CodeFilter::bytes_needed(metric, n, d, threads);
-  if (dense_suits(metric, dtype, n, d, hints)) bytes += DenseRows::bytes_needed(n, d, threads);
+  if (DenseRows::suits(metric, dtype, n, d, hints)) bytes += DenseRows::bytes_needed(n, d, threads);
   // A thread has one block's lists, but where few blocks are shared by slices each slice has lists of its own.
   const std::int64_t a_thread = hints.batch >= block_queries * threads ? block_queries : 2 * block_queries;
   const std::int64_t lists = hints.self ? n : std::min(hints.batch, a_thread) * threads;
@@ -117,7 +113,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   run.threads = useful_threads(queries.rows, options);
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
-  if (dense_ && first_self < 0 && queries.rows >= DenseRows::least_queries && DenseRows::suits(pair_.metric(), base_.dtype, base_.rows, base_.cols, kept)) return nearest_of_few(queries, facts, kept, out, run);
+  if (dense_ && first_self < 0 && dense_->pays(queries.rows, kept)) return nearest_of_few(queries, facts, kept, out, run);
   const Deal deal(queries.rows, kept, base_.rows, threads_of(run));
   const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
   const auto start = [&](std::int64_t block) {
@@ -202,7 +198,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
 void CpuRows::nearest_of_few(MatrixRef queries, const RowFacts& facts, std::int64_t k, NeighborsOut out, const RunOptions& run) const {
   std::atomic<std::int64_t> done{0};
   parallel_blocks(run, queries.rows, block_queries, [&](std::int64_t begin, std::int64_t end) {
-    dense_->nearest(queries, facts, begin, end, k, writer_, out);
+    dense_->nearest(queries, facts, begin, end, k, writer_, out, run);
     if (run.progress) run.progress->report("search", done.fetch_add(end - begin) + end - begin, queries.rows);
   });
 }

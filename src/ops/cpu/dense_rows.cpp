@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cancelled.hpp"
 #include "core/neighbor.hpp"
 
 namespace gigaknn::cpu {
@@ -14,12 +15,14 @@ namespace {
 constexpr std::int64_t tile_queries = 3;
 constexpr std::int64_t least_strands = 4;
 #else
-constexpr std::int64_t tile_queries = 32;  // their estimates stay in L2
+constexpr std::int64_t tile_queries = 32;  // their estimates of 1,024 rows are a quarter of L2
 constexpr std::int64_t least_strands = 64;
 #endif
-// Products a query that a neighbour repays. Zen 3: of 1,024 rows of 128 dimensions as quick as a filter on codes at 8 neighbours, of 4,096 at 64.
-constexpr std::int64_t products_a_neighbor = 8192;
 constexpr std::int64_t most_rows = 4096;
+constexpr std::int64_t most_elements = std::int64_t{1} << 20;
+constexpr std::int64_t least_queries = 8;  // fewer read all rows for little: four times the bytes of codes
+// Products of a query that a neighbour repays. Zen 3, AVX2: 1,024 rows of 128 dimensions are as quick through codes at 8 to 12 neighbours, 4,096 at 64.
+constexpr std::int64_t products_a_neighbor = 8192;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -37,9 +40,12 @@ struct DenseRows::Scratch {
   std::vector<PackedNeighbor> found;
 };
 
-bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, std::int64_t k) {
-  return n <= most_rows && dtype == DType::f32 && (by_half_squares(metric) || metric == Metric::inner_product || metric == Metric::cosine) && n * d <= std::min(k, n) * products_a_neighbor;
+bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, const PrepareHints& hints) {
+  const bool multiplies = by_half_squares(metric) || metric == Metric::inner_product || metric == Metric::cosine;
+  return hints.few && multiplies && dtype == DType::f32 && n <= most_rows && n * d <= most_elements && std::min(hints.queries, hints.batch) >= least_queries;
 }
+
+bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return queries >= least_queries && base_.rows * base_.cols <= k * products_a_neighbor; }
 
 std::size_t DenseRows::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t width = padded_cols(n);
@@ -64,14 +70,14 @@ DenseRows::DenseRows(MatrixRef base, const RowFacts& facts, const PairDistance& 
   }
 }
 
-// How far the estimate of a row may lie above that of another that is no nearer. An estimate is off by what its products, summed in chunks, half a square and the difference are rounded by; distances that are rounded to
-// float32 are equal where they differ by less than 2^-23 of themselves: both in parts of the square of what the norms come to.
+// How far the estimate of a row may lie above that of another that is no farther. Both are off by what products, halves of squares (or rows divided by their norms) and differences are rounded by; and
+// distances that are rounded to float32 may be equal where they differ by 2^-23 of themselves, or 2^-22 of their squares. With half the square of what the norms come to, a
+// distance has half of that, too.
 double DenseRows::slack_of(const float* query, double squared_norm) const {
   const std::int64_t d = base_.cols;
-  const double square = squared_norm > 0 ? squared_norm : pair_.kernels().dot_f32(query, query, d), norm = std::sqrt(square);
-  const double reach = pair_.metric() == Metric::cosine ? norm : (norm + largest_norm_) * (norm + largest_norm_);
-  const double steps = static_cast<double>(std::min(d, product_chunk) + d / product_chunk + 12);
-  const double slack = 4 * (steps * 0x1p-24 * reach + static_cast<double>(d + 16) * 0x1p-126);
+  const double norm = std::sqrt(squared_norm > 0 ? squared_norm : pair_.kernels().dot_f32(query, query, d));
+  const double reach = by_half_squares(pair_.metric()) ? (norm + largest_norm_) * (norm + largest_norm_) / 2 : norm * largest_norm_;
+  const double slack = 2 * ((product_error(d) + 10 * 0x1p-24) * reach + static_cast<double>(d + 16) * 0x1p-126);
   return slack < 1e30 ? slack : std::numeric_limits<double>::infinity();
 }
 
@@ -116,8 +122,11 @@ void DenseRows::choose(const float* estimates, std::int64_t k, double slack, Scr
   scratch.chosen.resize(left);
 }
 
-void DenseRows::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, NeighborsOut out) const {
+void DenseRows::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, NeighborsOut out,
+                        const RunOptions& run) const {
   Scratch scratch;
+  scratch.chosen.reserve(at(base_.rows));
+  scratch.found.reserve(at(base_.rows));
   const std::int64_t most = std::min(tile_queries, end - begin);
   scratch.queries.resize(at(most * base_.cols));
   scratch.estimates.resize(at(most * width_));
@@ -142,6 +151,7 @@ void DenseRows::nearest(MatrixRef queries, const RowFacts& query_facts, std::int
     writer.write(scratch.found.data(), std::ssize(scratch.found), query_facts.far[at(i)], -1, i, out);
   };
   for (std::int64_t first = begin; first < end; first += tile_queries) {
+    check_cancelled(run);
     const std::int64_t some = std::min(tile_queries, end - first);
     for (std::int64_t i = 0; i < some; ++i) std::copy_n(queries.row<float>(first + i), base_.cols, scratch.queries.data() + i * base_.cols);
     kernels_->multiply({.a = scratch.queries.data(), .rows = some, .depth = base_.cols, .b = rows_.data(), .cols = width_, .out = scratch.estimates.data()});

@@ -27,8 +27,8 @@ struct FloatTile {
 };
 
 /// out[rows, cols] = a[rows, depth] * b[depth, padded cols]; cols is b's width and a multiple of 64.
-/// Sums run over `product_chunk` products at a time, so the relative error of a result, against the sum of the
-/// absolute products, is at most (product_chunk + depth / product_chunk + 2) * 2^-24.
+/// Sums run over `product_chunk` products at a time; the relative error of a result, against the sum of the
+/// absolute products, is at most product_error(depth).
 struct MatrixProduct {
   const float* a;
   std::int64_t rows;
@@ -38,6 +38,7 @@ struct MatrixProduct {
   float* out;
 };
 inline constexpr std::int64_t product_chunk = 128;
+constexpr double product_error(std::int64_t depth) { return static_cast<double>((depth < product_chunk ? depth : product_chunk) + depth / product_chunk + 2) * 0x1p-24; }
 /// The width of b for so many columns.
 constexpr std::int64_t padded_cols(std::int64_t cols) { return (cols + 63) / 64 * 64; }
 

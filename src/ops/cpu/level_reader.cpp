@@ -96,7 +96,7 @@ HWY_ATTR inline void read_parts(const Blocks& blocks, std::int64_t byte, std::in
     if (parts > 3) d = tables[3].look_up(blocks.load(byte + 3));
   } else if constexpr (bits == 6) {  // of a multiple of 4 parts
     const V8 first = blocks.load(byte), second = blocks.load(byte + 1), third = blocks.load(byte + 2);
-    a = tables[0].look_up(lowest_bits(first, 6));
+    a = tables[0].look_up(first);
     b = tables[1].look_up(hn::Or(hn::ShiftRight<6>(first), hn::ShiftLeft<2>(lowest_bits(second, 4))));
     c = tables[2].look_up(hn::Or(hn::ShiftRight<4>(second), hn::ShiftLeft<4>(lowest_bits(third, 2))));
     d = tables[3].look_up(hn::ShiftRight<2>(third));

@@ -291,6 +291,8 @@ namespace gigaknn::cpu {
 
 #if HWY_TARGETS & HWY_AVX2
 const ProductKernels& product_kernels_avx2() { return *N_AVX2::product_table(); }
+#elif defined(__x86_64__)
+const ProductKernels& product_kernels_avx2() { return product_kernels_generic(); }  // a build for newer processors alone, which have other kernels
 #endif
 
 const CodeScan& nibble_scan(Isa isa) {
