@@ -73,6 +73,7 @@ struct Nibbles {
   }
 };
 
+#if HWY_TARGET == HWY_AVX2
 struct Sixes {
   static constexpr int bits = 6;
   static constexpr std::int64_t registers = 1;
@@ -102,6 +103,7 @@ struct Bytes {
     sums[0] = sum;
   }
 };
+#endif
 
 // Estimates of 4 groups of rows, `half` each: the even ones of a register, then the odd ones.
 struct Estimates {
