@@ -204,15 +204,15 @@ HWY_ATTR void estimates(const ProductTile& tile, float* out) {
 // Four sums, of every fourth part each: as many hide most of the latency of a fused multiply-add.
 template <int bits, class Tag>
 HWY_INLINE float product_by(Tag tag, const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
-  const auto at_once = static_cast<std::int64_t>(hn::Lanes(tag));
+  constexpr auto at_once = static_cast<std::int64_t>(hn::MaxLanes(Tag()));
+  const std::int64_t whole = dims / at_once * at_once;
   auto a = hn::Zero(tag), b = a, c = a, d = a;
   float rest = 0;
   const auto add = [&](std::int64_t part, decltype(a)& to) HWY_ATTR {
     const float* const word = codewords + part * next_part + code_in_bytes(codes + part * bits / 8 * rows, rows, part, bits) * dims;
     const float* const of_x = x + part * dims;
-    std::int64_t j = 0;
-    for (; j + at_once <= dims; j += at_once) to = hn::MulAdd(hn::LoadU(tag, of_x + j), hn::LoadU(tag, word + j), to);
-    for (; j < dims; ++j) rest += of_x[j] * word[j];
+    for (std::int64_t j = 0; j < whole; j += at_once) to = hn::MulAdd(hn::LoadU(tag, of_x + j), hn::LoadU(tag, word + j), to);
+    for (std::int64_t j = whole; j < dims; ++j) rest += of_x[j] * word[j];
   };
   std::int64_t part = 0;
   for (; part + 4 <= m; part += 4) {
