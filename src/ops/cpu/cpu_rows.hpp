@@ -45,8 +45,8 @@ class CpuRows : public PreparedRows {
   PairDistance pair_;
   RowFacts facts_;
   ListWriter writer_;
-  std::unique_ptr<DenseRows> dense_;        // where many neighbours are expected of few rows, beside one of these two
-  std::unique_ptr<CodeFilter> filter_;
+  std::unique_ptr<DenseRows> dense_;        // of few rows, for searches that it suits
+  std::unique_ptr<CodeFilter> filter_;      // one of these two, for all others
   std::unique_ptr<Exhaustive> exhaustive_;
 };
 

@@ -70,9 +70,8 @@ DenseRows::DenseRows(MatrixRef base, const RowFacts& facts, const PairDistance& 
   }
 }
 
-// How far the estimate of a row may lie above that of another that is no farther. Both are off by what products, halves of squares (or rows divided by their norms) and differences are rounded by; and
-// distances that are rounded to float32 may be equal where they differ by 2^-23 of themselves, or 2^-22 of their squares. With half the square of what the norms come to, a
-// distance has half of that, too.
+// A row whose estimate lies further above another's is surely farther, after rounding to float32 too. In parts of 2^-24 of `reach`, which no estimate or, but for a factor of 2, distance in its units exceeds: each estimate
+// is off by product_error, and by 3 at the most for half a square (or a row divided by its norm) and the difference; two distances round to one where they differ by 2, of euclidean by 4.
 double DenseRows::slack_of(const float* query, double squared_norm) const {
   const std::int64_t d = base_.cols;
   const double norm = std::sqrt(squared_norm > 0 ? squared_norm : pair_.kernels().dot_f32(query, query, d));

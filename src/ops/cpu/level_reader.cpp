@@ -1,4 +1,4 @@
-// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is some registers (table_lookup.hpp); VBMI's shuffles answer for 64 or 128 entries, and of two blocks at once.
+// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is looked up 16 entries at a time (table_lookup.hpp); VBMI's shuffles answer for 64 or 128 entries, and of two blocks at once.
 #include "ops/cpu/level_reader.hpp"
 
 #include <algorithm>

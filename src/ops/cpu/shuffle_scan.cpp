@@ -1,5 +1,5 @@
 // One source for every instruction set (Highway), as row_kernels.cpp: a table of 16 entries is a register's, and a shuffle looks up as many codes
-// as it has bytes (André, Kermarrec, Le Scouarnec 2015); tables of 64 and 256 are some registers (table_lookup.hpp).
+// as it has bytes (André, Kermarrec, Le Scouarnec 2015); tables of 64 and 256 are looked up 16 entries at a time (table_lookup.hpp).
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
 // shifted down; so the even ones are whole - 256 odd, modulo 2^16. 16 bits hold the sums of 256 parts; those of more are added in float32, which holds them all.
