@@ -134,15 +134,16 @@ ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::in
   if (centroids_.rows() == 0) return ProbingBatch::of_lists(queries, begin, end, {}, run);
   const MatrixRef part = queries.slice(begin, end);
   const Matrix floats = as_floats(part, run);
-  Neighbors probes(part.rows, width);
-  ops_of(device_).nearest_rows(prepared(run), floats, width, NeighborsOut(probes), run);
+  std::vector<RowId> probes(at(part.rows * width));
+  ops_of(device_).nearest_set(prepared(run), floats, width, probes.data(), run);
   std::vector<std::int64_t> order(at(part.rows));
   std::iota(order.begin(), order.end(), 0);
-  const auto first_list = [&](std::int64_t i) { return probes.ids[at(i * width)]; };
+  const auto first_list = [&](std::int64_t i) { return probes[at(i * width)]; };
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return first_list(a) < first_list(b); });
   ProbingBatch batch{order, gather_rows(part, order, run), {}, width};
+  batch.probes.reserve(probes.size());
   for (const std::int64_t i : order) {
-    batch.probes.insert(batch.probes.end(), probes.ids.begin() + i * width, probes.ids.begin() + (i + 1) * width);
+    batch.probes.insert(batch.probes.end(), probes.begin() + i * width, probes.begin() + (i + 1) * width);
   }
   for (std::int64_t& row : batch.rows) row += begin;
   return batch;

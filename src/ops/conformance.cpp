@@ -117,6 +117,16 @@ Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool
   return c;
 }
 
+namespace {
+
+// Lists of k, each in ascending order.
+std::vector<RowId> in_order(std::vector<RowId> ids, std::int64_t k) {
+  for (auto list = ids.begin(); list != ids.end(); list += k) std::sort(list, list + k);
+  return ids;
+}
+
+}  // namespace
+
 testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want) {
   if (!got.guard_stands()) return testing::AssertionFailure() << "wrote beyond its lists";
   return same_entries(got.lists.ids, got.lists.distances, want.ids, want.distances, want.k);
@@ -142,6 +152,21 @@ GuardedLists search(const Ops& ops, const Problem& problem, const Case& c) {
   return lists;
 }
 
+namespace {
+
+// The rows of each list as Ops::nearest_set finds them, ascending.
+std::vector<RowId> sets_of(const Ops& ops, const Problem& problem, const Case& c) {
+  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
+  constexpr RowId guard{-77};
+  std::vector<RowId> ids(static_cast<std::size_t>(c.q * c.k + 1), guard);
+  ops.nearest_set(*prepared, problem.queries, c.k, ids.data(), problem.run);
+  EXPECT_EQ(ids.back(), guard) << "wrote beyond its lists";
+  ids.pop_back();
+  return in_order(std::move(ids), c.k);
+}
+
+}  // namespace
+
 GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c) {
   const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
   GuardedLists lists(c.n, c.k);
@@ -155,6 +180,7 @@ void check_nearest_rows(const Case& c, const Devices& devices) {
   for (const Ops* ops : devices) {
     EXPECT_TRUE(same_lists(search(*ops, problem, c), want))
         << "nearest_rows on " << ops->isa() << ": " << c;
+    EXPECT_EQ(sets_of(*ops, problem, c), in_order(want.ids, c.k)) << "nearest_set on " << ops->isa() << ": " << c;
   }
 }
 

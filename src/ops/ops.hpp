@@ -81,7 +81,7 @@ struct PrepareHints {
   std::int64_t queries = 10000;   ///< rows that will be searched in all
   std::int64_t batch = 10000;     ///< rows of one call
   bool self = false;              ///< the base will be searched with itself; cells will be joined
-  bool few = false;               ///< rows are few beside the neighbours asked for, as centroids are
+  bool few = false;               ///< rows are few beside the neighbours that `nearest_set` finds, as centroids are
 };
 
 /// The first rows with values that not every metric can use; -1: there are none.
@@ -127,6 +127,11 @@ class Ops {
   /// of the base and does not count as its own neighbour.
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
+
+  /// Which rows these are, where distances are not needed: as `nearest_rows`, the nearest about first.
+  ///
+  ///   ids  [q, k]
+  virtual void nearest_set(const PreparedRows& base, MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& run) const;
 
   /// The nearest row of each query, asked once; rounds of k-means: `start_assignment`. As `nearest_rows` with k = 1, which devices are quickest at when
   /// `base` was prepared for it (PrepareHints::k).

@@ -59,6 +59,13 @@ class CpuOps : public Ops {
     static_cast<const CpuRows&>(prepared).nearest(queries, k, out, first_self, run);
   }
 
+  void nearest_set(const PreparedRows& prepared, MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& run) const override {
+    require_queries(prepared, queries, k);
+    const auto& rows = static_cast<const CpuRows&>(prepared);
+    if (!rows.finds_sets(queries.rows, k)) return Ops::nearest_set(prepared, queries, k, ids, run);
+    rows.find_set(queries, k, ids, run);
+  }
+
   void self_nearest(const PreparedRows& prepared, std::int64_t k, NeighborsOut out,
                     const RunOptions& run) const override {
     require_k(k);

@@ -113,7 +113,6 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   run.threads = useful_threads(queries.rows, options);
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
-  if (dense_ && first_self < 0 && dense_->pays(queries.rows, kept)) return nearest_of_few(queries, facts, kept, out, run);
   const Deal deal(queries.rows, kept, base_.rows, threads_of(run));
   const auto self_of = [&](std::int64_t i) { return first_self < 0 ? -1 : first_self + i; };
   const auto start = [&](std::int64_t block) {
@@ -195,10 +194,15 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   });
 }
 
-void CpuRows::nearest_of_few(MatrixRef queries, const RowFacts& facts, std::int64_t k, NeighborsOut out, const RunOptions& run) const {
+bool CpuRows::finds_sets(std::int64_t queries, std::int64_t k) const { return dense_ && dense_->pays(queries, std::min(k, base_.rows)); }
+
+void CpuRows::find_set(MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& options) const {
+  RunOptions run = options;
+  run.threads = useful_threads(queries.rows, options);
+  const RowFacts facts = pair_.facts_of(queries, run);
   std::atomic<std::int64_t> done{0};
   parallel_blocks(run, queries.rows, block_queries, [&](std::int64_t begin, std::int64_t end) {
-    dense_->nearest(queries, facts, begin, end, k, writer_, out, run);
+    dense_->find_set(queries, facts, begin, end, k, writer_, ids, run);
     if (run.progress) run.progress->report("search", done.fetch_add(end - begin) + end - begin, queries.rows);
   });
 }

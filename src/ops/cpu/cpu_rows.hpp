@@ -34,19 +34,21 @@ class CpuRows : public PreparedRows {
 
   void nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
                const RunOptions& run) const;
+  /// Whether `find_set` does what Ops::nearest_set asks for, and sooner than `nearest`.
+  bool finds_sets(std::int64_t queries, std::int64_t k) const;
+  void find_set(MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& options) const;
   void self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   RadiusNeighbors within(MatrixRef queries, float radius, const RunOptions& run) const;
 
  private:
-  void nearest_of_few(MatrixRef queries, const RowFacts& facts, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
   int useful_threads(std::int64_t queries, const RunOptions& run) const;
 
   MatrixRef base_;
   PairDistance pair_;
   RowFacts facts_;
   ListWriter writer_;
-  std::unique_ptr<DenseRows> dense_;        // of few rows, for searches that it suits
-  std::unique_ptr<CodeFilter> filter_;      // one of these two, for all others
+  std::unique_ptr<DenseRows> dense_;        // of few rows, for sets
+  std::unique_ptr<CodeFilter> filter_;      // one of these two
   std::unique_ptr<Exhaustive> exhaustive_;
 };
 

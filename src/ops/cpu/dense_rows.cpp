@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "core/cancelled.hpp"
-#include "core/neighbor.hpp"
 
 namespace gigaknn::cpu {
 namespace {
@@ -27,17 +27,29 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+/// What at least k of the values reach, and few more; where some are infinite, which is rare, all. By halving: counting takes a few instructions for a register of values, and selecting mispredicts.
+float reached_by(std::int64_t k, const std::vector<float>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  float low = *least, high = *most;
+  for (float middle = low / 2 + high / 2; middle > low && middle < high; middle = low / 2 + high / 2) {
+    std::int32_t count = 0;
+    for (const float value : values) count += value >= middle;
+    (count >= k ? low : high) = middle;
+    if (count >= k && count <= k + k / 8) break;
+  }
+  return low;
+}
+
 bool by_half_squares(Metric metric) { return metric == Metric::l2 || metric == Metric::euclidean; }
 
 }  // namespace
 
 struct DenseRows::Scratch {
-  std::vector<float> queries;        // [tile_queries][d] side by side, whatever their stride
-  std::vector<float> estimates;      // [tile_queries][width]
-  std::vector<float> sorted;
-  std::vector<LocalRow> chosen;
-  std::vector<float> chosen_estimates;
-  std::vector<PackedNeighbor> found;
+  std::vector<float> queries;     // [tile_queries][d + 1], each before a 1
+  std::vector<float> likenesses;  // [tile_queries][width]
+  std::vector<float> largest;
+  std::vector<LocalRow> reaching;
+  std::vector<PackedNeighbor> found;  // by minus the likeness
 };
 
 bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, const PrepareHints& hints) {
@@ -49,116 +61,118 @@ bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return querie
 
 std::size_t DenseRows::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t width = padded_cols(n);
-  return at((d * width + n + threads * (tile_queries * (width + d) + 6 * n)) * 4);
+  return at(((d + 1) * width + threads * (tile_queries * (width + d + 1) + 8 * n)) * 4);
 }
 
 DenseRows::DenseRows(MatrixRef base, const RowFacts& facts, const PairDistance& pair, const FloatKernels& kernels)
-    : base_(base), facts_(&facts), pair_(pair), kernels_(&kernels), width_(padded_cols(base.rows)), live_(base.rows - facts.far_count), rows_(at(base.cols * width_), 0.0f),
-      starts_(at(base.rows), 0.0f) {
+    : base_(base), facts_(&facts), pair_(pair), kernels_(&kernels), width_(padded_cols(base.rows)), live_(base.rows - facts.far_count),
+      rows_(at((base.cols + 1) * width_), 0.0f) {
+  float* const starts = rows_.data() + base.cols * width_;
   for (std::int64_t y = 0; y < base.rows; ++y) {
     if (facts.far[at(y)]) {
-      starts_[at(y)] = infinity;
+      starts[y] = -infinity;
       continue;
     }
     const float* const row = base.row<float>(y);
     const double square = pair_.kernels().dot_f32(row, row, base.cols);
     const bool divides = pair_.metric() == Metric::cosine;
     const double norm = std::sqrt(square);
-    if (by_half_squares(pair_.metric())) starts_[at(y)] = static_cast<float>(square / 2);
+    if (by_half_squares(pair_.metric())) starts[y] = static_cast<float>(-square / 2);
     for (std::int64_t j = 0; j < base.cols; ++j) rows_[at(j * width_ + y)] = divides ? static_cast<float>(static_cast<double>(row[j]) / norm) : row[j];
     largest_norm_ = std::max(largest_norm_, divides ? 1 : norm);
   }
 }
 
-// A row whose estimate lies further above another's is surely farther, after rounding to float32 too. In parts of 2^-24 of `reach`, which no estimate or, but for a factor of 2, distance in its units exceeds: each estimate
-// is off by product_error, and by 3 at the most for half a square (or a row divided by its norm) and the difference; two distances round to one where they differ by 2, of euclidean by 4.
+// A row whose likeness lies further below another's is surely farther, after rounding to float32 too. In parts of 2^-24 of `reach`, which the products and the start of no likeness together or,
+// but for a factor of 2, distance in its units exceed: each likeness is off by product_error, and by 3 at the most for half a square (or a row divided by its norm) and a difference; two
+// distances round to one where they differ by 2, of euclidean by 4.
 double DenseRows::slack_of(const float* query, double squared_norm) const {
   const std::int64_t d = base_.cols;
   const double norm = std::sqrt(squared_norm > 0 ? squared_norm : pair_.kernels().dot_f32(query, query, d));
   const double reach = by_half_squares(pair_.metric()) ? (norm + largest_norm_) * (norm + largest_norm_) / 2 : norm * largest_norm_;
-  const double slack = 2 * ((product_error(d) + 10 * 0x1p-24) * reach + static_cast<double>(d + 16) * 0x1p-126);
-  return slack < 1e30 ? slack : std::numeric_limits<double>::infinity();
+  const double slack = 2 * ((product_error(d + 1) + 10 * 0x1p-24) * reach + static_cast<double>(d + 16) * 0x1p-126);
+  return slack < 1e30 ? slack : infinity;
 }
 
-void DenseRows::choose_all(Scratch& scratch) const {
-  scratch.chosen.clear();
-  for (std::int64_t y = 0; y < base_.rows; ++y) {
-    if (!facts_->far[at(y)]) scratch.chosen.push_back(static_cast<LocalRow>(y));
-  }
-}
-
-// The rows that may be among the k nearest, k fewer than all.
-void DenseRows::choose(const float* estimates, std::int64_t k, double slack, Scratch& scratch) const {
+// The rows that may be among the k nearest, where k is less than all: at least those within the slack of the k-th by likeness, and few others.
+void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Scratch& scratch) const {
   const std::int64_t n = base_.rows;
-  // The k-th of the least of each strand of rows: k rows do not exceed it, and few others.
+  // The k-th of the largest of each strand of rows: k rows reach it.
   const std::int64_t strands = std::max(least_strands, static_cast<std::int64_t>(std::bit_ceil(at(2 * k))));
-  auto& least = scratch.sorted;
-  least.assign(estimates, estimates + std::min(n, strands));
+  auto& largest = scratch.largest;
+  largest.assign(likenesses, likenesses + std::min(n, strands));
   for (std::int64_t begin = strands; begin < n; begin += strands) {
-    const float* const from = estimates + begin;
-    for (std::int64_t s = 0; s < std::min(strands, n - begin); ++s) least[at(s)] = from[s] < least[at(s)] ? from[s] : least[at(s)];
+    const float* const from = likenesses + begin;
+    for (std::int64_t s = 0; s < std::min(strands, n - begin); ++s) largest[at(s)] = from[s] > largest[at(s)] ? from[s] : largest[at(s)];
   }
-  std::nth_element(least.begin(), least.begin() + (k - 1), least.end());
-  const double reached = static_cast<double>(least[at(k - 1)]) + slack;
-  const auto most = reached < static_cast<double>(std::numeric_limits<float>::max()) ? std::nextafter(static_cast<float>(reached), infinity) : infinity;
-  scratch.chosen.resize(at(n));
-  scratch.chosen_estimates.resize(at(n));
+  const double reached = static_cast<double>(reached_by(k, largest)) - slack;
+  const float least = reached > static_cast<double>(std::numeric_limits<float>::lowest()) ? std::nextafter(static_cast<float>(reached), -infinity) : -infinity;
+  scratch.reaching.resize(at(n));
   std::size_t count = 0;
   for (std::int64_t y = 0; y < n; ++y) {
-    scratch.chosen[count] = static_cast<LocalRow>(y);
-    scratch.chosen_estimates[count] = estimates[y];
-    count += estimates[y] <= most;
+    scratch.reaching[count] = static_cast<LocalRow>(y);
+    count += likenesses[y] >= least;
   }
-  // Now the k-th of all.
-  least.assign(scratch.chosen_estimates.begin(), scratch.chosen_estimates.begin() + static_cast<std::ptrdiff_t>(count));
-  std::nth_element(least.begin(), least.begin() + (k - 1), least.end());
-  const double limit = static_cast<double>(least[at(k - 1)]) + slack;
-  std::size_t left = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    scratch.chosen[left] = scratch.chosen[i];
-    left += static_cast<double>(scratch.chosen_estimates[i]) <= limit;
-  }
-  scratch.chosen.resize(left);
+  scratch.found.clear();
+  for (const LocalRow y : std::span(scratch.reaching).first(count)) scratch.found.push_back(pack_neighbor(-likenesses[y], y));
 }
 
-void DenseRows::nearest(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, NeighborsOut out,
-                        const RunOptions& run) const {
-  Scratch scratch;
-  scratch.chosen.reserve(at(base_.rows));
-  scratch.found.reserve(at(base_.rows));
-  const std::int64_t most = std::min(tile_queries, end - begin);
-  scratch.queries.resize(at(most * base_.cols));
-  scratch.estimates.resize(at(most * width_));
-  const auto squared = [](const RowFacts& facts, std::int64_t i) { return facts.squared_norms.empty() ? 0.0 : facts.squared_norms[at(i)]; };
-  const auto write = [&](std::int64_t i, const float* estimates) {
-    const float* const query = queries.row<float>(i);
-    scratch.found.clear();
-    if (!query_facts.far[at(i)]) {
-      const double slack = slack_of(query, squared(query_facts, i));
-      if (k < live_ && std::isfinite(slack)) {
-        choose(estimates, k, slack, scratch);
-      } else {
-        choose_all(scratch);
-      }
-      for (const LocalRow y : scratch.chosen) {
-        scratch.found.push_back(pack_neighbor(pair_.key(query, base_.row<float>(y), squared(query_facts, i), squared(*facts_, y)), y));
-      }
-      const auto kept = static_cast<std::ptrdiff_t>(std::min<std::size_t>(scratch.found.size(), at(k)));
-      std::partial_sort(scratch.found.begin(), scratch.found.begin() + kept, scratch.found.end());
-      scratch.found.resize(at(kept));
+// Leaves the k nearest of what was found.
+void DenseRows::settle(const float* query, double squared_norm, std::int64_t k, double slack, std::vector<PackedNeighbor>& found) const {
+  const auto kth = found.begin() + (k - 1);
+  std::nth_element(found.begin(), kth, found.end());
+  std::iter_swap(found.begin(), std::min_element(found.begin(), kth + 1));
+  const double key = key_of(*kth);
+  const auto end_close = std::partition(kth + 1, found.end(), [&](PackedNeighbor one) { return key_of(one) <= key + slack; });
+  if (end_close != kth + 1) {
+    // Fewer than k rows are not surely behind one that is more than the slack before the k-th.
+    const auto surely = [&](PackedNeighbor one) { return key_of(one) < key - slack; };
+    const auto close = surely(found.front()) ? std::partition(found.begin() + 1, kth + 1, surely) : found.begin();
+    for (auto one = close; one != end_close; ++one) {
+      const LocalRow y = row_of(*one);
+      *one = pack_neighbor(pair_.key(query, base_.row<float>(y), squared_norm, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[y]), y);
     }
-    writer.write(scratch.found.data(), std::ssize(scratch.found), query_facts.far[at(i)], -1, i, out);
+    std::nth_element(close, kth, end_close);
+  }
+  found.resize(at(k));
+}
+
+void DenseRows::find_set(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, RowId* ids,
+                         const RunOptions& run) const {
+  Scratch scratch;
+  const std::int64_t depth = base_.cols + 1;
+  const std::int64_t most = std::min(tile_queries, end - begin);
+  scratch.queries.resize(at(most * depth), 1.0f);
+  scratch.likenesses.resize(at(most * width_));
+  scratch.found.reserve(at(base_.rows));
+  Neighbors rare(1, k);
+  const auto find = [&](std::int64_t i, const float* likenesses) {
+    const float* const query = queries.row<float>(i);
+    const double squared = query_facts.squared_norms.empty() ? 0 : query_facts.squared_norms[at(i)];
+    const double slack = query_facts.far[at(i)] ? 0 : slack_of(query, squared);
+    auto& found = scratch.found;
+    if (!query_facts.far[at(i)] && k < live_ && std::isfinite(slack)) {
+      choose(likenesses, k, slack, scratch);
+      settle(query, squared, k, slack, found);
+      for (std::int64_t j = 0; j < k; ++j) ids[i * k + j] = RowId{row_of(found[at(j)])};
+      return;
+    }
+    found.clear();
+    for (std::int64_t y = 0; !query_facts.far[at(i)] && y < base_.rows; ++y) {
+      if (facts_->far[at(y)]) continue;
+      const auto row = static_cast<LocalRow>(y);
+      found.push_back(pack_neighbor(pair_.key(query, base_.row<float>(y), squared, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]), row));
+    }
+    std::sort(found.begin(), found.end());
+    writer.write(found.data(), std::min(k, std::ssize(found)), query_facts.far[at(i)], -1, 0, NeighborsOut(rare));
+    std::copy(rare.ids.begin(), rare.ids.end(), ids + i * k);
   };
   for (std::int64_t first = begin; first < end; first += tile_queries) {
     check_cancelled(run);
     const std::int64_t some = std::min(tile_queries, end - first);
-    for (std::int64_t i = 0; i < some; ++i) std::copy_n(queries.row<float>(first + i), base_.cols, scratch.queries.data() + i * base_.cols);
-    kernels_->multiply({.a = scratch.queries.data(), .rows = some, .depth = base_.cols, .b = rows_.data(), .cols = width_, .out = scratch.estimates.data()});
-    for (std::int64_t i = 0; i < some; ++i) {
-      float* const estimates = scratch.estimates.data() + i * width_;
-      for (std::int64_t y = 0; y < base_.rows; ++y) estimates[y] = starts_[at(y)] - estimates[y];
-      write(first + i, estimates);
-    }
+    for (std::int64_t i = 0; i < some; ++i) std::copy_n(queries.row<float>(first + i), base_.cols, scratch.queries.data() + i * depth);
+    kernels_->multiply({.a = scratch.queries.data(), .rows = some, .depth = depth, .b = rows_.data(), .cols = width_, .out = scratch.likenesses.data()});
+    for (std::int64_t i = 0; i < some; ++i) find(first + i, scratch.likenesses.data() + i * width_);
   }
 }
 
