@@ -45,13 +45,13 @@ HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const 
   alignas(64) double sums[lanes];
   const std::int64_t full = d / lanes * lanes;
   // The elements past the last full round, with zeros behind: their terms are 0, which change no sum.
-  alignas(64) float x_tail[lanes] = {};
-  alignas(64) float y_tail[lanes] = {};
   const bool has_tail = full < d;
-  if (has_tail) {
+  const auto with_tail = [&](const auto& round) HWY_ATTR {
+    alignas(64) float x_tail[lanes] = {}, y_tail[lanes] = {};
     std::memcpy(x_tail, x + full, static_cast<std::size_t>(d - full) * sizeof(float));
     std::memcpy(y_tail, y + full, static_cast<std::size_t>(d - full) * sizeof(float));
-  }
+    round(x_tail, y_tail);
+  };
   const auto step = [&](auto& sum, const float* u, const float* v) HWY_ATTR {
     sum = hn::Add(sum, term(hn::PromoteTo(f64, hn::LoadU(f32, u)), hn::PromoteTo(f64, hn::LoadU(f32, v))));
   };
@@ -64,9 +64,28 @@ HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const 
       step(a3, u + 3 * n, v + 3 * n);
     };
     for (std::int64_t i = 0; i < full; i += lanes) round(x + i, y + i);
-    if (has_tail) round(x_tail, y_tail);
+    if (has_tail) with_tail(round);
     // The first two rounds of the tree are whole registers: j + 16 is two further, j + 8 one.
     hn::Store(hn::Add(hn::Add(a0, a2), hn::Add(a1, a3)), f64, sums);
+    return sum_lanes(sums, static_cast<int>(n));
+  } else if constexpr (registers == 8) {
+    auto a0 = hn::Zero(f64), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0;
+    const auto round = [&](const float* u, const float* v) HWY_ATTR {
+      step(a0, u, v);
+      step(a1, u + n, v + n);
+      step(a2, u + 2 * n, v + 2 * n);
+      step(a3, u + 3 * n, v + 3 * n);
+      step(a4, u + 4 * n, v + 4 * n);
+      step(a5, u + 5 * n, v + 5 * n);
+      step(a6, u + 6 * n, v + 6 * n);
+      step(a7, u + 7 * n, v + 7 * n);
+    };
+    for (std::int64_t i = 0; i < full; i += lanes) round(x + i, y + i);
+    if (has_tail) with_tail(round);
+    // j + 16 is four registers further, j + 8 two, j + 4 one.
+    const auto even = hn::Add(hn::Add(a0, a4), hn::Add(a2, a6));
+    const auto odd = hn::Add(hn::Add(a1, a5), hn::Add(a3, a7));
+    hn::Store(hn::Add(even, odd), f64, sums);
     return sum_lanes(sums, static_cast<int>(n));
   } else {
     // Fewer lanes: the same accumulators, a few at a time, over the rows again (rows are in L1).
@@ -77,8 +96,10 @@ HWY_ATTR double sum_terms(const float* x, const float* y, std::int64_t d, const 
         step(a1, x + i + n, y + i + n);
       }
       if (has_tail) {
-        step(a0, x_tail + j, y_tail + j);
-        step(a1, x_tail + j + n, y_tail + j + n);
+        with_tail([&](const float* u, const float* v) HWY_ATTR {
+          step(a0, u + j, v + j);
+          step(a1, u + j + n, v + j + n);
+        });
       }
       hn::Store(a0, f64, sums + j);
       hn::Store(a1, f64, sums + j + n);
