@@ -382,6 +382,28 @@ void CellFilter::take_by_sums(const Stretch& rows, Block& block, TopK& lists) co
   score_survivors(block, lists);
 }
 
+// What the masks leave, whose sums tell keys, into the lists of the queries alone: as `admit` and `score_survivors`, which keep what survives first.
+void CellFilter::push_survivors(const Stretch& rows, const Block& block, TopK& lists) const {
+  const std::int64_t m = std::ssize(block.part);
+  for (std::int64_t j = 0; j < m; ++j) {
+    const std::int64_t i = block.part[at(j)], list = block.list[at(i)];
+    PackedNeighbor bound = lists.bound(list);
+    for (std::int64_t g = 0; g < rows.groups; ++g) {
+      if (block.masks[at(g * m + j)] == 0) continue;  // most
+      const std::int32_t* const sums = block.sums.data() + (g * m + j) * kernels_->group_rows;
+      for (std::uint64_t mask = block.masks[at(g * m + j)] & block.valid[at(g)]; mask != 0; mask &= mask - 1) {
+        const int r = std::countr_zero(mask);
+        const std::int64_t position = rows.position(g * kernels_->group_rows + r);
+        const LocalRow row = packed_.order[at(position)];
+        const PackedNeighbor found = pack_neighbor(key_of_sum(block, i, position, sums[r]), row);
+        if (found >= bound || block.probes->is_self(block.query[at(i)], row)) continue;
+        lists.push(list, found);
+        bound = lists.bound(list);
+      }
+    }
+  }
+}
+
 void CellFilter::take_by_bounds(const Stretch& rows, Block& block, TopK& lists) const {
   const std::int64_t group_rows = kernels_->group_rows, groups = rows.groups;
   const std::int64_t m = std::ssize(block.part);
@@ -404,6 +426,7 @@ void CellFilter::take_by_bounds(const Stretch& rows, Block& block, TopK& lists) 
     tile.sums = block.sums.data();
   }
   kernels_->scan(tile);
+  if (exact_ && !block.meeting) return push_survivors(rows, block, lists);
   // Query after query, so that what belongs to one is at hand.
   for (std::int64_t j = 0; j < m; ++j) {
     for (std::int64_t g = 0; g < groups; ++g) {

@@ -85,6 +85,7 @@ class CellFilter {
   std::int32_t reached_by(std::int64_t wanted, std::int64_t groups, const std::vector<std::int32_t>& sums) const;
   void admit(const Stretch& rows, std::int64_t g, Block& block, std::int64_t j, std::uint64_t mask, const std::int32_t* sums) const;
   void score_survivors(Block& block, TopK& lists) const;
+  void push_survivors(const Stretch& rows, const Block& block, TopK& lists) const;
   void take_by_sums(const Stretch& rows, Block& block, TopK& lists) const;
   void take_by_bounds(const Stretch& rows, Block& block, TopK& lists) const;
   void fill_thresholds(const Stretch& rows, Block& block) const;
