@@ -34,6 +34,7 @@ class Part {
       half_squares_[at(w)] = static_cast<float>(square / 2);
       largest_square_ = std::isfinite(square) ? std::max(largest_square_, static_cast<float>(square)) : INFINITY;
     }
+    leave_out_equal_ones();
   }
 
   /// Of 64 rows, transposed; bit r: that of row r is sure. As FloatKernels::nearest.
@@ -59,6 +60,24 @@ class Part {
   }
 
  private:
+  // Of equal codewords, as few different rows have, the first is the one that is found. The others would keep it from being sure.
+  void leave_out_equal_ones() {
+    constexpr std::size_t slots = 4 * most_codewords;
+    std::int16_t first_at[slots];  // by half squares, or the next free one
+    std::fill_n(first_at, slots, std::int16_t{-1});
+    for (std::int64_t w = 0; w < codewords_.rows; ++w) {
+      const float* const word = codewords_.row<float>(w);
+      std::size_t slot = std::bit_cast<std::uint32_t>(half_squares_[at(w)]) * 0x9E3779B1u >> 22;
+      static_assert(slots == 1 << 10);
+      while (first_at[slot] >= 0 && !std::equal(word, word + codewords_.cols, codewords_.row<float>(first_at[slot]))) slot = (slot + 1) % slots;
+      if (first_at[slot] < 0) {
+        first_at[slot] = static_cast<std::int16_t>(w);
+      } else {
+        half_squares_[at(w)] = INFINITY;
+      }
+    }
+  }
+
   // What the estimate of the nearest codeword is at most; NaN where estimates say nothing.
   float estimate(const float* x, float* estimates) const {
     const std::int64_t d = codewords_.cols;
