@@ -63,11 +63,11 @@ struct CellFilter::Meeting {
 struct CellFilter::Stretch {
   const PackedCodes& packed;
   std::int64_t group, groups;
+  std::int64_t live;                             // rows, which stand first
   std::span<const std::uint32_t> gathered = {};  // the position of each of these
   std::span<const std::uint32_t> only = {};      // positions that matter, ascending; none: all
 
   std::int64_t position(std::int64_t place) const { return gathered.empty() ? group * packed.group_rows + place : gathered[at(place)]; }
-  std::int64_t places() const { return gathered.empty() ? groups * packed.group_rows : std::ssize(gathered); }
 };
 
 /// Those queries of a block that look into the cell at hand.
@@ -173,6 +173,11 @@ void CellFilter::fill_thresholds(const Stretch& rows, Block& block) const {
     block.part_terms.error_factor[j] = block.terms.error_factor[i];
   }
   make_room(block.thresholds, rows.groups * std::ssize(block.part));
+  if (exact_) {  // no row has an error
+    bounds_.fill(block.part_terms, 0, 0, block.thresholds.data());
+    for (std::int64_t g = 1; g < rows.groups; ++g) std::copy_n(block.thresholds.data(), m, block.thresholds.data() + at(g) * m);
+    return;
+  }
   for (std::int64_t g = 0; g < rows.groups; ++g) {
     bounds_.fill(block.part_terms, rows.packed.group_errors[at(rows.group + g)], rows.packed.group_norms[at(rows.group + g)],
                  block.thresholds.data() + at(g) * m);
@@ -234,11 +239,11 @@ void CellFilter::fill_row_limits(const Stretch& rows, Block& block) const {
   largest_error = bounds_.scaled(largest_error);
   largest_norm = bounds_.scaled(largest_norm);
   make_room(block.levels, rows.groups * group_rows);
-  for (std::int64_t r = 0; r < rows.places(); ++r) {
+  for (std::int64_t r = 0; r < rows.live; ++r) {
     float& level = block.meeting->levels[at(rows.position(r) - block.meeting->begin)];
     block.levels[at(r)] = std::atomic_ref(level).load(std::memory_order_relaxed);
   }
-  std::fill(block.levels.begin() + rows.places(), block.levels.begin() + rows.groups * group_rows, std::numeric_limits<float>::quiet_NaN());
+  std::fill(block.levels.begin() + rows.live, block.levels.begin() + rows.groups * group_rows, std::numeric_limits<float>::quiet_NaN());
   make_room(block.row_limits, rows.groups * group_rows);
   for (std::int64_t g = 0; g < rows.groups; ++g) {
     bounds_.fill_row_limits(block.levels.data() + g * group_rows, group_rows, rows.packed.group_errors[at(rows.group + g)],
@@ -250,10 +255,7 @@ void CellFilter::fill_row_limits(const Stretch& rows, Block& block) const {
 void CellFilter::find_valid(const Stretch& rows, Block& block) const {
   const std::int64_t group_rows = kernels_->group_rows;
   const RowMask allowed = block.probes->allowed;
-  // In a cell's last group the first hold a code, one at the least.
-  std::int64_t live = rows.places();
-  while (packed_.order[at(rows.position(live - 1))] == PackedCodes::no_code) --live;
-  const std::int64_t in_last = live - (rows.groups - 1) * group_rows;
+  const std::int64_t in_last = rows.live - (rows.groups - 1) * group_rows;
   block.valid.assign(at(rows.groups), ~std::uint64_t{0});
   block.valid.back() = in_last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << in_last) - 1;
   if (!rows.only.empty()) {
@@ -478,7 +480,7 @@ void CellFilter::compare(std::span<const std::int64_t> queries, const Stretch& r
 
 void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const {
   const std::int64_t group = packed_.region_begin[at(cell)] / packed_.group_rows;
-  const Stretch rows{packed_, group, packed_.region_begin[at(cell + 1)] / packed_.group_rows - group};
+  const Stretch rows{packed_, group, packed_.region_begin[at(cell + 1)] / packed_.group_rows - group, packed_.region_rows[at(cell)]};
   if (rows.groups == 0) return;
   if (!block.meeting || !block.meeting->has(rows.position(0))) return compare(queries, rows, block, lists);
   // Of two cells whose rows look into each other, those of the first meet all of the second, and those of the second what is left of the first.
@@ -494,12 +496,12 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
       const auto those = queries.first(count([&](std::int64_t i) { return own(i) == theirs; }));
       find_left(rows, RowId{theirs}, block);
       const std::int64_t left = std::ssize(block.left);
-      const bool saves = (rows.places() - left) * std::ssize(those) > gathering_pairs * rows.places();
+      const bool saves = (rows.live - left) * std::ssize(those) > gathering_pairs * rows.live;
       if (left > 0 && left <= most_gathered && saves) {
         packed_.gather(block.left, block.gathered);
-        compare(those, {block.gathered, 0, block.gathered.groups(), block.left}, block, lists);
+        compare(those, {block.gathered, 0, block.gathered.groups(), left, block.left}, block, lists);
       } else if (left > 0) {
-        compare(those, {packed_, rows.group, rows.groups, {}, block.left}, block, lists);
+        compare(those, {packed_, rows.group, rows.groups, rows.live, {}, block.left}, block, lists);
       }
       queries = queries.subspan(those.size());
     }
@@ -509,9 +511,8 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
 // Those of a cell's rows that do not look into cell `theirs`.
 void CellFilter::find_left(const Stretch& rows, RowId theirs, Block& block) const {
   block.left.clear();
-  for (std::int64_t r = 0; r < rows.places(); ++r) {
+  for (std::int64_t r = 0; r < rows.live; ++r) {
     const std::int64_t p = rows.position(r);
-    if (packed_.order[at(p)] == PackedCodes::no_code) break;
     const std::uint32_t list = block.meeting->list_of(p);
     if (list == Meeting::none || !block.probes->has(list, theirs)) block.left.push_back(static_cast<std::uint32_t>(p));
   }

@@ -20,7 +20,7 @@ constexpr std::int64_t least_strands = 64;
 #endif
 constexpr std::int64_t most_rows = 4096;
 constexpr std::int64_t most_elements = std::int64_t{1} << 20;
-constexpr std::int64_t least_queries = 8;  // fewer read all rows for little: four times the bytes of codes
+constexpr std::int64_t sharing_queries = 8;  // fewer repay less for each: they read four times the bytes of codes
 // Products of a query that a neighbour repays. Zen 3, AVX2: 1,024 rows of 128 dimensions are as quick through codes at 8 to 12 neighbours, 4,096 at 64.
 constexpr std::int64_t products_a_neighbor = 8192;
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -54,10 +54,10 @@ struct DenseRows::Scratch {
 
 bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, const PrepareHints& hints) {
   const bool multiplies = by_half_squares(metric) || metric == Metric::inner_product || metric == Metric::cosine;
-  return hints.few && multiplies && dtype == DType::f32 && n <= most_rows && n * d <= most_elements && std::min(hints.queries, hints.batch) >= least_queries;
+  return hints.few && multiplies && dtype == DType::f32 && n <= most_rows && n * d <= most_elements;
 }
 
-bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return queries >= least_queries && base_.rows * base_.cols <= k * products_a_neighbor; }
+bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return base_.rows * base_.cols <= k * products_a_neighbor / sharing_queries * std::min(queries, sharing_queries); }
 
 std::size_t DenseRows::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t width = padded_cols(n);

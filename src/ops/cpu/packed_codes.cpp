@@ -210,6 +210,7 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
     for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) rows += !facts.far[row_at(i)];
     packed.live += (rows + packed.group_rows - 1) / packed.group_rows * packed.group_rows;
     packed.region_begin.push_back(packed.live);
+    packed.region_rows.push_back(static_cast<LocalRow>(rows));
   }
   packed.order.assign(at(packed.live), PackedCodes::no_code);
   make_room(packed);

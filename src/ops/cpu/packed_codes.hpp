@@ -27,6 +27,7 @@ struct PackedCodes {
 
   std::vector<LocalRow> order;            ///< [live] the row at each position, or no_code
   std::vector<std::int64_t> region_begin; ///< [regions + 1] positions
+  std::vector<LocalRow> region_rows;      ///< [regions] that hold a code; of cells
   std::vector<std::uint8_t> codes;
   std::vector<std::int32_t> terms;        ///< [groups * group_rows] where the kernel's sums start
   std::vector<std::int32_t> squares;      ///< [groups * group_rows] sum of code^2; cells of codes that are bytes alone
