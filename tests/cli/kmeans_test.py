@@ -84,7 +84,7 @@ class KMeans(CliTest):
         self.assertEqual(self.run_cli("kmeans", base, "-k", 5, "-o", "c.fbin", "--quiet").stderr, "")
 
     def test_takes_no_more_than_was_planned(self):
-        n, d = 100000, 64
+        n, d = 10000 if SANITIZED else 100000, 64
         with open(self.path("base.u8bin"), "wb") as file:
             file.write(struct.pack("<II", n, d) + random.Random(9).randbytes(n * d))
         for options in (["-k", 600], ["-k", 600, "--labels", "l.npy"], ["-k", 40, "--rows-per-cluster", 0], ["-k", 900, "--levels", 2],
