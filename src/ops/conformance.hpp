@@ -114,6 +114,7 @@ GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c);
 /// Each runs one op on the case on every device and expects what the reference says.
 void check_nearest_rows(const Case& c, const Devices& devices = instruction_sets());
 /// For one neighbour, whatever c.k is, prepared for as many queries as c.hints say.
+void check_nearest_set(const Case& c, const Devices& devices = instruction_sets());
 void check_nearest_one(const Case& c, const Devices& devices = instruction_sets());
 void check_self_nearest(const Case& c, const Devices& devices = instruction_sets());
 void check_first_self(const Case& c, const Devices& devices = instruction_sets());

@@ -75,6 +75,9 @@ INSTANTIATE_TEST_SUITE_P(Every, GpuConformance, testing::ValuesIn(subjects()), s
 TEST_P(GpuConformance, nearest_rows_equals_the_reference) {
   sweep(4, 2e5, false, check_nearest_rows);
 }
+TEST_P(GpuConformance, nearest_set_is_that_of_the_reference) {
+  sweep(1, 5e4, false, check_nearest_set);
+}
 TEST_P(GpuConformance, nearest_one_equals_the_reference) {
   sweep(3, 2e5, false, check_nearest_one);
 }
