@@ -113,8 +113,8 @@ GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c);
 
 /// Each runs one op on the case on every device and expects what the reference says.
 void check_nearest_rows(const Case& c, const Devices& devices = instruction_sets());
-/// For one neighbour, whatever c.k is, prepared for as many queries as c.hints say.
 void check_nearest_set(const Case& c, const Devices& devices = instruction_sets());
+/// For one neighbour, whatever c.k is, prepared for as many queries as c.hints say.
 void check_nearest_one(const Case& c, const Devices& devices = instruction_sets());
 void check_self_nearest(const Case& c, const Devices& devices = instruction_sets());
 void check_first_self(const Case& c, const Devices& devices = instruction_sets());
@@ -125,7 +125,7 @@ void check_nearest_in_cells(const Case& c, const Devices& devices = instruction_
 void check_join_cells(const Case& c, const Devices& devices = instruction_sets());
 /// Rows of f32 in drawn product codes, some parts' codewords alike; in cells, with names and a mask or without.
 void check_encode_products(const Case& c, const Devices& devices = instruction_sets());
-/// Codewords in pairs that differ by the last bit of a number: distances to both often round alike while estimates of them differ, either way.
+/// Codewords in pairs that differ by the last bit of a number: distances to both often round alike while estimates of them differ, either way. Some are equal.
 void check_close_codewords(const Devices& devices = instruction_sets());
 void check_nearest_in_codes(const Case& c, const Devices& devices = instruction_sets());
 void check_products(const Case& c, const Devices& devices = instruction_sets());

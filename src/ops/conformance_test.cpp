@@ -171,6 +171,20 @@ TEST(FewRows, are_found_as_sets) {
   }
 }
 
+TEST(FewRows, are_found_about_the_nearest_first) {
+  Case c{.metric = Metric::l2, .dtype = DType::f32, .kind = Kind::clustered, .n = 300, .q = 33, .d = 40, .k = 32};
+  c.hints = PrepareHints{.k = 32, .queries = 1000, .batch = 1000, .self = false, .few = true};
+  const Problem problem(c);
+  const Neighbors want = reference::nearest_rows(problem.queries, problem.base, c.metric, c.k);
+  for (const Ops* ops : instruction_sets()) {
+    std::vector<RowId> ids(want.ids.size());
+    ops->nearest_set(*ops->prepare(problem.base, c.metric, c.hints, problem.run), problem.queries, c.k, ids.data(), problem.run);
+    std::int64_t elsewhere = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) elsewhere += ids[i] != want.ids[i];
+    EXPECT_LT(elsewhere, std::ssize(ids) / 100) << ops->isa();
+  }
+}
+
 class Large : public testing::TestWithParam<Case> {};
 TEST_P(Large, nearest_rows_equals_the_reference) {
   check_nearest_rows(GetParam());

@@ -111,18 +111,18 @@ class LargerThanMemory(CliTest):
         with open(self.path(name), "wb") as file:
             file.write(struct.pack("<II", n, d) + random.Random(seed).randbytes(n * d))
 
-    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
     def test_an_approximate_graph_takes_no_more_than_was_planned(self):
-        n, d = 100000, 128
-        with open(self.path("base.u8bin"), "wb") as file:  # each row a thousand times
+        n, d = 10000 if SANITIZED else 100000, 128
+        with open(self.path("base.u8bin"), "wb") as file:  # each row a thousand times, or a hundred
             file.write(struct.pack("<II", n, d) + random.Random(9).randbytes(100 * d) * (n // 100))
         recipes = "IVF64,PQ16", "OPQ16,IVF64,PQ16,RFlat", "IVF64,SQ8"
         for method in (("--method", "ivf", "--recall", 0.9), ("--method", "nn-descent", "--recall", 0.9), *(("--index", recipe, "--nprobe", 4) for recipe in recipes)):
             self.run_cli("graph", "base.u8bin", "-k", 7, "-o", "g.knng", *method, "--threads", 2, "--json", "g.json")
             memory = json.loads(pathlib.Path(self.path("g.json")).read_text(encoding="utf-8"))["memory"]
-            # The vectors are mapped; stacks, allocator and libraries are no search's.
-            self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + n * d + (16 << 20), method)
-            self.assertGreater(memory["peak_bytes"], memory["planned_bytes"] // 8, method)
+            if not SANITIZED:
+                # The vectors are mapped; stacks, allocator and libraries are no search's.
+                self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + n * d + (16 << 20), method)
+                self.assertGreater(memory["peak_bytes"], memory["planned_bytes"] // 8, method)
 
     def test_searches_of_u8_rows_agree(self):
         self.write_bytes("base.u8bin", 600000, 128, 7)

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t tile_queries = 3;
 constexpr std::int64_t least_strands = 4;
 #else
-constexpr std::int64_t tile_queries = 32;  // their estimates of 1,024 rows are a quarter of L2
+constexpr std::int64_t tile_queries = 32;  // their likenesses to 1,024 rows are a quarter of L2
 constexpr std::int64_t least_strands = 64;
 #endif
 constexpr std::int64_t most_rows = 4096;
@@ -27,7 +27,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// What at least k of the values reach, and few more; where some are infinite, which is rare, all. By halving: counting takes a few instructions for a register of values, and selecting mispredicts.
+/// What at least k of the values reach, and few more; all of them where one is of far rows alone. By halving: counting takes a few instructions for a register of values, and selecting mispredicts.
 float reached_by(std::int64_t k, const std::vector<float>& values) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   float low = *least, high = *most;
@@ -117,22 +117,21 @@ void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Sc
   for (const LocalRow y : std::span(scratch.reaching).first(count)) scratch.found.push_back(pack_neighbor(-likenesses[y], y));
 }
 
-// Leaves the k nearest of what was found.
+// Leaves the k nearest of what was found, in the order of their likenesses, but for what rounding leaves open.
 void DenseRows::settle(const float* query, double squared_norm, std::int64_t k, double slack, std::vector<PackedNeighbor>& found) const {
   const auto kth = found.begin() + (k - 1);
   std::nth_element(found.begin(), kth, found.end());
-  std::iter_swap(found.begin(), std::min_element(found.begin(), kth + 1));
+  std::sort(found.begin(), kth);  // who asks looks at the nearest first
   const double key = key_of(*kth);
   const auto end_close = std::partition(kth + 1, found.end(), [&](PackedNeighbor one) { return key_of(one) <= key + slack; });
   if (end_close != kth + 1) {
     // Fewer than k rows are not surely behind one that is more than the slack before the k-th.
-    const auto surely = [&](PackedNeighbor one) { return key_of(one) < key - slack; };
-    const auto close = surely(found.front()) ? std::partition(found.begin() + 1, kth + 1, surely) : found.begin();
+    const auto close = std::partition_point(found.begin(), kth, [&](PackedNeighbor one) { return key_of(one) < key - slack; });
     for (auto one = close; one != end_close; ++one) {
       const LocalRow y = row_of(*one);
       *one = pack_neighbor(pair_.key(query, base_.row<float>(y), squared_norm, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[y]), y);
     }
-    std::nth_element(close, kth, end_close);
+    std::partial_sort(close, kth + 1, end_close);
   }
   found.resize(at(k));
 }

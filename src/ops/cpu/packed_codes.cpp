@@ -204,7 +204,9 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   const auto& [order, begins, names] = cells;
   const auto row_at = [&](std::int64_t place) { return order.empty() ? static_cast<LocalRow>(place) : order[at(place)]; };
   PackedCodes packed = empty_pack(space, kernels);
-  packed.region_begin = {0};
+  packed.region_begin.reserve(begins.size());
+  packed.region_rows.reserve(begins.size());
+  packed.region_begin.push_back(0);
   for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
     std::int64_t rows = 0;
     for (std::int64_t i = begins[cell]; i < begins[cell + 1]; ++i) rows += !facts.far[row_at(i)];
