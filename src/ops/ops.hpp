@@ -128,7 +128,7 @@ class Ops {
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
-  /// Which rows these are, where distances are not needed: as `nearest_rows`, about the nearest first.
+  /// Which rows these are, where distances are not needed: as `nearest_rows`, about the nearest first; their order, nothing else, may differ from device to device.
   ///
   ///   ids  [q, k]
   virtual void nearest_set(const PreparedRows& base, MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& run) const;
