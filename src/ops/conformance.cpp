@@ -48,6 +48,23 @@ testing::AssertionResult same_entries(const std::vector<RowId>& ids,
          << different << " of " << true_ids.size() << " entries differ; " << first.str();
 }
 
+// Lists of k, each in ascending order.
+std::vector<RowId> in_order(std::vector<RowId> ids, std::int64_t k) {
+  for (auto list = ids.begin(); list != ids.end(); list += k) std::sort(list, list + k);
+  return ids;
+}
+
+// The rows of each list as Ops::nearest_set finds them, ascending.
+std::vector<RowId> sets_of(const Ops& ops, const Problem& problem, const Case& c) {
+  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
+  constexpr RowId guard{-77};
+  std::vector<RowId> ids(static_cast<std::size_t>(c.q * c.k + 1), guard);
+  ops.nearest_set(*prepared, problem.queries, c.k, ids.data(), problem.run);
+  EXPECT_EQ(ids.back(), guard) << "wrote beyond its lists";
+  ids.pop_back();
+  return in_order(std::move(ids), c.k);
+}
+
 }  // namespace
 
 const std::vector<Subject>& subjects() {
@@ -117,16 +134,6 @@ Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool
   return c;
 }
 
-namespace {
-
-// Lists of k, each in ascending order.
-std::vector<RowId> in_order(std::vector<RowId> ids, std::int64_t k) {
-  for (auto list = ids.begin(); list != ids.end(); list += k) std::sort(list, list + k);
-  return ids;
-}
-
-}  // namespace
-
 testing::AssertionResult same_lists(const GuardedLists& got, const Neighbors& want) {
   if (!got.guard_stands()) return testing::AssertionFailure() << "wrote beyond its lists";
   return same_entries(got.lists.ids, got.lists.distances, want.ids, want.distances, want.k);
@@ -151,21 +158,6 @@ GuardedLists search(const Ops& ops, const Problem& problem, const Case& c) {
   ops.nearest_rows(*prepared, problem.queries, c.k, lists.out(), problem.run);
   return lists;
 }
-
-namespace {
-
-// The rows of each list as Ops::nearest_set finds them, ascending.
-std::vector<RowId> sets_of(const Ops& ops, const Problem& problem, const Case& c) {
-  const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);
-  constexpr RowId guard{-77};
-  std::vector<RowId> ids(static_cast<std::size_t>(c.q * c.k + 1), guard);
-  ops.nearest_set(*prepared, problem.queries, c.k, ids.data(), problem.run);
-  EXPECT_EQ(ids.back(), guard) << "wrote beyond its lists";
-  ids.pop_back();
-  return in_order(std::move(ids), c.k);
-}
-
-}  // namespace
 
 GuardedLists search_self(const Ops& ops, const Problem& problem, const Case& c) {
   const auto prepared = ops.prepare(problem.base, c.metric, c.hints, problem.run);

@@ -117,6 +117,11 @@ void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Sc
   for (const LocalRow y : std::span(scratch.reaching).first(count)) scratch.found.push_back(pack_neighbor(-likenesses[y], y));
 }
 
+// By its canonical distance.
+PackedNeighbor DenseRows::neighbor_of(const float* query, double squared_norm, LocalRow row) const {
+  return pack_neighbor(pair_.key(query, base_.row<float>(row), squared_norm, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]), row);
+}
+
 // Leaves the k nearest of what was found, in the order of their likenesses, but for what rounding leaves open.
 void DenseRows::settle(const float* query, double squared_norm, std::int64_t k, double slack, std::vector<PackedNeighbor>& found) const {
   const auto kth = found.begin() + (k - 1);
@@ -127,10 +132,7 @@ void DenseRows::settle(const float* query, double squared_norm, std::int64_t k, 
   if (end_close != kth + 1) {
     // Fewer than k rows are not surely behind one that is more than the slack before the k-th.
     const auto close = std::partition_point(found.begin(), kth, [&](PackedNeighbor one) { return key_of(one) < key - slack; });
-    for (auto one = close; one != end_close; ++one) {
-      const LocalRow y = row_of(*one);
-      *one = pack_neighbor(pair_.key(query, base_.row<float>(y), squared_norm, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[y]), y);
-    }
+    std::transform(close, end_close, close, [&](PackedNeighbor one) { return neighbor_of(query, squared_norm, row_of(one)); });
     std::partial_sort(close, kth + 1, end_close);
   }
   found.resize(at(k));
@@ -158,9 +160,7 @@ void DenseRows::find_set(MatrixRef queries, const RowFacts& query_facts, std::in
     }
     found.clear();
     for (std::int64_t y = 0; !query_facts.far[at(i)] && y < base_.rows; ++y) {
-      if (facts_->far[at(y)]) continue;
-      const auto row = static_cast<LocalRow>(y);
-      found.push_back(pack_neighbor(pair_.key(query, base_.row<float>(y), squared, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]), row));
+      if (!facts_->far[at(y)]) found.push_back(neighbor_of(query, squared, static_cast<LocalRow>(y)));
     }
     std::sort(found.begin(), found.end());
     writer.write(found.data(), std::min(k, std::ssize(found)), query_facts.far[at(i)], -1, 0, NeighborsOut(rare));

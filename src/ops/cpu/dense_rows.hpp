@@ -38,6 +38,7 @@ class DenseRows {
   struct Scratch;
   double slack_of(const float* query, double squared_norm) const;
   void choose(const float* likenesses, std::int64_t k, double slack, Scratch& scratch) const;
+  PackedNeighbor neighbor_of(const float* query, double squared_norm, LocalRow row) const;
   void settle(const float* query, double squared_norm, std::int64_t k, double slack, std::vector<PackedNeighbor>& found) const;
 
   MatrixRef base_;
