@@ -126,22 +126,21 @@ class Tasks(CliTest):
         os.rename(self.path("out.knng.work"), self.path("other.knng.work"))
         self.assertIn("where it must be", self.run_cli("run", "other.knng.work", "--quiet", code=2).stderr)
 
-    def workers_of(self, driver):
-        """Not the child that looks for leaks, a thread of a sanitizer's that its process waits for in vain when it is killed."""
+    def children_of(self, driver):
         try:
             with open("/proc/%d/task/%d/children" % (driver.pid, driver.pid)) as file:
-                children = [int(pid) for pid in file.read().split()]
+                return [int(pid) for pid in file.read().split()]
         except FileNotFoundError:
             return []
-        return [child for child in children if b"\0task\0" in self.command_of(child)]
 
     @staticmethod
-    def command_of(process):
+    def is_worker(process):
+        """And not a sanitizer's search for leaks, also a child: who waits for it waits for ever when it is killed."""
         try:
             with open("/proc/%d/cmdline" % process, "rb") as file:
-                return file.read()
+                return b"\0task\0" in file.read()
         except (FileNotFoundError, ProcessLookupError):
-            return b""
+            return False
 
     def test_killed_at_random_it_goes_on(self):
         """kill -9 of the driver or of a worker, until so many have been killed: the same bytes each time."""
@@ -161,13 +160,14 @@ class Tasks(CliTest):
             while not finished:
                 driver = subprocess.Popen(command, cwd=self.folder, stderr=subprocess.DEVNULL)
                 time.sleep(generator.uniform(0, whole_s))
-                workers = self.workers_of(driver)
+                children = self.children_of(driver)
+                workers = [child for child in children if self.is_worker(child)]
                 if generator.random() < 0.5:
                     if driver.poll() is None:
                         driver.kill()
                         driver.wait()
                         kills["driver"] += 1
-                    self.assert_end(workers)
+                    self.assert_end(children)
                 elif workers:
                     try:
                         os.kill(generator.choice(workers), signal.SIGKILL)

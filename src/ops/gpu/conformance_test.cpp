@@ -24,11 +24,11 @@ using namespace test;
 #if defined(GIGAKNN_SANITIZED)
 constexpr double work_share = 0.05;
 constexpr int kinds_apart = 24;  // of the kinds of vectors every 24th
-constexpr std::int64_t memory_rows = 800;
+constexpr std::int64_t memory_rows = 800;  // of tests of what a device may hold
 #else
 const double work_share = gpu::emulated() ? 1 : 30;
 constexpr int kinds_apart = 4;  // four schedules see them all
-constexpr std::int64_t memory_rows = 1500;  // of tests of what a device may hold
+constexpr std::int64_t memory_rows = 1500;
 #endif
 
 std::uint64_t schedule() {
@@ -116,7 +116,7 @@ TEST_P(GpuConformance, pair_distances_equal_the_reference) {
 TEST_P(GpuConformance, assignment_equals_the_reference) {
   sweep(2, 3e4, false, [](Case c, const Devices& devices) {
     c.k = std::min<std::int64_t>(c.k, 12);
-    if (gpu::emulated()) c.n = std::min<std::int64_t>(c.n, 400);  // each row is a query, twelve times
+    if (gpu::emulated()) c.n = std::min<std::int64_t>(c.n, 400);  // each row is a query, six times or twelve
     check_assignment(c, devices);
   });
 }
