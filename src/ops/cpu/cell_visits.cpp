@@ -1,6 +1,7 @@
 #include "ops/cpu/cell_visits.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 namespace gigaknn::cpu {
@@ -12,12 +13,6 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 CellVisits::CellVisits(std::span<const std::int64_t> block, const RowId* probes, std::int64_t width, std::int64_t first, std::int64_t last,
                        std::int64_t cell_count, const RowId* but) {
-  struct Seen {
-    std::uint32_t queries = 0;
-    std::uint32_t rank = ~0u;
-    std::size_t next = 0;
-  };
-  std::vector<Seen> seen(at(cell_count));
   const auto for_each_probe = [&](auto&& visit) {
     for (std::int64_t i = 0; i < std::ssize(block); ++i) {
       const RowId* mine = probes + block[at(i)] * width;
@@ -28,6 +23,20 @@ CellVisits::CellVisits(std::span<const std::int64_t> block, const RowId* probes,
       }
     }
   };
+  if (block.size() == 1) {  // in its own order: counting in so many cells could take longer than looking into a few
+    cells.reserve(at(last - first));
+    for_each_probe([&](std::int64_t, std::int64_t, std::int64_t cell) { cells.push_back(cell); });
+    begins.resize(cells.size() + 1);
+    std::iota(begins.begin(), begins.end(), std::size_t{0});
+    queries.assign(cells.size(), 0);
+    return;
+  }
+  struct Seen {
+    std::uint32_t queries = 0;
+    std::uint32_t rank = ~0u;
+    std::size_t next = 0;
+  };
+  std::vector<Seen> seen(at(cell_count));
   for_each_probe([&](std::int64_t, std::int64_t rank, std::int64_t cell) {
     if (seen[at(cell)].queries++ == 0) cells.push_back(cell);
     seen[at(cell)].rank = std::min(seen[at(cell)].rank, static_cast<std::uint32_t>(rank));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <sstream>
 
 #include "core/threads.hpp"
@@ -151,6 +152,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   const std::int64_t rows = kernels_->group_rows;
   block.thresholds.resize(at(tile * block.count));
   block.masks.resize(at(tile * block.count));
+  block.survivors.reserve(at(2 * survivors_at_once));
   const auto run_tile = [&](std::int64_t group, std::int64_t groups) {
     check_cancelled(run);
     sink.set_thresholds(block, group, groups);
@@ -338,10 +340,12 @@ void CodeFilter::share_bounds(const Block& start, std::span<TopK> lists) const {
   }
 }
 
-void CodeFilter::nearest(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+void CodeFilter::nearest(Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
                          const RunOptions& run) const {
   if (start.count == 0 || packed_.live == 0) return;
-  Block block = start;
+  std::optional<Block> copy;  // beside other slices
+  if (slices > 1) copy = start;
+  Block& block = copy ? *copy : start;
   const std::int64_t first_group = slice_begin(slice, slices);
   const std::int64_t end_group = slice_begin(slice + 1, slices);
   const std::int64_t middle_region = block.coded.regions[at(block.count / 2)];

@@ -1,6 +1,7 @@
 #include "ops/cpu/coded_queries.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gigaknn::cpu {
 namespace {
@@ -21,15 +22,19 @@ void encode_queries(const QueryCoder& coder, MatrixRef queries, const RowFacts& 
   given.resize(end - begin, stride);
   coder.space.encode(queries, facts, begin, end, true, given, 0);
   // Queries of one region side by side: their survivors are rows that stand together.
-  std::stable_sort(out.query.begin(), out.query.end(), [&](std::int64_t a, std::int64_t b) {
-    return given.regions[at(a - begin)] < given.regions[at(b - begin)];
-  });
-  out.coded.resize(out.count, stride);
+  const auto by_region = [&](std::int64_t a, std::int64_t b) { return given.regions[at(a - begin)] < given.regions[at(b - begin)]; };
+  const bool as_given = out.count == end - begin && std::is_sorted(out.query.begin(), out.query.end(), by_region);
+  if (as_given) {
+    out.coded = std::move(given);
+  } else {
+    std::stable_sort(out.query.begin(), out.query.end(), by_region);
+    out.coded.resize(out.count, stride);
+    for (std::int64_t i = 0; i < out.count; ++i) out.coded.copy_row(given, out.query[at(i)] - begin, i);
+  }
   out.scratch.resize(at(pair.d()));
   if (pair.widens()) out.widened.resize(at(out.count * pair.d()));
   for (std::int64_t i = 0; i < out.count; ++i) {
     const std::int64_t query = out.query[at(i)];
-    out.coded.copy_row(given, query - begin, i);
     out.list.push_back(query - begin);
     const void* readable =
         pair.readable(queries.row_bytes(query), pair.widens() ? out.widened.data() + i * pair.d() : nullptr);

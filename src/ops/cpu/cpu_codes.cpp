@@ -370,6 +370,7 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
                                                                           : -std::numeric_limits<double>::infinity();
   block.decoded.resize(at(codes_.d));
   found.clear();
+  found.reserve(block.candidates[at(i)].size());
   std::int64_t sure = 0;
   for (const Candidate& candidate : block.candidates[at(i)]) {
     if (static_cast<double>(candidate.distance) > limit) continue;

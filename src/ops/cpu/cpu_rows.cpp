@@ -122,7 +122,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
   const auto report = [&] {
     if (run.progress) run.progress->report("search", ++done, deal.blocks * deal.slices);
   };
-  const auto search_slice = [&](const CodeFilter::Block* block_start, std::int64_t block, std::int64_t slice,
+  const auto search_slice = [&](CodeFilter::Block* block_start, std::int64_t block, std::int64_t slice,
                                 TopK& lists) {
     if (filter_) {
       filter_->nearest(*block_start, slice, deal.slices, lists, run);
@@ -168,7 +168,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     if (filter_) started[at(block)] = start(block);
   });
   if (filter_) {
-    for_slices([&](const CodeFilter::Block* block_start, std::int64_t, std::int64_t slice, TopK& list) {
+    for_slices([&](CodeFilter::Block* block_start, std::int64_t, std::int64_t slice, TopK& list) {
       filter_->take_nearest_codes(*block_start, slice, deal.slices, list, run);
     });
     for (std::int64_t block = 0; block < deal.blocks; ++block) {
