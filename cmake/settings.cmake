@@ -71,6 +71,11 @@ function(gigaknn_layer name)
   endforeach()
 endfunction()
 
+set(test_seconds 600)
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  set(test_seconds 1800)  # emulated code is ten to a hundred times slower
+endif()
+
 # gigaknn_test(select_test LINKS gigaknn_ops): GoogleTest program from select_test.cpp beside its source,
 # one ctest entry a case.
 function(gigaknn_test name)
@@ -84,7 +89,7 @@ function(gigaknn_test name)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
-    PROPERTIES TIMEOUT 600)
+    PROPERTIES TIMEOUT ${test_seconds})
 endfunction()
 
 if(GIGAKNN_TESTS)
