@@ -73,7 +73,7 @@ endfunction()
 
 set(test_seconds 600)
 if(CMAKE_CROSSCOMPILING_EMULATOR)
-  set(test_seconds 1800)  # emulated code is ten to a hundred times slower
+  set(test_seconds 1800)  # under qemu all is up to a hundred times slower
 endif()
 
 # gigaknn_test(select_test LINKS gigaknn_ops): GoogleTest program from select_test.cpp beside its source,

@@ -1,7 +1,10 @@
 #include "ops/cpu/cell_visits.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -44,12 +47,13 @@ TEST(CellVisits, turn_probes_round_for_one_query_and_for_many) {
     for (std::int64_t rank = 0; rank < width; ++rank) probes[at(i * width + rank)] = (3 * i + rank) % 5 == 4 ? no_row : RowId{(i * i + 3 * rank) % cell_count};
     own[at(i)] = RowId{static_cast<std::int64_t>(mix_bits(at(i)) % cell_count)};
   }
-  for (const std::vector<std::int64_t>& block : {std::vector<std::int64_t>{}, {4}, {0}, {8}, {1, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {7, 3}}) {
+  for (const std::vector<std::int64_t>& block : {std::vector<std::int64_t>{}, {4}, {0}, {2}, {7}, {8}, {1, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {7, 3}}) {
     for (const auto& [first, last] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, width}, {0, width}, {3, 3}}) {
       for (const RowId* but : {static_cast<const RowId*>(nullptr), static_cast<const RowId*>(own.data())}) {
         const CellVisits visits(block, probes.data(), width, first, last, cell_count, but);
         std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> found;
         ASSERT_EQ(visits.begins.size(), visits.cells.size() + 1);
+        ASSERT_EQ(visits.begins.back(), visits.queries.size());
         for (std::size_t v = 0; v < visits.cells.size(); ++v) {
           const auto queries = visits.of(v);
           found.emplace_back(visits.cells[v], std::vector<std::int64_t>(queries.begin(), queries.end()));

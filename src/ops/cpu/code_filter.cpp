@@ -152,7 +152,7 @@ void CodeFilter::scan(Block& block, std::int64_t first_group, std::int64_t end_g
   const std::int64_t rows = kernels_->group_rows;
   block.thresholds.resize(at(tile * block.count));
   block.masks.resize(at(tile * block.count));
-  block.survivors.reserve(at(2 * survivors_at_once));
+  block.survivors.reserve(at(survivors_at_once));
   const auto run_tile = [&](std::int64_t group, std::int64_t groups) {
     check_cancelled(run);
     sink.set_thresholds(block, group, groups);
@@ -340,12 +340,12 @@ void CodeFilter::share_bounds(const Block& start, std::span<TopK> lists) const {
   }
 }
 
-void CodeFilter::nearest(Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
+void CodeFilter::nearest(Block& given, std::int64_t slice, std::int64_t slices, TopK& lists,
                          const RunOptions& run) const {
-  if (start.count == 0 || packed_.live == 0) return;
+  if (given.count == 0 || packed_.live == 0) return;
   std::optional<Block> copy;  // beside other slices
-  if (slices > 1) copy = start;
-  Block& block = copy ? *copy : start;
+  if (slices > 1) copy = given;
+  Block& block = copy ? *copy : given;
   const std::int64_t first_group = slice_begin(slice, slices);
   const std::int64_t end_group = slice_begin(slice + 1, slices);
   const std::int64_t middle_region = block.coded.regions[at(block.count / 2)];

@@ -23,8 +23,7 @@ void encode_queries(const QueryCoder& coder, MatrixRef queries, const RowFacts& 
   coder.space.encode(queries, facts, begin, end, true, given, 0);
   // Queries of one region side by side: their survivors are rows that stand together.
   const auto by_region = [&](std::int64_t a, std::int64_t b) { return given.regions[at(a - begin)] < given.regions[at(b - begin)]; };
-  const bool as_given = out.count == end - begin && std::is_sorted(out.query.begin(), out.query.end(), by_region);
-  if (as_given) {
+  if (out.count == end - begin && std::is_sorted(out.query.begin(), out.query.end(), by_region)) {
     out.coded = std::move(given);
   } else {
     std::stable_sort(out.query.begin(), out.query.end(), by_region);

@@ -168,7 +168,7 @@ void CpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     if (filter_) started[at(block)] = start(block);
   });
   if (filter_) {
-    for_slices([&](CodeFilter::Block* block_start, std::int64_t, std::int64_t slice, TopK& list) {
+    for_slices([&](const CodeFilter::Block* block_start, std::int64_t, std::int64_t slice, TopK& list) {
       filter_->take_nearest_codes(*block_start, slice, deal.slices, list, run);
     });
     for (std::int64_t block = 0; block < deal.blocks; ++block) {
