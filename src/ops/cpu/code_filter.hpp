@@ -57,8 +57,8 @@ class CodeFilter {
   void take_nearest_codes(const Block& start, std::int64_t slice, std::int64_t slices, TopK& lists,
                           const RunOptions& run) const;
   void share_bounds(const Block& start, std::span<TopK> lists) const;
-  /// An only slice uses the block up; of several each takes a copy, which shares its bounds.
-  void nearest(Block& block, std::int64_t slice, std::int64_t slices, TopK& lists,
+  /// An only slice uses `given` up; of several each takes a copy, which shares its bounds.
+  void nearest(Block& given, std::int64_t slice, std::int64_t slices, TopK& lists,
                const RunOptions& run) const;
   /// The same of all rows with each other; list p belongs to row `order()[p]`.
   void self_nearest(TopK& lists, const RunOptions& run) const;
