@@ -122,6 +122,24 @@ TEST(Prepared, says_what_it_holds) {
   }
 }
 
+// Codes of queries are taken as they stand only where none was left out.
+TEST(Prepared, a_query_far_from_everything_leaves_the_next_alone) {
+  const Problem problem({.metric = l2, .dtype = f32, .kind = clustered, .n = 4000, .q = 2, .d = 64, .k = 5});
+  const MatrixRef base = problem.base;
+  const auto prepared = ops_of("cpu").prepare(base, l2, {.k = 5, .queries = 10000, .batch = 2, .self = false}, {});
+  if (prepared->description().find("codes of") == std::string::npos) GTEST_SKIP() << "no filter by codes: " << prepared->description();
+  Matrix queries(2, 64, DType::f32);
+  for (const std::int64_t row : {3, 1000, 2500}) {
+    std::fill_n(queries.row<float>(0), 64, infinity);
+    std::copy_n(base.row<float>(row), 64, queries.row<float>(1));
+    Neighbors both(2, 5), alone(1, 5);
+    ops_of("cpu").nearest_rows(*prepared, queries, 5, NeighborsOut(both), {.threads = 1});
+    ops_of("cpu").nearest_rows(*prepared, queries.ref().slice(1, 2), 5, NeighborsOut(alone), {.threads = 1});
+    EXPECT_TRUE(std::equal(alone.ids.begin(), alone.ids.end(), both.ids.begin() + 5)) << row;
+    EXPECT_EQ(both.ids[5], RowId{row});
+  }
+}
+
 TEST(Prepared, serves_concurrent_searches) {
   Case c{.metric = l2, .dtype = f32, .kind = clustered, .n = 2000, .q = 100, .d = 33, .k = 10};
   c.threads = 2;
