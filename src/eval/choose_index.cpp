@@ -6,6 +6,7 @@
 #include <gigaknn/tune.hpp>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <tuple>
 
@@ -52,20 +53,31 @@ std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const Choic
 }
 
 // Rows of a base, and others that stand in for queries.
+struct SampleSize {
+  std::int64_t rows;
+  std::int64_t queries;
+  std::size_t bytes(MatrixRef base) const { return static_cast<std::size_t>((rows + queries) * base.stride_bytes); }
+};
 struct Sample {
   Matrix rows;
   Matrix queries;
+  SampleSize size() const { return {rows.rows(), queries.rows()}; }
 };
 
-Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+SampleSize sample_size(MatrixRef base, const ChoiceParams& params, std::size_t memory_bytes) {
   const std::int64_t queries = std::max<std::int64_t>(1, std::min(most_queries, base.rows / 10));
-  std::int64_t rows_wanted = std::min(params.sample, base.rows);
+  std::int64_t rows = std::min(params.sample, base.rows);
   // At most a quarter of a budget, but enough to tell anything.
-  const std::int64_t least = std::min(rows_wanted, std::max(least_rows, params.k));
-  if (run.memory_bytes > 0) rows_wanted = std::clamp<std::int64_t>(static_cast<std::int64_t>(run.memory_bytes / 4) / base.stride_bytes, least, rows_wanted);
-  const std::vector<std::int64_t> drawn = sample_rows(base.rows, rows_wanted + queries, params.index.seed);
+  const std::int64_t least = std::min(rows, std::max(least_rows, params.k));
+  if (memory_bytes > 0) rows = std::clamp<std::int64_t>(static_cast<std::int64_t>(memory_bytes / 4) / base.stride_bytes, least, rows);
+  return {std::min(rows, base.rows - queries), queries};
+}
+
+Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const SampleSize size = sample_size(base, params, run.memory_bytes);
+  const std::vector<std::int64_t> drawn = sample_rows(base.rows, size.rows + size.queries, params.index.seed);
   // Which of the drawn are queries is drawn too: they ascend.
-  const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), queries, params.index.seed + 1);
+  const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), size.queries, params.index.seed + 1);
   std::vector<std::int64_t> rows, held_out;
   for (std::int64_t i = 0; i < std::ssize(drawn); ++i) {
     const bool is_query = std::binary_search(places.begin(), places.end(), i);
@@ -83,6 +95,14 @@ IndexParams index_of(const std::string& recipe, const ChoiceParams& params) {
   return index;
 }
 
+// What an index of the least sample and a search of it take, beside that sample.
+std::size_t least_trying_bytes(const std::string& recipe, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const SampleSize least = sample_size(base, params, 1);
+  IndexParams index = index_of(recipe, params);
+  index.expected_queries = least.queries;
+  return make_index_bytes_needed(base.slice(0, least.rows), index, run) + least.bytes(base);
+}
+
 // What it takes of the whole base.
 Trial planned(const std::string& recipe, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
   const IndexParams index = index_of(recipe, params);
@@ -90,7 +110,6 @@ Trial planned(const std::string& recipe, MatrixRef base, const ChoiceParams& par
   trial.recipe = recipe;
   trial.search_bytes = search_bytes_needed(base, index, run);
   trial.build_bytes = build_index_bytes_needed(base, index, run);
-  trial.fits = run.memory_bytes == 0 || trial.bytes() <= run.memory_bytes;
   return trial;
 }
 
@@ -127,8 +146,16 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   IndexChoice choice;
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
-  const auto smallest = std::min_element(choice.trials.begin(), choice.trials.end(), [](const Trial& a, const Trial& b) { return a.bytes() < b.bytes(); });
-  require(smallest->fits, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", smallest->bytes());
+  if (run.memory_bytes > 0) {
+    const std::size_t exact_bytes = least_trying_bytes("Flat", base, params, run);
+    std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
+    for (Trial& trial : choice.trials) {
+      const std::size_t bytes = std::max({trial.bytes(), least_trying_bytes(trial.recipe, base, params, run), exact_bytes});
+      trial.fits = bytes <= run.memory_bytes;
+      least_bytes = std::min(least_bytes, bytes);
+    }
+    require(least_bytes <= run.memory_bytes, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", least_bytes);
+  }
   Sample sample = sample_of(base, params, run);
   require(params.k >= 1 && params.k <= sample.rows.rows(), Fault::invalid_argument, "k must be from 1 to the ", sample.rows.rows(), " rows that are tried, got ",
           params.k);
@@ -140,7 +167,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   exact.expected_queries = sample.queries.rows();
   RunOptions beside_sample = run;
   if (run.memory_bytes > 0) {
-    const auto held = static_cast<std::size_t>((sample.rows.rows() + sample.queries.rows()) * base.stride_bytes);
+    const std::size_t held = sample.size().bytes(base);
     beside_sample.memory_bytes = run.memory_bytes > held ? run.memory_bytes - held : 1;
   }
   const Neighbors truth = make_flat_index(sample.rows, exact, beside_sample)->search(sample.queries, params.k, beside_sample);
@@ -154,7 +181,8 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
     if (trial.fits) measure(trial, sample, truth, params.memory_first ? 0 : hopeless * quickest, params, beside_sample);
     if (trial.point && (quickest == 0 || trial.point->seconds < quickest)) quickest = trial.point->seconds;
     // What fits the budget by itself may not fit it beside the sample.
-    if (const std::int64_t fewer = sample.rows.rows() / 2; planned_to_fit && !trial.fits && fewer >= std::max(least_rows, params.k)) {
+    const std::int64_t fewer = std::max({sample.rows.rows() / 2, least_rows, params.k});
+    if (planned_to_fit && !trial.fits && fewer < sample.rows.rows()) {
       sample = {};
       ChoiceParams again = params;
       again.sample = fewer;

@@ -370,6 +370,33 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
   EXPECT_LE(trial_of(choice, choice.recipe).bytes(), run.memory_bytes);
 }
 
+// Also of long rows, of which the sample takes nearly as much as the index.
+TEST_F(Choose, the_budget_that_a_refusal_names_suffices) {
+  for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{2100, 900}, {3000, 20}, {30, 4}}) {
+    Matrix rows(n, d, DType::f32);
+    const Matrix normal = make_normal(n, 5);
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = normal.row<float>(i)[j % normal.cols()];
+    }
+    ChoiceParams params;
+    params.recall = 0.1;
+    params.index.expected_queries = 256;
+    RunOptions run;
+    run.threads = 1;
+    run.memory_bytes = 1000;
+    std::string refusal;
+    try {
+      choose_index(rows, params, run);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::out_of_memory);
+      refusal = error.what();
+    }
+    run.memory_bytes = std::stoull(refusal.substr(refusal.rfind(' ')));
+    const IndexChoice choice = choose_index(rows, params, run);
+    EXPECT_LE(trial_of(choice, choice.recipe).bytes(), run.memory_bytes);
+  }
+}
+
 TEST_F(Choose, codes_are_tried_by_cosine_where_all_rows_have_a_direction) {
   ChoiceParams params;
   params.recall = 0.5;
