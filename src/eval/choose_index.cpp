@@ -13,8 +13,11 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
+#include "core/threads.hpp"
 #include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
+#include "ops/merge_lists.hpp"
+#include "ops/ops.hpp"
 
 namespace gigaknn {
 namespace {
@@ -103,6 +106,14 @@ std::size_t least_trying_bytes(const std::string& recipe, MatrixRef base, const 
   return make_index_bytes_needed(base.slice(0, least.rows), index, run) + least.bytes(base);
 }
 
+// What exact search of the least sample takes, prepared as a whole.
+std::size_t least_exact_bytes(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const SampleSize least = sample_size(base, params, 1);
+  const PrepareHints hints = {.k = params.k, .queries = least.queries, .batch = least.queries, .self = false};
+  return ops_of(params.index.device).bytes_needed(least.rows, base.cols, base.dtype, params.index.metric, hints, threads_of(run)) +
+         list_bytes(least.queries, params.k) + least.bytes(base);
+}
+
 // What it takes of the whole base.
 Trial planned(const std::string& recipe, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
   const IndexParams index = index_of(recipe, params);
@@ -147,7 +158,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
   if (run.memory_bytes > 0) {
-    const std::size_t exact_bytes = least_trying_bytes("Flat", base, params, run);
+    const std::size_t exact_bytes = least_exact_bytes(base, params, run);
     std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
     for (Trial& trial : choice.trials) {
       const std::size_t bytes = std::max({trial.bytes(), least_trying_bytes(trial.recipe, base, params, run), exact_bytes});
