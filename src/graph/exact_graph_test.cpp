@@ -44,8 +44,13 @@ TEST_F(ExactGraph, equals_the_reference) {
 }
 
 TEST_F(ExactGraph, a_budget_changes_no_bit) {
-  StridedRows base(30000, 6, DType::u8, 0);
-  test::VectorMaker(Kind::clustered, 30000, 6, DType::u8, Metric::l2, 4).fill(base, none_);
+#if defined(GIGAKNN_SANITIZED)
+  constexpr std::int64_t n = 10000;
+#else
+  constexpr std::int64_t n = 30000;
+#endif
+  StridedRows base(n, 6, DType::u8, 0);
+  test::VectorMaker(Kind::clustered, n, 6, DType::u8, Metric::l2, 4).fill(base, none_);
   for (const Metric metric : {Metric::l2, Metric::l1}) {
     GraphParams params;
     params.k = 6;

@@ -181,7 +181,12 @@ TEST_F(ChangingIndex, a_filter_leaves_what_it_has_wide_or_narrow_and_is_exact_wh
         index->remove(gone);
         for (const RowId id : gone) model_.row_of.erase(value_of(id));
       }
-      for (const std::int64_t every : {1, 2, 40, 300, 100000}) {
+#if defined(GIGAKNN_SANITIZED)  // of the emulated GPU all take too long there
+      const std::vector<std::int64_t> shares = changed ? std::vector<std::int64_t>{2, 40} : std::vector<std::int64_t>{1, 300, 100000};
+#else
+      const std::vector<std::int64_t> shares = {1, 2, 40, 300, 100000};
+#endif
+      for (const std::int64_t every : shares) {
         const auto allowed = [&](std::int64_t id) { return id % every == 1 % every; };
         std::vector<RowId> ids;
         std::vector<std::uint8_t> bits(static_cast<std::size_t>((index->next_id() + 7) / 8));

@@ -73,7 +73,12 @@ TEST(Random, cases_equal_the_reference) {
 
 // Enough rows for a filter on codes, which is where a bound could be wrong; every k, batch and number of threads.
 TEST(Random, filters_lose_nothing) {
-  repeat(60, [](CaseMaker& maker) {
+#if defined(GIGAKNN_SANITIZED)
+  constexpr std::uint64_t rounds = 20;
+#else
+  constexpr std::uint64_t rounds = 60;
+#endif
+  repeat(rounds, [](CaseMaker& maker) {
     constexpr Metric metrics[] = {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine,
                                   Metric::hellinger, Metric::l1};
     constexpr std::int64_t dims[] = {1, 2, 3, 4, 5, 16, 17, 18, 20, 32, 33, 63, 64, 65, 127, 128, 129, 257, 300};

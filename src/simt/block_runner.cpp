@@ -24,7 +24,8 @@ constexpr unsigned yields_to_the_system = 1024;
 thread_local BlockRunner* current_runner = nullptr;
 
 bool same_place(Site a, Site b) {
-  return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+  if (a.line() != b.line() || a.column() != b.column()) return false;
+  return a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
 }
 
 std::string hex(std::uint32_t value) {

@@ -115,10 +115,10 @@ class LargerThanMemory(CliTest):
             file.write(struct.pack("<II", n, d) + random.Random(seed).randbytes(n * d))
 
     def test_an_approximate_graph_takes_no_more_than_was_planned(self):
-        n, d = 10000 if SANITIZED else 100000, 128
-        with open(self.path("base.u8bin"), "wb") as file:  # each row a thousand times, or a hundred
+        n, d = 10000 if SANITIZED else 50000, 128
+        with open(self.path("base.u8bin"), "wb") as file:  # each row five hundred times, or a hundred
             file.write(struct.pack("<II", n, d) + random.Random(9).randbytes(100 * d) * (n // 100))
-        recipes = "IVF64,PQ16", "OPQ16,IVF64,PQ16,RFlat", "IVF64,SQ8"
+        recipes = "IVF64,PQ16", "OPQ16_32,IVF64,PQ16,RFlat", "IVF64,SQ8"
         for method in (("--method", "ivf", "--recall", 0.9), ("--method", "nn-descent", "--recall", 0.9), *(("--index", recipe, "--nprobe", 4) for recipe in recipes)):
             self.run_cli("graph", "base.u8bin", "-k", 7, "-o", "g.knng", *method, "--threads", 2, "--json", "g.json")
             memory = json.loads(pathlib.Path(self.path("g.json")).read_text(encoding="utf-8"))["memory"]

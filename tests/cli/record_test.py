@@ -3,7 +3,7 @@ import json
 import os
 import unittest
 
-from support import CliTest, make_rows, write_bin
+from support import TINY_TILES, CliTest, make_rows, write_bin
 
 FIELDS = ("version", "commit", "command", "n", "d", "k", "dtype", "metric", "method", "device", "isa", "threads",
           "seed", "seconds", "recall", "memory", "exact")
@@ -53,7 +53,8 @@ class Record(CliTest):
         # Few rows: exact costs no more.
         self.run_cli("graph", "base.fbin", "-k", 4, "-o", "g.knng", "--json", "g.json", "--recall", 0.8)
         record = self.read_record("g.json")
-        self.assertEqual((record["method"], record["exact"], record["recall"]["value"]), ("exact", True, 1))
+        if not TINY_TILES:  # there a cell costs less than the same rows do
+            self.assertEqual((record["method"], record["exact"], record["recall"]["value"]), ("exact", True, 1))
 
     def test_search_writes_all_fields(self):
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 4, "-o", "ids.ibin", "--json", "s.json",

@@ -22,6 +22,7 @@ def is_sanitized():
 
 
 SANITIZED = is_sanitized()
+TINY_TILES = "GIGAKNN_TINY_TILES" in os.environ  # a build whose cells have 8 rows, too
 # dtype -> struct code, which of bf16 is that of its bits, file suffix
 DTYPES = {"f32": ("f", ".fbin"), "f16": ("e", ".hbin"), "bf16": ("H", ".bf16bin"), "u8": ("B", ".u8bin"), "i8": ("b", ".i8bin")}
 
