@@ -64,7 +64,6 @@ struct SampleSize {
 struct Sample {
   Matrix rows;
   Matrix queries;
-  SampleSize size() const { return {rows.rows(), queries.rows()}; }
 };
 
 SampleSize sample_size(MatrixRef base, const ChoiceParams& params, std::size_t memory_bytes) {
@@ -76,11 +75,10 @@ SampleSize sample_size(MatrixRef base, const ChoiceParams& params, std::size_t m
   return {std::min(rows, base.rows - queries), queries};
 }
 
-Sample sample_of(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
-  const SampleSize size = sample_size(base, params, run.memory_bytes);
-  const std::vector<std::int64_t> drawn = sample_rows(base.rows, size.rows + size.queries, params.index.seed);
+Sample sample_of(MatrixRef base, SampleSize size, std::uint64_t seed, const RunOptions& run) {
+  const std::vector<std::int64_t> drawn = sample_rows(base.rows, size.rows + size.queries, seed);
   // Which of the drawn are queries is drawn too: they ascend.
-  const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), size.queries, params.index.seed + 1);
+  const std::vector<std::int64_t> places = sample_rows(std::ssize(drawn), size.queries, seed + 1);
   std::vector<std::int64_t> rows, held_out;
   for (std::int64_t i = 0; i < std::ssize(drawn); ++i) {
     const bool is_query = std::binary_search(places.begin(), places.end(), i);
@@ -154,6 +152,8 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
   require_columns(base, "the base");
+  const SampleSize size = sample_size(base, params, run.memory_bytes);
+  require(params.k >= 1 && params.k <= size.rows, Fault::invalid_argument, "k must be from 1 to the ", size.rows, " rows that are tried, got ", params.k);
   IndexChoice choice;
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
@@ -167,9 +167,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
     }
     require(least_bytes <= run.memory_bytes, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", least_bytes);
   }
-  Sample sample = sample_of(base, params, run);
-  require(params.k >= 1 && params.k <= sample.rows.rows(), Fault::invalid_argument, "k must be from 1 to the ", sample.rows.rows(), " rows that are tried, got ",
-          params.k);
+  Sample sample = sample_of(base, size, params.index.seed, run);
   FlatParams exact;
   exact.metric = params.index.metric;
   exact.device = params.index.device;
@@ -178,10 +176,24 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   exact.expected_queries = sample.queries.rows();
   RunOptions beside_sample = run;
   if (run.memory_bytes > 0) {
-    const std::size_t held = sample.size().bytes(base);
+    const std::size_t held = size.bytes(base);
     beside_sample.memory_bytes = run.memory_bytes > held ? run.memory_bytes - held : 1;
   }
-  const Neighbors truth = make_flat_index(sample.rows, exact, beside_sample)->search(sample.queries, params.k, beside_sample);
+  // What fits the budget by itself may not fit it beside the sample.
+  const std::int64_t fewer = std::max({size.rows / 2, least_rows, params.k});
+  const auto on_fewer_rows = [&] {
+    sample = {};
+    ChoiceParams again = params;
+    again.sample = fewer;
+    return choose_index(base, again, run);
+  };
+  Neighbors truth;
+  try {
+    truth = make_flat_index(sample.rows, exact, beside_sample)->search(sample.queries, params.k, beside_sample);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::out_of_memory || fewer >= size.rows) throw;
+    return on_fewer_rows();
+  }
 
   double quickest = 0;
   for (std::size_t i = 0; i < choice.trials.size(); ++i) {
@@ -191,14 +203,7 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
     const bool planned_to_fit = trial.fits;
     if (trial.fits) measure(trial, sample, truth, params.memory_first ? 0 : hopeless * quickest, params, beside_sample);
     if (trial.point && (quickest == 0 || trial.point->seconds < quickest)) quickest = trial.point->seconds;
-    // What fits the budget by itself may not fit it beside the sample.
-    const std::int64_t fewer = std::max({sample.rows.rows() / 2, least_rows, params.k});
-    if (planned_to_fit && !trial.fits && fewer < sample.rows.rows()) {
-      sample = {};
-      ChoiceParams again = params;
-      again.sample = fewer;
-      return choose_index(base, again, run);
-    }
+    if (planned_to_fit && !trial.fits && fewer < size.rows) return on_fewer_rows();
   }
   const auto cost = [&](const Trial& trial) {
     const double bytes = params.memory_first ? static_cast<double>(trial.search_bytes) : 0;

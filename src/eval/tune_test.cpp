@@ -372,7 +372,7 @@ TEST_F(Choose, what_does_not_fit_the_budget_is_not_tried) {
 
 // Also of long rows, of which the sample takes nearly as much as the index.
 TEST_F(Choose, the_budget_that_a_refusal_names_suffices) {
-  for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{2100, 300}, {3000, 20}, {30, 4}}) {
+  for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{2100, 300}, {3000, 20}, {10000, 4}, {30, 4}}) {
     Matrix rows(n, d, DType::f32);
     const Matrix normal = make_normal(n, 5);
     for (std::int64_t i = 0; i < n; ++i) {
@@ -384,6 +384,9 @@ TEST_F(Choose, the_budget_that_a_refusal_names_suffices) {
     RunOptions run;
     run.threads = 1;
     run.memory_bytes = 1000;
+    for (const std::int64_t k : {std::int64_t{-1}, n}) {
+      expect_error(Fault::invalid_argument, [&] { choose_index(rows, {.k = k}, run); }, "k must be");
+    }
     std::string refusal;
     try {
       choose_index(rows, params, run);

@@ -270,14 +270,14 @@ TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
 
 // Replicas, shards, and groups of shards.
 TEST_F(ChangingKinds, several_devices_answer_as_one) {
-  std::size_t turn = 0;
-  for (const char* recipe : recipes) {
+  for (std::size_t turn = 0; turn < std::size(recipes); ++turn) {
+    const char* const recipe = recipes[turn];
     build(recipe);
     const auto one = open_index(file("base.gknn"));
     one->add(some(300, 340));
     std::vector<std::pair<const char*, int>> all = {{"emulated:2", 2}, {"emulated:4", 2}};
 #if defined(GIGAKNN_SANITIZED)  // the emulated GPU takes too long there for all
-    all = {all[turn++ % 2]};
+    all = {all[turn % 2]};
 #endif
     for (const auto& [device, shards] : all) {
       const auto several = open_index(file("base.gknn"), {.device = device, .shards = shards});

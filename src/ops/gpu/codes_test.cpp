@@ -17,8 +17,8 @@ namespace {
 using namespace test;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-#if defined(GIGAKNN_SANITIZED)
-constexpr std::int64_t rows_share = 4;  // of many rows a quarter
+#if defined(GIGAKNN_SANITIZED) && defined(GIGAKNN_TINY_TILES)
+constexpr std::int64_t rows_share = 4;  // of many rows a quarter: a list has little room there
 #else
 constexpr std::int64_t rows_share = 1;
 #endif
