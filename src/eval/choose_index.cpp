@@ -55,7 +55,7 @@ std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const Choic
   return recipes;
 }
 
-// Rows of a base, and others that stand in for queries.
+// Rows of a base, and others that stand in for queries: how many, and themselves.
 struct SampleSize {
   std::int64_t rows;
   std::int64_t queries;
@@ -96,20 +96,18 @@ IndexParams index_of(const std::string& recipe, const ChoiceParams& params) {
   return index;
 }
 
-// What an index of the least sample and a search of it take, beside that sample.
-std::size_t least_trying_bytes(const std::string& recipe, MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
-  const SampleSize least = sample_size(base, params, 1);
+// What an index of a sample and a search of it take, beside the sample.
+std::size_t trying_bytes(const std::string& recipe, MatrixRef base, SampleSize sample, const ChoiceParams& params, const RunOptions& run) {
   IndexParams index = index_of(recipe, params);
-  index.expected_queries = least.queries;
-  return make_index_bytes_needed(base.slice(0, least.rows), index, run) + least.bytes(base);
+  index.expected_queries = sample.queries;
+  return make_index_bytes_needed(base.slice(0, sample.rows), index, run) + sample.bytes(base);
 }
 
-// What exact search of the least sample takes, prepared as a whole.
-std::size_t least_exact_bytes(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
-  const SampleSize least = sample_size(base, params, 1);
-  const PrepareHints hints = {.k = params.k, .queries = least.queries, .batch = least.queries, .self = false};
-  return ops_of(params.index.device).bytes_needed(least.rows, base.cols, base.dtype, params.index.metric, hints, threads_of(run)) +
-         list_bytes(least.queries, params.k) + least.bytes(base);
+// What exact search of a sample takes beside it, prepared as a whole.
+std::size_t exact_bytes(MatrixRef base, SampleSize sample, const ChoiceParams& params, const RunOptions& run) {
+  const PrepareHints hints = {.k = params.k, .queries = sample.queries, .batch = sample.queries, .self = false};
+  return ops_of(params.index.device).bytes_needed(sample.rows, base.cols, base.dtype, params.index.metric, hints, threads_of(run)) +
+         list_bytes(sample.queries, params.k) + sample.bytes(base);
 }
 
 // What it takes of the whole base.
@@ -158,10 +156,11 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
   if (run.memory_bytes > 0) {
-    const std::size_t exact_bytes = least_exact_bytes(base, params, run);
+    const SampleSize least = sample_size(base, params, 1);
+    const std::size_t truth_bytes = exact_bytes(base, least, params, run);
     std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
     for (Trial& trial : choice.trials) {
-      const std::size_t bytes = std::max({trial.bytes(), least_trying_bytes(trial.recipe, base, params, run), exact_bytes});
+      const std::size_t bytes = std::max({trial.bytes(), trying_bytes(trial.recipe, base, least, params, run), truth_bytes});
       trial.fits = bytes <= run.memory_bytes;
       least_bytes = std::min(least_bytes, bytes);
     }

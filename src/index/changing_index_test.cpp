@@ -181,7 +181,7 @@ TEST_F(ChangingIndex, a_filter_leaves_what_it_has_wide_or_narrow_and_is_exact_wh
         index->remove(gone);
         for (const RowId id : gone) model_.row_of.erase(value_of(id));
       }
-#if defined(GIGAKNN_SANITIZED)  // of the emulated GPU all take too long there
+#if defined(GIGAKNN_SANITIZED)  // the emulated GPU takes too long there for all
       const std::vector<std::int64_t> shares = changed ? std::vector<std::int64_t>{2, 40} : std::vector<std::int64_t>{1, 300, 100000};
 #else
       const std::vector<std::int64_t> shares = {1, 2, 40, 300, 100000};
