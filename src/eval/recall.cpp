@@ -73,19 +73,12 @@ Neighbors gather_lists(const Ops& ops, const KnnGraph& graph, MatrixRef base, co
                        MatrixRef queries, const RunOptions& run) {
   const Neighbors& lists = graph.lists;
   Neighbors gathered(queries.rows, lists.k);
-  std::vector<RowId> column(rows.size());
-  std::vector<float> distances(rows.size());
-  for (std::int64_t j = 0; j < lists.k; ++j) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const RowId id = lists.ids[rows[i] * lists.k + j];
-      column[i] = id == RowId{rows[i]} ? no_row : id;
-    }
-    ops.pair_distances(queries, base, graph.metric, column.data(), distances.data(), run);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      gathered.ids[static_cast<std::int64_t>(i) * lists.k + j] = column[i];
-      gathered.distances[static_cast<std::int64_t>(i) * lists.k + j] = distances[i];
-    }
+  for (std::size_t i = 0; i < gathered.ids.size(); ++i) {
+    const std::int64_t row = rows[i / static_cast<std::size_t>(lists.k)];
+    const RowId id = lists.ids[static_cast<std::size_t>(row * lists.k) + i % static_cast<std::size_t>(lists.k)];
+    gathered.ids[i] = id == RowId{row} ? no_row : id;
   }
+  ops.pair_distances(queries, base, graph.metric, gathered.ids.data(), lists.k, gathered.distances.data(), run);
   return gathered;
 }
 

@@ -47,7 +47,7 @@ void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, con
             value_of(nearest.back()), " of ", base.rows);
   }
   std::vector<float> distances(rows.size());
-  ops.pair_distances(gather_rows(base, rows), base, graph.metric, nearest.data(), distances.data(), run);
+  ops.pair_distances(gather_rows(base, rows), base, graph.metric, nearest.data(), 1, distances.data(), run);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const float listed = lists.distances[at(rows[i] * lists.k)];
     require(nearest[i] == no_row || listed == distances[i], Fault::invalid_argument, "the graph is not one of these vectors: rows ",

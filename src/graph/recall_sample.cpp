@@ -11,8 +11,6 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::size_t pairs_at_once = 4096;  // whose rows are gathered
-
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
@@ -64,13 +62,7 @@ Recall RecallSample::measure_sampled(const Neighbors& lists) const {
 Recall RecallSample::measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width,
                              const RunOptions& run) const {
   std::vector<float> distances(lists.size());
-  std::vector<RowId> owners;
-  for (std::size_t begin = 0; begin < lists.size(); begin += pairs_at_once) {
-    owners.clear();
-    const std::size_t end = std::min(lists.size(), begin + pairs_at_once);
-    for (std::size_t i = begin; i < end; ++i) owners.push_back(rows_[i / at(width)]);
-    ops.pair_distances(gather_rows(base, owners, run), base, metric_, lists.data() + begin, distances.data() + begin, run);
-  }
+  ops.pair_distances(gather_rows(base, rows_, run), base, metric_, lists.data(), width, distances.data(), run);
   return measure_keys(width, [&](std::int64_t i, std::int64_t j) {
     const std::size_t entry = at(i * width + j);
     return lists[entry] == no_row ? NAN : key_of_value(metric_, distances[entry]);

@@ -50,9 +50,12 @@ class CountingOps : public Ops {
                                 const RunOptions& run) const override {
     return real_.within_radius(base, queries, radius, run);
   }
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width, float* out,
                       const RunOptions& run) const override {
-    real_.pair_distances(queries, base, metric, ids, out, run);
+    real_.pair_distances(queries, base, metric, ids, width, out, run);
+  }
+  void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
+    real_.products(rows, directions, out, run);
   }
   void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                     std::int64_t* counts, const RunOptions& run) const override {

@@ -243,22 +243,24 @@ void check_pair_distances(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const reference::Rows queries(problem.queries, c.metric);
   const reference::Rows base(problem.base, c.metric);
-  std::vector<RowId> ids;
-  std::vector<float> want;
-  for (std::int64_t i = 0; i < c.q; ++i) {
-    const bool none = i % 5 == 4;
-    const std::int64_t id =
-        static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(c.n), c.seed, 5, i));
-    ids.push_back(none ? no_row : RowId{id});
-    want.push_back(none ? reference::farthest(c.metric)
-                        : reference::distance(queries, i, base, id, c.metric));
-  }
-  for (const Ops* ops : devices) {
-    std::vector<float> got(static_cast<std::size_t>(c.q), -77.0f);
-    ops->pair_distances(problem.queries, problem.base, c.metric, ids.data(), got.data(),
-                        problem.run);
-    EXPECT_TRUE(same_entries(ids, got, ids, want, 1))
-        << "pair_distances on " << ops->isa() << ": " << c;
+  for (const std::int64_t width : {1, 3}) {
+    std::vector<RowId> ids;
+    std::vector<float> want;
+    for (std::int64_t i = 0; i < c.q * width; ++i) {
+      const bool none = i % 5 == 4;
+      const std::int64_t id =
+          static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(c.n), c.seed, 5, i));
+      ids.push_back(none ? no_row : RowId{id});
+      want.push_back(none ? reference::farthest(c.metric)
+                          : reference::distance(queries, i / width, base, id, c.metric));
+    }
+    for (const Ops* ops : devices) {
+      std::vector<float> got(ids.size(), -77.0f);
+      ops->pair_distances(problem.queries, problem.base, c.metric, ids.data(), width, got.data(),
+                          problem.run);
+      EXPECT_TRUE(same_entries(ids, got, ids, want, width))
+          << "pair_distances, " << width << " a query, on " << ops->isa() << ": " << c;
+    }
   }
 }
 

@@ -33,13 +33,10 @@ std::uint64_t draw(std::uint64_t bound, std::int64_t i, std::int64_t j) {
 std::vector<RowId> list_of(const Ops& ops, MatrixRef base, MatrixRef queries, std::int64_t i, Metric metric,
                            std::int64_t k, bool self) {
   const std::int64_t n = base.rows;
-  MatrixRef repeated = queries.slice(i, i + 1);
-  repeated.rows = n;
-  repeated.stride_bytes = 0;
   std::vector<RowId> ids;
   for (std::int64_t j = 0; j < n; ++j) ids.push_back(RowId{j});
   std::vector<float> values(static_cast<std::size_t>(n));
-  ops.pair_distances(repeated, base, metric, ids.data(), values.data(), {});
+  ops.pair_distances(queries.slice(i, i + 1), base, metric, ids.data(), n, values.data(), {});
   std::vector<PackedNeighbor> order;
   for (std::int64_t j = 0; j < n; ++j) {
     if (self && i == j) continue;

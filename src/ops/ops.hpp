@@ -198,8 +198,10 @@ class Ops {
   virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,
                                         const RunOptions& run) const = 0;
 
-  /// Canonical distances: out[i] = distance(queries row i, base row ids[i]); +inf beside no_row.
-  virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+  /// Canonical distances of each query to some rows of `base`; +inf beside no_row.
+  ///
+  ///   ids, out  [q, width]
+  virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width, float* out,
                               const RunOptions& run) const = 0;
 
   /// k-means' first step while the centroids move; of `clusters` centroids of type `centroids`: f32, or the rows' own.
@@ -222,7 +224,7 @@ class Ops {
   virtual std::size_t copies_to_sum_bytes(std::int64_t, std::int64_t) const { return 0; }
 
   /// Canonical inner products of rows [n, d] with directions [r, d], both f32: out [n, r].
-  virtual void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const;
+  virtual void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const = 0;
 
   /// The number of the codeword that is nearest to each part of each row by l2, the smaller one of equally near ones: exactly.
   ///

@@ -214,7 +214,7 @@ TEST_F(Errors, other_dimension_shows_both) {
   expect_error(Fault::invalid_argument, {"13", "14"},
                [&] { ops.within_radius(*prepared, wide, 1, problem.run); });
   expect_error(Fault::invalid_argument, {"13", "14"}, [&] {
-    ops.pair_distances(wide, problem.base, l2, ids.data(), out.data(), problem.run);
+    ops.pair_distances(wide, problem.base, l2, ids.data(), 1, out.data(), problem.run);
   });
 }
 
@@ -278,7 +278,7 @@ TEST_F(Errors, other_dtype_shows_both) {
   expect_error(Fault::invalid_argument, {"f32", "f16"},
                [&] { ops.within_radius(*prepared, half, 1, problem.run); });
   expect_error(Fault::invalid_argument, {"f32", "f16"}, [&] {
-    ops.pair_distances(half, problem.base, l2, ids.data(), out.data(), problem.run);
+    ops.pair_distances(half, problem.base, l2, ids.data(), 1, out.data(), problem.run);
   });
 }
 
@@ -424,7 +424,7 @@ TEST(Cancel, a_call_that_starts_cancelled_throws) {
     expect_error(Fault::cancelled, {"cancel"},
                  [&] { ops->within_radius(*prepared, problem.queries, 1, run); });
     expect_error(Fault::cancelled, {"cancel"}, [&] {
-      ops->pair_distances(problem.queries, problem.base, l2, ids.data(), out.data(), run);
+      ops->pair_distances(problem.queries, problem.base, l2, ids.data(), 1, out.data(), run);
     });
   }
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/gather.hpp"
+#include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/ops.hpp"
@@ -112,45 +112,31 @@ std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::in
   return blocks;
 }
 
-void Ops::products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const {
-  require_products(rows, directions);
-  constexpr std::int64_t at_once = 4096;  // pairs
-  const std::int64_t some = std::max<std::int64_t>(1, at_once / std::max<std::int64_t>(1, directions.rows));
-  for (std::int64_t begin = 0; begin < rows.rows; begin += some) {
-    const std::int64_t pairs = std::min(some, rows.rows - begin) * directions.rows;
-    std::vector<std::int64_t> repeated;
-    std::vector<RowId> with;
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      repeated.push_back(begin + i / directions.rows);
-      with.push_back(RowId{i % directions.rows});
-    }
-    pair_distances(gather_rows(rows, repeated, run), directions, Metric::inner_product, with.data(), out + begin * directions.rows, run);
-  }
-}
-
 void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k,
                         NeighborsOut out, const RunOptions& run) const {
   require_k(k);
-  require_pairs(queries, base, metric);
-  constexpr std::int64_t copied_bytes = 1 << 24;  // of queries, one copy a candidate
-  const std::int64_t at_once = std::max<std::int64_t>(1, copied_bytes / std::max<std::int64_t>(1, width * (24 + base.cols * static_cast<std::int64_t>(size_of(base.dtype)))));
-  for (std::int64_t begin = 0; begin < queries.rows; begin += at_once) {
-    const std::int64_t count = std::min(at_once, queries.rows - begin);
-    std::vector<std::int64_t> repeated;
-    for (std::int64_t i = 0; i < count * width; ++i) repeated.push_back(begin + i / width);
-    const Matrix pairs = gather_rows(queries, repeated, run);
-    std::vector<float> values(repeated.size());
-    pair_distances(pairs, base, metric, candidates + begin * width, values.data(), run);
-    for (std::int64_t i = 0; i < count; ++i) {
+  constexpr std::int64_t pairs_at_once = 1 << 22;
+  const std::int64_t at_once = std::max<std::int64_t>(1, pairs_at_once / std::max<std::int64_t>(1, width));
+  const ListWriter writer(metric, 0, {});
+  std::vector<float> values;
+  for (std::int64_t first = 0; first < queries.rows; first += at_once) {
+    const std::int64_t count = std::min(at_once, queries.rows - first);
+    const RowId* const some = candidates + first * width;
+    values.resize(at(count * width));
+    pair_distances(queries.slice(first, first + count), base, metric, some, width, values.data(), run);
+    parallel_for(run, count, 64, [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<PackedNeighbor> keys;
-      for (std::int64_t j = 0; j < width; ++j) {
-        const RowId id = candidates[(begin + i) * width + j];
-        const float key = key_of_value(metric, values[at(i * width + j)]);
-        if (id != no_row && std::isfinite(key)) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(id))));
+      for (std::int64_t i = begin; i < end; ++i) {
+        keys.clear();
+        for (std::int64_t j = i * width; j < (i + 1) * width; ++j) {
+          const float key = key_of_value(metric, values[at(j)]);
+          if (some[j] != no_row && std::isfinite(key)) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(some[j]))));
+        }
+        const std::int64_t kept = std::min<std::int64_t>(k, std::ssize(keys));
+        std::partial_sort(keys.begin(), keys.begin() + kept, keys.end());
+        writer.write(keys.data(), kept, false, -1, first + i, out);
       }
-      std::sort(keys.begin(), keys.end());
-      ListWriter(metric, 0, {}).write(keys.data(), std::min<std::int64_t>(k, std::ssize(keys)), false, -1, begin + i, out);
-    }
+    });
   }
 }
 

@@ -154,12 +154,13 @@ inline void require_radius(float radius) {
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ",
           radius);
 }
-inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric) {
+inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric, std::int64_t width) {
   require_same_rows(queries, base.cols, base.dtype);
   require_metric(base, metric);
+  require(width >= 0, Fault::invalid_argument, "a query cannot be paired with ", width, " rows");
 }
 inline void require_products(MatrixRef rows, MatrixRef directions) {
-  require_pairs(rows, directions, Metric::inner_product);
+  require_pairs(rows, directions, Metric::inner_product, directions.rows);
   require(rows.dtype == DType::f32, Fault::unsupported, "products are of f32 rows, got ", name_of(rows.dtype));
 }
 inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {

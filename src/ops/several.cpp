@@ -324,9 +324,18 @@ class Several : public Ops {
     return devices_.front()->growth_device_bytes_needed(n, d, dtype, params);
   }
 
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids,
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width,
                       float* out, const RunOptions& run) const override {
-    devices_.front()->pair_distances(queries, base, metric, ids, out, run);
+    require_pairs(queries, base, metric, width);
+    on_shares(queries.rows, run, [&](const Ops& ops, std::int64_t begin, std::int64_t end, const RunOptions& own) {
+      ops.pair_distances(queries.slice(begin, end), base, metric, ids + begin * width, width, out + begin * width, own);
+    });
+  }
+  void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
+    require_products(rows, directions);
+    on_shares(rows.rows, run, [&](const Ops& ops, std::int64_t begin, std::int64_t end, const RunOptions& own) {
+      ops.products(rows.slice(begin, end), directions, out + begin * directions.rows, own);
+    });
   }
 
   void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
@@ -440,11 +449,8 @@ class Several : public Ops {
 
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
     require_encoding(rows, codewords);
-    const auto count = static_cast<std::int64_t>(devices_.size());
-    on_each(run, [&](std::size_t i, const RunOptions& own) {
-      const std::int64_t begin = rows.rows * static_cast<std::int64_t>(i) / count;
-      const std::int64_t end = rows.rows * (static_cast<std::int64_t>(i) + 1) / count;
-      devices_[i]->encode_products(rows.slice(begin, end), codewords, codes + begin * (rows.cols / codewords.cols), own);
+    on_shares(rows.rows, run, [&](const Ops& ops, std::int64_t begin, std::int64_t end, const RunOptions& own) {
+      ops.encode_products(rows.slice(begin, end), codewords, codes + begin * (rows.cols / codewords.cols), own);
     });
   }
 
@@ -571,6 +577,16 @@ class Several : public Ops {
     for (const std::exception_ptr& error : errors) {
       if (error) std::rethrow_exception(error);
     }
+  }
+
+  // Calls work(ops, begin, end, run) for each device's share of `rows` rows.
+  void on_shares(std::int64_t rows, const RunOptions& run,
+                 const std::function<void(const Ops&, std::int64_t, std::int64_t, const RunOptions&)>& work) const {
+    const auto count = std::ssize(devices_);
+    on_each(run, [&](std::size_t i, const RunOptions& own) {
+      const auto share = static_cast<std::int64_t>(i);
+      work(*devices_[i], rows * share / count, rows * (share + 1) / count, own);
+    });
   }
 
   std::vector<const Ops*> devices_;

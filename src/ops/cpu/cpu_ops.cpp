@@ -115,17 +115,17 @@ class CpuOps : public Ops {
     return static_cast<const CpuRows&>(prepared).within(queries, radius, run);
   }
 
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, float* out,
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width, float* out,
                       const RunOptions& run) const override {
-    require_pairs(queries, base, metric);
+    require_pairs(queries, base, metric, width);
     const PairDistance pair = pair_for(base, metric);
-    parallel_for(run, queries.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
+    parallel_for(run, queries.rows * width, 256, [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<float> x(static_cast<std::size_t>(base.cols)), y(x);
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t id = value_of(ids[i]);
         require_pair_id(id, base.rows);
         const float key = id < 0 ? std::numeric_limits<float>::infinity()
-                                 : pair.key_of_rows(queries.row_bytes(i), base.row_bytes(id), x.data(), y.data());
+                                 : pair.key_of_rows(queries.row_bytes(i / width), base.row_bytes(id), x.data(), y.data());
         out[i] = value_of_key(metric, key);
       }
     });
@@ -186,7 +186,7 @@ class CpuOps : public Ops {
   void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k, NeighborsOut out,
                      const RunOptions& run) const override {
     require_k(k);
-    require_pairs(queries, base, metric);
+    require_pairs(queries, base, metric, width);
     const PairDistance pair = pair_for(base, metric);
     const ListWriter writer(metric, 0, {});
     parallel_for(run, queries.rows, 16, [&](std::int64_t begin, std::int64_t end, int) {

@@ -6,6 +6,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/gpu/encode_products.hpp"
 #include "ops/gpu/gpu_cells.hpp"
@@ -25,7 +26,11 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr std::size_t select_batch_bytes = std::size_t{1} << 30;
-constexpr std::int64_t pair_batch_bytes = 64 << 20;  // of rows that are gathered at a time
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t pair_batch_bytes = 256;
+#else
+constexpr std::int64_t pair_batch_bytes = 16 << 20;  // of rows that are gathered at a time
+#endif
 constexpr std::size_t encode_batch_bytes = std::size_t{256} << 20;
 
 class GpuOps : public Ops {
@@ -173,41 +178,49 @@ class GpuOps : public Ops {
     return static_cast<const GpuRows&>(prepared).within(queries, radius, run);
   }
 
-  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids,
+  void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width,
                       float* out, const RunOptions& run) const override {
-    require_pairs(queries, base, metric);
-    const std::int64_t batch = std::clamp<std::int64_t>(
-        pair_batch_bytes /
-            static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)),
-        1, 1 << 16);
-    for (std::int64_t first = 0; first < queries.rows; first += batch) {
+    require_pairs(queries, base, metric, width);
+    const std::int64_t pairs = queries.rows * width;
+    const std::int64_t batch = std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)));
+    const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
+    for (std::int64_t first = 0; first < pairs; first += batch) {
       check_cancelled(run);
-      const std::int64_t count = std::min(batch, queries.rows - first);
+      const std::int64_t count = std::min(batch, pairs - first), first_query = first / width;
       // The rows asked for, gathered on the host: no more of the base than that has to travel.
       Matrix gathered(count, base.cols, base.dtype);
-      const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int64_t id = value_of(ids[first + i]);
-        require_pair_id(id, base.rows);
-        if (id >= 0) {
-          std::memcpy(gathered.row<std::byte>(i), base.row_bytes(id), row_bytes);
-        } else {
-          std::memset(gathered.row<std::byte>(i), 0, row_bytes);
+      parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t id = value_of(ids[first + i]);
+          require_pair_id(id, base.rows);
+          if (id >= 0) {
+            std::memcpy(gathered.row<std::byte>(i), base.row_bytes(id), row_bytes);
+          } else {
+            std::memset(gathered.row<std::byte>(i), 0, row_bytes);
+          }
         }
-      }
-      const simt::OwnStream stream(device_);
-      DeviceRows a(queries.slice(first, first + count), stream);
-      DeviceRows b(gathered, stream);
-      find_facts(a, metric, stream);
-      find_facts(b, metric, stream);
-      const simt::DeviceBuffer<float> keys(static_cast<std::size_t>(count), stream);
-      pair_keys(a.view(), b.view(), metric, keys.get(), stream);
-      const std::vector<float> found = keys.download();
+      });
+      const std::vector<float> keys = keys_of(queries.slice(first_query, (first + count - 1) / width + 1), gathered, metric,
+                                              {.count = count, .first = first - first_query * width, .width = width});
       for (std::int64_t i = 0; i < count; ++i) {
         const bool none = value_of(ids[first + i]) < 0;
         out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity()
-                                                   : found[static_cast<std::size_t>(i)]);
+                                                   : keys[static_cast<std::size_t>(i)]);
       }
+    }
+  }
+
+  void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
+    require_products(rows, directions);
+    const std::int64_t width = directions.rows;
+    const std::int64_t batch = std::max<std::int64_t>(
+        1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, rows.cols, rows.dtype) + static_cast<std::size_t>(width) * sizeof(float)));
+    for (std::int64_t first = 0; first < (width > 0 ? rows.rows : 0); first += batch) {
+      check_cancelled(run);
+      const std::int64_t count = std::min(batch, rows.rows - first);
+      const std::vector<float> keys = keys_of(rows.slice(first, first + count), directions, Metric::inner_product,
+                                              {.count = count * width, .width = width, .with_all = true});
+      std::transform(keys.begin(), keys.end(), out + first * width, [](float key) { return value_of_key(Metric::inner_product, key); });
     }
   }
 
@@ -258,6 +271,16 @@ class GpuOps : public Ops {
   }
 
  private:
+  std::vector<float> keys_of(MatrixRef a, MatrixRef b, Metric metric, const RowPairs& pairs) const {
+    const simt::OwnStream stream(device_);
+    DeviceRows rows_a(a, stream), rows_b(b, stream);
+    find_facts(rows_a, metric, stream);
+    find_facts(rows_b, metric, stream);
+    const simt::DeviceBuffer<float> keys(static_cast<std::size_t>(pairs.count), stream);
+    pair_keys(rows_a.view(), rows_b.view(), pairs, metric, keys.get(), stream);
+    return keys.download();
+  }
+
   int device_;
 };
 

@@ -11,21 +11,22 @@ constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 8;  // 64 registers a thread: ptxas spills a few to seat more
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) pair_keys_kernel(RowsView a, RowsView b, Metric metric, float* keys) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) pair_keys_kernel(RowsView a, RowsView b, RowPairs pairs, Metric metric, float* keys) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
-  for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < a.rows; i += step) {
-    const PackedNeighbor neighbor = canonical_neighbor<dtype>(metric, a, i, b, static_cast<LocalRow>(i));
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < pairs.count; i += step) {
+    const std::int64_t row = (pairs.first + i) / pairs.width;
+    const PackedNeighbor neighbor = canonical_neighbor<dtype>(metric, a, row, b, static_cast<LocalRow>(pairs.with_all ? i - row * pairs.width : i));
     if (lane_id() == 0) keys[i] = neighbor == no_neighbor ? __uint_as_float(0x7F800000u) : unpack_key(neighbor);
   }
 }
 
 }  // namespace
 
-void pair_keys(const RowsView& a, const RowsView& b, Metric metric, float* keys, simt::Stream* stream) {
-  if (a.rows == 0) return;
+void pair_keys(const RowsView& a, const RowsView& b, const RowPairs& pairs, Metric metric, float* keys, simt::Stream* stream) {
+  if (pairs.count == 0) return;
   for_dtype(a.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(a.rows, block_threads / 32), block_threads, 0, stream, "pair_keys"},
-                 pair_keys_kernel<dtype>, a, b, metric, keys);
+    simt::launch({blocks_for(pairs.count, block_threads / 32), block_threads, 0, stream, "pair_keys"},
+                 pair_keys_kernel<dtype>, a, b, pairs, metric, keys);
   });
 }
 
