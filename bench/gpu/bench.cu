@@ -8,7 +8,6 @@
 //     --search  exact search and the graph only
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <optional>
 
 #ifdef __CUDACC__
@@ -432,14 +431,7 @@ int run(int argc, char** argv) {
     measure_codes(ops, bytes_a_ms);
     measure_manhattan(ops, stream);
   }
-  if (!json.empty()) {
-    std::ofstream file(json);
-    file << "{\"device\": \"" << simt::device_name(0)
-         << "\", \"small\": " << (small ? "true" : "false") << ", \"rows\": [\n";
-    for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
-    file << "\n]}\n";
-    require(file.good(), Fault::io, "cannot write ", json);
-  }
+  if (!json.empty()) write_json(json, simt::device_name(0));
   return 0;
 }
 

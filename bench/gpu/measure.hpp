@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <vector>
@@ -68,6 +69,14 @@ inline void report(const std::string& work, double ms, double roof_ms, double ta
   std::fflush(stdout);
   json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms,
                                 ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
+}
+
+inline void write_json(const std::string& path, const std::string& device) {
+  std::ofstream file(path);
+  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"rows\": [\n";
+  for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
+  file << "\n]}\n";
+  require(file.good(), Fault::io, "cannot write ", path);
 }
 
 inline void require_right(bool right, const std::string& what) {

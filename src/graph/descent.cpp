@@ -71,9 +71,11 @@ std::size_t Descent::device_bytes_needed(const Ops& ops, MatrixRef base, std::in
 std::int64_t Descent::list_length(std::int64_t k, std::int64_t n) { return growth_params(k, n, 0).k; }
 
 void Descent::fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns) {
-  for (RowId& id : ids) {
-    if (id != no_row) id = RowId{place_of(id)};
-  }
+  parallel_for(run_, std::ssize(ids), 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (RowId& id : std::span(ids).subspan(at(begin), at(end - begin))) {
+      if (id != no_row) id = RowId{place_of(id)};
+    }
+  });
   growing_->fill(first, count, ids.data(), width, old_columns, run_);
 }
 
@@ -99,18 +101,12 @@ std::string Descent::description(std::int64_t rounds) const {
 RowId Descent::row_of_place(RowId place) const { return place == no_row ? no_row : RowId{order_[at(value_of(place))]}; }
 
 Recall Descent::recall_of(const RecallSample& steer) const {
-  std::vector<RowId> lists(steer.rows().size() * at(growth_.k));
-  std::vector<float> distances(lists.size());
-  for (std::size_t i = 0; i < steer.rows().size(); ++i) {
-    NeighborsOut out;
-    out.ids = lists.data() + i * at(growth_.k);
-    out.distances = distances.data() + i * at(growth_.k);
-    out.rows = 1;
-    out.k = growth_.k;
-    growing_->read(place_of_[at(value_of(steer.rows()[i]))], out, run_);
-  }
-  for (RowId& id : lists) id = row_of_place(id);
-  return steer.measure(ops_, base_, lists, growth_.k, run_);
+  std::vector<LocalRow> places;
+  for (const RowId row : steer.rows()) places.push_back(place_of(row));
+  Neighbors lists(std::ssize(places), growth_.k);
+  growing_->read(places, NeighborsOut(lists), run_);
+  for (RowId& id : lists.ids) id = row_of_place(id);
+  return steer.measure(ops_, base_, lists.ids, growth_.k, run_);
 }
 
 // The k nearest of each list, of rows in their first order: among equals the smaller row, not the earlier place.
@@ -145,21 +141,28 @@ Neighbors Descent::computed_anew() {
   for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
     Neighbors part(std::min(batch_rows, n_ - begin), growth_.k);
     growing_->read(begin, NeighborsOut(part), run_);
-    for (std::int64_t i = 0; i < part.queries * growth_.k; ++i) {
-      const RowId row = row_of_place(part.ids[at(i)]);
-      const std::int64_t list = order_[at(begin + i / growth_.k)];
-      if (row != no_row) wide[at(list * growth_.k + i % growth_.k)] = static_cast<LocalRow>(value_of(row));
-    }
+    parallel_for(run_, part.queries, 1024, [&](std::int64_t from, std::int64_t to, int) {
+      for (std::int64_t i = from; i < to; ++i) {
+        const std::int64_t list = order_[at(begin + i)];
+        for (std::int64_t j = 0; j < growth_.k; ++j) {
+          const RowId row = row_of_place(part.ids[at(i * growth_.k + j)]);
+          if (row != no_row) wide[at(list * growth_.k + j)] = static_cast<LocalRow>(value_of(row));
+        }
+      }
+    });
   }
   growing_.reset();
   const auto ordered = ops_.grow_graph(base_, metric_, finish_params(k_), run_);
   std::vector<RowId> ids;
   for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
     const std::int64_t count = std::min(batch_rows, n_ - begin);
-    ids.clear();
-    for (std::int64_t i = begin * growth_.k; i < (begin + count) * growth_.k; ++i) {
-      ids.push_back(wide[at(i)] == no_sample ? no_row : RowId{wide[at(i)]});
-    }
+    ids.resize(at(count * growth_.k));
+    parallel_for(run_, std::ssize(ids), 1 << 16, [&](std::int64_t from, std::int64_t to, int) {
+      for (std::int64_t i = from; i < to; ++i) {
+        const LocalRow row = wide[at(begin * growth_.k + i)];
+        ids[at(i)] = row == no_sample ? no_row : RowId{row};
+      }
+    });
     ordered->fill(begin, count, ids.data(), growth_.k, 0, run_);
   }
   Neighbors lists(n_, k_);

@@ -459,7 +459,7 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
   rows.rows(writing_bytes_of_code(fit.code_bytes()), [&](const Matrix& codes, std::int64_t first, std::int64_t end) {
     std::vector<std::int64_t> in_band(begins.begin() + first, begins.begin() + end + 1);
     for (std::int64_t& begin : in_band) begin -= begins[at(first)];
-    const std::vector<std::uint8_t> band = in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band);
+    const std::vector<std::uint8_t> band = in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band, run);
     writer.append(band.data(), band.size());
   });
   if (read_full) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_full, run);

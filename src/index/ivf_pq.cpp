@@ -77,7 +77,7 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
   std::vector<RowId> called;
   called.reserve(at(rows.rows));
   for (const LocalRow row : division.order) called.push_back(ids.of_row(row));
-  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), at(rows.rows * code_bytes())}, std::move(division.begins), std::move(called));
+  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), at(rows.rows * code_bytes())}, std::move(division.begins), std::move(called), run);
   return {std::move(lists), nullptr, rows.rows, full_behind(rows, ids)};
 }
 
@@ -141,23 +141,20 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   ListDivision division = divide_rows(encoded.lists, owned->centroids.rows());
   encoded.lists = {};
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
-  const auto in_list = [&](std::int64_t list) {
-    return std::span(division.order).subspan(at(division.begins[at(list)]), at(division.begins[at(list + 1)] - division.begins[at(list)]));
-  };
-  const std::int64_t code_bytes = owned->quantizer.code_bytes();
-  owned->ids.reserve(at(base.rows));
-  std::vector<std::uint8_t> in_order;
-  in_order.reserve(encoded.codes.size());
-  for (std::int64_t list = 0; list < owned->centroids.rows(); ++list) {
-    const auto of_list = in_list(list);
-    std::sort(of_list.begin(), of_list.end(), [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
-    for (const LocalRow row : of_list) {
-      owned->ids.push_back(id_of(row));
-      in_order.insert(in_order.end(), encoded.codes.begin() + std::int64_t{row} * code_bytes, encoded.codes.begin() + (std::int64_t{row} + 1) * code_bytes);
+  parallel_for(run, owned->centroids.rows(), 16, [&](std::int64_t from, std::int64_t to, int) {
+    for (std::int64_t list = from; list < to; ++list) {
+      std::sort(division.order.begin() + division.begins[at(list)], division.order.begin() + division.begins[at(list + 1)],
+                [&](LocalRow a, LocalRow b) { return id_of(a) < id_of(b); });
     }
+  });
+  owned->ids.reserve(at(base.rows));
+  for (const LocalRow row : division.order) owned->ids.push_back(id_of(row));
+  const std::int64_t code_bytes = owned->quantizer.code_bytes();
+  {
+    const Matrix in_order = gather_rows(MatrixRef(encoded.codes.data(), base.rows, code_bytes, DType::u8), division.order, run);
+    encoded.codes = {};
+    owned->codes = in_blocks({in_order.row<std::uint8_t>(0), at(base.rows * code_bytes)}, code_bytes, division.begins, run);
   }
-  encoded.codes = {};
-  owned->codes = in_blocks(in_order, code_bytes, division.begins);
   owned->begins = std::move(division.begins);
   MatrixRef full = params.refine ? base : MatrixRef();
   if (params.refine && !params.ids.empty()) {

@@ -23,8 +23,8 @@ ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> code
 }
 
 std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
-                                                    std::vector<RowId> ids) {
-  const auto owned = std::make_shared<OwnedCodes>(in_blocks(codes, fit.code_bytes(), begins), std::move(ids));
+                                                    std::vector<RowId> ids, const RunOptions& run) {
+  const auto owned = std::make_shared<OwnedCodes>(in_blocks(codes, fit.code_bytes(), begins, run), std::move(ids));
   return std::make_shared<ListCodes>(fit, owned->blocks, std::move(begins), RowIds(owned->ids, owned), owned);
 }
 

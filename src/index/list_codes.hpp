@@ -19,7 +19,7 @@ class ListCodes : public InvertedLists {
             std::shared_ptr<const FileCheck> check = {});
   /// Of codes [n, bytes of a row], row after row.
   static std::shared_ptr<const ListCodes> of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
-                                                  std::vector<RowId> ids);
+                                                  std::vector<RowId> ids, const RunOptions& run = {.threads = 1});
 
   std::int64_t cols() const override { return fit_.code_bytes(); }
   DType dtype() const override { return DType::u8; }

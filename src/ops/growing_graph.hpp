@@ -17,10 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include <gigaknn/ids.hpp>
 #include <gigaknn/progress.hpp>
 
+#include "core/neighbor.hpp"
 #include "ops/neighbors_out.hpp"
 
 namespace gigaknn {
@@ -57,6 +59,8 @@ class GrowingGraph {
 
   /// Lists [first, first + out.rows): the nearest out.k of them, in the library's order.
   virtual void read(std::int64_t first, NeighborsOut out, const RunOptions& run) const = 0;
+  /// The same of the lists of `rows` [out.rows].
+  virtual void read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const = 0;
 };
 
 }  // namespace gigaknn

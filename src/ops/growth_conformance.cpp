@@ -163,6 +163,16 @@ void check_growth(const Case& c, const Devices& devices) {
       GuardedLists got(c.n, k);
       graphs[i]->read(0, got.out(), problem.run);
       EXPECT_TRUE(same_lists(got, want)) << after << " on " << devices[i]->isa() << ", " << about.str();
+      const std::vector<LocalRow> some = {static_cast<LocalRow>(c.n - 1), 0, static_cast<LocalRow>(c.n / 2), 0};
+      GuardedLists got_some(std::ssize(some), k);
+      graphs[i]->read(some, got_some.out(), problem.run);
+      Neighbors want_some(std::ssize(some), k);
+      for (std::int64_t j = 0; j < want_some.queries; ++j) {
+        const std::int64_t from = some[static_cast<std::size_t>(j)] * k;
+        std::copy_n(want.ids.begin() + from, k, want_some.ids.begin() + j * k);
+        std::copy_n(want.distances.begin() + from, k, want_some.distances.begin() + j * k);
+      }
+      EXPECT_TRUE(same_lists(got_some, want_some)) << "some lists, " << after << " on " << devices[i]->isa() << ", " << about.str();
     }
   };
   for (std::int64_t row = 0; row < c.n; ++row) reference.fill(row, ids.data() + row * width, width, old_columns);

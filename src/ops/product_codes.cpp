@@ -94,21 +94,20 @@ void pack_parts(std::span<const std::uint8_t> parts, int bits, std::uint8_t* out
   }
 }
 
-std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins) {
-  std::int64_t count = 0;
-  for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) count += ProductCodes::blocks_of(begins[cell + 1] - begins[cell]);
-  std::vector<std::uint8_t> blocks;
-  blocks.reserve(at(count * code_bytes * code_block_rows));
-  for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
-    const std::int64_t first = std::ssize(blocks) / (code_bytes * code_block_rows);
-    blocks.resize(blocks.size() + at(ProductCodes::blocks_of(begins[cell + 1] - begins[cell]) * code_bytes * code_block_rows));
-    for (std::int64_t row = begins[cell]; row < begins[cell + 1]; ++row) {
-      const std::int64_t in_cell = row - begins[cell];
-      for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
-        blocks[at(ProductCodes::place(first + in_cell / code_block_rows, code_bytes, byte, in_cell % code_block_rows))] = codes[at(row * code_bytes + byte)];
+std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins, const RunOptions& run) {
+  const std::int64_t cells = std::ssize(begins) - 1;
+  std::vector<std::int64_t> first = {0};  // the first block of each cell
+  for (std::int64_t cell = 0; cell < cells; ++cell) first.push_back(first.back() + ProductCodes::blocks_of(begins[at(cell + 1)] - begins[at(cell)]));
+  std::vector<std::uint8_t> blocks(at(first.back() * code_bytes * code_block_rows));
+  parallel_for(run, cells, 16, [&](std::int64_t from, std::int64_t to, int) {
+    for (std::int64_t cell = from; cell < to; ++cell) {
+      for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+        const std::int64_t in_cell = row - begins[at(cell)];
+        std::uint8_t* const code = blocks.data() + ProductCodes::place(first[at(cell)] + in_cell / code_block_rows, code_bytes, 0, in_cell % code_block_rows);
+        for (std::int64_t byte = 0; byte < code_bytes; ++byte) code[byte * code_block_rows] = codes[at(row * code_bytes + byte)];
       }
     }
-  }
+  });
   return blocks;
 }
 

@@ -27,6 +27,7 @@
 
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
+#include <gigaknn/progress.hpp>
 
 #include "ops/cell_rows.hpp"
 
@@ -133,6 +134,7 @@ struct ProductCodes {
 };
 
 /// Codes [n, code_bytes], row after row, as blocks.
-std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins);
+std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins,
+                                    const RunOptions& run = {.threads = 1});
 
 }  // namespace gigaknn

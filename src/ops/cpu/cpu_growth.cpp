@@ -250,4 +250,8 @@ void CpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOption
   });
 }
 
+void CpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions&) const {
+  for (std::int64_t i = 0; i < out.rows; ++i) write_grown(list_of(rows[static_cast<std::size_t>(i)]), params_.k, pair_.metric(), i, out);
+}
+
 }  // namespace gigaknn::cpu

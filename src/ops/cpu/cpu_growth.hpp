@@ -26,6 +26,7 @@ class CpuGrowingGraph : public GrowingGraph {
   void local_join(std::int64_t split, const RunOptions& run) override;
   std::int64_t merge_lists(const RunOptions& run) override;
   void read(std::int64_t first, NeighborsOut out, const RunOptions& run) const override;
+  void read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const override;
 
  private:
   /// The samples of a row: new ones first, each once.

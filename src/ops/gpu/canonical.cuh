@@ -96,6 +96,18 @@ __device__ float canonical_key(Metric metric, const std::byte* x, const std::byt
   return 0;
 }
 
+/// The key of a pair whose product is known, for rows of bytes: what canonical_key would give.
+__device__ __forceinline__ float key_of_product(Metric metric, int dot, double x_squared, double y_squared) {
+  switch (metric) {
+    case Metric::inner_product: return -static_cast<float>(dot);
+    case Metric::cosine: return cosine_value(dot, x_squared, y_squared);
+    default: {
+      const double sum = x_squared + y_squared - 2.0 * dot;  // integers below 2^53
+      return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
+    }
+  }
+}
+
 /// The packed neighbour that row `row` of `base` is to row `query` of `queries`; `no_neighbor` where one of them is far.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor canonical_neighbor(Metric metric, const RowsView& queries, std::int64_t query,

@@ -70,10 +70,13 @@ void GpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   for (std::int64_t begin = 0; begin < count; begin += rows_at_once(width)) {
     check_cancelled(run);
     const std::int64_t end = std::min(count, begin + rows_at_once(width));
-    rows.clear();
-    for (std::int64_t i = begin * width; i < end * width; ++i) {
-      rows.push_back(ids[i] == no_row ? no_sample : static_cast<std::uint32_t>(value_of(ids[i])));
-    }
+    rows.resize(at((end - begin) * width));
+    parallel_for(run, std::ssize(rows), 1 << 16, [&](std::int64_t from, std::int64_t to, int) {
+      for (std::int64_t i = from; i < to; ++i) {
+        const RowId id = ids[begin * width + i];
+        rows[at(i)] = id == no_row ? no_sample : static_cast<std::uint32_t>(value_of(id));
+      }
+    });
     const simt::DeviceBuffer<std::uint32_t> on_device(std::span<const std::uint32_t>(rows), stream_);
     fill_lists(view(), first + begin, end - begin, on_device.get(), width, old_columns, stream_);
     simt::synchronize(stream_);
@@ -108,10 +111,22 @@ void GpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOption
     lists.resize(at(count * params_.k));
     simt::copy(lists.data(), lists_.get() + (first + begin) * params_.k, lists.size() * sizeof(GrowingEntry), stream_);
     simt::synchronize(stream_);
-    parallel_for(run, count, 2048, [&](std::int64_t from, std::int64_t to, int) {
-      for (std::int64_t i = from; i < to; ++i) write_grown(lists.data() + i * params_.k, params_.k, metric_, begin + i, out);
-    });
+    write(lists, begin, out, run);
   }
+}
+
+void GpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const {
+  check_cancelled(run);
+  const simt::DeviceBuffer<LocalRow> rows_there(rows, stream_);
+  const simt::DeviceBuffer<GrowingEntry> gathered(rows.size() * at(params_.k), stream_);
+  gather_lists(view(), rows_there.get(), std::ssize(rows), gathered.get(), stream_);
+  write(gathered.download(), 0, out, run);
+}
+
+void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t first, NeighborsOut out, const RunOptions& run) const {
+  parallel_for(run, std::ssize(lists) / params_.k, 2048, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) write_grown(lists.data() + i * params_.k, params_.k, metric_, first + i, out);
+  });
 }
 
 }  // namespace gigaknn::gpu

@@ -21,9 +21,11 @@ class GpuGrowingGraph : public GrowingGraph {
   void local_join(std::int64_t split, const RunOptions& run) override;
   std::int64_t merge_lists(const RunOptions& run) override;
   void read(std::int64_t first, NeighborsOut out, const RunOptions& run) const override;
+  void read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const override;
 
  private:
   GrowthView view() const;
+  void write(const std::vector<GrowingEntry>& lists, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
 
   GrowthParams params_;
   Metric metric_;

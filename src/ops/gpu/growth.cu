@@ -1,7 +1,4 @@
-// A warp has a row where lists are filled, sampled and merged; a block has a row where its samples are compared, a warp a pair.
-// Keys are canonical (float64): the specification of what tiles of products will do for bytes.
-//
-// A join of 2p new and 2p old samples reads 4p rows once from memory, then from L1, for at most 6 p^2 pairs.
+// Lists that are filled, sampled and merged: a warp has a row. Their joins: local_join.cu.
 #include "ops/gpu/growth.hpp"
 
 #include "ops/gpu/canonical.cuh"
@@ -14,14 +11,6 @@ constexpr int block_threads = 128;
 constexpr int warps = block_threads / 32;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;
 constexpr int most_chunk = static_cast<int>(most_candidates);  // candidates that are merged at a time
-
-__device__ __forceinline__ void keep_least(GrowingEntry* place, GrowingEntry entry) {
-  static_assert(sizeof(GrowingEntry) == sizeof(unsigned long long));
-  atomicMin(reinterpret_cast<unsigned long long*>(place), static_cast<unsigned long long>(entry));
-}
-
-/// Lanes whose flag is set, before this one.
-__device__ __forceinline__ int rank_among(unsigned flags) { return __popc(flags & ((1u << lane_id()) - 1)); }
 
 /// Entries of a sorted list that are below `entry`.
 __device__ __forceinline__ int count_below(const GrowingEntry* list, int k, GrowingEntry entry) {
@@ -115,6 +104,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
   }
 }
 
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) gather_lists_kernel(GrowthView graph, const LocalRow* rows, std::int64_t count, GrowingEntry* out) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * graph.k; i += step) {
+    out[i] = graph.lists[std::int64_t{rows[i / graph.k]} * graph.k + i % graph.k];
+  }
+}
+
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) sample_neighbors_kernel(GrowthView graph) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   const int p = graph.samples;
@@ -136,115 +132,6 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) sample_neighbors_
       fresh += __popc(all_new);
       old += __popc(all_old);
     }
-  }
-}
-
-/// The samples of a row, and the nearest that each has found; in dynamic shared memory.
-struct JoinMemory {
-  std::uint32_t* drawn;       // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
-  std::uint32_t* rows;        // [4p] each once, the new ones first
-  GrowingEntry* among_new;    // [4p] nearest among the new ones
-  GrowingEntry* among_old;    // [2p] of the new ones: nearest among the old
-
-  static __host__ __device__ std::size_t bytes(int p) { return static_cast<std::size_t>(p) * (6 * 8 + 8 * 4); }
-  __device__ JoinMemory(unsigned char* memory, int p) {
-    among_new = reinterpret_cast<GrowingEntry*>(memory);
-    among_old = among_new + 4 * p;
-    drawn = reinterpret_cast<std::uint32_t*>(among_old + 2 * p);
-    rows = drawn + 4 * p;
-  }
-};
-
-/// The first warp puts the row's own samples into `drawn`, all threads the reverse ones.
-__device__ __forceinline__ void draw_samples(const GrowthView& graph, std::int64_t row, const JoinMemory& memory) {
-  const int p = graph.samples;
-  for (int i = static_cast<int>(threadIdx.x); i < 4 * p; i += block_threads) {
-    const int kind = i / p;  // 1 and 3 are reverse ones
-    const std::uint32_t hash = (kind == 1 ? graph.named_by_new : graph.named_by_old)[row * p + i % p];
-    memory.drawn[i] = kind % 2 == 0 || hash == no_sample ? no_sample : sample_of_hash(static_cast<LocalRow>(row), hash, graph.salt);
-  }
-  __syncthreads();
-  if (warp_id() > 0) return;
-  int fresh = 0, old = 0;
-  for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
-    const int j = begin + lane_id();
-    const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
-    const bool mine_new = entry != no_entry && is_new(entry);
-    const bool mine_old = entry != no_entry && !is_new(entry);
-    const unsigned all_new = __ballot_sync(~0u, mine_new);
-    const unsigned all_old = __ballot_sync(~0u, mine_old);
-    const int place = mine_new ? fresh + rank_among(all_new) : old + rank_among(all_old);
-    if ((mine_new || mine_old) && place < p) memory.drawn[(mine_new ? 0 : 2 * p) + place] = row_of_entry(entry);
-    fresh += __popc(all_new);
-    old += __popc(all_old);
-  }
-}
-
-/// Puts each sample once into `rows`, as new if it was drawn as such; says how many there are, and how many of them are new. In
-/// any order: what is made of them does not depend on it.
-__device__ __forceinline__ void gather_samples(int p, const JoinMemory& memory, unsigned* counts) {
-  for (const bool old : {false, true}) {
-    const int begin = old ? 2 * p : 0;
-    for (int i = begin + static_cast<int>(threadIdx.x); i < begin + 2 * p; i += block_threads) {
-      const std::uint32_t sample = memory.drawn[i];
-      bool first = sample != no_sample;
-      for (int j = 0; j < i && first; ++j) first = memory.drawn[j] != sample;
-      if (!first) continue;
-      memory.rows[atomicAdd(&counts[0], 1u)] = sample;
-      if (!old) atomicAdd(&counts[1], 1u);
-    }
-    __syncthreads();
-  }
-}
-
-__device__ __forceinline__ void offer(const GrowthView& graph, LocalRow row, GrowingEntry entry) {
-  if (entry >= graph.lists[std::int64_t{row} * graph.k + graph.k - 1]) return;
-  const std::uint32_t place = place_of_candidate(row, row_of_entry(entry), graph.salt, graph.candidate_places);
-  keep_least(graph.candidates + std::int64_t{row} * graph.candidate_places + place, entry);
-}
-
-template <DType dtype>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) local_join_kernel(GrowthView graph, std::int64_t split) {
-  struct Counts {
-    unsigned found[2];  // samples, new ones
-  };
-  unsigned* const counts = simt::shared<Counts>().found;
-  const int p = graph.samples;
-  const JoinMemory memory(simt::dynamic_shared<unsigned char>(), p);
-  for (std::int64_t row = blockIdx.x; row < graph.rows.rows; row += gridDim.x) {
-    if (threadIdx.x < 2) counts[threadIdx.x] = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < 6 * p; i += block_threads) memory.among_new[i] = no_entry;
-    draw_samples(graph, row, memory);
-    __syncthreads();
-    gather_samples(p, memory, counts);
-    const auto count = static_cast<int>(counts[0]);
-    const auto fresh = static_cast<int>(counts[1]);
-    for (int pair = warp_id(); pair < fresh * count; pair += block_warps()) {
-      const int i = pair / count;
-      const int j = pair % count;
-      if (j <= i) continue;
-      const LocalRow a = memory.rows[i];
-      const LocalRow b = memory.rows[j];
-      if (split > 0 && (a < split) == (b < split)) continue;
-      const PackedNeighbor neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, a, graph.rows, b);
-      if (lane_id() != 0) continue;
-      const auto bits = static_cast<std::uint32_t>(neighbor >> 32);
-      const GrowingEntry b_of_a = entry_of(bits, b, true);
-      const GrowingEntry a_of_b = entry_of(bits, a, true);
-      if (!graph.selective) {
-        offer(graph, a, b_of_a);
-        offer(graph, b, a_of_b);
-        continue;
-      }
-      keep_least(j < fresh ? memory.among_new + i : memory.among_old + i, b_of_a);
-      keep_least(memory.among_new + j, a_of_b);
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < count && graph.selective; i += block_threads) {
-      if (memory.among_new[i] != no_entry) offer(graph, memory.rows[i], memory.among_new[i]);
-      if (i < fresh && memory.among_old[i] != no_entry) offer(graph, memory.rows[i], memory.among_old[i]);
-    }
-    __syncthreads();
   }
 }
 
@@ -297,15 +184,13 @@ void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count,
   });
 }
 
-void sample_neighbors(const GrowthView& graph, simt::Stream* stream) {
-  simt::launch({blocks_for(graph.rows.rows, warps), block_threads, 0, stream, "sample_neighbors"}, sample_neighbors_kernel, graph);
+void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t count, GrowingEntry* out, simt::Stream* stream) {
+  if (count == 0) return;
+  simt::launch({blocks_for(count * graph.k, block_threads), block_threads, 0, stream, "gather_lists"}, gather_lists_kernel, graph, rows, count, out);
 }
 
-void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* stream) {
-  for_dtype(graph.rows.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(graph.rows.rows), block_threads, JoinMemory::bytes(graph.samples), stream, "local_join"},
-                 local_join_kernel<dtype>, graph, split);
-  });
+void sample_neighbors(const GrowthView& graph, simt::Stream* stream) {
+  simt::launch({blocks_for(graph.rows.rows, warps), block_threads, 0, stream, "sample_neighbors"}, sample_neighbors_kernel, graph);
 }
 
 void merge_candidates(const GrowthView& graph, unsigned long long* taken, simt::Stream* stream) {

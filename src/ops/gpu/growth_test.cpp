@@ -42,6 +42,17 @@ TEST(GpuGrowth, lists_may_be_longer_than_a_warp) {
   check_growth(c, {gpu::devices().front()});
 }
 
+// Samples are multiplied in shared memory, or, where they are too long for it, as they lie.
+TEST(GpuGrowth, samples_may_be_too_long_for_shared_memory) {
+  for (const DType dtype : {DType::u8, DType::i8}) {
+    for (const std::int64_t d : {2000, 2025}) {
+      for (const std::uint64_t seed : {1, 2, 3}) {
+        check_growth({.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = 50, .d = d, .k = 10, .seed = seed}, {gpu::devices().front()});
+      }
+    }
+  }
+}
+
 TEST(GpuGrowth, says_how_long_a_list_may_be) {
   Matrix rows(3, 2, DType::u8);
   std::fill_n(rows.row<std::uint8_t>(0), 6, std::uint8_t{1});

@@ -135,18 +135,6 @@ struct GroupEngine {
   }
 };
 
-/// The key of a pair whose product is known, for rows of bytes: what canonical_key would give.
-__device__ __forceinline__ float key_of_product(Metric metric, int dot, double x_squared, double y_squared) {
-  switch (metric) {
-    case Metric::inner_product: return -static_cast<float>(dot);
-    case Metric::cosine: return cosine_value(dot, x_squared, y_squared);
-    default: {
-      const double sum = x_squared + y_squared - 2.0 * dot;  // integers below 2^53
-      return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
-    }
-  }
-}
-
 /// Which pairs a scan looks at.
 enum class Pairs {
   all,    // of the job's lists and places

@@ -11,6 +11,8 @@ namespace gigaknn::gpu {
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x & 31); }
 __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x / 32); }
 __device__ __forceinline__ int block_warps() { return static_cast<int>(blockDim.x / 32); }
+/// Lanes whose flag is set, before this one.
+__device__ __forceinline__ int rank_among(unsigned flags) { return __popc(flags & ((1u << lane_id()) - 1)); }
 
 /// As core/neighbor.hpp's sortable_bits and pack_neighbor, in device code.
 __device__ __forceinline__ std::uint32_t sortable(float key) {

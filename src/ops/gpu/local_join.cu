@@ -1,0 +1,281 @@
+// The join of a round: a block has a row, and compares its new samples with each other and with the old ones (GNND, section 4.2).
+//
+//   rows of bytes   samples in shared memory; tensor cores multiply 16 new ones by 32 a warp at a time. Keys are made of products and norms,
+//                   integers that float64 holds: they are the canonical ones
+//   all others      a warp a pair, in float64
+//
+// A join of 2p new and 2p old samples reads 4p rows once, for at most 6 p^2 pairs.
+#include "ops/gpu/canonical.cuh"
+#include "ops/gpu/growth.hpp"
+#include "ops/gpu/launching.hpp"
+#include "ops/gpu/product_codes.hpp"
+#include "simt/mma.cuh"
+
+namespace gigaknn::gpu {
+namespace {
+
+constexpr int block_threads = 128;
+[[maybe_unused]] constexpr int blocks_an_sm = 6;
+constexpr int column_frags = 4;  // of 8 samples
+constexpr int tile_columns = 8 * column_frags;
+constexpr int tile_rows = 16;
+
+/// The samples of a row, and the nearest that each has found; in dynamic shared memory.
+struct JoinMemory {
+  GrowingEntry* among_new;  // [4p] nearest among the new ones
+  GrowingEntry* among_old;  // [2p] of the new ones: nearest among the old
+  GrowingEntry* last;       // [4p] the last entry of each one's list
+  double* squared_norms;    // [4p]
+  std::uint32_t* drawn;     // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
+  std::uint32_t* rows;      // [4p] each once, the new ones first
+  std::byte* codes;         // [4p] rows of bytes, where there is room for them
+
+  static __host__ __device__ std::size_t bytes(int p, int code_pitch) {
+    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch));
+  }
+  __device__ JoinMemory(unsigned char* memory, int p) {
+    among_new = reinterpret_cast<GrowingEntry*>(memory);
+    among_old = among_new + 4 * p;
+    last = among_old + 2 * p;
+    squared_norms = reinterpret_cast<double*>(last + 4 * p);
+    drawn = reinterpret_cast<std::uint32_t*>(squared_norms + 4 * p);
+    rows = drawn + 4 * p;
+    codes = reinterpret_cast<std::byte*>(rows + 4 * p);
+  }
+};
+
+/// The first warp puts the row's own samples into `drawn`, all threads the reverse ones.
+__device__ __forceinline__ void draw_samples(const GrowthView& graph, std::int64_t row, const JoinMemory& memory) {
+  const int p = graph.samples;
+  for (int i = static_cast<int>(threadIdx.x); i < 4 * p; i += block_threads) {
+    const int kind = i / p;  // 1 and 3 are reverse ones
+    const std::uint32_t hash = (kind == 1 ? graph.named_by_new : graph.named_by_old)[row * p + i % p];
+    memory.drawn[i] = kind % 2 == 0 || hash == no_sample ? no_sample : sample_of_hash(static_cast<LocalRow>(row), hash, graph.salt);
+  }
+  __syncthreads();
+  if (warp_id() > 0) return;
+  int fresh = 0, old = 0;
+  for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
+    const int j = begin + lane_id();
+    const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
+    const bool mine_new = entry != no_entry && is_new(entry);
+    const bool mine_old = entry != no_entry && !is_new(entry);
+    const unsigned all_new = __ballot_sync(~0u, mine_new);
+    const unsigned all_old = __ballot_sync(~0u, mine_old);
+    const int place = mine_new ? fresh + rank_among(all_new) : old + rank_among(all_old);
+    if ((mine_new || mine_old) && place < p) memory.drawn[(mine_new ? 0 : 2 * p) + place] = row_of_entry(entry);
+    fresh += __popc(all_new);
+    old += __popc(all_old);
+  }
+}
+
+/// Puts each sample once into `rows`, as new if it was drawn as such; says how many there are, and how many of them are new. In
+/// any order: what is made of them does not depend on it.
+__device__ __forceinline__ void gather_samples(int p, const JoinMemory& memory, unsigned* counts) {
+  for (const bool old : {false, true}) {
+    const int begin = old ? 2 * p : 0;
+    for (int i = begin + static_cast<int>(threadIdx.x); i < begin + 2 * p; i += block_threads) {
+      const std::uint32_t sample = memory.drawn[i];
+      bool first = sample != no_sample;
+      for (int j = 0; j < i && first; ++j) first = memory.drawn[j] != sample;
+      if (!first) continue;
+      memory.rows[atomicAdd(&counts[0], 1u)] = sample;
+      if (!old) atomicAdd(&counts[1], 1u);
+    }
+    __syncthreads();
+  }
+}
+
+struct JoinSize {
+  int count;  ///< samples
+  int fresh;  ///< of them, those that are new
+};
+
+/// Draws a row's samples, each once, with what is known of them. All threads call it and get their number.
+__device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int64_t row, const JoinMemory& memory) {
+  struct Counts {
+    unsigned found[2];  // samples, new ones
+  };
+  unsigned* const counts = simt::shared<Counts>().found;
+  const int p = graph.samples;
+  if (threadIdx.x < 2) counts[threadIdx.x] = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < 6 * p; i += block_threads) memory.among_new[i] = no_entry;
+  draw_samples(graph, row, memory);
+  __syncthreads();
+  gather_samples(p, memory, counts);
+  const JoinSize size{static_cast<int>(counts[0]), static_cast<int>(counts[1])};
+  for (int i = static_cast<int>(threadIdx.x); i < size.count; i += block_threads) {
+    const LocalRow sample = memory.rows[i];
+    memory.last[i] = graph.lists[std::int64_t{sample} * graph.k + graph.k - 1];
+    memory.squared_norms[i] = graph.rows.squared_norms[sample];
+  }
+  return size;
+}
+
+__device__ __forceinline__ void keep_least(GrowingEntry* place, GrowingEntry entry) {
+  static_assert(sizeof(GrowingEntry) == sizeof(unsigned long long));
+  atomicMin(reinterpret_cast<unsigned long long*>(place), static_cast<unsigned long long>(entry));
+}
+
+/// To the candidates of sample `i`, if its list has room for it.
+__device__ __forceinline__ void offer(const GrowthView& graph, const JoinMemory& memory, int i, GrowingEntry entry) {
+  if (entry >= memory.last[i]) return;
+  const LocalRow row = memory.rows[i];
+  const std::uint32_t place = place_of_candidate(row, row_of_entry(entry), graph.salt, graph.candidate_places);
+  keep_least(graph.candidates + std::int64_t{row} * graph.candidate_places + place, entry);
+}
+
+/// Samples i < j, of which i is new, have met.
+__device__ __forceinline__ void meet(const GrowthView& graph, const JoinMemory& memory, int i, int j, int fresh, std::uint32_t key_bits) {
+  const GrowingEntry j_of_i = entry_of(key_bits, memory.rows[j], true);
+  const GrowingEntry i_of_j = entry_of(key_bits, memory.rows[i], true);
+  if (!graph.selective) {
+    offer(graph, memory, i, j_of_i);
+    offer(graph, memory, j, i_of_j);
+    return;
+  }
+  keep_least(j < fresh ? memory.among_new + i : memory.among_old + i, j_of_i);
+  keep_least(memory.among_new + j, i_of_j);
+}
+
+__device__ __forceinline__ bool on_one_side(std::int64_t split, LocalRow a, LocalRow b) { return split > 0 && (a < split) == (b < split); }
+
+/// Offers what was kept, and lets the block go on to its next row.
+__device__ __forceinline__ void end_join(const GrowthView& graph, const JoinMemory& memory, const JoinSize& size) {
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < size.count && graph.selective; i += block_threads) {
+    if (memory.among_new[i] != no_entry) offer(graph, memory, i, memory.among_new[i]);
+    if (i < size.fresh && memory.among_old[i] != no_entry) offer(graph, memory, i, memory.among_old[i]);
+  }
+  __syncthreads();
+}
+
+template <DType dtype>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) local_join_kernel(GrowthView graph, std::int64_t split) {
+  const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
+  for (std::int64_t row = blockIdx.x; row < graph.rows.rows; row += gridDim.x) {
+    const JoinSize size = begin_join(graph, row, memory);
+    __syncthreads();
+    for (int pair = warp_id(); pair < size.fresh * size.count; pair += block_warps()) {
+      const int i = pair / size.count;
+      const int j = pair % size.count;
+      if (j <= i) continue;
+      const LocalRow a = memory.rows[i];
+      const LocalRow b = memory.rows[j];
+      if (on_one_side(split, a, b)) continue;
+      const PackedNeighbor neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, a, graph.rows, b);
+      if (lane_id() == 0) meet(graph, memory, i, j, size.fresh, static_cast<std::uint32_t>(neighbor >> 32));
+    }
+    end_join(graph, memory, size);
+  }
+}
+
+__host__ __device__ __forceinline__ int steps_of(const RowsView& rows) { return (rows.cols + simt::mma_bytes - 1) / simt::mma_bytes; }
+// 16 bytes more than a row holds: the eight rows of a fragment then lie in eight groups of banks.
+__host__ __device__ __forceinline__ int code_pitch(const RowsView& rows) { return steps_of(rows) * simt::mma_bytes + 16; }
+
+/// Samples in shared memory, with zeros behind their elements.
+__device__ __forceinline__ void copy_samples(const RowsView& rows, const JoinMemory& memory, int count) {
+  const int pitch = code_pitch(rows);
+  const int pieces = steps_of(rows) * (simt::mma_bytes / 16);
+  for (int i = static_cast<int>(threadIdx.x); i < count * pieces; i += block_threads) {
+    std::byte* const to = memory.codes + i / pieces * pitch + i % pieces * 16;
+    if (i % pieces * 16 < rows.pitch) {
+      simt::copy_async(to, rows.data + std::int64_t{memory.rows[i / pieces]} * rows.pitch + i % pieces * 16);
+    } else {
+      GIGAKNN_UNROLL for (int word = 0; word < 4; ++word) reinterpret_cast<std::uint32_t*>(to)[word] = 0;
+    }
+  }
+  simt::copy_async_commit();
+  simt::copy_async_wait<0>();
+}
+
+/// `copied`: samples have room in shared memory; else they are read where they are.
+template <class Products>
+__global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_kernel(GrowthView graph, std::int64_t split, bool copied) {
+  const RowsView& rows = graph.rows;
+  const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
+  const int steps = steps_of(rows);
+  const int there = copied ? steps * simt::mma_bytes : static_cast<int>(rows.pitch);  // bytes of a sample, of which what is missing is zero
+  for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
+    const JoinSize size = begin_join(graph, row, memory);
+    const int count = size.count, fresh = size.fresh;
+    __syncthreads();
+    if (copied) {
+      copy_samples(rows, memory, count);
+      __syncthreads();
+    }
+    // Past the last one: the last one once more.
+    const auto sample_at = [&](int i) {
+      const int last = min(i, count - 1);
+      return copied ? memory.codes + last * code_pitch(rows) : rows.data + std::int64_t{memory.rows[last]} * rows.pitch;
+    };
+    const auto word_at = [&](const std::byte* sample, int byte) {
+      return byte < there ? *reinterpret_cast<const std::uint32_t*>(sample + byte) : 0u;
+    };
+    const int columns = (count + tile_columns - 1) / tile_columns;
+    const int tiles = (fresh + tile_rows - 1) / tile_rows * columns;
+    for (int tile = warp_id(); tile < tiles; tile += block_warps()) {
+      const int first = tile / columns * tile_rows;
+      const int first_column = tile % columns * tile_columns;
+      if (first_column + tile_columns - 1 <= first) continue;  // each pair once
+      const std::byte* const a_rows[2] = {sample_at(first + lane_id() / 4), sample_at(first + 8 + lane_id() / 4)};
+      const std::byte* b_rows[column_frags];
+      int sums[column_frags][4] = {};
+      GIGAKNN_UNROLL for (int f = 0; f < column_frags; ++f) b_rows[f] = sample_at(first_column + 8 * f + lane_id() / 4);
+      for (int step = 0; step < steps; ++step) {
+        const int byte = step * simt::mma_bytes + lane_id() % 4 * 4;
+        const std::uint32_t a[4] = {word_at(a_rows[0], byte), word_at(a_rows[1], byte), word_at(a_rows[0], byte + 16), word_at(a_rows[1], byte + 16)};
+        GIGAKNN_UNROLL for (int f = 0; f < column_frags; ++f) {
+          const std::uint32_t b[2] = {word_at(b_rows[f], byte), word_at(b_rows[f], byte + 16)};
+          Products::add(sums[f], a, b);
+        }
+      }
+      GIGAKNN_UNROLL for (int f = 0; f < column_frags; ++f) {
+        GIGAKNN_UNROLL for (int s = 0; s < 4; ++s) {
+          const int i = first + lane_id() / 4 + s / 2 * 8;
+          const int j = first_column + 8 * f + lane_id() % 4 * 2 + s % 2;
+          if (i >= fresh || j >= count || j <= i || on_one_side(split, memory.rows[i], memory.rows[j])) continue;
+          const float key = key_of_product(graph.metric, sums[f][s], memory.squared_norms[i], memory.squared_norms[j]);
+          meet(graph, memory, i, j, fresh, sortable(key));
+        }
+      }
+    }
+    end_join(graph, memory, size);
+  }
+}
+
+// Bytes whose keys are functions of a product.
+bool has_byte_products(const GrowthView& graph) {
+  const DType dtype = graph.rows.dtype;
+  return (dtype == DType::u8 || dtype == DType::i8) && graph.metric != Metric::hellinger && has_product_form(graph.metric, graph.rows.cols);
+}
+
+// Where blocks share a multiprocessor, so that some are multiplied while others are copied.
+std::size_t most_join_bytes(int device) {
+#ifdef GIGAKNN_TINY_TILES
+  static_cast<void>(device);
+  return 4096;
+#else
+  return simt::shared_bytes_a_block(device) / 2;
+#endif
+}
+
+}  // namespace
+
+void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* stream) {
+  const unsigned blocks = blocks_for(graph.rows.rows);
+  const std::size_t bytes = JoinMemory::bytes(graph.samples, 0);
+  if (has_byte_products(graph)) {
+    const std::size_t with_codes = JoinMemory::bytes(graph.samples, code_pitch(graph.rows));
+    const bool copied = with_codes <= most_join_bytes(simt::device_of(stream));
+    const auto join = graph.rows.dtype == DType::u8 ? join_products_kernel<simt::U8Products> : join_products_kernel<simt::S8Products>;
+    simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, "join_products"}, join, graph, split, copied);
+    return;
+  }
+  for_dtype(graph.rows.dtype, [&]<DType dtype>() {
+    simt::launch({blocks, block_threads, bytes, stream, "local_join"}, local_join_kernel<dtype>, graph, split);
+  });
+}
+
+}  // namespace gigaknn::gpu
