@@ -392,6 +392,11 @@ void check_join_cells(const Case& c, const Devices& devices) {
       own.push_back(RowId{cell});
     }
   }
+  if (random_below(2, c.seed, 17, 0) == 0) {  // not in the order of their cells
+    std::reverse(rows.begin(), rows.end());
+    std::reverse(self.begin(), self.end());
+    std::reverse(own.begin(), own.end());
+  }
   const auto count = std::ssize(rows);
   for (const std::int64_t width : {std::int64_t{0}, std::int64_t{2}, std::min<std::int64_t>(cells, 7)}) {
     const std::vector<RowId> probes = in_cells.probes(c, count, width);

@@ -17,12 +17,26 @@ struct Candidates {
   LocalRow first;
   const std::uint64_t* allowed;
   LocalRow self;
+  const std::int32_t* homes;
+  const std::int32_t* looked;
+  std::int64_t looked_width;
 
   __device__ __forceinline__ Candidates(const CellsView& cells, std::int64_t query)
-      : names(cells.names), first(cells.first), allowed(cells.allowed), self(cells.selves ? cells.selves[query] : no_self) {}
+      : names(cells.names), first(cells.first), allowed(cells.allowed), self(cells.selves ? cells.selves[query] : no_self),
+        homes(cells.homes), looked(cells.looked + query * cells.looked_width), looked_width(cells.looked_width) {}
   __device__ __forceinline__ LocalRow name_of(LocalRow row) const { return names ? names[row] : first + row; }
-  __device__ __forceinline__ bool has(LocalRow name) const {
-    return name != self && (!allowed || (allowed[name / 64] >> (name % 64) & 1));
+  /// A row and its name.
+  __device__ __forceinline__ bool has(LocalRow row, LocalRow name) const {
+    return name != self && (!allowed || (allowed[name / 64] >> (name % 64) & 1)) && !(homes && is_known(row));
+  }
+
+ private:
+  __device__ __forceinline__ bool is_known(LocalRow row) const {
+    const std::int32_t home = homes[row];
+    for (std::int64_t i = 0; i < looked_width; ++i) {
+      if (looked[i] == home) return true;
+    }
+    return false;
   }
 };
 

@@ -274,6 +274,23 @@ TEST(GpuCells, memory_stays_within_what_was_said) {
   EXPECT_GT(scanned, 0);
   EXPECT_LT(scanned, 5);
 }
+// Rows find those that look into their cells, too, each once, among what they have found before.
+TEST(GpuCells, joins_are_scans) {
+  std::uint64_t seed = 0;
+  for (const Kind kind : {Kind::clustered, Kind::gaussian, Kind::duplicates, Kind::all_equal, Kind::nonfinite}) {
+    for (const DType dtype : {DType::f32, DType::u8, DType::i8}) {
+      if (kind == Kind::nonfinite && dtype != DType::f32) continue;
+      const std::int64_t k = ++seed % 3 == 0 ? 150 : 10;
+      Case c = shape(seed % 2 ? Metric::cosine : Metric::l2, dtype, 400, 400, 12, k);
+      c.kind = kind;
+      c.seed = seed;
+      c.hints = {.k = k, .queries = c.n, .batch = c.n, .self = true};
+      const std::int64_t before = gpu::launches()["change_rule"];
+      check_join_cells(c, device());
+      EXPECT_GT(gpu::launches()["change_rule"], before) << c;
+    }
+  }
+}
 // Visitors that have no room beside the base come in smaller turns, of a part of a cell too.
 TEST(GpuCells, joining_stays_within_what_was_said) {
   constexpr std::int64_t cells = 10, width = 2;
@@ -298,7 +315,8 @@ TEST(GpuCells, joining_stays_within_what_was_said) {
   Neighbors want(c.n, c.k);
   join(*instruction_sets().front(), problem.run, NeighborsOut(want));
   const std::size_t least = gpu::GpuCells::device_bytes_needed(c.n, c.d, c.dtype, cells, c.hints);
-  for (const std::size_t room : {std::size_t{0}, least}) {
+  for (const std::size_t share : {0, 10, 15, 40}) {
+    const std::size_t room = least * share / 10;
     RunOptions run = problem.run;
     run.device_memory_bytes = room;
     const simt::MemoryBudget budget(room);  // the device refuses more

@@ -36,9 +36,16 @@ class GpuCells : public PreparedCells {
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                const RowId* self, RowMask allowed, const RunOptions& run) const;
 
+  /// As Ops::join_cells. False: nothing was done, since rows are not scanned, share their cells with too few, or have no room beside each other.
+  bool join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
+
  private:
+  struct Residents;
   std::size_t query_bytes(std::int64_t k, std::int64_t width, bool scanned) const;
-  void scan_cells(SearchJob job, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
+  /// `sharing`: queries that look into a cell, for each cell that a query looks into.
+  void scan_cells(SearchJob job, double sharing, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
+  void scan_visitors(SearchJob job, const Residents& residents, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists, const RunOptions& run,
+                     simt::Stream* stream) const;
 
   int device_;
   MatrixRef base_;
@@ -53,6 +60,9 @@ class GpuCells : public PreparedCells {
   // Where cells are scanned.
   std::optional<ProductCodes> codes_;
   Stretches stretches_;
+  // Where they are joined: the cell of each row, -1 of one that is far.
+  std::vector<std::int32_t> home_of_;
+  simt::DeviceBuffer<std::int32_t> homes_;
 };
 
 }  // namespace gigaknn::gpu

@@ -101,7 +101,9 @@ class GpuOps : public Ops {
   void join_cells(const PreparedCells& prepared, std::span<const RowId> rows, const RowId* own, const RowId* probes,
                   std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_joining(prepared, rows, own, probes, width, k, run);
-    join_by_search(*this, prepared, prepared.bytes(), static_cast<const GpuCells&>(prepared).base(), rows, own, probes, width, k, out, run);
+    const auto& cells = static_cast<const GpuCells&>(prepared);
+    if (cells.join(rows, own, probes, width, k, out, run)) return;
+    join_by_search(*this, prepared, prepared.bytes(), cells.base(), rows, own, probes, width, k, out, run);
   }
 
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {

@@ -150,7 +150,7 @@ __device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lis
   if constexpr (pairs == Pairs::cells) {
     const Candidates candidates(job.cells, list);
     name = candidates.name_of(row);
-    if (!candidates.has(name)) return;
+    if (!candidates.has(row, name)) return;
   }
   if constexpr (exact) {
     const float key = key_of_product(job.metric, sum, job.queries.squared_norms[own], job.base.squared_norms[row]);

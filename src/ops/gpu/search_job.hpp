@@ -55,6 +55,10 @@ struct CellsView {
   LocalRow first = 0;
   const LocalRow* selves = nullptr;  ///< [q] the name of the row that a query is, and no neighbour of; null: none is any
   const std::uint64_t* allowed = nullptr;  ///< [rows] bits by name; null: all are
+  /// Of rows that stand in cells for another reason: those whose home a query has looked into are known to it already.
+  const std::int32_t* homes = nullptr;   ///< [rows]; null: none is
+  const std::int32_t* looked = nullptr;  ///< [q, looked_width] homes
+  std::int64_t looked_width = 0;
 };
 
 /// No row.

@@ -26,7 +26,7 @@ __device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std:
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query, LocalRow row) {
   const LocalRow name = candidates.name_of(row);
-  const PackedNeighbor found = candidates.has(name) ? canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row) : no_neighbor;
+  const PackedNeighbor found = candidates.has(row, name) ? canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row) : no_neighbor;
   return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
 }
 
