@@ -134,6 +134,17 @@ MUTANTS = [
     ("encoding: ties are not settled", "encode_products.cu", "if (count > 1) {", "if (count > 99) {"),
     ("encoding: no error is allowed for", "encode_products.cu", "least * (1 + 4 * error) + (part_dims + 8) * 0x1p-148", "least"),
     ("encoding: words past the end count", "encode_products.cu", "if (w * 32 + lane_id() < words) least", "least"),
+    ("growth: samples past the last meet", "local_join.cu", "i >= fresh || j >= count ||", "i >= fresh ||"),
+    ("growth: old samples meet", "local_join.cu", "i >= fresh || j >= count ||", "i >= count || j >= count ||"),
+    ("growth: samples are multiplied before they have come", "local_join.cu", "  simt::copy_async_commit();\n  simt::copy_async_wait<0>();\n", "  simt::copy_async_commit();\n"),
+    ("growth: samples are multiplied before all are copied", "local_join.cu", "copy_samples(rows, memory, count);\n      " + SYNC, "copy_samples(rows, memory, count);"),
+    ("growth: what follows a sample is multiplied", "local_join.cu", "byte < there ? *reinterpret_cast<const std::uint32_t*>(sample + byte) : 0u", "*reinterpret_cast<const std::uint32_t*>(sample + byte)"),
+    ("growth: zeros behind a sample are not written", "local_join.cu", "reinterpret_cast<std::uint32_t*>(to)[word] = 0;", ";"),
+    ("growth: a row begins before the last has ended", "local_join.cu", "memory.among_old[i]);\n  }\n  " + SYNC, "memory.among_old[i]);\n  }"),
+    ("growth: kept ones are offered too early", "local_join.cu", "const JoinSize& size) {\n  " + SYNC, "const JoinSize& size) {"),
+    ("growth: both sides of a split meet themselves", "local_join.cu", "split > 0 && (a < split) == (b < split)", "split > 0 && (a < split) != (b < split)"),
+    ("joins: rows are found twice", "append.cuh", "!(homes && is_known(row))", "!(homes && row == no_self && is_known(row))"),
+    ("joins: all but the last home are looked at", "append.cuh", "i < looked_width; ++i", "i < looked_width - 1; ++i"),
     ("encoding: slabs are overwritten while they are read", "encode_products.cu", "      }\n      " + SYNC + "\n    }\n    GIGAKNN", "      }\n    }\n    GIGAKNN"),
 ]
 
@@ -148,7 +159,8 @@ TESTS = [
     ("0", "src/ops/gpu_limits_test", "--gtest_filter=*both_sides*"),
     ("1", "src/ops/gpu_conformance_test", "--gtest_filter=*warpgroups*:*crosses*"),
     ("0", "src/ops/gpu_codes_test"),
-    ("0", "src/ops/gpu_conformance_test", "--gtest_filter=GpuSearch.*:*scans*:*nearest_rows*:*symmetric*:*first_self*:*self_nearest*:*pair_distances*:*sum_by_label*"),
+    ("0", "src/ops/gpu_growth_test"),
+    ("0", "src/ops/gpu_conformance_test", "--gtest_filter=GpuSearch.*:*scans*:*join_cells*:*nearest_rows*:*symmetric*:*first_self*:*self_nearest*:*pair_distances*:*sum_by_label*"),
 ]
 
 
@@ -176,7 +188,7 @@ class Copy:
     def build(self, preset):
         plain = ["-DGIGAKNN_SANITIZE="] if preset == "tiny" else []
         return (run(["cmake", "--preset", preset, *plain, "-DGIGAKNN_CLI=OFF", "-DGIGAKNN_BENCH=OFF", "-DGIGAKNN_WERROR=OFF"], self.path, 300) and
-                run(["cmake", "--build", "--preset", preset, "-j1", "--target", "select_rows_test", "gpu_limits_test", "gpu_conformance_test", "gpu_codes_test"],
+                run(["cmake", "--build", "--preset", preset, "-j1", "--target", "select_rows_test", "gpu_limits_test", "gpu_conformance_test", "gpu_codes_test", "gpu_growth_test"],
                     self.path, 3600))
 
     def passes(self, preset):

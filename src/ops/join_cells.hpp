@@ -1,4 +1,4 @@
-// Ops::join_cells by two searches, for devices that have no way of their own.
+// Ops::join_cells by two searches, for devices, and metrics, that have no way of their own.
 //
 //   queries --own cell and probes--> nearest_in_cells --> lists
 //   queries by the cells they look into, as a base in cells --nearest_in_cells, each query in its own cell--> merged into the lists
