@@ -5,7 +5,7 @@
 //   gpu_builds [--small] [--graphs | --codes] [--rows N] [--device NAME] [--json FILE]
 //     --small          sizes for the emulated device, to see that all of it works
 //     --graphs, --codes  these alone
-//     --rows           of the base; otherwise a million for graphs, 100 for codes
+//     --rows           of the base; otherwise a million for graphs, 100 million for codes
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -184,6 +184,7 @@ int run(int argc, char** argv) {
       return 2;
     }
   }
+  require(graphs || codes, Fault::invalid_argument, "--graphs and --codes leave each other out");
   if (device.empty()) device = simt::device_kind() == "emulated" ? "emulated" : "cuda:0";
   std::printf("%s: %s, %d threads\n", device.c_str(), isa_of(device).c_str(), available_threads());
   if (graphs) measure_graphs(device, rows > 0 ? rows : small ? 1000 : 1000000);

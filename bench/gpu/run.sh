@@ -2,7 +2,7 @@
 # Tests and times the kernels on this machine's GPU, in under nine minutes. Needs nvcc, CMake and Python; PyTorch is compared
 # with where it is there. Nothing is downloaded.
 #
-#   bench/gpu/run.sh [OUT]           default build/gpu; OUT gets conformance.log, sanitizer.log, bench*.log, bench*.json, torch.json
+#   bench/gpu/run.sh [OUT]           default build/gpu; OUT gets conformance.log, memcheck.log, racecheck.log, bench*.log, bench*.json, graphs.log, graphs.json, torch.json
 #   bench/gpu/run.sh --codes [OUT]   the index of 100 million rows alone: codes.log, codes.json. The host needs 32 GB
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -51,8 +51,8 @@ tail -n 5 "$out/conformance.log"
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     say "$tool"
-    within 45 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/gpu_conformance" \
-      SelectRows.takes first_self 2>&1 | tail -n 30 | tee "$out/$tool.log" | tail -n 3
+    within 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/gpu_conformance" \
+      SelectRows.takes first_self samples_may joins_are_scans 2>&1 | tail -n 30 | tee "$out/$tool.log" | tail -n 3
     [[ ${PIPESTATUS[0]} == 0 ]] || failed=1
   done
 fi

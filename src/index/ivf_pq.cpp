@@ -139,7 +139,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   }
   Encoded encoded = encode_in_turns(ops, rows, owned->quantizer, owned->centroids, finder(base.rows), run);
   ListDivision division = divide_rows(encoded.lists, owned->centroids.rows());
-  encoded.lists = {};
+  encoded.lists = std::vector<RowId>();
   const auto id_of = [&](LocalRow row) { return params.ids.empty() ? RowId{row} : params.ids[row]; };
   parallel_for(run, owned->centroids.rows(), 16, [&](std::int64_t from, std::int64_t to, int) {
     for (std::int64_t list = from; list < to; ++list) {
@@ -152,7 +152,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   const std::int64_t code_bytes = owned->quantizer.code_bytes();
   {
     const Matrix in_order = gather_rows(MatrixRef(encoded.codes.data(), base.rows, code_bytes, DType::u8), division.order, run);
-    encoded.codes = {};
+    encoded.codes = std::vector<std::uint8_t>();
     owned->codes = in_blocks({in_order.row<std::uint8_t>(0), at(base.rows * code_bytes)}, code_bytes, division.begins, run);
   }
   owned->begins = std::move(division.begins);

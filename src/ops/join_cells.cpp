@@ -14,41 +14,37 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Queries by the cell that they stand in, and the queries that look into these cells from elsewhere.
-struct Visitors {
-  std::vector<std::int64_t> residents;        // [q] queries, cell after cell
-  std::vector<std::int64_t> resident_begins;  // [cells with residents + 1]
-  std::vector<std::vector<std::int64_t>> visitors;  // [cells with residents] queries
+}  // namespace
 
-  Visitors(std::int64_t cells, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width) {
-    const auto queries = std::ssize(rows);
-    std::vector<std::int64_t> local(at(cells), -1);
-    residents.resize(at(queries));
-    std::iota(residents.begin(), residents.end(), 0);
-    std::stable_sort(residents.begin(), residents.end(), [&](std::int64_t a, std::int64_t b) { return own[a] < own[b]; });
-    for (std::int64_t i = 0; i < queries; ++i) {
-      std::int64_t& cell = local[at(value_of(own[residents[at(i)]]))];
-      if (cell >= 0) continue;
-      cell = std::ssize(resident_begins);
-      resident_begins.push_back(i);
-    }
-    visitors.resize(resident_begins.size());
-    resident_begins.push_back(queries);
-    for (std::int64_t i = 0; i < queries; ++i) {
+Visits::Visits(std::int64_t cells, std::int64_t q, const RowId* own, const RowId* probes, std::int64_t width, const std::function<bool(std::int64_t)>& visits)
+    : residents(at(q)), resident_begins{0} {
+  std::vector<std::int64_t> next(at(cells + 1));
+  for (std::int64_t i = 0; i < q; ++i) ++next[at(value_of(own[i]) + 1)];
+  std::vector<std::int64_t> local(at(cells), -1);  // among the cells with residents
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    const bool some = next[at(cell + 1)] > 0;
+    if (some) local[at(cell)] = std::ssize(resident_begins) - 1;
+    next[at(cell + 1)] += next[at(cell)];
+    if (some) resident_begins.push_back(next[at(cell + 1)]);
+  }
+  for (std::int64_t i = 0; i < q; ++i) residents[at(next[at(value_of(own[i]))]++)] = i;
+  const auto for_each_visit = [&](auto&& visit) {
+    for (std::int64_t i = 0; i < q; ++i) {
+      if (!visits(i)) continue;
       for (std::int64_t j = i * width; j < (i + 1) * width; ++j) {
         if (probes[j] == no_row || probes[j] == own[i]) continue;
         const std::int64_t cell = local[at(value_of(probes[j]))];
-        if (cell >= 0) visitors[at(cell)].push_back(i);
+        if (cell >= 0) visit(cell, i);
       }
     }
-    // Of equally near ones the smaller row comes first, and so must its place.
-    for (auto& of_cell : visitors) {
-      std::sort(of_cell.begin(), of_cell.end(), [&](std::int64_t a, std::int64_t b) { return rows[at(a)] < rows[at(b)]; });
-    }
-  }
-};
-
-}  // namespace
+  };
+  visitor_begins.resize(resident_begins.size());
+  for_each_visit([&](std::int64_t cell, std::int64_t) { ++visitor_begins[at(cell + 1)]; });
+  std::partial_sum(visitor_begins.begin(), visitor_begins.end(), visitor_begins.begin());
+  visitors.resize(at(visitor_begins.back()));
+  std::vector<std::int64_t> to(visitor_begins.begin(), visitor_begins.end() - 1);
+  for_each_visit([&](std::int64_t cell, std::int64_t i) { visitors[at(to[at(cell)]++)] = i; });
+}
 
 std::size_t join_bytes(std::int64_t batch, std::int64_t d, DType dtype, std::int64_t k) {
   constexpr std::size_t width = 64;
@@ -70,14 +66,19 @@ void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held,
 
   RunOptions beside = run;  // the base, which stays on the device
   if (run.device_memory_bytes > 0) beside.device_memory_bytes = run.device_memory_bytes - std::min(run.device_memory_bytes - 1, held);
-  const Visitors found(base.cells(), rows, own, probes, width);
-  const auto cells = std::ssize(found.visitors);
+  Visits found(base.cells(), queries.rows(), own, probes, width);
+  const std::int64_t cells = found.cells();
+  // Of equally near ones the smaller row comes first, and so must its place.
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    std::sort(found.visitors.begin() + found.visitor_begins[at(cell)], found.visitors.begin() + found.visitor_begins[at(cell + 1)],
+              [&](std::int64_t a, std::int64_t b) { return rows[at(a)] < rows[at(b)]; });
+  }
   std::int64_t most = most_visitors;
   for (std::int64_t cell = 0, seen = 0; cell < cells;) {  // `seen`: of the cell's visitors
     const std::int64_t first_cell = cell, first_seen = seen;
     std::vector<std::int64_t> visiting, begins = {0};
     while (cell < cells && std::ssize(visiting) < most) {
-      const auto& more = found.visitors[at(cell)];
+      const auto more = std::span(found.visitors).subspan(at(found.visitor_begins[at(cell)]), at(found.visitor_begins[at(cell + 1)] - found.visitor_begins[at(cell)]));
       const std::int64_t end = std::min(std::ssize(more), seen + most - std::ssize(visiting));
       visiting.insert(visiting.end(), more.begin() + seen, more.begin() + end);
       begins.push_back(std::ssize(visiting));

@@ -1,11 +1,9 @@
 #include "ops/gpu/gpu_cells.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/cancelled.hpp"
-#include "core/gather.hpp"
-#include "core/threads.hpp"
+#include "ops/gpu/cell_batches.hpp"
 #include "ops/gpu/list_memory.hpp"
 #include "ops/gpu/scan.hpp"
 #include "ops/join_cells.hpp"
@@ -14,29 +12,9 @@
 namespace gigaknn::gpu {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_capacity = 4;
-constexpr std::int64_t least_first = 4;
-constexpr std::int64_t least_visitors = 4;
-constexpr double least_sharing = 0.5;
-#else
-constexpr std::int64_t least_capacity = 1024;  // places computed between two selections, or let through by a scan
-constexpr std::int64_t least_first = 128;      // rows of a query's first window, which has no bound
-constexpr std::int64_t least_visitors = 1024;  // rows at a time, of cells that are joined, that a budget must leave room for
-constexpr double least_sharing = 8;            // queries a cell, from which on cells are scanned
-#endif
-constexpr std::int64_t usual_width = 64;   // cells a query looks into, as far as is known before it does
-constexpr double wide_sharing = 48;         // and from which on by wide tiles
-constexpr std::int64_t capacity_of_k = 8;   // of a scan
-constexpr std::int64_t expected_growth = 4;  // what a scan lets through then takes a quarter of the capacity, if bounds were sharp
-constexpr std::size_t batch_bytes = std::size_t{256} << 20;
-constexpr std::int64_t most_batch = 1 << 14;
-constexpr std::int64_t least_batch = 8;  // queries that a budget must leave room for
+using namespace cell_batches;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::int64_t capacity_for(std::int64_t k) { return std::max(least_capacity, k); }
-std::int64_t scan_capacity_for(std::int64_t k) { return std::max(least_capacity, capacity_of_k * k); }
 
 // The list as it grows, what of it is finished, and the query.
 std::size_t unscanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype) {
@@ -54,7 +32,7 @@ bool can_scan(Metric metric, std::int64_t d) { return metric != Metric::hellinge
 }  // namespace
 
 GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints, const RunOptions& run)
-    : device_(device), base_(base), metric_(metric), cells_(cells.count()), stream_(device) {
+    : device_(device), base_(base), metric_(metric), cells_(cells.count()), joins_(hints.self), stream_(device) {
   const auto& [order, begins, names] = cells;
   check_cancelled(run);
   rows_ = DeviceRows(base, stream_);
@@ -87,13 +65,6 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
   if (there > 0 && needed > there) return;
   codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
   stretches_ = Stretches(places, stream_);
-  if (hints.self) {
-    home_of_.assign(at(base.rows), -1);
-    for (std::size_t cell = 0; cell + 1 < places.size(); ++cell) {
-      for (std::int64_t place = places[cell]; place < places[cell + 1]; ++place) home_of_[found[at(place)]] = static_cast<std::int32_t>(cell);
-    }
-    homes_ = simt::DeviceBuffer<std::int32_t>(std::span<const std::int32_t>(home_of_), stream_);
-  }
   simt::synchronize(stream_);
 }
 
@@ -112,7 +83,7 @@ std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, cons
 }
 
 std::size_t GpuCells::bytes() const {
-  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t) + stretches_.bytes() + (codes_ ? codes_->bytes() : 0) + homes_.size() * sizeof(std::int32_t);
+  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t) + stretches_.bytes() + (codes_ ? codes_->bytes() : 0) + homes_bytes();
 }
 
 std::string GpuCells::description() const {
@@ -211,157 +182,6 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     writer.write_ended(sorted, count, kept, first, out, run);
     if (run.progress) run.progress->report("search", first + count, queries.rows);
   }
-}
-
-// Rows that are joined, by the cell that each stands in, and who looks into these cells from elsewhere.
-struct GpuCells::Residents {
-  std::vector<std::int64_t> order;           // [q] of the rows that are joined, cell after cell
-  std::vector<std::int64_t> cell_of;         // [q] of each in this order: the how manieth cell that has any
-  std::vector<std::int64_t> visitor_begins;  // [cells with residents + 1]
-  std::vector<LocalRow> visitors;            // rows of the base, none of which is far
-
-  Residents(std::int64_t cells, std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::span<const std::int32_t> home_of) {
-    const auto q = std::ssize(rows);
-    std::vector<std::int64_t> next(at(cells + 1));
-    for (std::int64_t i = 0; i < q; ++i) ++next[at(value_of(own[i]) + 1)];
-    std::vector<std::int64_t> local(at(cells), -1);
-    std::int64_t count = 0;
-    for (std::int64_t cell = 0; cell < cells; ++cell) {
-      if (next[at(cell + 1)] > 0) local[at(cell)] = count++;
-      next[at(cell + 1)] += next[at(cell)];
-    }
-    order.resize(at(q));
-    cell_of.resize(at(q));
-    for (std::int64_t i = 0; i < q; ++i) {
-      const std::int64_t place = next[at(value_of(own[i]))]++;
-      order[at(place)] = i;
-      cell_of[at(place)] = local[at(value_of(own[i]))];
-    }
-    const auto for_each_visit = [&](auto&& visit) {
-      for (std::int64_t i = 0; i < q; ++i) {
-        if (home_of[at(value_of(rows[at(i)]))] < 0) continue;
-        for (std::int64_t j = i * width; j < (i + 1) * width; ++j) {
-          if (probes[j] == no_row || probes[j] == own[i]) continue;
-          const std::int64_t cell = local[at(value_of(probes[j]))];
-          if (cell >= 0) visit(cell, static_cast<LocalRow>(value_of(rows[at(i)])));
-        }
-      }
-    };
-    visitor_begins.assign(at(count + 1), 0);
-    for_each_visit([&](std::int64_t cell, LocalRow) { ++visitor_begins[at(cell + 1)]; });
-    std::partial_sum(visitor_begins.begin(), visitor_begins.end(), visitor_begins.begin());
-    visitors.resize(at(visitor_begins.back()));
-    std::vector<std::int64_t> to(visitor_begins.begin(), visitor_begins.end() - 1);
-    for_each_visit([&](std::int64_t cell, LocalRow row) { visitors[at(to[at(cell)]++)] = row; });
-  }
-};
-
-// What residents [first, first + count) of the order find among the visitors of their cells, behind what they have found: visitors are rows of the base, encoded in the
-// order of the cells they visit, so many at once.
-void GpuCells::scan_visitors(SearchJob job, const Residents& residents, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists, const RunOptions& run,
-                             simt::Stream* stream) const {
-  const std::int64_t first_cell = residents.cell_of[at(first)], cells = residents.cell_of[at(first + count - 1)] - first_cell + 1;
-  const std::int64_t begin = residents.visitor_begins[at(first_cell)], end = residents.visitor_begins[at(first_cell + cells)];
-  if (begin == end) return;
-  std::vector<std::int32_t> visited;
-  for (std::int64_t i = first; i < first + count; ++i) visited.push_back(static_cast<std::int32_t>(residents.cell_of[at(i)] - first_cell));
-  const simt::DeviceBuffer<std::int32_t> visited_there(std::span<const std::int32_t>(visited), stream);
-  job.cells.homes = homes_.get();
-  job.cells.looked = job.cells.probes;
-  job.cells.looked_width = job.cells.width;
-  job.cells.probes = visited_there.get();
-  job.cells.width = 1;
-  const bool wide = static_cast<double>(count) >= wide_sharing * static_cast<double>(cells);
-  for (std::int64_t piece = begin; piece < end; piece += at_once) {
-    check_cancelled(run);
-    const std::int64_t size = std::min(at_once, end - piece);
-    std::vector<std::int64_t> begins;  // where cells begin among these
-    for (std::int64_t cell = first_cell; cell <= first_cell + cells; ++cell) begins.push_back(std::clamp(residents.visitor_begins[at(cell)], piece, piece + size) - piece);
-    const Stretches stretches(begins, stream);
-    CellWindows windows(stretches, job.cells, lists.queries, 0, stream);
-    job.window = windows.advance(size, queries_of_cell_tile(wide));
-    if (job.window.tiles == 0) continue;
-    const simt::DeviceBuffer<LocalRow> order(std::span(residents.visitors).subspan(at(piece), at(size)), stream);
-    const ProductCodes products(job.base, metric_, order.get(), size, stream);
-    const ProductCodes::Queries codes = products.encode_queries(job.queries, stream);
-    job.places = {order.get(), 0, size};
-    job.base_codes = products.view();
-    job.query_codes = codes.codes;
-    job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
-    job.finished = products.kind() != ProductKind::bf16;
-    change_rule(job.rule, lists, stream);
-    scan_products_in_cells(job, wide, lists, stream);
-    settle(job, true, lists, stream);  // for good: the next ones stand where these do
-  }
-}
-
-bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const {
-  const auto q = std::ssize(rows);
-  const std::int64_t kept = std::min(k, places_), wide = width + 1;  // its own cell first
-  if (home_of_.empty() || q == 0 || kept == 0) return false;
-  const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes());
-  const std::size_t room = std::min(left, batch_bytes) / 2;  // for residents, and for visitors
-  const auto visitor_bytes = [&](std::int64_t visitors) {
-    return ProductCodes::bytes_of(visitors, base_.cols, metric_, base_.dtype) + at(visitors) * sizeof(LocalRow) + Stretches::bytes_of(visitors, cells_) + CellWindows::bytes_beside_queries(cells_ + 1);
-  };
-  std::int64_t at_once = most_visitors;
-  while (at_once >= least_visitors && visitor_bytes(at_once) > room) at_once /= 2;
-  const std::size_t a_query = query_bytes(kept, wide, true) + 2 * CellWindows::query_bytes(1) + ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype) + sizeof(std::int32_t);
-  const std::size_t beside = CellWindows::bytes_beside_queries(stretches_.count());
-  const std::int64_t batch = std::min<std::int64_t>(static_cast<std::int64_t>((room - std::min(beside, room)) / a_query), most_batch);
-  if (at_once < least_visitors || batch < least_batch) return false;
-  const Residents residents(cells_, rows, own, probes, width, home_of_);
-  const double sharing = static_cast<double>(q) / static_cast<double>(residents.cell_of.back() + 1);
-  if (sharing < least_sharing) return false;
-  const ListWriter writer(metric_, 0, {});
-  for (std::int64_t first = 0; first < q; first += batch) {
-    check_cancelled(run);
-    const std::int64_t count = std::min(batch, q - first);
-    std::vector<std::int32_t> cells(at(count * wide), -1);
-    std::vector<LocalRow> selves(at(count));
-    parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t row = residents.order[at(first + i)];
-        selves[at(i)] = static_cast<LocalRow>(value_of(rows[at(row)]));
-        std::int32_t* const mine = cells.data() + i * wide;
-        mine[0] = static_cast<std::int32_t>(value_of(own[row]));
-        for (std::int64_t j = 0; j < width; ++j) {
-          const RowId cell = probes[row * width + j];
-          if (cell != own[row]) mine[1 + j] = static_cast<std::int32_t>(value_of(cell));
-        }
-      }
-    });
-    const simt::OwnStream stream(device_);
-    const Matrix gathered = gather_rows(base_, std::span<const LocalRow>(selves), run);
-    DeviceRows queries(gathered, stream);
-    find_facts(queries, metric_, stream);
-    const simt::DeviceBuffer<std::int32_t> cells_there(std::span<const std::int32_t>(cells), stream);
-    const simt::DeviceBuffer<LocalRow> selves_there(std::span<const LocalRow>(selves), stream);
-    const ListMemory lists(count, kept, scan_capacity_for(kept), codes_->kind() == ProductKind::bf16, stream);
-    const SearchJob job{.base = rows_.view(),
-                        .queries = queries.view(),
-                        .base_codes = {},
-                        .query_codes = {},
-                        .metric = metric_,
-                        .first_self = -1,
-                        .places = {order_.get(), 0, places_},
-                        .rule = {.form = LimitForm::none, .metric = metric_},
-                        .finished = true,
-                        .end_list = count,
-                        .cells = {.begins = begins_.get(), .probes = cells_there.get(), .width = wide, .selves = selves_there.get()}};
-    scan_cells(job, sharing, lists.view, run, stream);
-    scan_visitors(job, residents, first, count, at_once, lists.view, run, stream);
-    const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
-    finish_lists(lists.view, 1, nullptr, finished.get(), stream);
-    const std::vector<PackedNeighbor> sorted = finished.download();
-    parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const PackedNeighbor* const list = sorted.data() + i * kept;
-        writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1, residents.order[at(first + i)], out);
-      }
-    });
-  }
-  return true;
 }
 
 }  // namespace gigaknn::gpu

@@ -1,8 +1,9 @@
 // A base in cells prepared for a GPU, or for the emulated one. Where many queries look into the same cells, a stretch of a cell is read once for a tile of them and multiplied by tensor
 // cores, as in an exact search (scan_products.cu): what a query finds in its first cells bounds what the scan of the next lets through. Few queries, and metrics that are no products, take
-// every row of a query's cells in float64.
+// every row of a query's cells in float64. Cells are joined by two such scans, of which the second goes on with the lists of the first.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,10 @@
 #include "ops/gpu/product_codes.hpp"
 #include "ops/gpu/survivors.hpp"
 #include "ops/ops.hpp"
+
+namespace gigaknn {
+struct Visits;
+}
 
 namespace gigaknn::gpu {
 
@@ -36,21 +41,29 @@ class GpuCells : public PreparedCells {
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                const RowId* self, RowMask allowed, const RunOptions& run) const;
 
-  /// As Ops::join_cells. False: nothing was done, since rows are not scanned, share their cells with too few, or have no room beside each other.
+  /// As Ops::join_cells (gpu_join.cpp). False: nothing was done, since rows are not scanned, share their cells with too few, or have no room beside each other.
   bool join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
 
  private:
-  struct Residents;
+  /// The cell of each row, -1 of one that is far: made when cells are joined first, once.
+  struct Homes {
+    std::once_flag made;
+    std::vector<std::int32_t> of_row;
+    simt::DeviceBuffer<std::int32_t> there;
+  };
+  const Homes& homes() const;
+  std::size_t homes_bytes() const { return joins_ && codes_ ? static_cast<std::size_t>(base_.rows) * sizeof(std::int32_t) : 0; }
   std::size_t query_bytes(std::int64_t k, std::int64_t width, bool scanned) const;
   /// `sharing`: queries that look into a cell, for each cell that a query looks into.
   void scan_cells(SearchJob job, double sharing, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
-  void scan_visitors(SearchJob job, const Residents& residents, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists, const RunOptions& run,
-                     simt::Stream* stream) const;
+  void scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists,
+                     const RunOptions& run, simt::Stream* stream) const;
 
   int device_;
   MatrixRef base_;
   Metric metric_;
   std::int64_t cells_;
+  bool joins_;  // what is prepared may be joined
   simt::OwnStream stream_;  // of the preparation; outlives its buffers
   DeviceRows rows_;
   simt::DeviceBuffer<LocalRow> order_;        // rows that are not far, cell after cell
@@ -60,9 +73,7 @@ class GpuCells : public PreparedCells {
   // Where cells are scanned.
   std::optional<ProductCodes> codes_;
   Stretches stretches_;
-  // Where they are joined: the cell of each row, -1 of one that is far.
-  std::vector<std::int32_t> home_of_;
-  simt::DeviceBuffer<std::int32_t> homes_;
+  mutable Homes homes_;
 };
 
 }  // namespace gigaknn::gpu

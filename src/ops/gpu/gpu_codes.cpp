@@ -171,15 +171,7 @@ void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t b
     if (job.window.tiles == 0) continue;
     decode_rows(coded_, first, count, pitch, {data.get(), squared_norms.get(), far.get()}, stream);
     job.base = {data.get(), count, pitch, coded_.d, DType::f32, squared_norms.get(), far.get()};
-    const ProductCodes products(job.base, metric_, order.get(), count, stream);
-    const ProductCodes::Queries codes = products.encode_queries(job.queries, stream);
-    job.places = {order.get(), 0, count};
-    job.base_codes = products.view();
-    job.query_codes = codes.codes;
-    job.rule = {.form = LimitForm::at_least, .metric = metric_, .terms = codes.terms.get(), .far = job.queries.far};
-    change_rule(job.rule, lists, stream);
-    scan_products_in_cells(job, true, lists, stream);
-    settle(job, true, lists, stream);  // for good: the next band's rows stand where these do
+    scan_more_in_cells(job, order.get(), count, true, lists, stream);
   }
 }
 

@@ -116,11 +116,15 @@ void GpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOption
 }
 
 void GpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const {
-  check_cancelled(run);
-  const simt::DeviceBuffer<LocalRow> rows_there(rows, stream_);
-  const simt::DeviceBuffer<GrowingEntry> gathered(rows.size() * at(params_.k), stream_);
-  gather_lists(view(), rows_there.get(), std::ssize(rows), gathered.get(), stream_);
-  write(gathered.download(), 0, out, run);
+  const std::int64_t most = rows_at_once(2 * params_.k);  // entries are twice as long as what travels to fill lists
+  for (std::int64_t begin = 0; begin < out.rows; begin += most) {
+    check_cancelled(run);
+    const auto some = rows.subspan(at(begin), at(std::min(out.rows - begin, most)));
+    const simt::DeviceBuffer<LocalRow> some_there(some, stream_);
+    const simt::DeviceBuffer<GrowingEntry> gathered(some.size() * at(params_.k), stream_);
+    gather_lists(view(), some_there.get(), std::ssize(some), gathered.get(), stream_);
+    write(gathered.download(), begin, out, run);
+  }
 }
 
 void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t first, NeighborsOut out, const RunOptions& run) const {

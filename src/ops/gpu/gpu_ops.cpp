@@ -202,8 +202,11 @@ class GpuOps : public Ops {
           }
         }
       });
-      const std::vector<float> keys = keys_of(queries.slice(first_query, (first + count - 1) / width + 1), gathered, metric,
-                                              {.count = count, .first = first - first_query * width, .width = width});
+      const simt::OwnStream stream(device_);
+      DeviceRows there(gathered, stream);
+      find_facts(there, metric, stream);
+      const std::vector<float> keys = keys_of(queries.slice(first_query, (first + count - 1) / width + 1), there, metric,
+                                              {.count = count, .first = first - first_query * width, .width = width}, stream);
       for (std::int64_t i = 0; i < count; ++i) {
         const bool none = value_of(ids[first + i]) < 0;
         out[first + i] = value_of_key(metric, none ? std::numeric_limits<float>::infinity()
@@ -215,13 +218,17 @@ class GpuOps : public Ops {
   void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
     require_products(rows, directions);
     const std::int64_t width = directions.rows;
+    if (width == 0) return;
     const std::int64_t batch = std::max<std::int64_t>(
         1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, rows.cols, rows.dtype) + static_cast<std::size_t>(width) * sizeof(float)));
-    for (std::int64_t first = 0; first < (width > 0 ? rows.rows : 0); first += batch) {
+    const simt::OwnStream stream(device_);
+    DeviceRows directions_there(directions, stream);
+    find_facts(directions_there, Metric::inner_product, stream);
+    for (std::int64_t first = 0; first < rows.rows; first += batch) {
       check_cancelled(run);
       const std::int64_t count = std::min(batch, rows.rows - first);
-      const std::vector<float> keys = keys_of(rows.slice(first, first + count), directions, Metric::inner_product,
-                                              {.count = count * width, .width = width, .with_all = true});
+      const std::vector<float> keys =
+          keys_of(rows.slice(first, first + count), directions_there, Metric::inner_product, {.count = count * width, .width = width, .with_all = true}, stream);
       std::transform(keys.begin(), keys.end(), out + first * width, [](float key) { return value_of_key(Metric::inner_product, key); });
     }
   }
@@ -273,13 +280,11 @@ class GpuOps : public Ops {
   }
 
  private:
-  std::vector<float> keys_of(MatrixRef a, MatrixRef b, Metric metric, const RowPairs& pairs) const {
-    const simt::OwnStream stream(device_);
-    DeviceRows rows_a(a, stream), rows_b(b, stream);
-    find_facts(rows_a, metric, stream);
-    find_facts(rows_b, metric, stream);
+  static std::vector<float> keys_of(MatrixRef rows, const DeviceRows& others, Metric metric, const RowPairs& pairs, simt::Stream* stream) {
+    DeviceRows there(rows, stream);
+    find_facts(there, metric, stream);
     const simt::DeviceBuffer<float> keys(static_cast<std::size_t>(pairs.count), stream);
-    pair_keys(rows_a.view(), rows_b.view(), pairs, metric, keys.get(), stream);
+    pair_keys(there.view(), others.view(), pairs, metric, keys.get(), stream);
     return keys.download();
   }
 

@@ -25,7 +25,7 @@ struct JoinMemory {
   GrowingEntry* among_new;  // [4p] nearest among the new ones
   GrowingEntry* among_old;  // [2p] of the new ones: nearest among the old
   GrowingEntry* last;       // [4p] the last entry of each one's list
-  double* squared_norms;    // [4p]
+  double* squared_norms;    // [4p] where products are multiplied
   std::uint32_t* drawn;     // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
   std::uint32_t* rows;      // [4p] each once, the new ones first
   std::byte* codes;         // [4p] rows of bytes, where there is room for them
@@ -107,7 +107,6 @@ __device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int
   for (int i = static_cast<int>(threadIdx.x); i < size.count; i += block_threads) {
     const LocalRow sample = memory.rows[i];
     memory.last[i] = graph.lists[std::int64_t{sample} * graph.k + graph.k - 1];
-    memory.squared_norms[i] = graph.rows.squared_norms[sample];
   }
   return size;
 }
@@ -170,6 +169,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) local_join_kernel
   }
 }
 
+// Elements of a byte, and the zeros behind them.
+__host__ __device__ __forceinline__ int bytes_of_row(const RowsView& rows) { return (rows.cols + 15) / 16 * 16; }
 __host__ __device__ __forceinline__ int steps_of(const RowsView& rows) { return (rows.cols + simt::mma_bytes - 1) / simt::mma_bytes; }
 // 16 bytes more than a row holds: the eight rows of a fragment then lie in eight groups of banks.
 __host__ __device__ __forceinline__ int code_pitch(const RowsView& rows) { return steps_of(rows) * simt::mma_bytes + 16; }
@@ -180,7 +181,7 @@ __device__ __forceinline__ void copy_samples(const RowsView& rows, const JoinMem
   const int pieces = steps_of(rows) * (simt::mma_bytes / 16);
   for (int i = static_cast<int>(threadIdx.x); i < count * pieces; i += block_threads) {
     std::byte* const to = memory.codes + i / pieces * pitch + i % pieces * 16;
-    if (i % pieces * 16 < rows.pitch) {
+    if (i % pieces * 16 < bytes_of_row(rows)) {
       simt::copy_async(to, rows.data + std::int64_t{memory.rows[i / pieces]} * rows.pitch + i % pieces * 16);
     } else {
       GIGAKNN_UNROLL for (int word = 0; word < 4; ++word) reinterpret_cast<std::uint32_t*>(to)[word] = 0;
@@ -196,15 +197,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
   const RowsView& rows = graph.rows;
   const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
   const int steps = steps_of(rows);
-  const int there = copied ? steps * simt::mma_bytes : static_cast<int>(rows.pitch);  // bytes of a sample, of which what is missing is zero
+  const int there = copied ? steps * simt::mma_bytes : bytes_of_row(rows);  // bytes of a sample, of which what is missing is zero
   for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
     const JoinSize size = begin_join(graph, row, memory);
     const int count = size.count, fresh = size.fresh;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) memory.squared_norms[i] = rows.squared_norms[memory.rows[i]];
+    if (copied) copy_samples(rows, memory, count);
     __syncthreads();
-    if (copied) {
-      copy_samples(rows, memory, count);
-      __syncthreads();
-    }
     // Past the last one: the last one once more.
     const auto sample_at = [&](int i) {
       const int last = min(i, count - 1);
@@ -219,6 +218,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
       const int first = tile / columns * tile_rows;
       const int first_column = tile % columns * tile_columns;
       if (first_column + tile_columns - 1 <= first) continue;  // each pair once
+      __syncwarp();  // lanes met others of their own
       const std::byte* const a_rows[2] = {sample_at(first + lane_id() / 4), sample_at(first + 8 + lane_id() / 4)};
       const std::byte* b_rows[column_frags];
       int sums[column_frags][4] = {};
@@ -257,7 +257,7 @@ std::size_t most_join_bytes(int device) {
   static_cast<void>(device);
   return 4096;
 #else
-  return simt::shared_bytes_a_block(device) / 2;
+  return simt::shared_bytes_a_block(device) / 2 - 2048;
 #endif
 }
 
@@ -270,7 +270,7 @@ void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* strea
     const std::size_t with_codes = JoinMemory::bytes(graph.samples, code_pitch(graph.rows));
     const bool copied = with_codes <= most_join_bytes(simt::device_of(stream));
     const auto join = graph.rows.dtype == DType::u8 ? join_products_kernel<simt::U8Products> : join_products_kernel<simt::S8Products>;
-    simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, "join_products"}, join, graph, split, copied);
+    simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, copied ? "join_products" : "join_products_in_place"}, join, graph, split, copied);
     return;
   }
   for_dtype(graph.rows.dtype, [&]<DType dtype>() {

@@ -4,7 +4,7 @@
 
 namespace gigaknn::gpu {
 
-/// The pairs [0, count): pair i is of row (first + i) / width of `a` and row i of `b`, or of `b` row i % width.
+/// The pairs [0, count): pair i is of row (first + i) / width of `a` and row i of `b`, or its row (first + i) % width.
 struct RowPairs {
   std::int64_t count = 0;
   std::int64_t first = 0;

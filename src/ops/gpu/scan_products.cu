@@ -18,6 +18,7 @@
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/limits.cuh"
+#include "ops/gpu/product_codes.hpp"
 #include "ops/gpu/scan.hpp"
 #include "core/random.hpp"
 #include "simt/warpgroup.cuh"
@@ -468,6 +469,19 @@ void scan_products_in_cells(const SearchJob& job, bool wide, const Survivors& li
       launch_scan<WarpEngine<Products, NarrowTile>, Pairs::cells>(job, lists, stream);
     }
   });
+}
+
+void scan_more_in_cells(SearchJob job, const LocalRow* order, std::int64_t count, bool wide, const Survivors& lists, simt::Stream* stream) {
+  const ProductCodes products(job.base, job.metric, order, count, stream);
+  const ProductCodes::Queries codes = products.encode_queries(job.queries, stream);
+  job.places = {order, 0, count};
+  job.base_codes = products.view();
+  job.query_codes = codes.codes;
+  job.rule = {.form = LimitForm::at_least, .metric = job.metric, .terms = codes.terms.get(), .far = job.queries.far};
+  job.finished = products.kind() != ProductKind::bf16;
+  change_rule(job.rule, lists, stream);
+  scan_products_in_cells(job, wide, lists, stream);
+  settle(job, true, lists, stream);
 }
 
 }  // namespace gigaknn::gpu
