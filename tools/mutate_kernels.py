@@ -137,7 +137,7 @@ MUTANTS = [
     ("growth: samples past the last meet", "local_join.cu", "i >= fresh || j >= count ||", "i >= fresh ||"),
     ("growth: old samples meet", "local_join.cu", "i >= fresh || j >= count ||", "i >= count || j >= count ||"),
     ("growth: samples are multiplied before they have come", "local_join.cu", "  simt::copy_async_commit();\n  simt::copy_async_wait<0>();\n", "  simt::copy_async_commit();\n"),
-    ("growth: samples are multiplied before all are copied", "local_join.cu", "copy_samples(rows, memory, count);\n      " + SYNC, "copy_samples(rows, memory, count);"),
+    ("growth: samples are multiplied before all are copied", "local_join.cu", "copy_samples(rows, memory, count);\n    " + SYNC, "copy_samples(rows, memory, count);"),
     ("growth: what follows a sample is multiplied", "local_join.cu", "byte < there ? *reinterpret_cast<const std::uint32_t*>(sample + byte) : 0u", "*reinterpret_cast<const std::uint32_t*>(sample + byte)"),
     ("growth: zeros behind a sample are not written", "local_join.cu", "reinterpret_cast<std::uint32_t*>(to)[word] = 0;", ";"),
     ("growth: a row begins before the last has ended", "local_join.cu", "memory.among_old[i]);\n  }\n  " + SYNC, "memory.among_old[i]);\n  }"),
