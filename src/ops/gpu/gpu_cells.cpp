@@ -96,6 +96,20 @@ std::size_t GpuCells::query_bytes(std::int64_t k, std::int64_t width, bool scann
   return scanned_query_bytes(k, width, base_.cols, base_.dtype, metric_, stretches_.most_of(width));
 }
 
+SearchJob GpuCells::job_of(const RowsView& queries, const CellsView& cells) const {
+  return {.base = rows_.view(),
+          .queries = queries,
+          .base_codes = {},
+          .query_codes = {},
+          .metric = metric_,
+          .first_self = -1,
+          .places = {order_.get(), 0, places_},
+          .rule = {.form = LimitForm::none, .metric = metric_},
+          .finished = true,
+          .end_list = queries.rows,
+          .cells = cells};
+}
+
 // Windows of more and more rows: of the next about k / seen will be nearer than the k-th of those seen.
 void GpuCells::scan_cells(SearchJob job, double sharing, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
   const ProductCodes::Queries codes = codes_->encode_queries(job.queries, stream);
@@ -153,22 +167,12 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       const simt::DeviceBuffer<LocalRow> selves_on_device(std::span<const LocalRow>(selves), stream);
       const bool doubtful = scanned && codes_->kind() == ProductKind::bf16;
       const ListMemory lists(count, kept, scanned ? scan_capacity_for(kept) : capacity_for(kept), doubtful, stream);
-      const SearchJob job{.base = rows_.view(),
-                          .queries = rows.view(),
-                          .base_codes = {},
-                          .query_codes = {},
-                          .metric = metric_,
-                          .first_self = -1,
-                          .places = {order_.get(), 0, places_},
-                          .rule = {.form = LimitForm::none, .metric = metric_},
-                          .finished = true,
-                          .end_list = count,
-                          .cells = {.begins = begins_.get(),
-                                    .probes = on_device.get(),
-                                    .width = width,
-                                    .names = names_.get(),
-                                    .selves = selves_on_device.get(),
-                                    .allowed = mask.get()}};
+      const SearchJob job = job_of(rows.view(), {.begins = begins_.get(),
+                                                 .probes = on_device.get(),
+                                                 .width = width,
+                                                 .names = names_.get(),
+                                                 .selves = selves_on_device.get(),
+                                                 .allowed = mask.get()});
       if (scanned) {
         scan_cells(job, static_cast<double>(count) / static_cast<double>(cells_), lists.view, run, stream);
       } else {

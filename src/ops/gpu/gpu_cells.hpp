@@ -54,6 +54,8 @@ class GpuCells : public PreparedCells {
   const Homes& homes() const;
   std::size_t homes_bytes() const { return joins_ && codes_ ? static_cast<std::size_t>(base_.rows) * sizeof(std::int32_t) : 0; }
   std::size_t query_bytes(std::int64_t k, std::int64_t width, bool scanned) const;
+  /// As every pair is taken in float64; what scans is told more.
+  SearchJob job_of(const RowsView& queries, const CellsView& cells) const;
   /// `sharing`: queries that look into a cell, for each cell that a query looks into.
   void scan_cells(SearchJob job, double sharing, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
   void scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists,

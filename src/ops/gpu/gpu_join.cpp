@@ -130,17 +130,8 @@ bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* 
     const simt::DeviceBuffer<std::int32_t> cells_there(std::span<const std::int32_t>(cells), stream);
     const simt::DeviceBuffer<LocalRow> selves_there(std::span<const LocalRow>(selves), stream);
     const ListMemory lists(count, kept, scan_capacity_for(kept), codes_->kind() == ProductKind::bf16, stream);
-    const SearchJob job{.base = rows_.view(),
-                        .queries = queries.view(),
-                        .base_codes = {},
-                        .query_codes = {},
-                        .metric = metric_,
-                        .first_self = -1,
-                        .places = {order_.get(), 0, places_},
-                        .rule = {.form = LimitForm::none, .metric = metric_},
-                        .finished = true,
-                        .end_list = count,
-                        .cells = {.begins = begins_.get(), .probes = cells_there.get(), .width = looked_width, .selves = selves_there.get()}};
+    const SearchJob job =
+        job_of(queries.view(), {.begins = begins_.get(), .probes = cells_there.get(), .width = looked_width, .selves = selves_there.get()});
     scan_cells(job, sharing, lists.view, run, stream);
     scan_visitors(job, visits, rows, first, count, at_once, lists.view, run, stream);
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);

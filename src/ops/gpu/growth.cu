@@ -1,5 +1,5 @@
 // Lists that are filled, sampled and merged: a warp has a row. Their joins: local_join.cu.
-#include "ops/gpu/growth.hpp"
+#include "ops/gpu/growth.cuh"
 
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
@@ -115,23 +115,12 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) sample_neighbors_
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   const int p = graph.samples;
   for (std::int64_t row = std::int64_t{blockIdx.x} * block_warps() + warp_id(); row < graph.rows.rows; row += step) {
-    int fresh = 0, old = 0;
-    for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
-      const int j = begin + lane_id();
-      const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
-      const bool mine_new = entry != no_entry && is_new(entry);
-      const bool mine_old = entry != no_entry && !is_new(entry);
-      const unsigned all_new = __ballot_sync(~0u, mine_new);
-      const unsigned all_old = __ballot_sync(~0u, mine_old);
-      if ((mine_new && fresh + rank_among(all_new) < p) || (mine_old && old + rank_among(all_old) < p)) {
-        const LocalRow sample = row_of_entry(entry);
-        const std::uint32_t hash = hash_sample(sample, static_cast<LocalRow>(row), graph.salt);
-        std::uint32_t* const places = (mine_new ? graph.named_by_new : graph.named_by_old) + std::int64_t{sample} * p;
-        atomicMin(places + hash % static_cast<std::uint32_t>(p), hash);
-      }
-      fresh += __popc(all_new);
-      old += __popc(all_old);
-    }
+    visit_own_samples(graph, row, [&](int, GrowingEntry entry, int) {
+      const LocalRow sample = row_of_entry(entry);
+      const std::uint32_t hash = hash_sample(sample, static_cast<LocalRow>(row), graph.salt);
+      std::uint32_t* const places = (is_new(entry) ? graph.named_by_new : graph.named_by_old) + std::int64_t{sample} * p;
+      atomicMin(places + hash % static_cast<std::uint32_t>(p), hash);
+    });
   }
 }
 
@@ -143,14 +132,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) merge_candidates_
   for (std::int64_t row = std::int64_t{blockIdx.x} * block_warps() + warp_id(); row < graph.rows.rows; row += step) {
     GrowingEntry* const list = graph.lists + row * graph.k;
     // What was sampled is old from now on.
-    for (int begin = 0, fresh = 0; begin < graph.k && fresh < graph.samples; begin += 32) {
-      const int j = begin + lane_id();
-      const GrowingEntry entry = j < graph.k ? list[j] : no_entry;
-      const bool mine_new = entry != no_entry && is_new(entry);
-      const unsigned all_new = __ballot_sync(~0u, mine_new);
-      if (mine_new && fresh + rank_among(all_new) < graph.samples) list[j] = without_flag(entry);
-      fresh += __popc(all_new);
-    }
+    visit_own_samples(graph, row, [&](int j, GrowingEntry entry, int) { list[j] = without_flag(entry); });
     bool some = false;
     for (int j = lane_id(); j < places; j += 32) {
       GrowingEntry& place = graph.candidates[row * places + j];

@@ -6,7 +6,7 @@
 //
 // A join of 2p new and 2p old samples reads 4p rows once, for at most 6 p^2 pairs.
 #include "ops/gpu/canonical.cuh"
-#include "ops/gpu/growth.hpp"
+#include "ops/gpu/growth.cuh"
 #include "ops/gpu/launching.hpp"
 #include "ops/gpu/product_codes.hpp"
 #include "simt/mma.cuh"
@@ -54,19 +54,7 @@ __device__ __forceinline__ void draw_samples(const GrowthView& graph, std::int64
   }
   __syncthreads();
   if (warp_id() > 0) return;
-  int fresh = 0, old = 0;
-  for (int begin = 0; begin < graph.k && (fresh < p || old < p); begin += 32) {
-    const int j = begin + lane_id();
-    const GrowingEntry entry = j < graph.k ? graph.lists[row * graph.k + j] : no_entry;
-    const bool mine_new = entry != no_entry && is_new(entry);
-    const bool mine_old = entry != no_entry && !is_new(entry);
-    const unsigned all_new = __ballot_sync(~0u, mine_new);
-    const unsigned all_old = __ballot_sync(~0u, mine_old);
-    const int place = mine_new ? fresh + rank_among(all_new) : old + rank_among(all_old);
-    if ((mine_new || mine_old) && place < p) memory.drawn[(mine_new ? 0 : 2 * p) + place] = row_of_entry(entry);
-    fresh += __popc(all_new);
-    old += __popc(all_old);
-  }
+  visit_own_samples(graph, row, [&](int, GrowingEntry entry, int place) { memory.drawn[(is_new(entry) ? 0 : 2 * p) + place] = row_of_entry(entry); });
 }
 
 /// Puts each sample once into `rows`, as new if it was drawn as such; says how many there are, and how many of them are new. In
