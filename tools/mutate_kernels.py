@@ -3,6 +3,7 @@
 that no line below explains.
 
     tools/mutate_kernels.py [--jobs 2] [NAME ...]     NAME: part of a mutant's name; default: all
+    tools/mutate_kernels.py --check                   only whether what each mutant changes stands where it says
 
 Each mutant is built and run in a copy of the tree (build/mutants): first with tiny tiles, under a random schedule; what
 survives there, under the thread sanitizer, which sees races whatever the schedule. Takes about half a minute a mutant.
@@ -68,7 +69,7 @@ MUTANTS = [
     ("stage is refilled while it is read", "scan_products.cu", "      " + SYNC + "  // the stage is free\n", ""),
     ("fragments swapped", "scan_products.cu", "a[f][1] = word_at(at + 8 * query_pitch);", "a[f][1] = word_at(at + 16);"),
     ("wrong column of a sum", "scan_products.cu", "tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;", "tile_place + r * 8 + lane_id() % 4 + i % 2;"),
-    ("rows past the end are let through", "scan_products.cu", "if (place >= job.places.end) continue;\n", ""),
+    ("rows past the end are let through", "scan_products.cu", "if (place >= end) continue;\n", ""),
     ("limits of wrong queries", "scan_products.cu", "* 16 + half * 8 + lane_id() / 4;", "* 16 + half * 4 + lane_id() / 4;"),
     ("queries are always at the first step", "scan_products.cu", "(resident ? slab : stage) * Engine::query_step(resident)", "(resident ? 0 : stage) * Engine::query_step(resident)"),
     ("one stage for all slabs", "scan_products.cu", "const int stage = static_cast<int>((tile * slabs + slab) % stages);\n      Engine",
@@ -89,7 +90,7 @@ MUTANTS = [
     ("list is read before it is pruned", "survivor_lists.cuh", "  team.sync();\n  list.count = team.found();", "  list.count = team.found();"),
     ("keys stay open", "survivor_lists.cuh", "if (computed || !(last || list.count > k + (pitch - k) / 2)) return;", "return;"),
     ("numbers do not follow their keys", "survivor_lists.cuh", "    if (list.numbers) list.numbers[slot] = number;\n", ""),
-    ("places are taken for rows", "survivors.cu", "const LocalRow row = job.places.order[place];\n          list", "const LocalRow row = place;\n          list"),
+    ("places are taken for rows", "survivors.cu", "const LocalRow row = job.places.order[place];\n          const bool none", "const LocalRow row = place;\n          const bool none"),
     ("lists of places are taken for rows'", "survivors.cu", "const std::int64_t own = query_row(job, query);", "const std::int64_t own = query;"),
     ("pairs come twice", "scan_products.cu", "(!both || place > query)", "true"),
     ("other side is left out", "scan_products.cu", "if (other_number(f, i) >= row_limits[i % 2] && query", "if (false && query"),
@@ -123,14 +124,14 @@ MUTANTS = [
     ("codes: rows are named after the bound", "nearest_codes.cu", "most + (PackedNeighbor{1} << 32)", "most"),
     ("codes: groups exchange wrong sums", "nearest_codes.cu", "simt::shfl_xor(sums[3], 16)", "simt::shfl_xor(sums[2], 16)"),
     ("codes: lanes have wrong rows", "nearest_codes.cu", "4 * (lane_id() % 8) + lane_id() / 8", "lane_id()"),
-    ("codes: nibbles are swapped", "nearest_codes.cu", "part % 2 == 0 ? byte & 15", "part % 2 == 1 ? byte & 15"),
-    ("codes: an entry has one part of two", "nearest_codes.cu", " + product_with_word(rows, query, 2 * byte + 1, value >> 4)", ""),
+    ("codes: nibbles are swapped", "nearest_codes.cu", "part % 2 == 0 ? byte[0] & 15", "part % 2 == 1 ? byte[0] & 15"),
+    ("codes: an entry has one part of two", "nearest_codes.cu", " + product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4)", ""),
     ("codes: the table is read before it is made", "nearest_codes.cu", "    team.sync();  // the table is made\n", ""),
     ("codes: a full list goes unnoticed", "nearest_codes.cu", "if (last || room < block_rows) {", "if (last) {"),
     ("codes: found is changed before all have read", "nearest_codes.cu", "list.count = team.found();\n          team.sync();  // all have read\n", "list.count = team.found();\n"),
     ("codes: a mask is by row", "nearest_codes.cu", "queries.allowed[name / 64] >> (name % 64)", "queries.allowed[name / 64] >> (row % 64)"),
     ("codes: cells without rows are found", "nearest_codes.cu", "begins[middle] <= at)", "begins[middle] < at)"),
-    ("codes: shares of a query overlap", "nearest_codes.cu", "for (std::int64_t rank = i / query_count;", "for (std::int64_t rank = 0;"),
+    ("codes: shares of a query overlap", "nearest_codes.cu", "for (int rank = static_cast<int>(i / query_count);", "for (int rank = 0;"),
     ("encoding: ties are not settled", "encode_products.cu", "if (count > 1) {", "if (count > 99) {"),
     ("encoding: no error is allowed for", "encode_products.cu", "least * (1 + 4 * error) + (part_dims + 8) * 0x1p-148", "least"),
     ("encoding: words past the end count", "encode_products.cu", "if (w * 32 + lane_id() < words) least", "least"),
@@ -223,8 +224,14 @@ class Copy:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
+    if arguments.check:
+        stale = [name for name, file, old, _ in MUTANTS if old not in (ROOT / GPU / file).read_text()]
+        for name in stale:
+            print(f"{name}: the text to change is not there")
+        return bool(stale)
     mutants = [m for m in MUTANTS if not arguments.names or any(name in m[0] for name in arguments.names)]
     copies = [Copy(number) for number in range(arguments.jobs)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
