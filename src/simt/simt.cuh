@@ -6,8 +6,8 @@
 //   simt::shfl(x, lane) ...    shuffles of any trivially copyable type     one exchange, not one a word
 //   simt::copy_async ...       cp.async of 16 bytes
 //   simt::float_of_half(bits)  IEEE half to float
-//   simt::atomic_ref<T>        std::atomic_ref at device scope
 //   GIGAKNN_UNROLL             #pragma unroll
+//   GIGAKNN_ROLLED             #pragma unroll 1
 //   simt::launch({grid, block, shared, stream}, kernel, arguments...)      instead of <<<...>>>
 //
 // One named struct a kernel holds all of its shared memory: two `shared<T>()` of one type are one object.
@@ -19,7 +19,6 @@
 
 #ifdef __CUDACC__
 
-#include <cuda/atomic>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -27,6 +26,7 @@
 #include "simt/device.hpp"
 
 #define GIGAKNN_UNROLL _Pragma("unroll")
+#define GIGAKNN_ROLLED _Pragma("unroll 1")
 
 namespace gigaknn::simt {
 
@@ -41,13 +41,6 @@ __device__ __forceinline__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char bytes[];
   return reinterpret_cast<T*>(bytes);
 }
-
-template <class T>
-using atomic_ref = cuda::atomic_ref<T, cuda::thread_scope_device>;
-using cuda::std::memory_order_acq_rel;
-using cuda::std::memory_order_acquire;
-using cuda::std::memory_order_relaxed;
-using cuda::std::memory_order_release;
 
 // Exchanges a value word by word.
 template <class T, class Exchange>

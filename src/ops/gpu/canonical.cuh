@@ -51,49 +51,59 @@ __device__ __forceinline__ float difference_key(Metric metric, int cols, X at_x,
   return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
 }
 
+/// The key by a metric that is no function of <x,y> or of squared differences. One loop has the terms of all of them, and is not unrolled: side by side
+/// their roots and quotients would be most of a kernel's code, and of nvcc's time.
+template <DType dtype>
+__device__ __forceinline__ float other_key(Metric metric, const std::byte* x, const std::byte* y, int cols) {
+  double sum = 0, either = 0;
+  GIGAKNN_ROLLED for (int i = lane_id(); i < cols; i += 32) {
+    const double a = element<dtype>(x, i);
+    const double b = element<dtype>(y, i);
+    const auto square = [](double value) { return __dmul_rn(value, value); };
+    const auto bits = [](unsigned byte) { return static_cast<double>(__popc(byte)); };
+    const double difference = fabs(__dsub_rn(a, b));
+    double term = difference;
+    if (metric == Metric::chi2) {
+      const double total = __dadd_rn(a, b);
+      term = total == 0 ? 0.0 : __ddiv_rn(square(difference), total);
+    } else if (metric == Metric::hellinger) {
+      term = square(__dsub_rn(__dsqrt_rn(a), __dsqrt_rn(b)));
+    } else if constexpr (dtype == DType::u8) {
+      const auto a_bits = static_cast<unsigned>(a), b_bits = static_cast<unsigned>(b);
+      if (metric == Metric::hamming) term = bits(a_bits ^ b_bits);
+      if (metric == Metric::jaccard) {
+        term = bits(a_bits & b_bits);
+        either += bits(a_bits | b_bits);
+      }
+    }
+    sum = metric == Metric::linf ? fmax(sum, term) : __dadd_rn(sum, term);
+  }
+  GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) {
+    const double other = simt::shfl_xor(sum, step);
+    sum = metric == Metric::linf ? fmax(sum, other) : __dadd_rn(sum, other);
+    if constexpr (dtype == DType::u8) either += simt::shfl_xor(either, step);
+  }
+  if (metric == Metric::hellinger) return __double2float_rn(__ddiv_rn(__dsqrt_rn(sum), __dsqrt_rn(2.0)));
+  if (metric == Metric::jaccard) return __double2float_rn(either == 0 ? 0.0 : __dsub_rn(1.0, __ddiv_rn(sum, either)));
+  return __double2float_rn(sum);
+}
+
 /// The key of rows that are not far. All 32 lanes call it and get it.
 template <DType dtype>
 __device__ float canonical_key(Metric metric, const std::byte* x, const std::byte* y, int cols, double x_squared,
                                double y_squared) {
   const auto at_x = [=](int i) { return element<dtype>(x, i); };
   const auto at_y = [=](int i) { return element<dtype>(y, i); };
-  const auto difference = [=](int i) { return __dsub_rn(at_x(i), at_y(i)); };
-  const auto square = [](double value) { return __dmul_rn(value, value); };
-  const auto bits = [=](auto join) {
-    return canonical_sum(cols, [=](int i) {
-      return double(__popc(join(static_cast<unsigned>(at_x(i)), static_cast<unsigned>(at_y(i)))));
-    });
-  };
   switch (metric) {
     case Metric::l2:
     case Metric::euclidean: return difference_key(metric, cols, at_x, at_y);
-    case Metric::inner_product: return product_key(cols, at_x, at_y);
-    case Metric::cosine: return cosine_value(canonical_product(cols, at_x, at_y), x_squared, y_squared);
-    case Metric::l1: return __double2float_rn(canonical_sum(cols, [=](int i) { return fabs(difference(i)); }));
-    case Metric::linf: {
-      double most = 0;
-      for (int i = lane_id(); i < cols; i += 32) most = fmax(most, fabs(difference(i)));
-      GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) most = fmax(most, simt::shfl_xor(most, step));
-      return __double2float_rn(most);
+    case Metric::inner_product:
+    case Metric::cosine: {
+      const double dot = canonical_product(cols, at_x, at_y);
+      return metric == Metric::cosine ? cosine_value(dot, x_squared, y_squared) : -__double2float_rn(dot);
     }
-    case Metric::chi2:
-      return __double2float_rn(canonical_sum(cols, [=](int i) {
-        const double total = __dadd_rn(at_x(i), at_y(i));
-        return total == 0 ? 0.0 : __ddiv_rn(square(difference(i)), total);
-      }));
-    case Metric::hellinger: {
-      const double sum =
-          canonical_sum(cols, [=](int i) { return square(__dsub_rn(__dsqrt_rn(at_x(i)), __dsqrt_rn(at_y(i)))); });
-      return __double2float_rn(__ddiv_rn(__dsqrt_rn(sum), __dsqrt_rn(2.0)));
-    }
-    case Metric::hamming: return __double2float_rn(bits([](unsigned a, unsigned b) { return a ^ b; }));
-    case Metric::jaccard: {
-      const double both = bits([](unsigned a, unsigned b) { return a & b; });
-      const double either = bits([](unsigned a, unsigned b) { return a | b; });
-      return __double2float_rn(either == 0 ? 0.0 : __dsub_rn(1.0, __ddiv_rn(both, either)));
-    }
+    default: return other_key<dtype>(metric, x, y, cols);
   }
-  return 0;
 }
 
 /// The key of a pair whose product is known, for rows of bytes: what canonical_key would give.

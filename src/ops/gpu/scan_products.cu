@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   const CodesView& rows = job.base_codes;
   const CodesView& queries = job.query_codes;
   constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
+  constexpr int sums_a_row = Tile::query_frags * 4;  // of a thread, in one of its fragments of rows
   std::byte* const memory = Engine::align(simt::dynamic_shared<std::byte>());
   const int thread = static_cast<int>(threadIdx.x);
   const int query_warp = warp_id() / Tile::row_warps;
@@ -318,21 +319,30 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
         }
       }
       if (!any) continue;
-      GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
-        GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) {
-          const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + i % 2;
-          if (place >= end) continue;
-          const std::int64_t query = first_query + (query_warp * Tile::query_frags + f) * 16 + i / 2 * 8 + lane_id() / 4;
-          if (number(f, i) >= limits[f][i / 2] && (!both || place > query)) {
-            const std::int64_t list = list_at(query);
-            offer<pairs, exact>(job, lists, list, query_row(job, list), place, job.places.order[place], sums.at(f, r, i), sums.at(f, r, i));
-          }
-          if constexpr (both) {
-            if (other_number(f, i) >= row_limits[i % 2] && query < place && query < end_query) {
-              offer<pairs, exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sums.at(f, r, i),
-                           other_number(f, i));
-            }
-          }
+      // Those are few: what is long stands here once, for whichever of the sums it is.
+      unsigned near = 0, near_other = 0;
+      GIGAKNN_UNROLL for (int s = 0; s < sums_a_row; ++s) {
+        near |= static_cast<unsigned>(number(s / 4, s % 4) >= limits[s / 4][s % 4 / 2]) << s;
+        if constexpr (both) near_other |= static_cast<unsigned>(other_number(s / 4, s % 4) >= row_limits[s % 2]) << s;
+      }
+      GIGAKNN_ROLLED for (unsigned left = near | near_other; left; left &= left - 1) {
+        const int s = __ffs(static_cast<int>(left)) - 1;
+        const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + s % 2;
+        const std::int64_t query = first_query + (query_warp * Tile::query_frags + s / 4) * 16 + s % 4 / 2 * 8 + lane_id() / 4;
+        if (place >= end || (both && place <= query)) continue;
+        typename Engine::Sum sum = 0;
+        float other = 0;
+        GIGAKNN_UNROLL for (int t = 0; t < sums_a_row; ++t) {
+          if (t != s) continue;
+          sum = sums.at(t / 4, r, t % 4);
+          if constexpr (both) other = other_number(t / 4, t % 4);
+        }
+        if (near >> s & 1) {
+          const std::int64_t list = list_at(query);
+          offer<pairs, exact>(job, lists, list, query_row(job, list), place, job.places.order[place], sum, sum);
+        }
+        if constexpr (both) {
+          if ((near_other >> s & 1) && query < end_query) offer<pairs, exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sum, other);
         }
       }
     }

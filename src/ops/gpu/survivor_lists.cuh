@@ -71,6 +71,12 @@ __device__ __forceinline__ List list_of(const Survivors& lists, std::int64_t at)
   return {lists.keys + at * lists.pitch, lists.numbers ? lists.numbers + at * lists.pitch : nullptr, lists.held[at],
           lists.bounds[at]};
 }
+/// Where every key is computed as it comes.
+__device__ __forceinline__ List list_of_keys(const Survivors& lists, std::int64_t at) {
+  List list = list_of(lists, at);
+  list.numbers = nullptr;
+  return list;
+}
 
 /// Finds the bound and drops what cannot be among the k nearest.
 template <class Team>

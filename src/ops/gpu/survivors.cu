@@ -30,32 +30,47 @@ __device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job
   return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
 }
 
-/// Takes the rows of places [begin, end) into the list: computed(row).
-template <class Team, class NeighborOf>
-__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch, std::int64_t begin, std::int64_t end,
+/// Takes the rows of ranges of places into the list: next(begin, end) gives a range, or none. Then, and whenever the list grew, tightens it; computed(row).
+template <class Team, class Next, class NeighborOf>
+__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch, Next next, bool last,
                                             const NeighborOf& computed, List& list) {
-  // At a time as many places as the list has room for.
-  while (begin < end) {
-    const std::int64_t last = min(end, begin + pitch - list.count);
-    if (team.rank() == 0) team.found() = list.count;
-    team.sync();
-    for (std::int64_t place = begin + team.warp(); place < last; place += team.warps()) {
-      const PackedNeighbor neighbor = computed(job.places.order[place]);
-      if (lane_id() == 0 && neighbor < list.bound) {
-        const unsigned slot = atomicAdd(&team.found(), 1u);
-        list.keys[slot] = neighbor;
-        if (list.numbers) list.numbers[slot] = best_number(job.rule.form);
+  std::int64_t begin = 0, end = 0;
+  bool more = next(begin, end);
+  for (;;) {
+    bool grew = false;
+    if (more) {
+      // At a time as many places as the list has room for.
+      const std::int64_t stop = min(end, begin + pitch - list.count);
+      if (team.rank() == 0) team.found() = list.count;
+      team.sync();
+      for (std::int64_t place = begin + team.warp(); place < stop; place += team.warps()) {
+        const PackedNeighbor neighbor = computed(job.places.order[place]);
+        if (lane_id() == 0 && neighbor < list.bound) {
+          const unsigned slot = atomicAdd(&team.found(), 1u);
+          list.keys[slot] = neighbor;
+          if (list.numbers) list.numbers[slot] = best_number(job.rule.form);
+        }
       }
-    }
-    team.sync();
-    const unsigned found = team.found();
-    team.sync();
-    if (found > list.count) {
+      team.sync();
+      const unsigned found = team.found();
+      team.sync();
+      grew = found > list.count;
       list.count = found;
-      tighten(team, job.rule, query, k, pitch, false, computed, list);
+      begin = stop;
+      if (begin == end) more = next(begin, end);
     }
-    begin = last;
+    if (grew || !more) tighten(team, job.rule, query, k, pitch, last && !more, computed, list);
+    if (!more) return;
   }
+}
+
+/// For take_places: [first, past), or none.
+__device__ __forceinline__ auto one_range(std::int64_t first, std::int64_t past, bool there = true) {
+  return [=](std::int64_t& begin, std::int64_t& end) mutable {
+    begin = first;
+    end = past;
+    return std::exchange(there, false);
+  };
 }
 
 // ---- kernels
@@ -75,17 +90,8 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     };
     const unsigned count = lists.counts[query];
     team.sync();  // all have read
-    if (count > lists.pitch) {
-      if constexpr (in_cells) {
-        ProbeWalk walk(job.cells, job.window, query, job.window.from[query]);
-        const ProbePlace end = job.window.to[query];
-        for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) {
-          take_places(team, job, query, lists.k, lists.pitch, job.window.stretch_begins[stretch], job.window.stretch_begins[stretch + 1], computed, list);
-        }
-      } else {
-        take_places(team, job, query, lists.k, lists.pitch, job.places.begin, job.places.end, computed, list);
-      }
-    } else {
+    const bool overflowed = count > lists.pitch;
+    if (!overflowed) {
       if (list.numbers) {
         for (unsigned i = list.count + static_cast<unsigned>(team.rank()); i < count; i += static_cast<unsigned>(team.size())) {
           const float number = __uint_as_float(static_cast<std::uint32_t>(list.keys[i] >> 32));
@@ -101,7 +107,20 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
       if (count == list.count && !final) continue;
       list.count = count;
     }
-    tighten(team, job.rule, query, lists.k, lists.pitch, final, computed, list);
+    // What found no room is taken again.
+    if constexpr (in_cells) {
+      ProbeWalk walk(job.cells, job.window, query, job.window.from[query]);
+      const ProbePlace past = overflowed ? job.window.to[query] : walk.at();
+      take_places(team, job, query, lists.k, lists.pitch, [&](std::int64_t& begin, std::int64_t& end) {
+        const int stretch = walk.next(past);
+        if (stretch < 0) return false;
+        begin = job.window.stretch_begins[stretch];
+        end = job.window.stretch_begins[stretch + 1];
+        return true;
+      }, final, computed, list);
+    } else {
+      take_places(team, job, query, lists.k, lists.pitch, one_range(job.places.begin, job.places.end, overflowed), final, computed, list);
+    }
     if (team.rank() == 0) {
       lists.counts[query] = list.count;
       lists.held[query] = list.count;
@@ -122,10 +141,9 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
     const std::int64_t part = i / queries;
     const std::int64_t at = query * splits + part;
     const std::int64_t places = job.places.end - job.places.begin;
-    List list = list_of(lists, at);
+    List list = list_of_keys(lists, at);
     const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
-    take_places(team, job, query, lists.k, lists.pitch, job.places.begin + places * part / splits,
-                job.places.begin + places * (part + 1) / splits, computed, list);
+    take_places(team, job, query, lists.k, lists.pitch, one_range(job.places.begin + places * part / splits, job.places.begin + places * (part + 1) / splits), true, computed, list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
@@ -135,15 +153,21 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm) take_cells_k
   const BlockTeam<block_threads> team;
   const CellsView& cells = job.cells;
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
-    List list = list_of(lists, query);
-    team.sync();  // all have read, should there be no place
+    List list = list_of_keys(lists, query);
     const Candidates candidates(cells, query);
     const auto computed = [&](LocalRow row) { return named_neighbor_of<dtype>(job, candidates, query, row); };
-    for (std::int64_t rank = 0; rank < cells.width; ++rank) {
-      const std::int32_t cell = cells.probes[query * cells.width + rank];
-      if (cell < 0) continue;
-      take_places(team, job, query, lists.k, lists.pitch, cells.begins[cell], cells.begins[cell + 1], computed, list);
-    }
+    std::int64_t rank = 0;
+    take_places(team, job, query, lists.k, lists.pitch, [&](std::int64_t& begin, std::int64_t& end) {
+      for (; rank < cells.width; ++rank) {
+        const std::int32_t cell = cells.probes[query * cells.width + rank];
+        if (cell < 0) continue;
+        begin = cells.begins[cell];
+        end = cells.begins[cell + 1];
+        ++rank;
+        return true;
+      }
+      return false;
+    }, true, computed, list);
     if (team.rank() == 0) lists.held[query] = list.count;
   }
 }
