@@ -3,7 +3,9 @@ find_package(Threads REQUIRED)
 find_program(CCACHE ccache)
 if(CCACHE)
   # Another clone finds what this one compiled.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 add_library(gigaknn_settings INTERFACE)
@@ -52,12 +54,44 @@ if(GIGAKNN_SANITIZE)
   endif()
 endif()
 
+# What nearly every file includes is read once. By g++ alone: of what clang precompiled ccache knows nothing in another clone.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(gigaknn_precompiles ON)
+  target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # for ccache
+endif()
+# gigaknn_precompile(TARGET HEADERS...): these and the usual ones.
+function(gigaknn_precompile target)
+  if(gigaknn_precompiles)
+    target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex>
+      <optional> <span> <sstream> <string> <string_view> <utility> <vector> ${ARGN})
+  endif()
+endfunction()
+# gigaknn_precompiled(NAME HEADERS...): a target that has them, for those that are compiled as it is: gigaknn_use_precompiled(NAME TARGET).
+function(gigaknn_precompiled name)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE gigaknn_settings)
+  gigaknn_precompile(${name} ${ARGN})
+endfunction()
+function(gigaknn_use_precompiled name target)
+  if(gigaknn_precompiles)
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()
+# What executables alone link to.
+function(gigaknn_compile_as_executable target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIE)
+endfunction()
+gigaknn_precompiled(gigaknn_std)
+
 # One target a folder, which links to the folders on its left and to nothing else:
 #   gigaknn_layer(io SOURCES a.cpp b.cpp LINKS gigaknn_core)
 function(gigaknn_layer name)
   cmake_parse_arguments(LAYER "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(gigaknn_${name} STATIC ${LAYER_SOURCES})
   target_link_libraries(gigaknn_${name} PUBLIC gigaknn_settings ${LAYER_LINKS} PRIVATE ${LAYER_PRIVATE_LINKS})
+  gigaknn_use_precompiled(gigaknn_std gigaknn_${name})
   # No reader stands in these two: compiled as for the preset tiny, ccache has them.
   if(GIGAKNN_FUZZ AND NOT name MATCHES "^(ops|learn)$")
     target_compile_options(gigaknn_${name} PRIVATE -fsanitize=fuzzer-no-link)
@@ -88,6 +122,8 @@ function(gigaknn_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # what takes long in a test is the library
+  gigaknn_use_precompiled(gigaknn_gtest ${name})
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
     PROPERTIES TIMEOUT ${test_seconds})
 endfunction()
@@ -96,6 +132,9 @@ if(GIGAKNN_TESTS)
   enable_testing()
   include(GoogleTest)
   find_package(GTest REQUIRED)
+  gigaknn_precompiled(gigaknn_gtest <gtest/gtest.h>)
+  target_link_libraries(gigaknn_gtest PRIVATE GTest::gtest)
+  gigaknn_compile_as_executable(gigaknn_gtest)
 endif()
 
 # Kernel files are CUDA; every compiler but nvcc takes them for C++ (simt.cuh).
@@ -113,9 +152,13 @@ function(gigaknn_emulated_test name)
     return()
   endif()
   cmake_parse_arguments(TEST "" "" "LINKS;SOURCES" ${ARGN})
+  if(NOT TEST_SOURCES)
+    set(TEST_SOURCES ${name}.cpp)
+  endif()
   gigaknn_kernel_sources(${TEST_SOURCES})
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main)
+  gigaknn_use_precompiled(gigaknn_gtest ${name})
   add_dependencies(emulated_tests ${name})
   if(GIGAKNN_CUDA)
     add_test(NAME ${name}.cuda COMMAND ${name} --gtest_brief=1)

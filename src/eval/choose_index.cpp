@@ -51,7 +51,7 @@ std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const Choic
     recipes.push_back(join_text("IVF,PQ", parts, ",RFlat"));
     if (!params.memory_first && d % parts == 0 && d <= most_rotated) recipes.push_back(join_text("OPQ", parts, ",IVF,PQ", parts, ",RFlat"));
   }
-  if (small && d >= least_bits && d <= most_rotated) recipes.push_back("IVF,RaBitQ,RFlat");
+  if (small && d >= least_bits && d <= most_rotated) recipes.emplace_back("IVF,RaBitQ,RFlat");
   return recipes;
 }
 
