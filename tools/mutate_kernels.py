@@ -41,7 +41,7 @@ MUTANTS = [
     ("sort without a barrier", "block_select.cuh", "order(low, low + step);\n      }\n      " + SYNC, "order(low, low + step);\n      }"),
     ("sum leaves out half the lanes", "canonical.cuh", "int step = 16; step > 0; step /= 2) sum", "int step = 8; step > 0; step /= 2) sum"),
     ("far rows of the base are neighbours", "canonical.cuh", "(queries.far[query] | base.far[row]) & far_row", "queries.far[query] & far_row"),
-    ("lanes' largest differences are summed", "canonical.cuh", "fmax(sum, other) : __dadd_rn(sum, other)", "__dadd_rn(sum, other) : __dadd_rn(sum, other)"),
+    ("lanes' largest differences are summed", "canonical.cuh", "most = fmax(most, simt::shfl_xor(most, step))", "most = most + simt::shfl_xor(most, step)"),
     ("one of the terms of jaccard is left out", "canonical.cuh", "either += bits(a_bits | b_bits);", "either += bits(a_bits);"),
     ("overflow by one goes unnoticed", "survivors.cu", "overflowed = count > lists.pitch;", "overflowed = count > lists.pitch + 1;"),
     ("overflow goes unnoticed", "survivors.cu", "overflowed = count > lists.pitch;", "overflowed = false;"),

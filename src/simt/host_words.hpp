@@ -79,7 +79,7 @@ GIGAKNN_REDUCE(xor, unsigned, bit_xor)
 
 // ---- atomics and fences
 // Acquire-release where CUDA's are relaxed: the idiom "relaxed atomic and __threadfence" then works, and the thread
-// sanitizer understands it. Code that wants its orders checked says simt::atomic_ref.
+// sanitizer understands it. Tests of the sanitizer itself say simt::atomic_ref.
 
 template <class T, class Next>
 T gigaknn_replace(T* p, Next next) {

@@ -51,21 +51,20 @@ __device__ __forceinline__ float difference_key(Metric metric, int cols, X at_x,
   return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
 }
 
-/// The key by a metric that is no function of <x,y> or of squared differences. One loop has the terms of all of them, and is not unrolled: side by side
-/// their roots and quotients would be most of a kernel's code, and of nvcc's time.
+/// chi2, hellinger and the metrics of bits. One loop has the terms of all of them, and is not unrolled: side by side their roots and quotients would be
+/// most of a kernel's code, and of nvcc's time.
 template <DType dtype>
-__device__ __forceinline__ float other_key(Metric metric, const std::byte* x, const std::byte* y, int cols) {
+__device__ __forceinline__ float uncommon_key(Metric metric, const std::byte* x, const std::byte* y, int cols) {
+  const auto square = [](double value) { return __dmul_rn(value, value); };
+  const auto bits = [](unsigned byte) { return static_cast<double>(__popc(byte)); };
   double sum = 0, either = 0;
   GIGAKNN_ROLLED for (int i = lane_id(); i < cols; i += 32) {
     const double a = element<dtype>(x, i);
     const double b = element<dtype>(y, i);
-    const auto square = [](double value) { return __dmul_rn(value, value); };
-    const auto bits = [](unsigned byte) { return static_cast<double>(__popc(byte)); };
-    const double difference = fabs(__dsub_rn(a, b));
-    double term = difference;
+    double term = 0;
     if (metric == Metric::chi2) {
       const double total = __dadd_rn(a, b);
-      term = total == 0 ? 0.0 : __ddiv_rn(square(difference), total);
+      term = total == 0 ? 0.0 : __ddiv_rn(square(__dsub_rn(a, b)), total);
     } else if (metric == Metric::hellinger) {
       term = square(__dsub_rn(__dsqrt_rn(a), __dsqrt_rn(b)));
     } else if constexpr (dtype == DType::u8) {
@@ -76,11 +75,10 @@ __device__ __forceinline__ float other_key(Metric metric, const std::byte* x, co
         either += bits(a_bits | b_bits);
       }
     }
-    sum = metric == Metric::linf ? fmax(sum, term) : __dadd_rn(sum, term);
+    sum = __dadd_rn(sum, term);
   }
   GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) {
-    const double other = simt::shfl_xor(sum, step);
-    sum = metric == Metric::linf ? fmax(sum, other) : __dadd_rn(sum, other);
+    sum = __dadd_rn(sum, simt::shfl_xor(sum, step));
     if constexpr (dtype == DType::u8) either += simt::shfl_xor(either, step);
   }
   if (metric == Metric::hellinger) return __double2float_rn(__ddiv_rn(__dsqrt_rn(sum), __dsqrt_rn(2.0)));
@@ -94,6 +92,7 @@ __device__ float canonical_key(Metric metric, const std::byte* x, const std::byt
                                double y_squared) {
   const auto at_x = [=](int i) { return element<dtype>(x, i); };
   const auto at_y = [=](int i) { return element<dtype>(y, i); };
+  const auto difference = [=](int i) { return fabs(__dsub_rn(at_x(i), at_y(i))); };
   switch (metric) {
     case Metric::l2:
     case Metric::euclidean: return difference_key(metric, cols, at_x, at_y);
@@ -102,8 +101,19 @@ __device__ float canonical_key(Metric metric, const std::byte* x, const std::byt
       const double dot = canonical_product(cols, at_x, at_y);
       return metric == Metric::cosine ? cosine_value(dot, x_squared, y_squared) : -__double2float_rn(dot);
     }
-    default: return other_key<dtype>(metric, x, y, cols);
+    case Metric::l1: return __double2float_rn(canonical_sum(cols, difference));
+    case Metric::linf: {
+      double most = 0;
+      for (int i = lane_id(); i < cols; i += 32) most = fmax(most, difference(i));
+      GIGAKNN_UNROLL for (int step = 16; step > 0; step /= 2) most = fmax(most, simt::shfl_xor(most, step));
+      return __double2float_rn(most);
+    }
+    case Metric::chi2:
+    case Metric::hellinger:
+    case Metric::hamming:
+    case Metric::jaccard: return uncommon_key<dtype>(metric, x, y, cols);
   }
+  return 0;
 }
 
 /// The key of a pair whose product is known, for rows of bytes: what canonical_key would give.

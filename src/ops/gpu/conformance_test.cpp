@@ -24,14 +24,13 @@ using namespace test;
 #if defined(GIGAKNN_SANITIZED)
 constexpr double work_share = 0.05;
 constexpr int kinds_apart = 24;  // of the kinds of vectors every 24th
-constexpr std::int64_t memory_rows = 800;  // of tests of what a device may hold
 constexpr std::int64_t assigned_entries = 2000;  // of rows, each of which is a query, six times or twelve
 #else
 const double work_share = gpu::emulated() ? 1 : 30;
 constexpr int kinds_apart = 4;  // four schedules see them all
-constexpr std::int64_t memory_rows = 1500;
 constexpr std::int64_t assigned_entries = 8000;
 #endif
+constexpr std::int64_t memory_rows = 800;  // of tests of what a device may hold
 
 std::uint64_t schedule() {
   const char* seed = std::getenv("GIGAKNN_EMULATED_SEED");

@@ -1,6 +1,8 @@
 // Who brings rows to the lists (survivor_lists.cuh): what a scan let through, all rows of a base, or those of some cells.
 #include "ops/gpu/survivors.hpp"
 
+#include <utility>
+
 #include "ops/gpu/append.cuh"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/cell_windows.cuh"
@@ -30,7 +32,8 @@ __device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job
   return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
 }
 
-/// Takes the rows of ranges of places into the list: next(begin, end) gives a range, or none. Then, and whenever the list grew, tightens it; computed(row).
+/// Takes the rows of ranges of places into the list: next(begin, end) gives a range, or none. Then, and whenever the list grew, tightens it, for the `last` time
+/// or not; computed(row).
 template <class Team, class Next, class NeighborOf>
 __device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch, Next next, bool last,
                                             const NeighborOf& computed, List& list) {

@@ -39,7 +39,7 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
 /// Takes what the scan of `job.places`, or in cells of `job.window`, let through into the lists. `last`: leaves the k nearest,
 /// with their keys.
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream);
-/// Without a scan: computes every row of `job.places`. List i belongs to query i / splits and takes
+/// Without a scan: computes every row of `job.places`; lists have keys alone, no numbers. List i belongs to query i / splits and takes
 /// part i % splits of the places.
 void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
 /// The same for the places of the cells of each query alone, `job.cells`.
