@@ -11,7 +11,7 @@ import unittest
 from support import BINARY, SANITIZED, TINY_TILES, CliTest
 
 KILLS = int(os.environ.get("GIGAKNN_KILLS", "8"))
-ROWS, COLS = 24000, 24
+ROWS, COLS = 6000 if TINY_TILES else 24000, 24
 TWELVE = ["--shard-rows", str(ROWS // 12)]
 ASKED = ["base.u8bin", "-k", "8", "--recall", "0.5" if TINY_TILES else "0.9"]
 
@@ -59,7 +59,7 @@ class Tasks(CliTest):
     def test_a_plan_is_run_task_by_task(self):
         expected = self.in_memory()
         told = self.run_cli("plan", *ASKED, *TWELVE, "-o", "out.knng", "--json", "plan.json")
-        self.assertIn("divide 12 shards of 2,000 rows", told.stdout)
+        self.assertIn("divide 12 shards of %s rows" % format(ROWS // 12, ","), told.stdout)
         tasks = self.record("plan.json")["tasks"]
         self.assertFalse(os.path.exists(self.path("out.knng")))
         for task in range(tasks - 2):
