@@ -162,16 +162,24 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
       const std::int64_t place = first_place + own_row + j;
       if (place >= job.places.end) continue;
       const float row_limit = both ? lists.limits[place] : 0;
+      // Those that come through are few: what is long stands here once, for whichever of the sums it is.
+      unsigned near = 0, near_other = 0;
       GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
-        const std::int64_t query = first_query + own_query + i;
         const float number = sums[i][j].number();
-        if (number <= limits[i] && (!both || place > query)) {
-          offer<finished>(job, lists, query, query_row(job, query), place, job.places.order[place], sums[i][j]);
+        near |= static_cast<unsigned>(number <= limits[i]) << i;
+        if constexpr (both) near_other |= static_cast<unsigned>(number <= row_limit) << i;
+      }
+      GIGAKNN_ROLLED for (unsigned left = near | near_other; left; left &= left - 1) {
+        const int s = __ffs(static_cast<int>(left)) - 1;
+        const std::int64_t query = first_query + own_query + s;
+        if (both && place <= query) continue;
+        Sum sum;
+        GIGAKNN_UNROLL for (int i = 0; i < side; ++i) {
+          if (i == s) sum = sums[i][j];
         }
+        if (near >> s & 1) offer<finished>(job, lists, query, query_row(job, query), place, job.places.order[place], sum);
         if constexpr (both) {
-          if (number <= row_limit && query < place && query < job.end_list) {
-            offer<finished>(job, lists, place, job.places.order[place], query, job.places.order[query], sums[i][j]);
-          }
+          if ((near_other >> s & 1) && query < job.end_list) offer<finished>(job, lists, place, job.places.order[place], query, job.places.order[query], sum);
         }
       }
     }
