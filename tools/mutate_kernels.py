@@ -98,6 +98,7 @@ MUTANTS = [
     ("pairs come twice", "scan_products.cu", "(both && place <= query)", "false"),
     ("other side is left out", "scan_products.cu", "if ((near_other >> s & 1) && query", "if (false && query"),
     ("other side has the query's limit", "scan_products.cu", "row_limits[c] = lists.limits[place]", "row_limits[c] = limits[0][0]"),
+    ("differences have the sum of another pair", "scan_differences.cu", "if (i == s) sum", "if (i >= s) sum"),
     ("differences come twice", "scan_differences.cu", "(both && place <= query)", "(false)"),
     ("graph leaves out a place", "gpu_rows.cpp", "job.places = {order_.get(), first, places_};", "job.places = {order_.get(), first + 1, places_};"),
     ("graph leaves out a list", "gpu_rows.cpp", "job.first_list = job.end_list) {", "job.first_list = job.end_list + 1) {"),
