@@ -3,8 +3,8 @@
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
 #include "hdf5.hpp"
+#include "io/mapped_file.hpp"
 #include "io/validate.hpp"
-#include "memory.hpp"
 #include "text.hpp"
 
 namespace gigaknn::cli {
@@ -21,10 +21,8 @@ bool is_hdf5(const std::filesystem::path& path) {
 }
 
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part) {
-  const std::size_t before = anonymous_bytes();
   Vectors vectors{path.string(), open_dataset(path, part)};
-  const auto size = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
-  vectors.held_bytes = anonymous_bytes() > before + size / 2 ? size : 0;  // else mapped
+  if (!is_mapped(vectors.matrix().data)) vectors.held_bytes = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
   require(holds_vectors(vectors.matrix().dtype), Fault::unsupported, vectors.name, ": holds ",
           name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 bf16 u8 i8");
   require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file,

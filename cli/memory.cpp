@@ -27,8 +27,4 @@ std::size_t peak_bytes() {
   return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
 }
 
-std::size_t anonymous_bytes() {
-  return status_bytes("RssAnon:").value_or(0);
-}
-
 }  // namespace gigaknn::cli

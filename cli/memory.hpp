@@ -7,7 +7,5 @@ namespace gigaknn::cli {
 
 /// Most memory resident at once since the start, mapped files included.
 std::size_t peak_bytes();
-/// Memory resident now that is no file's: what cannot be dropped and read again.
-std::size_t anonymous_bytes();
 
 }  // namespace gigaknn::cli

@@ -80,10 +80,10 @@ void measure_graphs(const std::string& device, std::int64_t n) {
     return build_graph(rows, params);
   };
   const auto require_recall = [&](const KnnGraph& graph) {
-    require_right(graph.recall.value >= params.recall, join_text("recall ", graph.recall.value, ", asked ", params.recall, ": ", graph.method));
+    expect_right(graph.recall.value >= params.recall, join_text("recall ", graph.recall.value, ", asked ", params.recall, ": ", graph.method));
   };
   const auto named = [&](const std::string& work, const KnnGraph& graph) {
-    return join_text(work, " of ", n, " x ", d, " u8, k = ", k, ", recall ", graph.recall.value);
+    return join_text(work, " of ", n, " x ", d, " u8, k = ", k, ", recall ", graph.recall.value, " (", graph.method, ")");
   };
   const int repeats = small ? 1 : 3;
   KnnGraph graph;
@@ -190,7 +190,7 @@ int run(int argc, char** argv) {
   if (graphs) measure_graphs(device, rows > 0 ? rows : small ? 1000 : 1000000);
   if (codes) measure_codes(device, rows > 0 ? rows : small ? 1000 : 100000000);
   if (!json.empty()) write_json(json, isa_of(device));
-  return 0;
+  return wrong_results > 0;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,26 @@ inline double host_ms(int repeats, const std::function<void()>& run) {
   return median(times);
 }
 
+// What each kernel has taken since the last report, where launches are timed (device.hpp).
+inline void report_kernels() {
+  if (!simt::launches_are_timed()) return;
+  static std::map<std::string, simt::KernelTime> before;
+  const std::map<std::string, simt::KernelTime> now = simt::kernel_times();
+  for (const auto& [name, time] : now) {
+    const simt::KernelTime& then = before[name];
+    if (time.launches == then.launches) continue;
+    std::printf("    %-30s %8lld launches %12.3f ms\n", name.c_str(), static_cast<long long>(time.launches - then.launches), time.ms - then.ms);
+  }
+  before = now;
+}
+
 inline void report(const std::string& work, double ms, double roof_ms, double target_ms) {
   std::printf("%-58s %10.3f ms", work.c_str(), ms);
   if (roof_ms > 0) std::printf("  roof %8.3f ms (%5.1f %%)", roof_ms, 100 * roof_ms / ms);
   if (target_ms > 0)
     std::printf("  target %6.2f ms %s", target_ms, ms <= target_ms ? "met" : "MISSED");
   std::printf("\n");
+  report_kernels();
   std::fflush(stdout);
   json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms,
                                 ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
@@ -79,8 +94,14 @@ inline void write_json(const std::string& path, const std::string& device) {
   require(file.good(), Fault::io, "cannot write ", path);
 }
 
-inline void require_right(bool right, const std::string& what) {
-  require(right, Fault::device, "wrong result: ", what);
+inline int wrong_results = 0;
+
+// What follows is measured all the same, and main says that something was wrong.
+inline void expect_right(bool right, const std::string& what) {
+  if (right) return;
+  ++wrong_results;
+  std::printf("WRONG RESULT: %s\n", what.c_str());
+  std::fflush(stdout);
 }
 
 // ---- inputs

@@ -71,7 +71,7 @@ std::size_t Descent::device_bytes_needed(const Ops& ops, MatrixRef base, std::in
 std::int64_t Descent::list_length(std::int64_t k, std::int64_t n) { return growth_params(k, n, 0).k; }
 
 void Descent::fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns) {
-  parallel_for(run_, std::ssize(ids), 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
+  if (!order_.empty()) parallel_for(run_, std::ssize(ids), 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
     for (RowId& id : std::span(ids).subspan(at(begin), at(end - begin))) {
       if (id != no_row) id = RowId{place_of(id)};
     }
@@ -98,7 +98,7 @@ std::string Descent::description(std::int64_t rounds) const {
   return join_text(rounds, rounds == 1 ? " round" : " rounds", ", lists of ", growth_.k, ", ", growth_.samples, " samples");
 }
 
-RowId Descent::row_of_place(RowId place) const { return place == no_row ? no_row : RowId{order_[at(value_of(place))]}; }
+RowId Descent::row_of_place(RowId place) const { return order_.empty() ? place : place == no_row ? no_row : RowId{order_[at(value_of(place))]}; }
 
 Recall Descent::recall_of(const RecallSample& steer) const {
   std::vector<LocalRow> places;
@@ -112,6 +112,10 @@ Recall Descent::recall_of(const RecallSample& steer) const {
 // The k nearest of each list, of rows in their first order: among equals the smaller row, not the earlier place.
 Neighbors Descent::translated() const {
   Neighbors lists(n_, k_);
+  if (order_.empty()) {
+    growing_->read(0, NeighborsOut(lists), run_);
+    return lists;
+  }
   for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
     Neighbors part(std::min(batch_rows, n_ - begin), growth_.k);
     growing_->read(begin, NeighborsOut(part), run_);
@@ -143,7 +147,7 @@ Neighbors Descent::computed_anew() {
     growing_->read(begin, NeighborsOut(part), run_);
     parallel_for(run_, part.queries, 1024, [&](std::int64_t from, std::int64_t to, int) {
       for (std::int64_t i = from; i < to; ++i) {
-        const std::int64_t list = order_[at(begin + i)];
+        const std::int64_t list = value_of(row_of_place(RowId{begin + i}));
         for (std::int64_t j = 0; j < growth_.k; ++j) {
           const RowId row = row_of_place(part.ids[at(i * growth_.k + j)]);
           if (row != no_row) wide[at(list * growth_.k + j)] = static_cast<LocalRow>(value_of(row));

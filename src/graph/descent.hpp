@@ -18,7 +18,8 @@ namespace gigaknn {
 
 class Descent {
  public:
-  /// For lists of `k`; borrows `ops`, `base` and `run`. Row order[p] stands at place p: near ones in near places are near in memory.
+  /// For lists of `k`; borrows `ops`, `base` and `run`. Row order[p] stands at place p: near ones in near places are near in memory. An
+  /// empty order: rows stand as they do in the base.
   Descent(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::vector<LocalRow> order, std::uint64_t seed,
           const RunOptions& run);
   /// The most memory of the host that it takes, the graph with it.
@@ -28,10 +29,12 @@ class Descent {
 
   /// Entries of a list for k neighbours of n rows, while it grows.
   static std::int64_t list_length(std::int64_t k, std::int64_t n);
-  LocalRow place_of(RowId row) const { return place_of_[static_cast<std::size_t>(value_of(row))]; }
+  LocalRow place_of(RowId row) const { return order_.empty() ? static_cast<LocalRow>(value_of(row)) : place_of_[static_cast<std::size_t>(value_of(row))]; }
 
   /// Takes rows, by their ids, which become places, into the lists of places [first, first + count); see GrowingGraph::fill.
   void fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns);
+  /// Fills what is left of the lists with random rows; of the other side of `split`, if it is above 0.
+  void fill_at_random(std::int64_t width, std::int64_t split = 0) { growing_->fill_at_random(width, growth_.seed, split, run_); }
   /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see
   /// GrowingGraph::local_join.
   std::int64_t descend(const RecallSample& steer, double recall, std::int64_t split = 0);
@@ -52,7 +55,7 @@ class Descent {
   const RunOptions& run_;
   std::int64_t n_;
   GrowthParams growth_;
-  std::vector<LocalRow> order_;     // [n]
+  std::vector<LocalRow> order_;     // [n], or empty
   std::vector<LocalRow> place_of_;  // [n]
   GrowthRows rows_;
   std::unique_ptr<GrowingGraph> growing_;

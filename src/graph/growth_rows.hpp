@@ -15,19 +15,22 @@ namespace gigaknn {
 
 class GrowthRows {
  public:
-  GrowthRows(Matrix rows, Metric metric, bool canonical) : rows_(std::move(rows)), metric_(metric), canonical_(canonical) {}
+  GrowthRows(Matrix rows, Metric metric, bool canonical) : own_(std::move(rows)), rows_(own_), metric_(metric), canonical_(canonical) {}
+  /// The base's own.
+  GrowthRows(MatrixRef rows, Metric metric) : rows_(rows), metric_(metric), canonical_(true) {}
 
   MatrixRef rows() const { return rows_; }
   Metric metric() const { return metric_; }
   bool canonical() const { return canonical_; }  ///< their distances are those of the base
 
  private:
-  Matrix rows_;
+  Matrix own_;
+  MatrixRef rows_;
   Metric metric_;
   bool canonical_;
 };
 
-/// Row i is base row order[i]. The step from elements to bytes is fitted to a sample drawn by `seed`.
+/// Row i is base row order[i]; i, if the order is empty. The step from elements to bytes is fitted to a sample drawn by `seed`.
 GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed, const RunOptions& run);
 /// Bytes that it allocates.
 std::size_t growth_rows_bytes(MatrixRef base, Metric metric);

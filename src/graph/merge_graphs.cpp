@@ -69,13 +69,6 @@ void require_same_form(MatrixRef a, MatrixRef b) {
           ", the other of ", b.cols, " x ", name_of(b.dtype));
 }
 
-// Rows in the order that they have.
-std::vector<LocalRow> identity(std::int64_t n) {
-  std::vector<LocalRow> order(at(n));
-  std::iota(order.begin(), order.end(), LocalRow{0});
-  return order;
-}
-
 std::size_t bytes_of(MatrixRef rows) { return at(rows.rows) * at(rows.cols) * size_of(rows.dtype); }
 
 NeighborsOut lists_from(Neighbors& lists, std::int64_t first, std::int64_t count) {
@@ -194,23 +187,13 @@ class GraphMerger {
     std::vector<RowId> ids;
     for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
       const std::int64_t count = std::min(batch_rows, n_ - begin);
-      ids.resize(at(count * width));
+      ids.resize(at(count * kept));
       parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
-        for (std::int64_t i = from; i < to; ++i) {
-          const std::int64_t row = begin + i;
-          const bool of_a = row < base_a_.rows;
-          const std::int64_t others = of_a ? base_b_.rows : base_a_.rows;
-          const std::int64_t first_other = of_a ? base_a_.rows : 0;
-          for (std::int64_t j = 0; j < width; ++j) {
-            ids[at(i * width + j)] = j < kept ? lists.ids[at(row * k_ + j)]
-                                              : RowId{first_other + static_cast<std::int64_t>(random_below(
-                                                                        static_cast<std::uint64_t>(others), params_.seed, 0x66A1,
-                                                                        static_cast<std::uint64_t>(row * width + j)))};
-          }
-        }
+        for (std::int64_t i = from; i < to; ++i) std::copy_n(lists.ids.begin() + (begin + i) * k_, kept, ids.begin() + i * kept);
       });
-      descent.fill(begin, count, ids, width, kept);
+      descent.fill(begin, count, ids, kept, kept);
     }
+    descent.fill_at_random(width - kept, base_a_.rows);
   }
 
   // False: method auto, and cells would not do.
@@ -244,7 +227,7 @@ class GraphMerger {
     const RecallSample steer = sample_of(steering);
     const RecallSample measure = sample_of(measuring);
     const Matrix rows = both();
-    Descent descent(ops_, rows, a_.metric, k_, identity(n_), params_.seed, run_);
+    Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
     begin_lists(graph.lists, descent);
     const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
     const Neighbors found = descent.finish();

@@ -1,12 +1,15 @@
-// An approximate k-NN graph by NN-Descent, begun with what a search of a few cells finds.
+// An approximate k-NN graph by NN-Descent, begun with what a search of a few cells finds, or with random rows.
 //
 //   base [n, d] --cells (cell_search.hpp)--> an order of the rows; for each a few cells --their rows--> lists
+//   or         --a hash of row and place--> lists
 //   lists --rounds (descent.hpp)--> graph; a sample of rows steers, another measures
 //   below the recall: more cells, whose rows are merged with the lists
 #include "graph/approximate.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/cell_search.hpp"
@@ -17,6 +20,48 @@ namespace gigaknn {
 namespace {
 
 constexpr double start_recall = 0.8;  // from here on a round is quicker than further cells would be
+// From so many rows on a GPU begins at random: some rounds more take it less time than the host takes to prepare a search of cells, in
+// thousands of small steps (measured on an H200: bench/results/nvidia-h200).
+constexpr std::int64_t least_random_rows = 100000;
+
+// The k nearest others of `rows`, compared with the whole base.
+Neighbors exact_truth(const Ops& ops, MatrixRef base, std::span<const RowId> rows, std::int64_t k, const PreparedRows& prepared, const RunOptions& run) {
+  const Matrix queries = gather_rows(base, rows, run);
+  Neighbors with_self(std::ssize(rows), k + 1), truth(std::ssize(rows), k);
+  ops.nearest_rows(prepared, queries, k + 1, NeighborsOut(with_self), run, -1);
+  for (std::int64_t i = 0; i < truth.queries; ++i) {
+    // Behind k equal rows the row itself may be missing: then the last is one too many.
+    std::int64_t to = i * k;
+    for (std::int64_t from = i * (k + 1); from < (i + 1) * (k + 1) && to < (i + 1) * k; ++from) {
+      if (with_self.ids[static_cast<std::size_t>(from)] == rows[static_cast<std::size_t>(i)]) continue;
+      truth.ids[static_cast<std::size_t>(to)] = with_self.ids[static_cast<std::size_t>(from)];
+      truth.distances[static_cast<std::size_t>(to++)] = with_self.distances[static_cast<std::size_t>(from)];
+    }
+  }
+  return truth;
+}
+
+KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  const std::int64_t n = base.rows;
+  const auto [steering, measuring] = draw_samples(n, params.seed);
+  const auto samples_of = [&] {
+    const auto drawn = std::ssize(steering) + std::ssize(measuring);
+    const auto prepared = ops.prepare(base, params.metric, {.k = params.k + 1, .queries = drawn, .batch = std::ssize(steering), .self = false}, run);
+    const auto sample = [&](const std::vector<RowId>& rows) {
+      return RecallSample(params.metric, n, rows, exact_truth(ops, base, rows, params.k, *prepared, run));
+    };
+    return std::pair{sample(steering), sample(measuring)};
+  };
+  const auto [steer, measure] = samples_of();
+  Descent descent(ops, base, params.metric, params.k, {}, params.seed, run);
+  descent.fill_at_random(Descent::list_length(params.k, n));
+  KnnGraph graph;
+  graph.metric = params.metric;
+  graph.method = join_text("nn-descent: begun at random; ", descent.description(descent.descend(steer, params.recall)));
+  graph.lists = descent.finish();
+  graph.recall = measure.measure(graph.lists);
+  return graph;
+}
 
 }  // namespace
 
@@ -26,6 +71,11 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   require(base.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
           base.rows);
+  if ((std::getenv("GK_RANDOM") || ops.space() == MemorySpace::device) && base.rows >= least_random_rows && run.device_memory_bytes == 0) {
+    KnnGraph graph = begun_at_random(ops, base, params, run);
+    // Groups of rows that know but themselves no rounds bring together.
+    if (graph.recall.value >= params.recall) return graph;
+  }
   // Cells are there until the end: of a device's memory they have what the growing lists leave.
   const std::size_t on_device = Descent::device_bytes_needed(ops, base, params.k);
   require(run.device_memory_bytes == 0 || on_device < run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",

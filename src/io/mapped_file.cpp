@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -50,6 +51,11 @@ class Maps {
     const std::lock_guard lock(mutex_);
     maps_.erase(number(address));
   }
+  bool has(const void* address) {
+    const std::lock_guard lock(mutex_);
+    const auto behind = maps_.upper_bound(number(address));
+    return behind != maps_.begin() && number(address) - std::prev(behind)->first < std::prev(behind)->second;
+  }
   void release(const void* begin, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto map = maps_.upper_bound(number(begin));
@@ -75,6 +81,8 @@ Maps& maps() {
 }  // namespace
 
 void release_mapped(const void* begin, std::size_t bytes) { maps().release(begin, bytes); }
+
+bool is_mapped(const void* address) { return maps().has(address); }
 
 void add_stretch(Stretches& stretches, std::span<const std::byte> more) {
   if (!stretches.empty()) {

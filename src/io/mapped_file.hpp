@@ -24,6 +24,9 @@ FileBytes read_file(const std::filesystem::path& path);
 /// in the file. Nothing happens to memory that `map_file` did not map.
 void release_mapped(const void* begin, std::size_t bytes);
 
+/// Whether `map_file` mapped what is at this address.
+bool is_mapped(const void* address);
+
 /// Parts of maps.
 using Stretches = std::vector<std::span<const std::byte>>;
 /// Adds one that begins behind the last; less than a page behind, the two become one.

@@ -87,6 +87,22 @@ TEST_F(MappedFileTest, stretches_that_are_less_than_a_page_apart_are_one) {
   EXPECT_EQ(stretches.size(), 3u);
 }
 
+TEST_F(MappedFileTest, what_is_mapped_is_told_from_memory) {
+  const std::string memory(10, 'x');
+  const void* first = nullptr;
+  {
+    const FileBytes map = map_file(path_), other = map_file(path_), copy = read_file(path_);
+    first = map.bytes.data();
+    EXPECT_TRUE(is_mapped(first));
+    EXPECT_TRUE(is_mapped(other.bytes.data()));
+    EXPECT_TRUE(is_mapped(&map.bytes.back()));
+    EXPECT_FALSE(is_mapped(copy.bytes.data()));
+    EXPECT_FALSE(is_mapped(memory.data()));
+    EXPECT_FALSE(is_mapped(nullptr));
+  }
+  EXPECT_FALSE(is_mapped(first));
+}
+
 TEST_F(MappedFileTest, each_thread_counts_its_own_time) {
   const double before = file_wait_seconds();
   std::thread([] {

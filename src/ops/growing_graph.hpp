@@ -50,6 +50,9 @@ class GrowingGraph {
   virtual void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
                     const RunOptions& run) = 0;
 
+  /// Takes `width` rows that `seed` draws (random_row, growth_rules.hpp) into each list, as new ones. `split`: as local_join.
+  virtual void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) = 0;
+
   /// `round` tells what rounds draw apart.
   virtual void sample_neighbors(std::uint64_t round, const RunOptions& run) = 0;
   /// `split` > 0: only a row below it and one from it on are compared (GGM: Wang, Zhao, Zeng 2021, section 5.1).

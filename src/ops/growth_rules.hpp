@@ -25,6 +25,14 @@ constexpr std::uint32_t key_bits_of_entry(GrowingEntry entry) { return static_ca
 constexpr bool is_new(GrowingEntry entry) { return entry & 1; }
 constexpr GrowingEntry without_flag(GrowingEntry entry) { return entry & ~GrowingEntry{1}; }
 
+/// Of n rows the one that is drawn for place `slot` of the `width` of a row's list; of those on the other side of `split`, if it is above 0.
+constexpr LocalRow random_row(std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width, std::int64_t slot) {
+  const std::int64_t first = split > row ? split : 0;
+  const std::int64_t end = split > 0 && split <= row ? split : n;
+  const std::uint64_t drawn = random_bits(seed, 0x7261, static_cast<std::uint64_t>(row * width + slot)) >> 32;
+  return static_cast<LocalRow>(static_cast<std::uint64_t>(first) + (drawn * static_cast<std::uint64_t>(end - first) >> 32));
+}
+
 /// A reverse sample `by` of `row`, hashed. Its place is the hash modulo the places; the least stays there.
 constexpr std::uint32_t hash_sample(LocalRow row, LocalRow by, std::uint32_t salt) {
   return mix_bits32(by ^ mix_bits32(row ^ salt));

@@ -23,7 +23,15 @@ int device_of_memory(const void* memory);      ///< -1: it is the host's
 
 /// How often each kernel was launched since the process began, by name.
 std::map<std::string, std::int64_t> launches();
-void count_launch(const char* kernel);
+struct KernelTime {
+  std::int64_t launches = 0;
+  double ms = 0;  ///< all together, where launches are timed
+};
+/// The same, with what they took. Copies and allocations are among them where launches are timed.
+std::map<std::string, KernelTime> kernel_times();
+/// With GIGAKNN_KERNEL_TIMES=1: a CUDA device is then waited for before and after each launch, copy and allocation.
+bool launches_are_timed();
+void count_launch(const char* kernel, double ms = 0);
 
 struct Stream;  ///< of one device; null: the default stream of device 0
 struct Event;

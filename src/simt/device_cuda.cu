@@ -1,15 +1,24 @@
-// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool
-// (cudaMallocAsync), which by default keeps nothing beyond what is in use when a stream is
-// synchronized.
+// Streams, events and memory of CUDA's devices. Memory comes from the driver's pool (cudaMallocAsync), which keeps some of what
+// was given back as long as anything is in use: a search's scratch then costs no call of the driver's.
 #include "simt/device.hpp"
 
-#include <cstdlib>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
 #include <mutex>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "core/require.hpp"
+#include "simt/simt.cuh"
 
 namespace gigaknn::simt {
 
@@ -28,6 +37,14 @@ void check(cudaError_t error, const char* what) {
   cudaGetLastError();  // it is told now
   fail(error == cudaErrorMemoryAllocation ? Fault::out_of_memory : Fault::device, what, ": ",
        cudaGetErrorString(error));
+}
+
+constexpr std::uint64_t kept_bytes = std::uint64_t{256} << 20;
+
+cudaMemPool_t pool_of(int device) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device), "the device has no pool of memory");
+  return pool;
 }
 
 Stream& stream_of(Stream* stream) {
@@ -94,7 +111,107 @@ Accounts& accounts() {
   return all;
 }
 
+// Large copies between a device and pageable memory of the host: the driver's own go through one thread, at a fraction of what the bus can do.
+// Here several copy to and from pinned pieces, while others of these travel.
+class StagedCopies {
+ public:
+  static constexpr std::size_t least_bytes = std::size_t{8} << 20;
+
+  void run(std::byte* to, const std::byte* from, std::size_t bytes, bool to_device, cudaStream_t stream, int device) {
+    const std::lock_guard lock(mutex_);
+    auto& pieces = pieces_[device];
+    std::vector<std::thread> threads;
+    const std::size_t all = (bytes + piece_bytes - 1) / piece_bytes;
+    std::atomic<std::size_t> next = 0;
+    std::array<cudaError_t, copiers> failed = {};
+    const auto copy = [&](int copier) {
+      cudaError_t error = cudaSetDevice(device);
+      std::array<Piece, 2>& own = pieces[static_cast<std::size_t>(copier)];
+      std::array<std::size_t, 2> under_way = {all, all};
+      const auto finish = [&](std::size_t i) {
+        if (error == cudaSuccess) error = cudaEventSynchronize(own[i].copied);
+        if (!to_device && under_way[i] < all && error == cudaSuccess) {
+          std::memcpy(to + under_way[i] * piece_bytes, own[i].memory, std::min(piece_bytes, bytes - under_way[i] * piece_bytes));
+        }
+        under_way[i] = all;
+      };
+      for (Piece& piece : own) {
+        if (error == cudaSuccess && !piece.memory) error = cudaHostAlloc(reinterpret_cast<void**>(&piece.memory), piece_bytes, cudaHostAllocDefault);
+        if (error == cudaSuccess && !piece.copied) error = cudaEventCreateWithFlags(&piece.copied, cudaEventDisableTiming);
+      }
+      std::size_t turn = 0;
+      for (std::size_t at = next++; at < all && error == cudaSuccess; at = next++, turn = 1 - turn) {
+        finish(turn);
+        const std::size_t begin = at * piece_bytes, size = std::min(piece_bytes, bytes - begin);
+        if (to_device) std::memcpy(own[turn].memory, from + begin, size);
+        if (error == cudaSuccess) {
+          error = to_device ? cudaMemcpyAsync(to + begin, own[turn].memory, size, cudaMemcpyHostToDevice, stream)
+                            : cudaMemcpyAsync(own[turn].memory, from + begin, size, cudaMemcpyDeviceToHost, stream);
+        }
+        if (error == cudaSuccess) error = cudaEventRecord(own[turn].copied, stream);
+        under_way[turn] = at;
+      }
+      if (!to_device) {
+        finish(turn);
+        finish(1 - turn);
+      }
+      failed[static_cast<std::size_t>(copier)] = error;
+    };
+    try {
+      for (int copier = 1; copier < copiers; ++copier) threads.emplace_back(copy, copier);
+    } catch (const std::system_error&) {
+      // Those that there are do it.
+    }
+    copy(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const cudaError_t error : failed) check(error, "a copy failed");
+  }
+
+ private:
+  static constexpr int copiers = 4;
+  static constexpr std::size_t piece_bytes = std::size_t{2} << 20;
+  struct Piece {
+    std::byte* memory = nullptr;
+    cudaEvent_t copied = nullptr;
+  };
+  std::mutex mutex_;
+  std::map<int, std::array<std::array<Piece, 2>, copiers>> pieces_;  // by device, 16 MiB of each; for as long as the process lives
+};
+
+StagedCopies& staged_copies() {
+  static StagedCopies& all = *new StagedCopies;
+  return all;
+}
+
+bool is_pageable(const void* memory) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+double now_ms() {
+  using namespace std::chrono;
+  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
+
+TimedWork::TimedWork(const char* name, Stream* stream) : name_(name), stream_(stream), begin_ms_(0) {
+  if (!launches_are_timed()) return;
+  cudaStreamSynchronize(stream_of(stream).stream);
+  begin_ms_ = now_ms();
+}
+TimedWork::~TimedWork() {
+  if (launches_are_timed()) {
+    cudaStreamSynchronize(stream_of(stream_).stream);  // what failed, the next call tells
+    count_launch(name_, now_ms() - begin_ms_);
+  } else if (name_[0] != '(') {
+    count_launch(name_);
+  }
+}
 
 std::string device_kind() {
   return "cuda";
@@ -152,6 +269,8 @@ int device_of_memory(const void* memory) {
 
 Stream* create_stream(int device) {
   check(cudaSetDevice(device), "the device cannot be used");
+  std::uint64_t kept = kept_bytes;
+  check(cudaMemPoolSetAttribute(pool_of(device), cudaMemPoolAttrReleaseThreshold, &kept), "the device's pool cannot be set");
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream could be created");
   return new Stream{stream, device};
@@ -163,6 +282,7 @@ void destroy_stream(Stream* stream) {
   cudaSetDevice(stream->device);
   cudaStreamSynchronize(stream->stream);
   cudaStreamDestroy(stream->stream);
+  if (accounts().use(stream->device).bytes == 0) cudaMemPoolTrimTo(pool_of(stream->device), 0);
   delete stream;
 }
 void synchronize(Stream* stream) {
@@ -212,6 +332,7 @@ void* allocate(std::size_t bytes, Stream* stream) {
   const int device = device_of(stream);
   accounts().reserve(bytes, device);
   void* memory = nullptr;
+  const TimedWork timed("(allocate)", stream);
   try {
     check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, enter(stream)),
           "the device has no memory left");
@@ -226,21 +347,32 @@ void release(void* memory, Stream* stream) {
   accounts().give_back(memory);
   const Stream& of = stream_of(stream);
   cudaSetDevice(of.device);
+  const TimedWork timed("(release)", stream);
   cudaFreeAsync(memory, of.stream);
 }
 void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
   if (bytes == 0) return;
+  const TimedWork timed("(copy)", stream);
+  if (bytes >= StagedCopies::least_bytes) {
+    const bool to_device = is_pageable(from);
+    if (to_device != is_pageable(to)) {
+      return staged_copies().run(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, to_device, enter(stream), device_of(stream));
+    }
+  }
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");
 }
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t row_bytes, std::size_t rows, Stream* stream) {
   if (rows == 0 || row_bytes == 0) return;
+  if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) return copy(to, from, rows * row_bytes, stream);
+  const TimedWork timed("(copy)", stream);
   check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
                           enter(stream)),
         "a copy failed");
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   if (bytes == 0) return;
+  const TimedWork timed("(fill)", stream);
   check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
 }
 

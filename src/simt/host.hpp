@@ -156,8 +156,8 @@ T shfl(const T& value, int lane, Site site = Site::current()) {
   return exchange<T>(WarpOp::shfl, ~0u, value, lane, warp_lanes, site);
 }
 template <class T>
-T shfl_xor(const T& value, int mask, Site site = Site::current()) {
-  return exchange<T>(WarpOp::shfl_xor, ~0u, value, mask, warp_lanes, site);
+T shfl_xor(const T& value, int mask, unsigned lanes = ~0u, Site site = Site::current()) {
+  return exchange<T>(WarpOp::shfl_xor, lanes, value, mask, warp_lanes, site);
 }
 template <class T>
 T shfl_up(const T& value, int delta, Site site = Site::current()) {

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <mutex>
 
 #include "simt/device.hpp"
@@ -6,21 +7,37 @@ namespace gigaknn::simt {
 namespace {
 
 std::mutex mutex;
-std::map<std::string, std::int64_t>& counts() {
-  static std::map<std::string, std::int64_t>& all = *new std::map<std::string, std::int64_t>;
+std::map<std::string, KernelTime>& times() {
+  static std::map<std::string, KernelTime>& all = *new std::map<std::string, KernelTime>;
   return all;
 }
 
 }  // namespace
 
-std::map<std::string, std::int64_t> launches() {
-  const std::lock_guard lock(mutex);
-  return counts();
+bool launches_are_timed() {
+  static const bool timed = [] {
+    const char* const asked = std::getenv("GIGAKNN_KERNEL_TIMES");
+    return asked && std::atoi(asked) != 0;
+  }();
+  return timed;
 }
 
-void count_launch(const char* kernel) {
+std::map<std::string, KernelTime> kernel_times() {
   const std::lock_guard lock(mutex);
-  ++counts()[kernel];
+  return times();
+}
+
+std::map<std::string, std::int64_t> launches() {
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& [kernel, time] : kernel_times()) counts[kernel] = time.launches;
+  return counts;
+}
+
+void count_launch(const char* kernel, double ms) {
+  const std::lock_guard lock(mutex);
+  KernelTime& time = times()[kernel];
+  ++time.launches;
+  time.ms += ms;
 }
 
 }  // namespace gigaknn::simt

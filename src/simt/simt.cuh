@@ -61,8 +61,8 @@ __device__ __forceinline__ T shfl(const T& value, int lane) {
   return exchange_words(value, [=](unsigned word) { return __shfl_sync(~0u, word, lane); });
 }
 template <class T>
-__device__ __forceinline__ T shfl_xor(const T& value, int mask) {
-  return exchange_words(value, [=](unsigned word) { return __shfl_xor_sync(~0u, word, mask); });
+__device__ __forceinline__ T shfl_xor(const T& value, int mask, unsigned lanes = ~0u) {
+  return exchange_words(value, [=](unsigned word) { return __shfl_xor_sync(lanes, word, mask); });
 }
 template <class T>
 __device__ __forceinline__ T shfl_up(const T& value, int delta) {
@@ -95,11 +95,23 @@ struct Launch {
   const char* name = "kernel";  ///< by which launches are counted (device.hpp)
 };
 
+/// Counts a launch, and times it where that is asked for.
+class TimedWork {
+ public:
+  TimedWork(const char* name, Stream* stream);
+  ~TimedWork();
+
+ private:
+  const char* name_;
+  Stream* stream_;
+  double begin_ms_;
+};
+
 template <class... Parameters, class... Arguments>
 void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  count_launch(at.name);
   const auto stream = static_cast<cudaStream_t>(native_stream(at.stream));
-  if (at.shared > 48 << 10) {
+  const TimedWork timed(at.name, at.stream);
+  if (at.shared > 0) {  // with the kernel's static memory it may be more than a block has unasked
     const cudaError_t refused =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
     require(refused == cudaSuccess, Fault::device, "a kernel cannot have ", at.shared, " bytes of shared memory");

@@ -94,6 +94,17 @@ void CpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   });
 }
 
+void CpuGrowingGraph::fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+  constexpr std::int64_t at_once = std::int64_t{1} << 14;
+  std::vector<RowId> ids;
+  for (std::int64_t begin = 0; begin < rows_.rows; begin += at_once) {
+    const std::int64_t count = std::min(at_once, rows_.rows - begin);
+    ids.clear();
+    for (std::int64_t i = 0; i < count * width; ++i) ids.push_back(RowId{random_row(seed, rows_.rows, split, begin + i / width, width, i % width)});
+    fill(begin, count, ids.data(), width, 0, run);
+  }
+}
+
 void CpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& run) {
   salt_ = salt_of_round(params_.seed, round);
   std::fill(named_by_new_.begin(), named_by_new_.end(), no_sample);

@@ -51,4 +51,9 @@ __device__ __forceinline__ void append(const Survivors& lists, std::int64_t quer
   if (slot < lists.pitch) lists.keys[query * lists.pitch + slot] = found;
 }
 
+/// Counts more than there is room for: the query does its places again.
+__device__ __forceinline__ void overflow(const Survivors& lists, std::int64_t query) {
+  atomicMax(&lists.counts[query], static_cast<std::uint32_t>(lists.pitch) + 1);
+}
+
 }  // namespace gigaknn::gpu

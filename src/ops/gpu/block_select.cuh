@@ -19,18 +19,38 @@ struct DigitCounts {
   unsigned before;  // keys of smaller digits
 };
 
-/// The k-th smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1).
+/// Counts the digits at `shift` of the keys that begin as `known`. Leading digits are often all alike: a thread adds a run of
+/// equal ones at once, or all would wait for one bin.
 template <class Key>
-__device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
+__device__ __forceinline__ void block_count_digits(Key key, std::int64_t count, PackedNeighbor known, PackedNeighbor mask,
+                                                   int shift, DigitCounts& counts) {
+  unsigned digit = 0;
+  unsigned run = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const PackedNeighbor at = key(i);
+    if ((at & mask) != known) continue;
+    const auto own = static_cast<unsigned>(at >> shift & 255);
+    if (own != digit && run > 0) {
+      atomicAdd(&counts.bins[digit], run);
+      run = 0;
+    }
+    digit = own;
+    ++run;
+  }
+  if (run > 0) atomicAdd(&counts.bins[digit], run);
+}
+
+/// A bound of the k smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1): no smaller than the k-th and below the
+/// next one that is not equal. `exact`: the k-th itself; otherwise digits that tell the k smallest from the rest suffice,
+/// which are three of eight or so.
+template <bool exact, class Key>
+__device__ PackedNeighbor block_bound(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
   PackedNeighbor known = 0;  // the leading digits of the k-th
   PackedNeighbor mask = 0;   // which of its bits are known
   for (int shift = 56; shift >= 0; shift -= 8) {
     for (unsigned i = threadIdx.x; i < 256; i += blockDim.x) counts.bins[i] = 0;
     __syncthreads();
-    for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) {
-      const PackedNeighbor at = key(i);
-      if ((at & mask) == known) atomicAdd(&counts.bins[at >> shift & 255], 1u);
-    }
+    block_count_digits(key, count, known, mask, shift, counts);
     __syncthreads();
     if (warp_id() == 0) {
       // Lane j has the bins 8j ... 8j + 7.
@@ -53,29 +73,41 @@ __device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::i
     known |= PackedNeighbor{counts.digit} << shift;
     mask |= PackedNeighbor{255} << shift;
     k -= counts.before;
+    const bool told = !exact && counts.bins[counts.digit] == k;  // all that begin like the k-th are among the k smallest
     __syncthreads();
+    if (told) break;
   }
-  return known;
+  return known | ~mask;
 }
 
-/// Moves the k smallest of keys [count] to the front, in no order; `kept` is shared. Returns the largest of them. Begins and
-/// ends with a barrier.
+/// The k-th smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1).
+template <class Key>
+__device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
+  return block_bound<true>(key, count, k, counts);
+}
+
+/// Moves the k smallest of keys [count] to the front, in no order, and counts them, without empty places, in `kept`, which is
+/// shared. Returns a bound of them: what is not below it is not below the largest of them. Begins and ends with a barrier.
 __device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::int64_t count, std::int64_t k,
                                                      DigitCounts& counts, unsigned& kept) {
-  const PackedNeighbor kth = block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, counts);
+  const PackedNeighbor bound = block_bound<false>([=](std::int64_t i) { return keys[i]; }, count, k, counts);
   if (threadIdx.x == 0) kept = 0;
   // In place: a round reads as many keys as there are threads, then writes to places that were read before.
   for (std::int64_t first = 0; first < count; first += blockDim.x) {
     const std::int64_t at = first + threadIdx.x;
     const PackedNeighbor key = at < count ? keys[at] : no_neighbor;
     __syncthreads();
-    if (key < kth) keys[atomicAdd(&kept, 1u)] = key;
+    const bool stays = key <= bound && key != no_neighbor;
+    const unsigned staying = __ballot_sync(~0u, stays);
+    if (staying == 0) continue;
+    unsigned slot = lane_id() == 0 ? atomicAdd(&kept, static_cast<unsigned>(__popc(staying))) : 0;
+    slot = simt::shfl(slot, 0) + rank_among(staying);
+    if (stays) keys[slot] = key;
   }
   __syncthreads();
-  // The k-th itself; or empty places, if there were fewer than k neighbours.
-  for (std::int64_t i = std::int64_t{kept} + threadIdx.x; i < k; i += blockDim.x) keys[i] = kth;
+  for (std::int64_t i = std::int64_t{kept} + threadIdx.x; i < k; i += blockDim.x) keys[i] = no_neighbor;
   __syncthreads();
-  return kth;
+  return bound;
 }
 
 /// Sorts keys [count] by a bitonic network whose every exchange puts the smaller key first, so that a count which is no
@@ -90,16 +122,17 @@ __device__ inline void block_sort(PackedNeighbor* keys, std::int64_t count) {
       keys[high] = a;
     }
   };
+  // Powers of two throughout: a division by one that the compiler does not know costs more than the exchange.
   for (std::int64_t run = 1; run < count; run *= 2) {  // sorted so far, which are merged by two
     for (std::int64_t i = threadIdx.x; i < (count + 1) / 2 + run; i += blockDim.x) {
-      const std::int64_t pair = i / run;
-      const std::int64_t at = i % run;
-      order(pair * 2 * run + at, pair * 2 * run + 2 * run - 1 - at);
+      const std::int64_t at = i & (run - 1);
+      const std::int64_t begin = 2 * (i - at);
+      order(begin + at, begin + 2 * run - 1 - at);
     }
     __syncthreads();
     for (std::int64_t step = run / 2; step > 0; step /= 2) {
       for (std::int64_t i = threadIdx.x; i < (count + 1) / 2 + step; i += blockDim.x) {
-        const std::int64_t low = i / step * 2 * step + i % step;
+        const std::int64_t low = 2 * i - (i & (step - 1));
         order(low, low + step);
       }
       __syncthreads();

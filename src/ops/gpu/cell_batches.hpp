@@ -21,7 +21,6 @@ inline constexpr double least_sharing = 8;            // queries a cell, from wh
 inline constexpr std::int64_t usual_width = 64;   // cells a query looks into, as far as is known before it does
 inline constexpr double wide_sharing = 48;         // and from which on by wide tiles
 inline constexpr std::int64_t capacity_of_k = 8;   // of a scan
-inline constexpr std::int64_t expected_growth = 4;  // what a scan lets through then takes a quarter of the capacity, if bounds were sharp
 inline constexpr std::size_t batch_bytes = std::size_t{256} << 20;
 inline constexpr std::int64_t most_batch = 1 << 14;
 inline constexpr std::int64_t least_batch = 8;  // queries that a budget must leave room for

@@ -120,7 +120,7 @@ void GpuCells::scan_cells(SearchJob job, double sharing, const Survivors& lists,
   set_bounds(job.rule, no_neighbor, lists, stream);
   CellWindows windows(stretches_, job.cells, lists.queries, 0, stream);
   const std::int64_t first = std::max(least_first, 2 * lists.k);
-  for (std::int64_t seen = 0, next = first;; seen += next, next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * expected_growth))) {
+  for (std::int64_t seen = 0, next = first;; seen += next, next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * spare_room(lists.k)))) {
     const std::int64_t width = seen == 0 ? 1 : job.cells.width;  // of a window that has as many rows as are left, at most
     const bool wide = sharing * static_cast<double>(width) >= wide_sharing;
     job.window = windows.advance(next, queries_of_cell_tile(wide));

@@ -83,6 +83,18 @@ void GpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   }
 }
 
+void GpuGrowingGraph::fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+  if (width == 0) return;
+  const std::int64_t n = rows_.view().rows, at_once = std::min(n, rows_at_once(width));
+  const simt::DeviceBuffer<std::uint32_t> drawn(at(at_once * width), stream_);
+  for (std::int64_t begin = 0; begin < n; begin += at_once) {
+    check_cancelled(run);
+    const std::int64_t count = std::min(at_once, n - begin);
+    draw_rows(seed, n, split, begin, count, width, drawn.get(), stream_);
+    fill_lists(view(), begin, count, drawn.get(), width, 0, stream_);
+  }
+}
+
 void GpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& run) {
   check_cancelled(run);
   salt_ = salt_of_round(params_.seed, round);
@@ -104,32 +116,32 @@ std::int64_t GpuGrowingGraph::merge_lists(const RunOptions& run) {
 }
 
 void GpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOptions& run) const {
-  std::vector<GrowingEntry> lists;
-  for (std::int64_t begin = 0; begin < out.rows; begin += rows_at_once(params_.k)) {
+  const std::int64_t width = std::min(out.k, params_.k);
+  for (std::int64_t begin = 0; begin < out.rows; begin += rows_at_once(2 * width)) {
     check_cancelled(run);
-    const std::int64_t count = std::min(out.rows - begin, rows_at_once(params_.k));
-    lists.resize(at(count * params_.k));
-    simt::copy(lists.data(), lists_.get() + (first + begin) * params_.k, lists.size() * sizeof(GrowingEntry), stream_);
-    simt::synchronize(stream_);
-    write(lists, begin, out, run);
+    const std::int64_t count = std::min(out.rows - begin, rows_at_once(2 * width));
+    const simt::DeviceBuffer<GrowingEntry> gathered(at(count * width), stream_);
+    gather_lists(view(), nullptr, first + begin, count, width, gathered.get(), stream_);
+    write(gathered.download(), width, begin, out, run);
   }
 }
 
 void GpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const {
-  const std::int64_t most = rows_at_once(2 * params_.k);  // entries are twice as long as what travels to fill lists
+  const std::int64_t width = std::min(out.k, params_.k);
+  const std::int64_t most = rows_at_once(2 * width);  // entries are twice as long as what travels to fill lists
   for (std::int64_t begin = 0; begin < out.rows; begin += most) {
     check_cancelled(run);
     const auto some = rows.subspan(at(begin), at(std::min(out.rows - begin, most)));
     const simt::DeviceBuffer<LocalRow> some_there(some, stream_);
-    const simt::DeviceBuffer<GrowingEntry> gathered(some.size() * at(params_.k), stream_);
-    gather_lists(view(), some_there.get(), std::ssize(some), gathered.get(), stream_);
-    write(gathered.download(), begin, out, run);
+    const simt::DeviceBuffer<GrowingEntry> gathered(some.size() * at(width), stream_);
+    gather_lists(view(), some_there.get(), 0, std::ssize(some), width, gathered.get(), stream_);
+    write(gathered.download(), width, begin, out, run);
   }
 }
 
-void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t first, NeighborsOut out, const RunOptions& run) const {
-  parallel_for(run, std::ssize(lists) / params_.k, 2048, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) write_grown(lists.data() + i * params_.k, params_.k, metric_, first + i, out);
+void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t width, std::int64_t first, NeighborsOut out, const RunOptions& run) const {
+  parallel_for(run, std::ssize(lists) / width, 2048, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) write_grown(lists.data() + i * width, width, metric_, first + i, out);
   });
 }
 

@@ -17,6 +17,7 @@ class GpuGrowingGraph : public GrowingGraph {
   std::size_t bytes() const override;
   void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
             const RunOptions& run) override;
+  void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override;
   void sample_neighbors(std::uint64_t round, const RunOptions& run) override;
   void local_join(std::int64_t split, const RunOptions& run) override;
   std::int64_t merge_lists(const RunOptions& run) override;
@@ -25,7 +26,7 @@ class GpuGrowingGraph : public GrowingGraph {
 
  private:
   GrowthView view() const;
-  void write(const std::vector<GrowingEntry>& lists, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
+  void write(const std::vector<GrowingEntry>& lists, std::int64_t width, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
 
   GrowthParams params_;
   Metric metric_;

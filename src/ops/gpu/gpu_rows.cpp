@@ -27,8 +27,7 @@ constexpr std::int64_t least_filter_queries = 17;
 constexpr std::int64_t least_first = 32;
 #endif
 constexpr std::int64_t capacity_of_k = 8;
-// Survivors then take a quarter of the capacity, if bounds were sharp.
-constexpr std::int64_t expected_growth = 4;
+constexpr std::int64_t most_growth = 8;  // of the places seen, from a scan to the next: fewer come through than by larger steps
 constexpr std::int64_t symmetric_capacity_of_k = 32;
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
@@ -95,12 +94,13 @@ struct GpuRows::Batch {
   bool negative;
   std::optional<ProductCodes::Queries> codes;
 
-  Batch(const GpuRows& base, const RowsView& rows, simt::Stream* stream)
+  /// `filtered`: a scan is to leave out what it can.
+  Batch(const GpuRows& base, const RowsView& rows, bool filtered, simt::Stream* stream)
       : view(rows),
         far(download(rows.far, rows.rows, stream)),
         negative(std::any_of(far.begin(), far.end(),
                              [](std::uint8_t mark) { return (mark & negative_row) != 0; })) {
-    if (base.codes_ && !negative) codes = base.codes_->encode_queries(rows, stream);
+    if (base.codes_ && !negative && filtered) codes = base.codes_->encode_queries(rows, stream);
   }
   bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
 };
@@ -234,7 +234,7 @@ void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Surv
   const std::int64_t capacity = lists.pitch - lists.k;
   for (std::int64_t seen = 0; seen < end; seen = job.places.end) {
     // Of the next places about k / seen will be nearer than the k-th of those seen.
-    const std::int64_t next = seen * capacity / (lists.k * expected_growth);
+    const std::int64_t next = std::max(seen, std::min(seen * capacity / (lists.k * spare_room(lists.k)), most_growth * seen));
     job.places.begin = seen;
     job.places.end = std::min(end, seen + std::clamp(next, first_places(lists.k), most_places));
     scan(job, lists, stream);
@@ -254,7 +254,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
   std::vector<PackedNeighbor> sorted;
   if (kept > 0) {
     const SearchJob job = job_of(batch, first_self);
-    const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept);
+    const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && queries >= least_filter_queries;
     const std::int64_t capacity = capacity_for(kept);
     int splits = 1;
     if (!filtered) {
@@ -298,7 +298,7 @@ void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
-    nearest_batch(Batch(*this, rows.view(), stream), k, first_self < 0 ? -1 : first_self + first,
+    nearest_batch(Batch(*this, rows.view(), last - first >= least_filter_queries, stream), k, first_self < 0 ? -1 : first_self + first,
                   first, out, run, stream);
     if (run.progress) run.progress->report("search", last, queries.rows);
   }
@@ -320,7 +320,7 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
     part.squared_norms += first;
     part.far += first;
     const simt::OwnStream stream(device_);
-    nearest_batch(Batch(*this, part, stream), k, first, first, out, run, stream);
+    nearest_batch(Batch(*this, part, part.rows >= least_filter_queries, stream), k, first, first, out, run, stream);
     if (run.progress) run.progress->report("search", first + part.rows, base_.rows);
   }
 }
@@ -346,7 +346,7 @@ std::int64_t GpuRows::symmetric_capacity(std::int64_t k, const RunOptions& run) 
   const std::size_t for_entries = room / at(places_) > a_list ? room / at(places_) - a_list : 0;
   const std::int64_t fits = static_cast<std::int64_t>(for_entries / an_entry);
   const std::int64_t capacity = std::min(wanted, fits);
-  return capacity >= 2 * expected_growth * k ? capacity : 0;
+  return capacity >= 2 * spare_room(k) * k ? capacity : 0;
 }
 
 // All lists at once, in the order of places:
@@ -369,7 +369,7 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   const ListMemory lists(places_, k, capacity, !job.finished, stream);
   set_bounds(job.rule, no_neighbor, lists.view, stream);
   const std::int64_t first =
-      std::min(places_, std::max(first_places(k), expected_growth * k * places_ / capacity));
+      std::min(places_, std::max(first_places(k), spare_room(k) * k * places_ / capacity));
   scan_places(job, first, false, lists.view, run, stream);
   job.places = {order_.get(), first, places_};
   const std::int64_t step = std::max<std::int64_t>(1, most_scores / places_);
@@ -455,7 +455,7 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
     const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
-    const Batch batch(*this, rows.view(), stream);
+    const Batch batch(*this, rows.view(), true, stream);
     std::vector<std::vector<PackedNeighbor>> found(at(last - first));
     if (places_ > 0) {
       if (const std::int64_t most = within_batch(batch, bound, capacity, found, stream)) {

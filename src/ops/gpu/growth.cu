@@ -88,11 +88,11 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     const std::int64_t row = first + i;
     for (std::int64_t begin = 0; begin < width; begin += most_chunk) {
       const int chunk = static_cast<int>(min(std::int64_t{most_chunk}, width - begin));
-      for (int j = 0; j < chunk; ++j) {
+      for (int j = quarter_id(); j < chunk; j += 4) {
         const std::uint32_t id = ids[i * width + begin + j];
         PackedNeighbor neighbor = no_neighbor;
-        if (id != no_sample && id != row) neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, row, graph.rows, id);
-        if (lane_id() == 0) {
+        if (id != no_sample && id != row) neighbor = canonical_neighbor<dtype, quarter>(graph.metric, graph.rows, row, graph.rows, id);
+        if (leads_quarter()) {
           found[j] = neighbor == no_neighbor
                          ? no_entry
                          : entry_of(static_cast<std::uint32_t>(neighbor >> 32), id, begin + j >= old_columns);
@@ -104,10 +104,20 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
   }
 }
 
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) gather_lists_kernel(GrowthView graph, const LocalRow* rows, std::int64_t count, GrowingEntry* out) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    draw_rows_kernel(std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count, std::int64_t width, std::uint32_t* ids) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_threads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * graph.k; i += step) {
-    out[i] = graph.lists[std::int64_t{rows[i / graph.k]} * graph.k + i % graph.k];
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * width; i += step) {
+    ids[i] = random_row(seed, n, split, first + i / width, width, i % width);
+  }
+}
+
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    gather_lists_kernel(GrowthView graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width, GrowingEntry* out) {
+  const std::int64_t step = std::int64_t{gridDim.x} * block_threads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * width; i += step) {
+    const std::int64_t row = rows ? std::int64_t{rows[i / width]} : first + i / width;
+    out[i] = graph.lists[row * graph.k + i % width];
   }
 }
 
@@ -166,9 +176,14 @@ void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count,
   });
 }
 
-void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t count, GrowingEntry* out, simt::Stream* stream) {
+void draw_rows(std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count, std::int64_t width, std::uint32_t* ids, simt::Stream* stream) {
+  if (count == 0 || width == 0) return;
+  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "draw_rows"}, draw_rows_kernel, seed, n, split, first, count, width, ids);
+}
+
+void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width, GrowingEntry* out, simt::Stream* stream) {
   if (count == 0) return;
-  simt::launch({blocks_for(count * graph.k, block_threads), block_threads, 0, stream, "gather_lists"}, gather_lists_kernel, graph, rows, count, out);
+  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "gather_lists"}, gather_lists_kernel, graph, rows, first, count, width, out);
 }
 
 void sample_neighbors(const GrowthView& graph, simt::Stream* stream) {

@@ -5,6 +5,8 @@
 //   all others      a warp a pair, in float64
 //
 // A join of 2p new and 2p old samples reads 4p rows once, for at most 6 p^2 pairs.
+#include <bit>
+
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/growth.cuh"
 #include "ops/gpu/launching.hpp"
@@ -15,7 +17,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-[[maybe_unused]] constexpr int blocks_an_sm = 6;
+[[maybe_unused]] constexpr int blocks_an_sm = 8;
 constexpr int column_frags = 4;  // of 8 samples
 constexpr int tile_columns = 8 * column_frags;
 constexpr int tile_rows = 16;
@@ -28,10 +30,13 @@ struct JoinMemory {
   double* squared_norms;    // [4p] where products are multiplied
   std::uint32_t* drawn;     // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
   std::uint32_t* rows;      // [4p] each once, the new ones first
+  std::uint32_t* seen;      // [table_size(p)] samples, where their hash or the next free place is
   std::byte* codes;         // [4p] rows of bytes, where there is room for them
 
+  /// At least twice the samples, so that places are near hashes.
+  static __host__ __device__ constexpr unsigned table_size(int p) { return std::bit_ceil(8 * static_cast<unsigned>(p)); }
   static __host__ __device__ std::size_t bytes(int p, int code_pitch) {
-    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch));
+    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch)) + table_size(p) * sizeof(std::uint32_t);
   }
   __device__ JoinMemory(unsigned char* memory, int p) {
     among_new = reinterpret_cast<GrowingEntry*>(memory);
@@ -40,7 +45,8 @@ struct JoinMemory {
     squared_norms = reinterpret_cast<double*>(last + 4 * p);
     drawn = reinterpret_cast<std::uint32_t*>(squared_norms + 4 * p);
     rows = drawn + 4 * p;
-    codes = reinterpret_cast<std::byte*>(rows + 4 * p);
+    seen = rows + 4 * p;
+    codes = reinterpret_cast<std::byte*>(seen + table_size(p));
   }
 };
 
@@ -64,9 +70,12 @@ __device__ __forceinline__ void gather_samples(int p, const JoinMemory& memory, 
     const int begin = old ? 2 * p : 0;
     for (int i = begin + static_cast<int>(threadIdx.x); i < begin + 2 * p; i += block_threads) {
       const std::uint32_t sample = memory.drawn[i];
-      bool first = sample != no_sample;
-      for (int j = 0; j < i && first; ++j) first = memory.drawn[j] != sample;
-      if (!first) continue;
+      if (sample == no_sample) continue;
+      const unsigned last = JoinMemory::table_size(p) - 1;
+      unsigned place = mix_bits32(sample) & last;
+      std::uint32_t there;
+      while ((there = atomicCAS(&memory.seen[place], no_sample, sample)) != no_sample && there != sample) place = (place + 1) & last;
+      if (there == sample) continue;
       memory.rows[atomicAdd(&counts[0], 1u)] = sample;
       if (!old) atomicAdd(&counts[1], 1u);
     }
@@ -88,6 +97,7 @@ __device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int
   const int p = graph.samples;
   if (threadIdx.x < 2) counts[threadIdx.x] = 0;
   for (int i = static_cast<int>(threadIdx.x); i < 6 * p; i += block_threads) memory.among_new[i] = no_entry;
+  for (unsigned i = threadIdx.x; i < JoinMemory::table_size(p); i += block_threads) memory.seen[i] = no_sample;
   draw_samples(graph, row, memory);
   __syncthreads();
   gather_samples(p, memory, counts);

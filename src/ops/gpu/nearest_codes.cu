@@ -107,14 +107,14 @@ __device__ __forceinline__ float shifted(Metric metric, float key, float shift) 
   return __double2float_rn(copysign(sqrt(fabs(square)), square));
 }
 
-/// Its key to a query, and its name. All lanes of a warp call it together.
+/// Its key to a query, and its name. All lanes of a quarter of a warp call it together.
 template <Kind kind>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const CodedRows& rows, Metric metric, const float* query, LocalRow row) {
   const CodePlace place = place_of(rows, row);
   const Scale scale = scale_of(rows, place);
   const auto at_query = [=](int i) { return double{query[i]}; };
   const auto at_row = [=](int i) { return double{decoded<kind>(rows, place, scale.factor, i)}; };
-  const float key = has_difference(metric) ? difference_key(metric, rows.d, at_query, at_row) : product_key(rows.d, at_query, at_row);
+  const float key = has_difference(metric) ? difference_key<quarter>(metric, rows.d, at_query, at_row) : product_key<quarter>(rows.d, at_query, at_row);
   return pack(shifted(metric, key, scale.shift), rows.names ? rows.names[row] : row);
 }
 

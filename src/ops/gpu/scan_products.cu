@@ -1,8 +1,10 @@
 // A block has a tile of queries and streams a part of the base past it:
 //
 //   queries  [tile_queries, K]  in shared memory for good where they fit, else slab by slab
-//   rows     [tile_rows, slab]  two slabs in shared memory: one is copied (cp.async) while the other is multiplied
+//   rows     [tile_rows, slab]  three slabs in shared memory: two are copied (cp.async) while one is multiplied
 //   sums     [tile_queries, tile_rows]  in registers, a warp has 16 * query_frags by 8 * row_frags of them
+//   found    pairs that limits do not exclude, in shared memory till all threads take them to their lists together: what that takes is
+//            waiting, for counters, bounds and norms in device memory
 //
 // Bytes moved: each row's code once for every tile of queries, from L2 for all but one of the blocks that run side by side.
 // Operations beyond the product: bf16 one comparison a score; bytes a conversion and a multiplication-addition more.
@@ -26,7 +28,12 @@
 namespace gigaknn::gpu {
 namespace {
 
-constexpr int stages = 2;
+constexpr int stages = 3;
+#ifdef GIGAKNN_TINY_TILES
+constexpr unsigned found_room = 8;
+#else
+constexpr unsigned found_room = 1024;
+#endif
 
 /// warps_q x warps_r warps, each with query_frags x row_frags fragments of 16 queries by 8 rows.
 template <int warps_q, int warps_r, int query_frags_, int row_frags_>
@@ -143,24 +150,41 @@ enum class Pairs {
   cells,  // of queries and the stretches in their windows
 };
 
+/// A block's shared memory beside its tiles.
+template <class Tile>
+struct ScanShared {
+  // Of the rows of a tile, and of the next.
+  float scale[2][Tile::rows];
+  float bias[2][Tile::rows];
+  float limits[2][Tile::rows];
+  unsigned found;
+  std::uint32_t found_query[found_room];  // in the tile; the row's own list: other_list more
+  std::uint32_t found_place[found_room];  // from the first of the block's places on
+  std::uint32_t found_sum[found_room];    // bits of it, or of the number that takes its place
+};
+constexpr std::uint32_t other_list = 1u << 31;
+
 // A pair that the limit of list `list` does not exclude, whose rows are `own` and `row`.
-template <Pairs pairs, bool exact, class Sum>
+template <Pairs pairs, class Sum>
 __device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lists, std::int64_t list, std::int64_t own,
-                                      std::int64_t place, LocalRow row, Sum sum, float number) {
+                                      std::int64_t place, LocalRow row, std::uint32_t bits) {
   LocalRow name = row;
   if constexpr (pairs == Pairs::cells) {
     const Candidates candidates(job.cells, list);
     name = candidates.name_of(row);
     if (!candidates.has(row, name)) return;
   }
-  if constexpr (exact) {
-    const float key = key_of_product(job.metric, sum, job.queries.squared_norms[own], job.base.squared_norms[row]);
+  if constexpr (std::is_same_v<Sum, int>) {
+    const float key = key_of_product(job.metric, static_cast<int>(bits), job.queries.squared_norms[own], job.base.squared_norms[row]);
     const PackedNeighbor found = pack(key, name);
     if (found < lists.bounds[list] && !is_self(job.first_self, own, row)) append(lists, list, found);
   } else {
-    append(lists, list, number_at(number, place));
+    append(lists, list, number_at(__uint_as_float(bits), place));
   }
 }
+
+__device__ __forceinline__ std::uint32_t bits_of_sum(int sum) { return static_cast<std::uint32_t>(sum); }
+__device__ __forceinline__ std::uint32_t bits_of_sum(float sum) { return __float_as_uint(sum); }
 
 /// The stretch whose tiles of queries have this number among them.
 __device__ __forceinline__ int stretch_of_tile(const CellWindow& window, unsigned tile) {
@@ -172,8 +196,12 @@ __device__ __forceinline__ int stretch_of_tile(const CellWindow& window, unsigne
   return low;
 }
 
+/// Blocks that an SM must hold: one looks at its sums while the other multiplies. Not where registers would spill for it.
 template <class Engine, Pairs pairs>
-__global__ void __launch_bounds__(Engine::Tile::threads, 1)
+constexpr int blocks_an_sm = pairs == Pairs::both && Engine::Tile::query_frags > 1 ? 1 : 2;
+
+template <class Engine, Pairs pairs>
+__global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pairs>)
     scan_products_kernel(SearchJob job, bool resident, Survivors lists) {
   if constexpr (!Engine::available) return;
   constexpr bool both = pairs == Pairs::both;
@@ -184,6 +212,9 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   const CodesView& queries = job.query_codes;
   constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
   constexpr int sums_a_row = Tile::query_frags * 4;  // of a thread, in one of its fragments of rows
+  // Compared together: fewer would wait for each other's branches, more would spill.
+  constexpr int most_at_once = exact && both && sums_a_row < 16 ? 8 : 16;
+  constexpr int frags_at_once = sums_a_row * Tile::row_frags < most_at_once ? Tile::row_frags : most_at_once / sums_a_row;
   std::byte* const memory = Engine::align(simt::dynamic_shared<std::byte>());
   const int thread = static_cast<int>(threadIdx.x);
   const int query_warp = warp_id() / Tile::row_warps;
@@ -206,33 +237,39 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
   const std::int64_t begin = in_cells ? window.stretch_begins[stretch] : both ? max(job.places.begin, first_query) : job.places.begin;
   const std::int64_t end = in_cells ? window.stretch_begins[stretch + 1] : job.places.end;
   const std::int64_t tiles = (end - begin + Tile::rows - 1) / Tile::rows;
-  const std::int64_t first_tile = tiles * blockIdx.y / gridDim.y;
-  const std::int64_t last_tile = tiles * (blockIdx.y + 1) / gridDim.y;
+  const auto first_tile = static_cast<int>(tiles * blockIdx.y / gridDim.y);
+  const auto last_tile = static_cast<int>(tiles * (blockIdx.y + 1) / gridDim.y);
   if (first_tile == last_tile) return;
 
   // Copies a slab, `height` rows of steps [slab * slab_steps, + count); rows past the end are copies of the last.
-  const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row,
-                         int height, int slab, int count, const auto& row_at) {
-    const int pieces = count * (simt::mma_bytes / 16);
-    for (int i = thread; i < height * pieces; i += Tile::threads) {
-      const int row = i / pieces;
-      const int piece = i % pieces;
-      const std::int64_t at = row_at(min(first_row + row, end_row - 1));
-      simt::copy_async(to + Engine::at(row, piece, pitch),
-                       from.data + at * from.pitch + slab * slab_steps * simt::mma_bytes + piece * 16);
+  constexpr int pieces = slab_steps * (simt::mma_bytes / 16);
+  const int piece = thread % pieces;
+  const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row, auto height, int slab, const auto& row_at) {
+    if (slab * pieces + piece >= rows.steps * (simt::mma_bytes / 16)) return;
+    const std::byte* const source = from.data + (slab * pieces + piece) * 16;
+    GIGAKNN_UNROLL for (int first = 0; first < height(); first += Tile::threads / pieces) {
+      const int row = first + thread / pieces;
+      if (Tile::threads / pieces > height() - first && row >= height()) continue;
+      simt::copy_async(to + Engine::at(row, piece, pitch), source + row_at(min(first_row + row, end_row - 1)) * from.pitch);
     }
   };
   const auto itself = [](std::int64_t place) { return place; };
   const auto steps_of = [&](int slab) { return min(slab_steps, rows.steps - slab * slab_steps); };
-  const auto fetch_slab = [&](std::int64_t tile, int slab) {
-    const int stage = static_cast<int>((tile * slabs + slab) % stages);
-    fetch(shared_rows + stage * Tile::rows * Engine::row_pitch, Engine::row_pitch, rows, begin + tile * Tile::rows,
-          end, Tile::rows, slab, steps_of(slab), itself);
-    if (!resident) {
-      fetch(shared_queries + stage * Engine::query_step(false), query_pitch, queries, first_query, end_query,
-            Tile::queries, slab, steps_of(slab), list_at);
+  // Slabs are numbered through: of the block's first tile, then of the next.
+  int fetched_tile = first_tile, fetched_slab = 0, fetched_stage = 0;
+  const auto fetch_next = [&] {
+    if (fetched_tile < last_tile) {
+      fetch(shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, Engine::row_pitch, rows, begin + std::int64_t{fetched_tile} * Tile::rows, end, std::integral_constant<int, Tile::rows>(), fetched_slab, itself);
+      if (!resident) {
+        fetch(shared_queries + fetched_stage * Engine::query_step(false), query_pitch, queries, first_query, end_query, std::integral_constant<int, Tile::queries>(), fetched_slab, list_at);
+      }
+      fetched_stage = fetched_stage + 1 < stages ? fetched_stage + 1 : 0;
+      if (++fetched_slab == slabs) {
+        fetched_slab = 0;
+        ++fetched_tile;
+      }
     }
-    simt::copy_async_commit();
+    simt::copy_async_commit();  // an empty one too: waits count them
   };
 
   // The limits of this thread's queries: two a fragment.
@@ -254,99 +291,168 @@ __global__ void __launch_bounds__(Engine::Tile::threads, 1)
     }
   }
 
+  // What limits compare with, row by row: loaded while the tile before is multiplied.
+  ScanShared<Tile>& shared = simt::shared<ScanShared<Tile>>();
+  float next_scale = 0, next_bias = 0, next_limit = 0;
+  const auto load_facts = [&](int tile) {
+    if constexpr (exact || both) {
+      if (thread >= Tile::rows) return;
+      const std::int64_t place = min(begin + std::int64_t{tile} * Tile::rows + thread, end - 1);
+      next_bias = __ldg(rows.bias + place);
+      if constexpr (exact) {
+        next_scale = __ldg(rows.scale + place);
+      } else {
+        next_bias += next_bias * h_share;
+      }
+      if constexpr (both) next_limit = lists.limits[place];
+    }
+  };
+  const auto keep_facts = [&](int tile) {
+    if constexpr (exact || both) {
+      if (thread >= Tile::rows) return;
+      shared.scale[tile % 2][thread] = next_scale;
+      shared.bias[tile % 2][thread] = next_bias;
+      if constexpr (both) shared.limits[tile % 2][thread] = next_limit;
+    }
+  };
+  const auto take = [&](std::uint32_t query_at, std::uint32_t place_at, std::uint32_t bits) {
+    const std::int64_t place = begin + place_at;
+    const std::int64_t query = first_query + (query_at & ~other_list);
+    using Sum = typename Engine::Sum;
+    if (both && (query_at & other_list)) {
+      offer<pairs, Sum>(job, lists, place, job.places.order[place], query, job.places.order[query], bits);
+    } else {
+      const std::int64_t list = list_at(query);
+      offer<pairs, Sum>(job, lists, list, query_row(job, list), place, job.places.order[place], bits);
+    }
+  };
+  // All threads together, between barriers.
+  const auto take_found = [&] {
+    const unsigned count = min(shared.found, found_room);
+    GIGAKNN_ROLLED for (unsigned i = static_cast<unsigned>(thread); i < count; i += Tile::threads) {
+      take(shared.found_query[i], shared.found_place[i], shared.found_sum[i]);
+    }
+  };
+
+  if (thread == 0) shared.found = 0;
   if (resident) {
     for (int slab = 0; slab < slabs; ++slab) {
-      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, end_query, Tile::queries,
-            slab, steps_of(slab), list_at);
+      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, end_query, std::integral_constant<int, Tile::queries>(), slab, list_at);
     }
   }
-  fetch_slab(first_tile, 0);
-  for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
+  for (int i = 0; i + 1 < stages; ++i) fetch_next();
+  load_facts(first_tile);
+  keep_facts(first_tile);
+  bool full = false;  // the room for pairs, nearly
+  int stage = 0;
+  for (int tile = first_tile; tile < last_tile; ++tile) {
+    simt::copy_async_wait<stages - 2>();
+    Engine::publish();
+    if (__syncthreads_or(full)) {
+      take_found();
+      __syncthreads();  // all have read
+      if (thread == 0) shared.found = 0;
+      full = false;
+      __syncthreads();
+    }
+    if (tile + 1 < last_tile) load_facts(tile + 1);
     typename Engine::Sums sums = {};
     for (int slab = 0; slab < slabs; ++slab) {
-      const bool last_slab = slab + 1 == slabs;
-      if (!last_slab || tile + 1 < last_tile) {
-        fetch_slab(last_slab ? tile + 1 : tile, last_slab ? 0 : slab + 1);
-        simt::copy_async_wait<1>();
-      } else {
-        simt::copy_async_wait<0>();
+      if (slab > 0) {
+        simt::copy_async_wait<stages - 2>();
+        Engine::publish();
+        __syncthreads();
       }
-      Engine::publish();
-      __syncthreads();
-      const int stage = static_cast<int>((tile * slabs + slab) % stages);
+      fetch_next();  // where the slab before was: all have multiplied it
       Engine::multiply(sums, shared_queries + (resident ? slab : stage) * Engine::query_step(resident), query_pitch,
                        shared_rows + stage * Tile::rows * Engine::row_pitch, steps_of(slab));
-      __syncthreads();  // the stage is free
+      stage = stage + 1 < stages ? stage + 1 : 0;
     }
+    if (tile + 1 < last_tile) keep_facts(tile + 1);
 
-    const std::int64_t tile_place = begin + tile * Tile::rows + row_warp * Tile::row_frags * 8;
-    GIGAKNN_UNROLL for (int r = 0; r < Tile::row_frags; ++r) {
-      float scale[2] = {};
-      float bias[2] = {};
-      float row_limits[2] = {};
-      if constexpr (exact || both) {
-        GIGAKNN_UNROLL for (int c = 0; c < 2; ++c) {
-          const std::int64_t place = min(tile_place + r * 8 + lane_id() % 4 * 2 + c, end - 1);
-          bias[c] = __ldg(rows.bias + place);
-          if constexpr (exact) {
-            scale[c] = __ldg(rows.scale + place);
-          } else {
-            bias[c] += bias[c] * h_share;
-          }
-          if constexpr (both) row_limits[c] = lists.limits[place];
-        }
+    const int warp_row = row_warp * Tile::row_frags * 8 + lane_id() % 4 * 2;
+    GIGAKNN_UNROLL for (int first_frag = 0; first_frag < Tile::row_frags; first_frag += frags_at_once) {
+      float scale[frags_at_once][2] = {};
+      float bias[frags_at_once][2] = {};
+      float row_limits[frags_at_once][2] = {};
+      GIGAKNN_UNROLL for (int r = 0; r < frags_at_once; ++r) {
+        const auto two = [&](const float(&of)[2][Tile::rows], float(&to)[2]) {
+          const float2 read = *reinterpret_cast<const float2*>(of[tile % 2] + warp_row + (first_frag + r) * 8);
+          to[0] = read.x;
+          to[1] = read.y;
+        };
+        if constexpr (exact || both) two(shared.bias, bias[r]);
+        if constexpr (exact) two(shared.scale, scale[r]);
+        if constexpr (both) two(shared.limits, row_limits[r]);
       }
-      const auto number = [&](int f, int i) {
+      // Sum s of these: of fragment s / sums_a_row of rows, and s % sums_a_row / 4 of queries.
+      const auto sum_at = [&](int s) { return sums.at(s % sums_a_row / 4, first_frag + s / sums_a_row, s % 4); };
+      const auto near_at = [&](int s) {
+        const int r = s / sums_a_row;
+        float number;
         if constexpr (exact) {
-          return __fmaf_rn(static_cast<float>(sums.at(f, r, i)), scale[i % 2], bias[i % 2]);
+          number = __fmaf_rn(static_cast<float>(sum_at(s)), scale[r][s % 2], bias[r][s % 2]);
         } else {
-          return sums.at(f, r, i);
+          number = sum_at(s);
         }
+        return number >= limits[s % sums_a_row / 4][s % 4 / 2];
       };
       // In the row's own list.
-      const auto other_number = [&](int f, int i) {
+      const auto other_number = [&](int s) {
+        const int f = s % sums_a_row / 4;
         if constexpr (exact) {
-          return __fmaf_rn(static_cast<float>(sums.at(f, r, i)), query_scale[f][i / 2], query_bias[f][i / 2]);
+          return __fmaf_rn(static_cast<float>(sum_at(s)), query_scale[f][s % 4 / 2], query_bias[f][s % 4 / 2]);
         } else {
-          return number_of_other_side(sums.at(f, r, i), query_bias[f][i / 2], bias[i % 2]);
+          return number_of_other_side(sum_at(s), query_bias[f][s % 4 / 2], bias[s / sums_a_row][s % 2]);
         }
       };
+      const auto near_other_at = [&](int s) { return other_number(s) >= row_limits[s / sums_a_row][s % 2]; };
+      constexpr int count = sums_a_row * frags_at_once;
       bool any = false;
-      GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
-        GIGAKNN_UNROLL for (int i = 0; i < 4; ++i) {
-          any |= number(f, i) >= limits[f][i / 2];
-          if constexpr (both) any |= other_number(f, i) >= row_limits[i % 2];
-        }
+      GIGAKNN_UNROLL for (int s = 0; s < count; ++s) {
+        any |= near_at(s);
+        if constexpr (both) any |= near_other_at(s);
       }
       if (!any) continue;
       // Those are few: what is long stands here once, for whichever of the sums it is.
       unsigned near = 0, near_other = 0;
-      GIGAKNN_UNROLL for (int s = 0; s < sums_a_row; ++s) {
-        near |= static_cast<unsigned>(number(s / 4, s % 4) >= limits[s / 4][s % 4 / 2]) << s;
-        if constexpr (both) near_other |= static_cast<unsigned>(other_number(s / 4, s % 4) >= row_limits[s % 2]) << s;
+      GIGAKNN_UNROLL for (int s = 0; s < count; ++s) {
+        near |= static_cast<unsigned>(near_at(s)) << s;
+        if constexpr (both) near_other |= static_cast<unsigned>(near_other_at(s)) << s;
       }
       GIGAKNN_ROLLED for (unsigned left = near | near_other; left; left &= left - 1) {
         const int s = __ffs(static_cast<int>(left)) - 1;
-        const std::int64_t place = tile_place + r * 8 + lane_id() % 4 * 2 + s % 2;
-        const std::int64_t query = first_query + (query_warp * Tile::query_frags + s / 4) * 16 + s % 4 / 2 * 8 + lane_id() / 4;
-        if (place >= end || (both && place <= query)) continue;
-        typename Engine::Sum sum = 0;
-        float other = 0;
-        GIGAKNN_UNROLL for (int t = 0; t < sums_a_row; ++t) {
+        const auto place_at = static_cast<std::uint32_t>(tile) * Tile::rows + static_cast<std::uint32_t>(warp_row + (first_frag + s / sums_a_row) * 8 + s % 2);
+        const auto query_at = static_cast<std::uint32_t>((query_warp * Tile::query_frags + s % sums_a_row / 4) * 16 + s % 4 / 2 * 8 + lane_id() / 4);
+        if (begin + place_at >= end || (both && begin + place_at <= first_query + query_at)) continue;
+        std::uint32_t sum = 0, other = 0;
+        GIGAKNN_UNROLL for (int t = 0; t < count; ++t) {
           if (t != s) continue;
-          sum = sums.at(t / 4, r, t % 4);
-          if constexpr (both) other = other_number(t / 4, t % 4);
+          sum = bits_of_sum(sum_at(t));
+          if constexpr (both) other = exact ? sum : __float_as_uint(other_number(t));
         }
-        if (near >> s & 1) {
-          const std::int64_t list = list_at(query);
-          offer<pairs, exact>(job, lists, list, query_row(job, list), place, job.places.order[place], sum, sum);
-        }
+        const auto keep = [&](std::uint32_t query, std::uint32_t bits) {
+          const unsigned slot = atomicAdd(&shared.found, 1u);
+          full |= slot >= found_room / 2;
+          if constexpr (both) {
+            // Limits are so sharp by then that this hardly happens; to take the pair here would cost registers.
+            if (slot >= found_room) return overflow(lists, query & other_list ? begin + place_at : first_query + query);
+          } else {
+            if (slot >= found_room) return take(query, place_at, bits);
+          }
+          shared.found_query[slot] = query;
+          shared.found_place[slot] = place_at;
+          shared.found_sum[slot] = bits;
+        };
+        if (near >> s & 1) keep(query_at, sum);
         if constexpr (both) {
-          if ((near_other >> s & 1) && query < end_query) offer<pairs, exact>(job, lists, place, job.places.order[place], query, job.places.order[query], sum, other);
+          if ((near_other >> s & 1) && first_query + query_at < end_query) keep(query_at | other_list, other);
         }
       }
     }
   }
+  __syncthreads();
+  take_found();
 }
 
 template <class Engine, Pairs pairs>
@@ -358,7 +464,7 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
   const std::int64_t row_bytes = std::int64_t{stages} * Tile::rows * Engine::row_pitch + Engine::slack;
-  const auto most_bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(simt::device_of(stream)));
+  const auto most_bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(simt::device_of(stream)) - sizeof(ScanShared<Tile>));
   const bool resident = row_bytes + Engine::query_bytes(true, steps) <= most_bytes;
   const auto shared = static_cast<std::size_t>(row_bytes + Engine::query_bytes(resident, steps));
   simt::launch({{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, Tile::threads, shared, stream,

@@ -28,12 +28,11 @@ struct SelectRule {
   int warps;
 };
 inline constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
-// NOT MEASURED ON A GPU. Till bench/gpu has run: thread queues where a queue is a few registers, the ballot's buffer where
-// rows are long for them, a stream where the queue would fill the registers.
+// From an H200's timings (2026-11-27) of the kernels before these, which await the next run: on rows of 128000 values the stream
+// was fastest at every k. Short rows are over before a block's selection by digits pays: a warp's queue has them.
 inline constexpr SelectRule select_table[] = {
-    {32, any_number, SelectMethod::thread_queues, 1},
-    {128, 8192, SelectMethod::thread_queues, 1},
-    {256, any_number, SelectMethod::ballot_buffer, 1},
+    {128, 4096, SelectMethod::thread_queues, 1},
+    {256, 4096, SelectMethod::ballot_buffer, 1},
     {any_number, any_number, SelectMethod::stream, 1},
 };
 

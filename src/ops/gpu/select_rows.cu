@@ -1,5 +1,6 @@
 // Two kernels. In one a warp, or two or four together, has a row, or a part of it; in the other a block. Each value is read
-// once, coalesced, several loads ahead; one that cannot enter costs a compare and its share of a vote.
+// once, four at a time, several loads ahead of its use. A value that cannot enter costs one compare with the value of the k-th
+// smallest so far; only the others become keys.
 #include "ops/gpu/select_rows.hpp"
 
 #include <algorithm>
@@ -13,8 +14,56 @@
 namespace gigaknn::gpu {
 namespace {
 
+/// A row, or a part of one, whose first value may stand at any multiple of 4 bytes: places count from the multiple of 16 before
+/// it, so that four values a load are aligned, and what such a load would read beyond either end is read value by value.
+struct FloatRow {
+  using Value = float;
+  using Place = unsigned;
+  static constexpr int group = 4;  // values a load
+  const float* values;
+  Place begin;  // less than a group
+  Place end;
+  std::uint32_t first;  // column of place 0, modulo 2^32
+
+  __device__ __forceinline__ FloatRow(const float* row, std::int64_t from, std::int64_t to)
+      : begin(static_cast<Place>(reinterpret_cast<std::uintptr_t>(row + from) / sizeof(float) % group)) {
+    values = row + from - begin;
+    end = begin + static_cast<Place>(to - from);
+    first = static_cast<std::uint32_t>(from) - begin;
+  }
+  __device__ __forceinline__ bool has(Place at) const { return at - begin < end - begin; }
+  __device__ __forceinline__ float value(Place at) const { return has(at) ? __ldg(values + at) : 0.0f; }
+  __device__ __forceinline__ void load_group(Place at, float* to) const {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(values + at));
+    to[0] = four.x;
+    to[1] = four.y;
+    to[2] = four.z;
+    to[3] = four.w;
+  }
+  /// n values, of which some may be beyond the ends.
+  template <int n>
+  __device__ __forceinline__ void load(Place at, float (&to)[n]) const {
+    if (n == group && at >= begin && at + group <= end) {
+      load_group(at, to);
+    } else {
+      GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = value(at + i);
+    }
+  }
+  __device__ __forceinline__ PackedNeighbor key(Place at, float value) const { return pack(value, first + at); }
+
+  /// What is not below this cannot enter where `bound` is the k-th smallest so far, or more. Of equal values the smaller column
+  /// comes first: a value of the bound's own cannot enter either, but among values that are `unordered` with those so far.
+  /// NaN, if all may enter.
+  static __device__ __forceinline__ float limit_of(PackedNeighbor bound, bool unordered) {
+    const auto bits = static_cast<std::uint32_t>(bound >> 32);
+    return unpack_key(PackedNeighbor{min(bits, 0xFFFFFFFEu) + unordered} << 32);
+  }
+  static __device__ __forceinline__ bool may_enter(float value, float limit) { return value < limit || limit != limit; }
+};
+
 /// Values of rows, of which each item is one, or a part of one.
 struct FloatRows {
+  using Row = FloatRow;
   const float* values;
   const std::int32_t* lengths;  // null: all are `columns` long
   std::int64_t columns;
@@ -25,17 +74,33 @@ struct FloatRows {
     const std::int64_t length = lengths ? min(std::int64_t{__ldg(lengths + item / parts)}, columns) : columns;
     return length * (item % parts + end) / parts;
   }
-  __device__ __forceinline__ PackedNeighbor key(std::int64_t item, std::int64_t i) const {
-    return pack(__ldg(values + item / parts * stride + i), static_cast<std::uint32_t>(i));
+  __device__ __forceinline__ Row row(std::int64_t item) const {
+    return {values + item / parts * stride, bound_of(item, 0), bound_of(item, 1)};
   }
 };
-/// The lists that the parts of each row gave.
+
+/// The lists that the parts of a row gave.
+struct KeyRow {
+  using Value = PackedNeighbor;
+  using Place = std::int64_t;
+  static constexpr int group = 1;
+  static constexpr Place begin = 0;
+  const PackedNeighbor* keys;
+  Place end;
+
+  __device__ __forceinline__ bool has(Place at) const { return at < end; }
+  __device__ __forceinline__ PackedNeighbor value(Place at) const { return has(at) ? keys[at] : no_neighbor; }
+  __device__ __forceinline__ void load_group(Place at, PackedNeighbor* to) const { *to = keys[at]; }
+  static __device__ __forceinline__ PackedNeighbor key(Place, PackedNeighbor key) { return key; }
+  static __device__ __forceinline__ PackedNeighbor limit_of(PackedNeighbor bound, bool) { return bound; }
+  static __device__ __forceinline__ bool may_enter(PackedNeighbor key, PackedNeighbor limit) { return key < limit; }
+};
 struct KeyRows {
+  using Row = KeyRow;
   const PackedNeighbor* keys;
   std::int64_t columns;
 
-  __device__ __forceinline__ std::int64_t bound_of(std::int64_t, int end) const { return end * columns; }
-  __device__ __forceinline__ PackedNeighbor key(std::int64_t item, std::int64_t i) const { return keys[item * columns + i]; }
+  __device__ __forceinline__ Row row(std::int64_t item) const { return {keys + item * columns, columns}; }
 };
 
 // ---- warps
@@ -63,15 +128,19 @@ struct BallotBuffer {
 /// Blocks that an SM must hold, chosen so that ptxas neither spills to seat more nor wastes registers; 0 leaves it to it.
 template <int K>
 inline constexpr int blocks_an_sm = K <= 32 ? 8 : K <= 256 ? 6 : K <= 512 ? 4 : K <= 1024 ? 3 : 0;
-/// Loads that a warp has under way.
+/// Values a lane and load, and loads that are under way while a warp looks at values: what registers the queue leaves.
 template <int K>
-inline constexpr int loads_ahead = K <= 1024 ? 4 : 1;
+inline constexpr int lane_values = K <= 1024 ? FloatRow::group : 1;
+template <int K>
+inline constexpr int loads_ahead = K <= 1024 ? 2 : 1;
 
-// `team` warps have an item: each selects among every team-th 32 values, then the first takes the others' lists.
+// `team` warps have an item: each takes every team-th round of values, then the first takes the others' lists.
 template <class Method>
 __global__ void __launch_bounds__(warp_kernel_threads, blocks_an_sm<Method::K>)
     warp_select_kernel(FloatRows rows, std::int64_t items, int k, int team, PackedNeighbor* out) {
   constexpr int ahead = loads_ahead<Method::K>;
+  constexpr int n = lane_values<Method::K>;
+  constexpr unsigned round = 32 * n;
   PackedNeighbor* const shared = simt::dynamic_shared<PackedNeighbor>();
   const int teams = warp_kernel_warps / team;
   const int member = warp_id() % team;
@@ -79,6 +148,7 @@ __global__ void __launch_bounds__(warp_kernel_threads, blocks_an_sm<Method::K>)
   for (std::int64_t first = std::int64_t{blockIdx.x} * teams; first < items; first += std::int64_t{gridDim.x} * teams) {
     const std::int64_t item = first + warp_id() / team;
     const bool there = item < items;
+    const FloatRow row = there ? rows.row(item) : FloatRow(rows.values, 0, 0);
     auto best = Method::make(k);
     for (int turn = 0; turn < (team > 1 ? 2 : 1); ++turn) {
       if (turn == 1) {
@@ -87,20 +157,33 @@ __global__ void __launch_bounds__(warp_kernel_threads, blocks_an_sm<Method::K>)
         }
         __syncthreads();
       }
-      const std::int64_t begin = turn == 1 || !there ? 0 : rows.bound_of(item, 0) + member * 32;
-      const std::int64_t end = turn == 1 ? (member == 0 ? (team - 1) * k : 0) : there ? rows.bound_of(item, 1) : 0;
-      const int step = turn == 1 ? 32 : team * 32;
-      const auto load = [&](std::int64_t i) {
-        return i >= end ? no_neighbor : turn == 1 ? lists[i] : rows.key(item, i);
-      };
-      PackedNeighbor keys[ahead];
-      GIGAKNN_UNROLL for (int i = 0; i < ahead; ++i) keys[i] = load(begin + i * step + lane_id());
+      const unsigned begin = turn == 1 ? 0 : member * round;
+      const unsigned end = turn == 1 ? (member == 0 ? (team - 1) * k : 0) : row.end;
+      const unsigned step = turn == 1 ? round : team * round;
+      const unsigned own = lane_id() * n;
+      float loaded[ahead + 1][n] = {};
+      if (turn == 0) {
+        GIGAKNN_UNROLL for (int i = 0; i < ahead; ++i) row.load(begin + i * step + own, loaded[i]);
+      }
       // Every lane makes every round.
-      for (std::int64_t base = begin; base < end; base += step) {
-        const PackedNeighbor key = keys[0];
-        GIGAKNN_UNROLL for (int i = 1; i < ahead; ++i) keys[i - 1] = keys[i];
-        keys[ahead - 1] = load(base + ahead * step + lane_id());
-        best.take(key, base + step >= end);
+      for (unsigned base = begin; base < end; base += step) {
+        if (turn == 0) row.load(base + ahead * step + own, loaded[ahead]);
+        float values[n];
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) values[i] = loaded[0][i];
+        GIGAKNN_UNROLL for (int i = 0; i < ahead * n; ++i) loaded[i / n][i % n] = loaded[i / n + 1][i % n];
+        const bool last = base + step >= end;
+        const float limit = FloatRow::limit_of(best.queue().bound(), false);
+        // At one value a lane `take` has the same vote.
+        bool any = turn == 1 || last;
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) any |= FloatRow::may_enter(values[i], limit);
+        if (n > 1 && !__any_sync(~0u, any)) continue;
+        GIGAKNN_ROLLED for (unsigned i = 0; i < n; ++i) {
+          const unsigned at = base + own + i;
+          const PackedNeighbor key = turn == 1 ? (at < end ? lists[at] : no_neighbor)
+                                               : row.has(at) ? row.key(at, values[0]) : no_neighbor;
+          GIGAKNN_UNROLL for (int j = 1; j < n; ++j) values[j - 1] = values[j];
+          best.take(key, last && i == n - 1);
+        }
       }
     }
     if (there && member == 0) best.queue().store([&](int at, PackedNeighbor key) { out[item * k + at] = key; });
@@ -110,64 +193,125 @@ __global__ void __launch_bounds__(warp_kernel_threads, blocks_an_sm<Method::K>)
 
 // ---- blocks
 
-constexpr int stream_threads = 256;
 #ifdef GIGAKNN_TINY_TILES
-constexpr int stream_values = 1;  // a thread at a time
+constexpr int stream_threads = 64;
+constexpr int stream_loads = 1;  // a thread at a time
+constexpr std::int64_t least_spare = 32;
+constexpr std::int64_t most_spare = 128;
 #else
-constexpr int stream_values = 8;
+constexpr int stream_threads = 256;
+constexpr int stream_loads = 4;
+constexpr std::int64_t least_spare = 2048;
+constexpr std::int64_t most_spare = 4096;
 #endif
-constexpr std::int64_t stream_chunk = stream_threads * stream_values;
-constexpr std::int64_t most_shared_capacity = 6144;  // keys: four blocks an SM
+constexpr int stream_blocks_an_sm = 4;  // so that registers hold a chunk that is looked at and the next one, which comes
+constexpr std::int64_t most_shared_capacity = (192 << 10) / stream_blocks_an_sm / sizeof(PackedNeighbor);
 constexpr std::int64_t most_scratch = std::int64_t{1} << 30;
 
-std::int64_t stream_capacity(std::int64_t k) { return k + std::max(k, 2 * stream_chunk); }
+/// Candidates that a block's buffer holds. The bound of n values lets k of n enter, so a buffer of c * k is full again after
+/// c * n: 32 for small k make the first selection cheap and the second rare. `held` counts in 32 bits.
+std::int64_t stream_capacity(std::int64_t k) {
+  return k + std::max(std::clamp(32 * k, least_spare, most_spare), std::min(k, std::int64_t{1} << 30));
+}
 
 struct StreamShared {
   DigitCounts counts;
-  unsigned held;
-  unsigned kept;
+  unsigned held;  // in the buffer, and more if some found no room
 };
 
-// What is below the k-th smallest so far goes to a buffer; when it is full, the k smallest stay. `buffers`: of each block
-// [capacity], or null: in shared memory.
+/// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. A warp counts its own first:
+/// one atomic a warp.
+template <int n, class Key>
+__device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, PackedNeighbor* buffer, unsigned capacity,
+                                                unsigned& held) {
+  const auto own = static_cast<unsigned>(__popc(entering));
+  unsigned through = own;
+  GIGAKNN_UNROLL for (int step = 1; step < 32; step *= 2) {
+    const unsigned other = simt::shfl_up(through, step);
+    if (lane_id() >= step) through += other;
+  }
+  unsigned slot = lane_id() == 31 ? atomicAdd(&held, through) : 0;
+  slot = simt::shfl(slot, 31) + through - own;
+  unsigned left = 0;
+  GIGAKNN_UNROLL for (int i = 0; i < n; ++i) {
+    if (!(entering >> i & 1)) continue;
+    if (slot < capacity) {
+      buffer[slot] = key(i);
+    } else {
+      left |= 1u << i;
+    }
+    ++slot;
+  }
+  return left;
+}
+
+// A block reads its row chunk by chunk. What may be below the k-th smallest so far goes to a buffer; when that is full, the k
+// smallest stay, and what found no room is looked at again. `buffers`: of each block [capacity], or null: in shared memory.
 template <class Rows>
-__global__ void __launch_bounds__(stream_threads)
-    stream_select_kernel(Rows rows, std::int64_t items, std::int64_t k, std::int64_t capacity, PackedNeighbor* buffers,
+__global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
+    stream_select_kernel(Rows rows, std::int64_t items, std::int64_t k, unsigned capacity, PackedNeighbor* buffers,
                          PackedNeighbor* out) {
+  using Row = typename Rows::Row;
+  using Value = typename Row::Value;
+  using Place = typename Row::Place;
+  constexpr int n = stream_loads * Row::group;
+  constexpr int chunk = stream_threads * n;
+  constexpr unsigned all = (1u << n) - 1;
   StreamShared& shared = simt::shared<StreamShared>();
   PackedNeighbor* const buffer =
-      buffers ? buffers + blockIdx.x * capacity : simt::dynamic_shared<PackedNeighbor>();
+      buffers ? buffers + std::int64_t{blockIdx.x} * capacity : simt::dynamic_shared<PackedNeighbor>();
+  // Where in a chunk this thread's i-th value stands.
+  const auto place = [](int i) {
+    return (i / Row::group * stream_threads + static_cast<int>(threadIdx.x)) * Row::group + i % Row::group;
+  };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const std::int64_t end = rows.bound_of(item, 1);
+    const Row row = rows.row(item);
+    const auto is_whole = [&](Place base) { return base >= row.begin && base + chunk <= row.end; };
+    const auto load = [&](Place base, Value (&to)[n]) {
+      if (is_whole(base)) {
+        GIGAKNN_UNROLL for (int i = 0; i < n; i += Row::group) row.load_group(base + place(i), to + i);
+      } else {
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.value(base + place(i));
+      }
+    };
     PackedNeighbor bound = no_neighbor;
-    std::int64_t held = 0;
+    Value next[n];
+    load(0, next);
     if (threadIdx.x == 0) shared.held = 0;
     __syncthreads();
-    for (std::int64_t base = rows.bound_of(item, 0); base < end; base += stream_chunk) {
-      PackedNeighbor keys[stream_values];
-      GIGAKNN_UNROLL for (int i = 0; i < stream_values; ++i) {
-        const std::int64_t at = base + i * stream_threads + threadIdx.x;
-        keys[i] = at < end ? rows.key(item, at) : no_neighbor;
+    bool again = false;
+    unsigned waiting = all;
+    for (Place base = 0; base < row.end;) {
+      Value values[n];
+      GIGAKNN_UNROLL for (int i = 0; i < n; ++i) values[i] = next[i];
+      if (base + chunk < row.end) load(base + chunk, next);
+      const auto limit = Row::limit_of(bound, again);
+      unsigned entering = 0;
+      GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering |= static_cast<unsigned>(Row::may_enter(values[i], limit)) << i;
+      if (!is_whole(base)) {
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering &= ~(static_cast<unsigned>(!row.has(base + place(i))) << i);
       }
-      GIGAKNN_UNROLL for (int i = 0; i < stream_values; ++i) {
-        if (keys[i] < bound) buffer[atomicAdd(&shared.held, 1u)] = keys[i];
+      waiting &= entering;
+      if (__any_sync(~0u, waiting != 0)) {
+        waiting = append_keys<n>(
+            waiting, [&](int i) { return row.key(base + place(i), values[i]); }, buffer, capacity, shared.held);
       }
-      __syncthreads();
-      held = shared.held;
-      __syncthreads();
-      if (held + stream_chunk > capacity) {
-        bound = block_keep_smallest(buffer, held, k, shared.counts, shared.kept);
-        held = k;
-        if (threadIdx.x == 0) shared.held = static_cast<unsigned>(k);
-        __syncthreads();
+      again = __syncthreads_or(waiting != 0);
+      if (again) {
+        bound = block_keep_smallest(buffer, capacity, k, shared.counts, shared.held);
+        load(base, next);  // read again, because selection needs the registers
+      } else {
+        waiting = all;
+        base += chunk;
       }
     }
-    if (held > k) block_keep_smallest(buffer, held, k, shared.counts, shared.kept);
+    std::int64_t held = shared.held;
+    if (held > k) block_keep_smallest(buffer, held, k, shared.counts, shared.held);
     held = min(held, k);
     block_sort(buffer, held);
     __syncthreads();
     for (std::int64_t i = threadIdx.x; i < k; i += stream_threads) out[item * k + i] = i < held ? buffer[i] : no_neighbor;
-    __syncthreads();
+    __syncthreads();  // the buffer and its count are free
   }
 }
 
@@ -189,8 +333,8 @@ void stream_select(const Rows& rows, std::int64_t items, std::int64_t k, PackedN
   const simt::DeviceBuffer<PackedNeighbor> buffers(stream_bytes(items, k, multiprocessors) / sizeof(PackedNeighbor), stream);
   const std::size_t shared = buffers.get() ? 0 : static_cast<std::size_t>(capacity) * sizeof(PackedNeighbor);
   const auto blocks = static_cast<unsigned>(stream_blocks(items, capacity, multiprocessors));
-  simt::launch({blocks, stream_threads, shared, stream, "stream_select"}, stream_select_kernel<Rows>, rows, items, k, capacity,
-               buffers.get(), out);
+  simt::launch({blocks, stream_threads, shared, stream, "stream_select"}, stream_select_kernel<Rows>, rows, items, k,
+               static_cast<unsigned>(capacity), buffers.get(), out);
 }
 
 template <class Method>

@@ -82,6 +82,24 @@ std::string text_of(const SelectPlan& plan) {
   return join_text("method ", static_cast<int>(plan.method), ", ", plan.warps, " warps, ", plan.parts, " parts");
 }
 
+// Row r is at `values` + offset + r * stride; what is around the rows is smaller than all of them.
+void check_values(const std::vector<float>& values, std::int64_t offset, std::int64_t rows, std::int64_t columns,
+                  std::int64_t stride, std::int64_t k, const std::vector<SelectPlan>& plans, const std::string& what) {
+  std::vector<float> around(values.size() + static_cast<std::size_t>(offset), -std::numeric_limits<float>::infinity());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::copy_n(values.begin() + row * stride, columns, around.begin() + offset + row * stride);
+  }
+  const std::vector<PackedNeighbor> want = expected(values, {}, rows, columns, stride, k);
+  const DeviceBuffer<float> on_device{std::span<const float>(around)};
+  const DeviceBuffer<PackedNeighbor> out(static_cast<std::size_t>(rows * k));
+  for (const SelectPlan& plan : plans) {
+    simt::fill(out.get(), 0x55, out.size() * sizeof(PackedNeighbor), nullptr);
+    gpu::select_rows(on_device.get() + offset, nullptr, rows, columns, stride, k, plan, out.get(), nullptr);
+    EXPECT_EQ(out.download(), want) << what << ", " << rows << " x " << columns << " at " << offset << ", stride " << stride << ", k "
+                                    << k << ", " << text_of(plan);
+  }
+}
+
 void check(Values kind, std::int64_t rows, std::int64_t columns, std::int64_t stride, std::int64_t k,
            const std::vector<SelectPlan>& plans, bool ragged = false) {
   const std::vector<float> values = make_values(kind, rows, stride, static_cast<std::uint64_t>(columns * 7 + k));
@@ -114,6 +132,15 @@ const std::int64_t row_lengths[] = {1, 32, 127, 700};
 const std::int64_t row_lengths[] = {1, 31, 32, 33, 127, 300, 2500};
 #endif
 
+// A block's chunk, and a row of several that fills its buffer.
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t chunk = 256;
+constexpr std::int64_t long_row = 1100;
+#else
+constexpr std::int64_t chunk = 4096;
+constexpr std::int64_t long_row = 9000;
+#endif
+
 TEST(SelectRows, equals_a_sort_in_the_total_order) {
   for (const Values kind : {Values::random, Values::few, Values::falling, Values::rising, Values::special}) {
     for (const std::int64_t columns : row_lengths) {
@@ -132,6 +159,55 @@ TEST(SelectRows, empties_a_full_buffer) {
   check(Values::falling, 1, 30000, 30000, 10, {{SelectMethod::stream, 1, 1}, {SelectMethod::ballot_buffer, 1, 1}});
   check(Values::falling, 3, 20000, 20000, 4000, {{SelectMethod::stream, 1, 1}});
   check(Values::random, 40, 9000, 9000, 3500, {{SelectMethod::stream, 1, 1}});
+}
+TEST(SelectRows, takes_rows_at_any_multiple_of_four_bytes) {
+  for (const std::int64_t offset : {0, 1, 2, 3}) {
+    for (const std::int64_t stride : {0, 1, 2, 3}) {
+      for (const std::int64_t columns : {1, 2, 3, 4, 5, 9, 130, 1021}) {
+        const std::vector<float> values = make_values(Values::random, 3, columns + stride, 5);
+        check_values(values, offset, 3, columns, columns + stride, 7, plans_for(7), "unaligned");
+      }
+    }
+  }
+}
+// Rows of one value, which all bounds equal, also while a buffer overflows: the smaller columns stay.
+TEST(SelectRows, values_that_are_all_equal_keep_the_first_columns) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {0.0f, -0.0f, 1.5f, infinity, -infinity, std::nanf(""), -std::nanf("")}) {
+    for (const std::int64_t columns : {std::int64_t{3}, chunk, long_row}) {
+      const std::vector<float> values(static_cast<std::size_t>(columns), value);
+      for (const std::int64_t k : {1, 10, 200}) {
+        check_values(values, 1, 1, columns, columns, k, plans_for(k), join_text("all ", value));
+      }
+    }
+  }
+}
+// What comes late in a row and is as good as the bound, or a little better; bounds of each kind.
+TEST(SelectRows, late_values_meet_bounds_of_every_kind) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float tiny = std::numeric_limits<float>::denorm_min();
+  const float nan = std::nanf("");
+  const float pairs[][2] = {{0.0f, -0.0f}, {-0.0f, 0.0f}, {0.0f, -tiny},          {tiny, 0.0f}, {infinity, 3e38f}, {3e38f, infinity},
+                            {nan, infinity}, {infinity, nan}, {-3e38f, -infinity}, {nan, -nan},  {1.0f, std::nextafter(1.0f, 0.0f)}};
+  for (const auto& [early, late] : pairs) {
+    const std::int64_t columns = long_row;
+    std::vector<float> values(static_cast<std::size_t>(columns), early);
+    for (const std::int64_t at : {chunk / 2 + 50, chunk - 1, chunk, chunk + 1, 2 * chunk - 3, columns - 1}) {
+      values[static_cast<std::size_t>(at)] = late;
+    }
+    for (const std::int64_t k : {1, 5, 6, 7, 40}) {
+      check_values(values, 3, 1, columns, columns, k, plans_for(k), join_text(early, " then ", late));
+    }
+  }
+}
+// Few values of many columns each, in every order: ties across the chunk in which a buffer fills.
+TEST(SelectRows, ties_are_kept_by_column_when_a_buffer_fills) {
+  for (const std::int64_t k : {3, 65, 300}) {
+    const std::int64_t columns = long_row + chunk;
+    std::vector<float> values(static_cast<std::size_t>(columns));
+    for (std::int64_t i = 0; i < columns; ++i) values[static_cast<std::size_t>(i)] = static_cast<float>(20 - i * 20 / columns + i % 3);
+    check_values(values, 2, 1, columns, columns, k, plans_for(k), "falling steps");
+  }
 }
 TEST(SelectRows, takes_rows_of_different_lengths) {
   check(Values::random, 37, 100, 100, 10, true);

@@ -1,6 +1,6 @@
 // A list of neighbours as it grows, and who has it: a warp where few neighbours are sought, a block otherwise; the same steps, by
 // threads of a Team. Numbers become the most that keys can be, thread by thread; the k-th smallest of them bounds the list; what its
-// limit excludes is dropped. Keys are computed, a warp a row, once at the end, or where more is left than the list has room for.
+// limit excludes is dropped. Keys are computed, a quarter of a warp a row, once at the end, or where more is left than the list has room for.
 #pragma once
 
 #include "ops/gpu/block_select.cuh"
@@ -103,18 +103,18 @@ __device__ __forceinline__ void prune(const Team& team, const LimitRule& rule, s
   team.sync();
 }
 
-/// Prunes, and computes keys if this is the last time or too little room is left: neighbor_of(row), by a warp.
+/// Prunes, and computes keys if this is the last time or entries in doubt take an eighth of the room: neighbor_of(row), by a quarter of a warp.
 template <class Team, class NeighborOf>
 __device__ __forceinline__ void tighten(const Team& team, const LimitRule& rule, std::int64_t query, std::int64_t k, std::int64_t pitch,
                                         bool last, const NeighborOf& neighbor_of, List& list) {
   for (bool computed = !list.numbers;; computed = true) {
     prune(team, rule, query, k, list);
-    if (computed || !(last || list.count > k + (pitch - k) / 2)) return;
-    for (unsigned i = static_cast<unsigned>(team.warp()); i < list.count; i += static_cast<unsigned>(team.warps())) {
+    if (computed || !(last || list.count > k + (pitch - k) / 8)) return;
+    for (unsigned i = static_cast<unsigned>(4 * team.warp() + quarter_id()); i < list.count; i += static_cast<unsigned>(4 * team.warps())) {
       if (list.numbers[i] == best_number(rule.form)) continue;
       const PackedNeighbor neighbor = neighbor_of(static_cast<LocalRow>(list.keys[i]));
-      __syncwarp();  // all lanes have read
-      if (lane_id() == 0) {
+      __syncwarp(group_mask<quarter>());  // all lanes have read
+      if (leads_quarter()) {
         list.keys[i] = neighbor;
         list.numbers[i] = best_number(rule.form);
       }

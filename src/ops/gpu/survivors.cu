@@ -17,18 +17,18 @@ constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;
 [[maybe_unused]] constexpr int list_blocks_an_sm = 5;
 
-/// All lanes of a warp call it together.
+/// A quarter of a warp has a pair.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
   const std::int64_t own = query_row(job, query);
   if (is_self(job.first_self, own, row)) return no_neighbor;
-  return canonical_neighbor<dtype>(job.metric, job.queries, own, job.base, row);
+  return canonical_neighbor<dtype, quarter>(job.metric, job.queries, own, job.base, row);
 }
 /// Of a row in cells, by its name.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query, LocalRow row) {
   const LocalRow name = candidates.name_of(row);
-  const PackedNeighbor found = candidates.has(row, name) ? canonical_neighbor<dtype>(job.metric, job.queries, query, job.base, row) : no_neighbor;
+  const PackedNeighbor found = candidates.has(row, name) ? canonical_neighbor<dtype, quarter>(job.metric, job.queries, query, job.base, row) : no_neighbor;
   return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
 }
 
@@ -46,9 +46,9 @@ __device__ __forceinline__ void take_places(const Team& team, const SearchJob& j
       const std::int64_t stop = min(end, begin + pitch - list.count);
       if (team.rank() == 0) team.found() = list.count;
       team.sync();
-      for (std::int64_t place = begin + team.warp(); place < stop; place += team.warps()) {
+      for (std::int64_t place = begin + 4 * team.warp() + quarter_id(); place < stop; place += 4 * team.warps()) {
         const PackedNeighbor neighbor = computed(job.places.order[place]);
-        if (lane_id() == 0 && neighbor < list.bound) {
+        if (leads_quarter() && neighbor < list.bound) {
           const unsigned slot = atomicAdd(&team.found(), 1u);
           list.keys[slot] = neighbor;
           if (list.numbers) list.numbers[slot] = best_number(job.rule.form);
@@ -207,11 +207,11 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
     PackedNeighbor* const keys = lists.keys + query * lists.pitch;
     const PackedNeighbor bound = lists.bounds[query];
     const unsigned count = min(lists.counts[query], static_cast<unsigned>(lists.pitch));
-    for (unsigned i = static_cast<unsigned>(warp_id()); i < count; i += static_cast<unsigned>(block_warps())) {
+    for (unsigned i = static_cast<unsigned>(4 * warp_id() + quarter_id()); i < count; i += static_cast<unsigned>(4 * block_warps())) {
       const LocalRow row = job.places.order[static_cast<std::uint32_t>(keys[i])];
       const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, row);
-      __syncwarp();  // all lanes have read
-      if (lane_id() == 0) keys[i] = neighbor < bound ? neighbor : no_neighbor;
+      __syncwarp(group_mask<quarter>());  // all lanes have read
+      if (leads_quarter()) keys[i] = neighbor < bound ? neighbor : no_neighbor;
     }
   }
 }

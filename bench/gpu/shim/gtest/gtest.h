@@ -156,6 +156,10 @@ struct Parameterized {
 
 inline int run_all(int argc, char** argv) {
   for (const auto& expand : expansions()) expand();
+  if (argc == 2 && std::string(argv[1]) == "--list") {
+    for (const Entry& entry : entries()) std::printf("%s\n", entry.name.c_str());
+    return 0;
+  }
   int ran = 0;
   for (const Entry& entry : entries()) {
     bool wanted = argc <= 1;
