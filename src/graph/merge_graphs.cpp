@@ -8,7 +8,7 @@
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
-#include <numeric>
+#include <atomic>
 
 #include "core/require.hpp"
 #include "core/random.hpp"
@@ -80,14 +80,17 @@ NeighborsOut lists_from(Neighbors& lists, std::int64_t first, std::int64_t count
 }
 
 // Lists [first, first + part.queries) of `lists` become those of `part`, whose ids count from `offset` and which may be shorter.
-void put_lists(const Neighbors& part, std::int64_t offset, std::int64_t first, Neighbors& lists) {
-  for (std::int64_t i = 0; i < part.queries; ++i) {
-    for (std::int64_t j = 0; j < part.k; ++j) {
-      const RowId id = part.ids[at(i * part.k + j)];
-      lists.ids[at((first + i) * lists.k + j)] = id == no_row ? no_row : RowId{value_of(id) + offset};
-      lists.distances[at((first + i) * lists.k + j)] = part.distances[at(i * part.k + j)];
+void put_lists(const Neighbors& part, std::int64_t offset, std::int64_t first, Metric metric, Neighbors& lists, const RunOptions& run) {
+  parallel_for(run, part.queries, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+    clear_lists(lists_from(lists, first + begin, end - begin), metric);
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t j = 0; j < part.k; ++j) {
+        const RowId id = part.ids[at(i * part.k + j)];
+        lists.ids[at((first + i) * lists.k + j)] = id == no_row ? no_row : RowId{value_of(id) + offset};
+        lists.distances[at((first + i) * lists.k + j)] = part.distances[at(i * part.k + j)];
+      }
     }
-  }
+  });
 }
 
 class GraphMerger {
@@ -110,23 +113,26 @@ class GraphMerger {
     KnnGraph graph;
     graph.metric = a_.metric;
     graph.lists = Neighbors(n_, k_);
-    clear_lists(NeighborsOut(graph.lists), a_.metric);
-    put_lists(a_.lists, 0, 0, graph.lists);
-    put_lists(b_.lists, base_a_.rows, base_a_.rows, graph.lists);
+    put_lists(a_.lists, 0, 0, a_.metric, graph.lists, run_);
+    put_lists(b_.lists, base_a_.rows, base_a_.rows, a_.metric, graph.lists, run_);
     if (by_comparison()) {
       compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
       graph.method = "comparison: rows of each set were compared with all of the other";
-      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : sample_of(draw_samples(n_, params_.seed).second).measure(graph.lists);
+      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
     } else if (params_.method == "nn-descent" || !search_cells(graph)) {
       grow(graph);
     }
-    std::int64_t changed = 0;
-    for (std::int64_t row = 0; row < base_a_.rows; ++row) {
-      const auto list = graph.lists.ids.begin() + row * k_;
-      changed += !std::equal(list, list + k_, a_.lists.ids.begin() + row * k_);
-    }
+    std::atomic<std::int64_t> changed = 0;
+    parallel_for(run_, base_a_.rows, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+      std::int64_t here = 0;
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto list = graph.lists.ids.begin() + row * k_;
+        here += !std::equal(list, list + k_, a_.lists.ids.begin() + row * k_);
+      }
+      changed += here;
+    });
     return {std::move(graph), changed};
   }
 
@@ -161,8 +167,10 @@ class GraphMerger {
     return rows;
   }
 
-  // Some rows with their true neighbours, of both sets.
-  RecallSample sample_of(std::vector<RowId> rows) const {
+  // Samples of rows with their true neighbours, of both sets, each of which is looked through once.
+  std::vector<RecallSample> samples_of(std::vector<std::vector<RowId>> samples) const {
+    std::vector<RowId> rows;
+    for (const auto& sample : samples) rows.insert(rows.end(), sample.begin(), sample.end());
     Matrix queries(std::ssize(rows), base_a_.cols, base_a_.dtype);
     for (std::int64_t i = 0; i < queries.rows(); ++i) {
       std::copy_n(row_bytes(value_of(rows[at(i)])), queries.ref().stride_bytes, queries.row<std::byte>(i));
@@ -177,7 +185,16 @@ class GraphMerger {
       const Neighbors others = all.nearest_others(queries, self, k_, run_);
       merge_lists(NeighborsOut(truth), others, first, a_.metric, run_);
     }
-    return {a_.metric, n_, std::move(rows), std::move(truth)};
+    std::vector<RecallSample> found;
+    std::int64_t begin = 0;
+    for (auto& sample : samples) {
+      Neighbors own(std::ssize(sample), k_);
+      std::copy_n(truth.ids.begin() + begin * k_, own.ids.size(), own.ids.begin());
+      std::copy_n(truth.distances.begin() + begin * k_, own.ids.size(), own.distances.begin());
+      begin += own.queries;
+      found.emplace_back(a_.metric, n_, std::move(sample), std::move(own));
+    }
+    return found;
   }
 
   // Half of a list are rows that it has, the others are drawn from the other set.
@@ -224,8 +241,8 @@ class GraphMerger {
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
     const auto [steering, measuring] = draw_samples(n_, params_.seed);
-    const RecallSample steer = sample_of(steering);
-    const RecallSample measure = sample_of(measuring);
+    const std::vector<RecallSample> samples = samples_of({steering, measuring});
+    const RecallSample &steer = samples[0], &measure = samples[1];
     const Matrix rows = both();
     Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
     begin_lists(graph.lists, descent);

@@ -39,12 +39,25 @@ void check(cudaError_t error, const char* what) {
        cudaGetErrorString(error));
 }
 
-constexpr std::uint64_t kept_bytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t most_kept_bytes = std::uint64_t{1} << 30;  // of what was given back, and no more than a 64th of the device's memory
 
 cudaMemPool_t pool_of(int device) {
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, device), "the device has no pool of memory");
   return pool;
+}
+
+// Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use.
+void trim(int device) {
+  const cudaMemPool_t pool = pool_of(device);
+  std::uint64_t held = 0, used = 0;
+  std::size_t free_bytes = 0, all_bytes = 0;
+  cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held);
+  cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
+  if (held == used || (used > 0 && held - used <= most_kept_bytes / 16)) return;  // without a question to the driver
+  cudaMemGetInfo(&free_bytes, &all_bytes);
+  const std::uint64_t kept = used == 0 ? 0 : std::min<std::uint64_t>(most_kept_bytes, all_bytes / 64);
+  if (held > used + kept) cudaMemPoolTrimTo(pool, used + kept);
 }
 
 Stream& stream_of(Stream* stream) {
@@ -269,8 +282,8 @@ int device_of_memory(const void* memory) {
 
 Stream* create_stream(int device) {
   check(cudaSetDevice(device), "the device cannot be used");
-  std::uint64_t kept = kept_bytes;
-  check(cudaMemPoolSetAttribute(pool_of(device), cudaMemPoolAttrReleaseThreshold, &kept), "the device's pool cannot be set");
+  std::uint64_t never = ~std::uint64_t{0};  // destroy_stream does it
+  check(cudaMemPoolSetAttribute(pool_of(device), cudaMemPoolAttrReleaseThreshold, &never), "the device's pool cannot be set");
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream could be created");
   return new Stream{stream, device};
@@ -282,7 +295,7 @@ void destroy_stream(Stream* stream) {
   cudaSetDevice(stream->device);
   cudaStreamSynchronize(stream->stream);
   cudaStreamDestroy(stream->stream);
-  if (accounts().use(stream->device).bytes == 0) cudaMemPoolTrimTo(pool_of(stream->device), 0);
+  trim(stream->device);
   delete stream;
 }
 void synchronize(Stream* stream) {

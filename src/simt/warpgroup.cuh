@@ -51,21 +51,36 @@ template <class Products>
 struct GroupProducts {
   using Sum = typename Products::Sum;
 
-  __device__ __forceinline__ void begin(Sum (&)[group_sums]) {
+  __device__ __forceinline__ void begin(Sum (&c)[group_sums]) {
 #if GIGAKNN_HAS_WARPGROUPS
+    touch(c);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
   }
-  __device__ __forceinline__ void multiply(Sum (&c)[group_sums], const std::byte* a, const std::byte* b, int step);
+  /// `keep`: adds to the sums that are there; else begins them.
+  __device__ __forceinline__ void multiply(Sum (&c)[group_sums], const std::byte* a, const std::byte* b, int step, bool keep);
   __device__ __forceinline__ void end() {
 #if GIGAKNN_HAS_WARPGROUPS
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
   }
-  __device__ __forceinline__ void wait(Sum (&)[group_sums]) {
+  __device__ __forceinline__ void wait(Sum (&c)[group_sums]) {
 #if GIGAKNN_HAS_WARPGROUPS
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    touch(c);
 #endif
+  }
+
+  // Nothing that is done to the sums moves across this: where the compiler moves some between the products of a group, it has these wait for
+  // each other.
+  static __device__ __forceinline__ void touch(Sum (&c)[group_sums]) {
+    GIGAKNN_UNROLL for (int i = 0; i < group_sums; ++i) {
+      if constexpr (sizeof(Products) > 0 && __is_same(Sum, float)) {
+        asm volatile("" : "+f"(c[i])::"memory");
+      } else {
+        asm volatile("" : "+r"(c[i])::"memory");
+      }
+    }
   }
 
   // Start, stride of 1,024 bytes from eight rows to the next, swizzle of 128 bytes.
@@ -79,28 +94,28 @@ struct GroupProducts {
 #define GIGAKNN_GROUP_PRODUCTS(Products, instruction, constraint, scales)                                             \
   template <>                                                                                                         \
   __device__ __forceinline__ void GroupProducts<Products>::multiply(Sum (&c)[group_sums], const std::byte* a,         \
-                                                                    const std::byte* b, int step) {                   \
-    asm volatile(instruction                                                                                          \
+                                                                    const std::byte* b, int step, bool keep) {        \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %66, 0;\n" instruction                                       \
                  " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"   \
                  "%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,"   \
-                 "%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, " scales ";"                    \
+                 "%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, keep" scales ";\n}"             \
                  : GIGAKNN_SUMS(constraint, 0), GIGAKNN_SUMS(constraint, 8), GIGAKNN_SUMS(constraint, 16),            \
                    GIGAKNN_SUMS(constraint, 24), GIGAKNN_SUMS(constraint, 32), GIGAKNN_SUMS(constraint, 40),          \
                    GIGAKNN_SUMS(constraint, 48), GIGAKNN_SUMS(constraint, 56)                                         \
-                 : "l"(descriptor(a, step)), "l"(descriptor(b, step)));                                               \
+                 : "l"(descriptor(a, step)), "l"(descriptor(b, step)), "r"(int(keep)));                                               \
   }
 #define GIGAKNN_SUMS(constraint, i)                                                                           \
   constraint(c[i]), constraint(c[i + 1]), constraint(c[i + 2]), constraint(c[i + 3]), constraint(c[i + 4]), \
       constraint(c[i + 5]), constraint(c[i + 6]), constraint(c[i + 7])
-// Scales: of the sums, which are kept; of A and of B; neither is transposed.
-GIGAKNN_GROUP_PRODUCTS(Bf16Products, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "+f", "1, 1, 1, 0, 0")
-GIGAKNN_GROUP_PRODUCTS(U8Products, "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.u8", "+r", "1")
-GIGAKNN_GROUP_PRODUCTS(S8Products, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8", "+r", "1")
+// Scales: of the sums, which are kept or not; of A and of B; neither is transposed.
+GIGAKNN_GROUP_PRODUCTS(Bf16Products, "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16", "+f", ", 1, 1, 0, 0")
+GIGAKNN_GROUP_PRODUCTS(U8Products, "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.u8", "+r", "")
+GIGAKNN_GROUP_PRODUCTS(S8Products, "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8", "+r", "")
 #undef GIGAKNN_SUMS
 #undef GIGAKNN_GROUP_PRODUCTS
 #else
 template <class Products>
-__device__ __forceinline__ void GroupProducts<Products>::multiply(Sum (&)[group_sums], const std::byte*, const std::byte*, int) {}
+__device__ __forceinline__ void GroupProducts<Products>::multiply(Sum (&)[group_sums], const std::byte*, const std::byte*, int, bool) {}
 #endif
 
 #else
@@ -117,7 +132,7 @@ struct GroupProducts {
   using Sum = typename Products::Sum;
 
   void begin(Sum (&)[group_sums]) {}
-  void multiply(Sum (&)[group_sums], const std::byte* a, const std::byte* b, int step) { pending_[count_++] = {a, b, step}; }
+  void multiply(Sum (&)[group_sums], const std::byte* a, const std::byte* b, int step, bool keep) { pending_[count_++] = {a, b, step, keep}; }
   void end() {}
   void wait(Sum (&c)[group_sums]) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
@@ -129,7 +144,7 @@ struct GroupProducts {
         unsigned char y[mma_bytes];
         read(of.a, warp * 16 + lane / 4 + i / 2 % 2 * 8, of.step, x);
         read(of.b, i / 4 * 8 + lane % 4 * 2 + i % 2, of.step, y);
-        c[i] = Products::row_product(x, y, c[i]);
+        c[i] = Products::row_product(x, y, of.keep ? c[i] : Sum{0});
       }
     }
     count_ = 0;
@@ -140,6 +155,7 @@ struct GroupProducts {
     const std::byte* a;
     const std::byte* b;
     int step;
+    bool keep;
   };
 
   static void read(const std::byte* slab, int row, int step, unsigned char (&bytes)[mma_bytes]) {

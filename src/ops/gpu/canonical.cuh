@@ -44,7 +44,7 @@ template <int lanes = 32, class Term>
 __device__ __forceinline__ double canonical_sum(int count, Term term) {
   constexpr int own = 32 / lanes;  // accumulators of a lane
   double sums[own] = {};
-  for (int i = lane_id() % lanes; i < count; i += 32) {
+  GIGAKNN_UNROLL_BY_4 for (int i = lane_id() % lanes; i < count; i += 32) {
     GIGAKNN_UNROLL for (int a = 0; a < own; ++a) {
       if (a == 0 || i + a * lanes < count) sums[a] = __dadd_rn(sums[a], term(i + a * lanes));
     }
@@ -168,10 +168,11 @@ __device__ __forceinline__ float key_of_product(Metric metric, int dot, double x
 template <DType dtype, int lanes = 32>
 __device__ __forceinline__ PackedNeighbor canonical_neighbor(Metric metric, const RowsView& queries, std::int64_t query,
                                                              const RowsView& base, LocalRow row) {
-  if ((queries.far[query] | base.far[row]) & far_row) return no_neighbor;
+  // Marks are looked at when all is there: rows that are far, of which few come here, have a key that is nothing.
+  const int marks = queries.far[query] | base.far[row];
   const float key = canonical_key<dtype, lanes>(metric, queries.data + query * queries.pitch, base.data + row * base.pitch,
                                          base.cols, queries.squared_norms[query], base.squared_norms[row]);
-  return pack(key, row);
+  return marks & far_row ? no_neighbor : pack(key, row);
 }
 
 }  // namespace gigaknn::gpu

@@ -5,6 +5,7 @@
 
 #include "core/expect_error.hpp"
 #include "ops/conformance.hpp"
+#include "ops/gpu/gpu_codes.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/product_codes.hpp"
 #include "ops/reference.hpp"
@@ -212,15 +213,24 @@ std::string table_of(Coded& coded) {
   coded.finish();
   return gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description();
 }
+// So many for the 99 KiB that a block of the emulated device has, and as many more as this one has more.
+std::int64_t for_shared_memory(std::int64_t parts) {
+  const auto bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(0));
+  return (parts * bytes + (99 << 10) - 1) / (99 << 10);
+}
 // Parts of a byte whose tables fit in shared memory in steps alone.
+std::int64_t parts_in_steps() {
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t parts_in_steps = 5;
+  return 5;
 #else
-constexpr std::int64_t parts_in_steps = 128;
+  return for_shared_memory(128);
 #endif
+}
 // Tables of 150 KiB, and 75 in steps of 16 bits.
 TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_there_in_steps) {
-  for (const Shape& shape : {Shape{160, 150, 8, {270, 30}}, Shape{300, 300, 4, {400, 30}}, Shape{450, 400, 6, {200, 40}}}) {
+  for (Shape shape : {Shape{160, 150, 8, {270, 30}}, Shape{300, 300, 4, {400, 30}}, Shape{450, 400, 6, {200, 40}}}) {
+    shape.d = for_shared_memory(shape.d);
+    shape.m = for_shared_memory(shape.m);
     Coded coded(shape);
 #ifndef GIGAKNN_TINY_TILES
     EXPECT_NE(table_of(coded).find("tables of 16 bits in shared"), std::string::npos);
@@ -230,7 +240,7 @@ TEST(GpuCodes, tables_that_shared_memory_cannot_hold_stand_there_in_steps) {
 }
 // Codewords that no row has set the step; rows and queries of every size are told apart all the same.
 TEST(GpuCodes, steps_are_as_fine_as_they_have_to_be) {
-  constexpr std::int64_t m = parts_in_steps;
+  const std::int64_t m = parts_in_steps();
   for (const float giant : {0.0f, 1e6f, 1e19f, 3e38f, INFINITY}) {
     for (const float scale : {1.0f, 1e-20f, 1e15f}) {
       Coded coded({m, m, 8, {180, 1200 / rows_share}});
@@ -249,7 +259,7 @@ TEST(GpuCodes, steps_are_as_fine_as_they_have_to_be) {
 }
 // Products as large as steps have room for: of queries along one dimension.
 TEST(GpuCodes, the_largest_products_are_told_apart_in_steps) {
-  constexpr std::int64_t m = parts_in_steps;
+  const std::int64_t m = parts_in_steps();
   Coded coded({m, m, 8, {2600}});
   for (std::int64_t word = 0; word < 256; ++word) {
     for (std::int64_t part = 0; part < m; ++part) coded.codewords.row<float>(256 * part + word)[0] *= part == 1 ? 0.9f + 0.1f * static_cast<float>(random_unit(5, 11, static_cast<std::uint64_t>(word))) : 0.25f;
@@ -262,7 +272,8 @@ TEST(GpuCodes, the_largest_products_are_told_apart_in_steps) {
   check(coded, 10);
 }
 TEST(GpuCodes, tables_that_even_steps_do_not_make_fit_stand_in_the_devices) {
-  Coded coded({300, 300, 8, {70, 30}});  // 300 KiB
+  const std::int64_t m = for_shared_memory(300);  // 300 KiB
+  Coded coded({m, m, 8, {70, 30}});
   EXPECT_NE(table_of(coded).find("device memory"), std::string::npos);
   check(coded, 3);
 }
@@ -338,7 +349,17 @@ Coded crowded(Coded coded) {
   coded.shape.queries = q;
   return coded;
 }
+// Rows are decoded for few queries, while it lives.
+class FewShareCells {
+ public:
+  FewShareCells() { gpu::decoded_sharing() = std::min(usual_, 32.0); }
+  ~FewShareCells() { gpu::decoded_sharing() = usual_; }
+
+ private:
+  double usual_ = gpu::decoded_sharing();
+};
 void check_decoded(Coded&& coded, std::int64_t k, RowMask allowed = {}) {
+  const FewShareCells few;
   Coded many = crowded(std::move(coded));
   const std::int64_t before = gpu::launches()["decode_rows"];
   check(many, k, allowed, {false});  // scaled codes are not decoded
@@ -418,6 +439,7 @@ TEST(GpuCodesDecoded, distances_that_vanish_keep_their_order) {
 }
 // Several bands, whose borders cells cross, and a device that refuses more than it was said.
 TEST(GpuCodesDecoded, bands_stay_within_a_budget) {
+  const FewShareCells few;
   Coded coded = crowded(Coded({32, 4, 8, {700, 5000, 0, 6100, 33}}));
   coded.named = false;
   std::iota(coded.names.begin(), coded.names.end(), LocalRow{0});

@@ -312,7 +312,7 @@ TEST(GpuCells, joining_stays_within_what_was_said) {
     ops.join_cells(*prepared, rows, own.data(), probes.data(), width, c.k, out, run);
   };
   Neighbors want(c.n, c.k);
-  join(*instruction_sets().front(), problem.run, NeighborsOut(want));
+  join(*device().front(), problem.run, NeighborsOut(want));  // as joins_are_scans shows it to be right
   const std::size_t least = gpu::GpuCells::device_bytes_needed(c.n, c.d, c.dtype, cells, c.hints);
   for (const std::size_t share : {0, 10, 400}) {
     const std::size_t room = least * share / 10;

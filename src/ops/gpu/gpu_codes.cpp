@@ -19,14 +19,11 @@ constexpr std::int64_t least_capacity = 64;  // of which half must have room for
 constexpr std::int64_t least_first = 4;
 constexpr std::int64_t most_band_rows = 300;
 constexpr std::int64_t least_band_rows = 10;
-constexpr double least_sharing = 0.5;
 #else
 constexpr std::int64_t least_capacity = 1024;
 constexpr std::int64_t least_first = 128;  // rows whose tables bound what is decoded
 constexpr std::int64_t most_band_rows = 1 << 18;
 constexpr std::int64_t least_band_rows = 1 << 12;
-// Queries a cell, from which on rows are decoded: to write a row and read it again takes about as long as to look its code up for some twenty.
-constexpr double least_sharing = 32;
 #endif
 constexpr std::int64_t capacity_of_k = 8;  // of a scan
 constexpr std::size_t batch_bytes = std::size_t{256} << 20;
@@ -82,6 +79,15 @@ std::size_t band_bytes(std::int64_t rows, std::int64_t cells, std::int64_t d, Me
 }
 
 }  // namespace
+
+double& decoded_sharing() {
+#ifdef GIGAKNN_TINY_TILES
+  static double sharing = 0.5;
+#else
+  static double sharing = 1024;
+#endif
+  return sharing;
+}
 
 GpuCodes::GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric, const RunOptions& run)
     : device_(device), metric_(metric), rows_(codes.cells.begins.back()), stream_(device), shape_(codes.shape()) {
@@ -193,7 +199,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const std::int64_t most_scanned = std::min<std::int64_t>(
       static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, band_rows)), most_batch);
   const bool scanned = !shape_.scaled && has_product_form(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
-                       static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= least_sharing * static_cast<double>(coded_.cells);
+                       static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= decoded_sharing() * static_cast<double>(coded_.cells);
   if (scanned) {  // in batches that are alike
     const std::int64_t batches = (queries.rows + most_scanned - 1) / most_scanned;
     most_lists = (queries.rows + batches - 1) / batches;

@@ -11,6 +11,9 @@
 
 namespace gigaknn::gpu {
 
+/// Queries a cell, from which on rows are decoded. Measured on an H200 (bench/results/nvidia-h200): at 300 tables still took half as long. Tests have less.
+double& decoded_sharing();
+
 class GpuCodes : public PreparedCodes {
  public:
   GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric, const RunOptions& run);

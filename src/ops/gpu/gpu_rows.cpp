@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "core/cancelled.hpp"
@@ -251,7 +252,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
                             simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
   const std::int64_t kept = std::min(k, places_);
-  std::vector<PackedNeighbor> sorted;
+  // Not a vector: that would write zeros first, by one thread.
+  const auto sorted = std::make_unique_for_overwrite<PackedNeighbor[]>(at(queries * kept));
   if (kept > 0) {
     const SearchJob job = job_of(batch, first_self);
     const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && queries >= least_filter_queries;
@@ -260,7 +262,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
       const std::int64_t room = std::min(most_lists, batch_rows(capacity, kept, run));
-      const std::int64_t wanted = std::min<std::int64_t>(8 * simt::multiprocessors(device_), room) / queries;
+      const std::int64_t wanted = std::min<std::int64_t>(5 * simt::multiprocessors(device_), room) / queries;  // as many as a device holds at once
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
@@ -275,11 +277,12 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(queries * splits * kept) : 0,
                                                     stream);
     finish_lists(lists.view, splits, merged.get(), finished.get(), stream);
-    sorted = finished.download();
+    simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
+    simt::synchronize(stream);
   }
   parallel_for(run, queries, lists_a_thread, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const PackedNeighbor* list = sorted.data() + i * kept;
+      const PackedNeighbor* list = sorted.get() + i * kept;
       const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
       writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i,
                     first_row + i, out);

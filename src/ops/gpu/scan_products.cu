@@ -87,8 +87,11 @@ struct WarpEngine {
   static __device__ __forceinline__ int at(int row, int piece, int pitch) { return row * pitch + piece * 16; }
   static __device__ __forceinline__ void publish() {}
 
+  template <class Meanwhile>
   static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int query_pitch, const std::byte* rows,
-                                                  int steps) {
+                                                  int steps, bool keep, Meanwhile meanwhile) {
+    meanwhile();
+    if (!keep) sums = {};
     const int query_warp = warp_id() / Tile::row_warps;
     const int row_warp = warp_id() % Tile::row_warps;
     for (int step = 0; step < steps; ++step) {
@@ -133,12 +136,24 @@ struct GroupEngine {
   static __device__ __forceinline__ int at(int row, int piece, int) { return simt::swizzled(row, piece); }
   static __device__ __forceinline__ void publish() { simt::publish_to_products(); }
 
-  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int, const std::byte* rows, int steps) {
+  template <class Meanwhile>
+  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int, const std::byte* rows, int steps, bool keep, Meanwhile meanwhile) {
     simt::GroupProducts<Products> products;
     const std::byte* const own = queries + warp_id() / 4 * simt::group_rows_a * row_pitch;
-    products.begin(sums.of);
-    for (int step = 0; step < steps; ++step) products.multiply(sums.of, own, rows, step);
-    products.end();
+    // Each number of steps stands in a path of its own, from its beginning to its end: in a loop, or where paths part within, the compiler has each
+    // product wait for the one before.
+    const auto run = [&](auto count) {
+      products.begin(sums.of);
+      GIGAKNN_UNROLL for (int step = 0; step < count(); ++step) products.multiply(sums.of, own, rows, step, keep || step > 0);
+      products.end();
+    };
+    switch (steps) {
+      case 1: run(std::integral_constant<int, 1>()); break;
+      case 2: run(std::integral_constant<int, 2>()); break;
+      case 3: run(std::integral_constant<int, 3>()); break;
+      default: run(std::integral_constant<int, 4>());
+    }
+    meanwhile();
     products.wait(sums.of);
   }
 };
@@ -343,6 +358,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   for (int i = 0; i + 1 < stages; ++i) fetch_next();
   load_facts(first_tile);
   keep_facts(first_tile);
+  typename Engine::Sums sums = {};
   bool full = false;  // the room for pairs, nearly
   int stage = 0;
   for (int tile = first_tile; tile < last_tile; ++tile) {
@@ -356,16 +372,15 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
       __syncthreads();
     }
     if (tile + 1 < last_tile) load_facts(tile + 1);
-    typename Engine::Sums sums = {};
     for (int slab = 0; slab < slabs; ++slab) {
       if (slab > 0) {
         simt::copy_async_wait<stages - 2>();
         Engine::publish();
         __syncthreads();
       }
-      fetch_next();  // where the slab before was: all have multiplied it
+      // Meanwhile the next slab is on its way to where the one before was: all have multiplied that.
       Engine::multiply(sums, shared_queries + (resident ? slab : stage) * Engine::query_step(resident), query_pitch,
-                       shared_rows + stage * Tile::rows * Engine::row_pitch, steps_of(slab));
+                       shared_rows + stage * Tile::rows * Engine::row_pitch, steps_of(slab), slab > 0, fetch_next);
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     if (tile + 1 < last_tile) keep_facts(tile + 1);

@@ -309,9 +309,8 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
     if (held > k) block_keep_smallest(buffer, held, k, shared.counts, shared.held);
     held = min(held, k);
     block_sort(buffer, held);
-    __syncthreads();
+    __syncthreads();  // all have read the count
     for (std::int64_t i = threadIdx.x; i < k; i += stream_threads) out[item * k + i] = i < held ? buffer[i] : no_neighbor;
-    __syncthreads();  // the buffer and its count are free
   }
 }
 

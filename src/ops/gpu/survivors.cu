@@ -80,7 +80,7 @@ __device__ __forceinline__ auto one_range(std::int64_t first, std::int64_t past,
 
 // `in_cells`: what was scanned is a window of each query's cells.
 template <DType dtype, class Team, bool in_cells>
-__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+__global__ void __launch_bounds__(block_threads, in_cells ? list_blocks_an_sm - 1 : list_blocks_an_sm)
     settle_kernel(SearchJob job, bool final, Survivors lists) {
   const Team team;
   const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
@@ -216,9 +216,10 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
   }
 }
 
-__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+template <int threads>
+__global__ void __launch_bounds__(threads)
     finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
-  const BlockTeam<block_threads> team;
+  const BlockTeam<threads> team;
   const std::int64_t queries = lists.queries / splits;
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
     const auto entry = [&](std::int64_t i) {
@@ -237,6 +238,9 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
   }
 }
 
+// Many lists of few queries are merged by few blocks.
+constexpr int few_splits = 16;
+constexpr int many_threads = 1024;
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
 constexpr int few_k = 32;
 constexpr int some_k = 128;
@@ -288,8 +292,12 @@ void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* st
 
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {
   if (lists.queries == 0) return;
-  simt::launch({blocks_for(lists.queries / splits), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel, lists,
-               splits, scratch, out);
+  const std::int64_t queries = lists.queries / splits;
+  if (splits > few_splits) {
+    simt::launch({blocks_for(queries), many_threads, 0, stream, "finish_lists"}, finish_lists_kernel<many_threads>, lists, splits, scratch, out);
+  } else {
+    simt::launch({blocks_for(queries), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel<block_threads>, lists, splits, scratch, out);
+  }
 }
 
 void admit_all(const Places& places, const Survivors& lists, simt::Stream* stream) {

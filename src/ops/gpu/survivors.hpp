@@ -22,8 +22,8 @@
 namespace gigaknn::gpu {
 
 /// How many times more rows than expected a list must have room for that are below a bound drawn from a sample of rows: the k-th smallest of a
-/// sample varies as a gamma distribution of shape k, which exceeds this less than once in a hundred million.
-constexpr std::int64_t spare_room(std::int64_t k) { return 4 + 16 / (k < 1 ? 1 : k); }
+/// sample varies as a gamma distribution of shape k, which exceeds this less than once in a hundred million, with some in doubt beside.
+constexpr std::int64_t spare_room(std::int64_t k) { return 4 + 28 / (k < 1 ? 1 : k); }
 
 struct Survivors {
   PackedNeighbor* keys = nullptr;
