@@ -41,9 +41,8 @@ __device__ __forceinline__ void block_count_digits(Key key, std::int64_t count, 
 }
 
 /// A bound of the k smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1): no smaller than the k-th and below the
-/// next one that is not equal. `exact`: the k-th itself; otherwise digits that tell the k smallest from the rest suffice,
-/// which are three of eight or so.
-template <bool exact, class Key>
+/// next one that is not equal. Digits that tell the k smallest from the rest suffice, which are three of eight or so.
+template <class Key>
 __device__ PackedNeighbor block_bound(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
   PackedNeighbor known = 0;  // the leading digits of the k-th
   PackedNeighbor mask = 0;   // which of its bits are known
@@ -73,24 +72,18 @@ __device__ PackedNeighbor block_bound(Key key, std::int64_t count, std::int64_t 
     known |= PackedNeighbor{counts.digit} << shift;
     mask |= PackedNeighbor{255} << shift;
     k -= counts.before;
-    const bool told = !exact && counts.bins[counts.digit] == k;  // all that begin like the k-th are among the k smallest
+    const bool told = counts.bins[counts.digit] == k;  // all that begin like the k-th are among the k smallest
     __syncthreads();
     if (told) break;
   }
   return known | ~mask;
 }
 
-/// The k-th smallest, 1 <= k <= count, of the keys key(0) ... key(count - 1).
-template <class Key>
-__device__ PackedNeighbor block_kth_smallest(Key key, std::int64_t count, std::int64_t k, DigitCounts& counts) {
-  return block_bound<true>(key, count, k, counts);
-}
-
 /// Moves the k smallest of keys [count] to the front, in no order, and counts them, without empty places, in `kept`, which is
 /// shared. Returns a bound of them: what is not below it is not below the largest of them. Begins and ends with a barrier.
 __device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::int64_t count, std::int64_t k,
                                                      DigitCounts& counts, unsigned& kept) {
-  const PackedNeighbor bound = block_bound<false>([=](std::int64_t i) { return keys[i]; }, count, k, counts);
+  const PackedNeighbor bound = block_bound([=](std::int64_t i) { return keys[i]; }, count, k, counts);
   if (threadIdx.x == 0) kept = 0;
   // In place: a round reads as many keys as there are threads, then writes to places that were read before.
   for (std::int64_t first = 0; first < count; first += blockDim.x) {

@@ -28,8 +28,8 @@ struct BlockTeam {
   static __device__ __forceinline__ int warp() { return warp_id(); }
   static __device__ __forceinline__ int warps() { return block_threads / 32; }
   static __device__ __forceinline__ void sync() { __syncthreads(); }
-  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
-    return block_kth_smallest([=](std::int64_t i) { return keys[i]; }, count, k, shared.counts);
+  __device__ __forceinline__ PackedNeighbor bound_of(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
+    return block_bound([=](std::int64_t i) { return keys[i]; }, count, k, shared.counts);
   }
 };
 
@@ -48,7 +48,7 @@ struct WarpTeam {
   static __device__ __forceinline__ int warp() { return 0; }
   static __device__ __forceinline__ int warps() { return 1; }
   static __device__ __forceinline__ void sync() { __syncwarp(); }
-  __device__ __forceinline__ PackedNeighbor kth_smallest(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
+  __device__ __forceinline__ PackedNeighbor bound_of(const PackedNeighbor* keys, unsigned count, std::int64_t k) const {
     WarpSelect<K, thread_queue_length<K>> best(static_cast<int>(k));
     for (unsigned first = 0; first < count; first += 32) {
       const unsigned i = first + static_cast<unsigned>(lane_id());
@@ -78,10 +78,10 @@ __device__ __forceinline__ List list_of_keys(const Survivors& lists, std::int64_
   return list;
 }
 
-/// Finds the bound and drops what cannot be among the k nearest.
+/// Finds the bound, which is not below the k-th and below what is larger, and drops what cannot be among the k nearest.
 template <class Team>
 __device__ __forceinline__ void prune(const Team& team, const LimitRule& rule, std::int64_t query, std::int64_t k, List& list) {
-  if (list.count >= k) list.bound = team.kth_smallest(list.keys, list.count, k);
+  if (list.count >= k) list.bound = team.bound_of(list.keys, list.count, k);
   const LimitForm form = rule.form;
   const float limit = list.numbers ? limit_of(rule, query, list.bound) : 0;
   if (team.rank() == 0) team.found() = 0;
