@@ -150,6 +150,39 @@ TEST_P(ApproximateGraph, is_the_same_on_a_gpu) {
   }
 }
 
+// And from so many rows on begins at random there, whichever GPU it is.
+TEST(NnDescent, begins_at_random_on_a_gpu) {
+  const std::int64_t usual = std::exchange(least_random_rows(), 300);
+  for (const auto& [kind, d] : {std::pair(Kind::clustered, 4), {Kind::gaussian, 6}}) {
+    const Base base(kind, sanitized ? 300 : 1200, d);
+    GraphParams params;
+    params.method = "nn-descent";
+    params.k = 5;
+    params.recall = 0.8;
+    params.device = "emulated";
+    const KnnGraph graph = build_graph(base.rows, params);
+    EXPECT_TRUE(graph.method.starts_with("nn-descent: begun at random; ")) << graph.method;
+    EXPECT_GE(graph.recall.value, 0.8);
+    EXPECT_GE(true_recall(graph, base.rows), 0.75);
+    EXPECT_EQ(build_graph(base.rows, params).lists.ids, graph.lists.ids);
+    params.seed = 1;
+    EXPECT_GE(true_recall(build_graph(base.rows, params), base.rows), 0.75);
+  }
+  // Groups that know but themselves, more than a row draws of others: no round brings them together, so cells are searched.
+  Matrix islands(sanitized ? 300 : 1200, 2, DType::f32);
+  for (std::int64_t i = 0; i < islands.rows(); ++i) {
+    islands.row<float>(i)[0] = static_cast<float>(i / 6 * 1000);
+    islands.row<float>(i)[1] = static_cast<float>(i % 6);
+  }
+  GraphParams params;
+  params.method = "nn-descent";
+  params.k = 5;
+  params.recall = 0.9;
+  params.device = "emulated";
+  EXPECT_GE(build_graph(islands, params).recall.value, 0.9);
+  least_random_rows() = usual;
+}
+
 TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
   const Base base(Kind::clustered, 400, 4);
   GraphParams params = asked(4, 0.7);

@@ -7,7 +7,6 @@
 #include "graph/approximate.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
@@ -20,10 +19,6 @@ namespace gigaknn {
 namespace {
 
 constexpr double start_recall = 0.8;  // from here on a round is quicker than further cells would be
-// From so many rows on a GPU begins at random: some rounds more take it less time than the host takes to prepare a search of cells, in
-// thousands of small steps (measured on an H200: bench/results/nvidia-h200).
-constexpr std::int64_t least_random_rows = 100000;
-
 // The k nearest others of `rows`, compared with the whole base.
 Neighbors exact_truth(const Ops& ops, MatrixRef base, std::span<const RowId> rows, std::int64_t k, const PreparedRows& prepared, const RunOptions& run) {
   const Matrix queries = gather_rows(base, rows, run);
@@ -65,13 +60,18 @@ KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& para
 
 }  // namespace
 
+std::int64_t& least_random_rows() {
+  static std::int64_t rows = 100000;
+  return rows;
+}
+
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   require(base.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
           base.rows);
-  if ((std::getenv("GK_RANDOM") || ops.space() == MemorySpace::device) && base.rows >= least_random_rows && run.device_memory_bytes == 0) {
+  if (ops.space() == MemorySpace::device && base.rows >= least_random_rows() && run.device_memory_bytes == 0) {
     KnnGraph graph = begun_at_random(ops, base, params, run);
     // Groups of rows that know but themselves no rounds bring together.
     if (graph.recall.value >= params.recall) return graph;

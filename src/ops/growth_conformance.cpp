@@ -182,6 +182,15 @@ void check_growth(const Case& c, const Devices& devices) {
     graph->fill(half, c.n - half, ids.data() + half * width, width, old_columns, problem.run);
   }
   compare("filled");
+  const std::int64_t drawn = draw(params.k + 3, 20, 6);
+  for (std::int64_t row = 0; row < c.n; ++row) {
+    std::vector<RowId> others;
+    for (std::int64_t i = 0; i < drawn; ++i) others.push_back(RowId{random_row(c.seed + 1, c.n, split, row, drawn, i)});
+    for (const RowId other : others) EXPECT_TRUE(split == 0 || (value_of(other) < split) != (row < split)) << about.str();
+    reference.fill(row, others.data(), drawn, 0);
+  }
+  for (const auto& graph : graphs) graph->fill_at_random(drawn, c.seed + 1, split, problem.run);
+  compare("filled at random");
   for (std::uint64_t round = 0; round < 3; ++round) {
     reference.sample_neighbors(round);
     reference.local_join(split);

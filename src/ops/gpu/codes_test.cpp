@@ -213,10 +213,10 @@ std::string table_of(Coded& coded) {
   coded.finish();
   return gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description();
 }
-// So many for the 99 KiB that a block of the emulated device has, and as many more as this one has more.
+// So many for the 99 KiB that a block of the emulated device has, and as many more as this one has more; four parts of 6 bits stand together.
 std::int64_t for_shared_memory(std::int64_t parts) {
   const auto bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(0));
-  return (parts * bytes + (99 << 10) - 1) / (99 << 10);
+  return bytes == 99 << 10 ? parts : (parts * bytes / (99 << 10) + 4) / 4 * 4;
 }
 // Parts of a byte whose tables fit in shared memory in steps alone.
 std::int64_t parts_in_steps() {

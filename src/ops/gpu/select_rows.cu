@@ -197,21 +197,21 @@ __global__ void __launch_bounds__(warp_kernel_threads, blocks_an_sm<Method::K>)
 constexpr int stream_threads = 64;
 constexpr int stream_loads = 1;  // a thread at a time
 constexpr std::int64_t least_spare = 32;
-constexpr std::int64_t most_held = 160;
+constexpr std::int64_t most_spare = 128;
 #else
 constexpr int stream_threads = 256;
 constexpr int stream_loads = 4;
 constexpr std::int64_t least_spare = 2048;
-constexpr std::int64_t most_held = 6144;  // keys: 48 KiB
+constexpr std::int64_t most_spare = 4096;
 #endif
 constexpr int stream_blocks_an_sm = 4;  // so that registers hold a chunk that is looked at and the next one, which comes
 constexpr std::int64_t most_shared_capacity = (192 << 10) / stream_blocks_an_sm / sizeof(PackedNeighbor);
 constexpr std::int64_t most_scratch = std::int64_t{1} << 30;
 
 /// Candidates that a block's buffer holds. The bound of n values lets k of n enter, so a buffer of c * k is full again after
-/// c * n: 64 for small k make the first selection cheap and the second rare. `held` counts in 32 bits.
+/// c * n: 32 for small k make the first selection cheap and the second rare; 64 took longer on an H200. `held` counts in 32 bits.
 std::int64_t stream_capacity(std::int64_t k) {
-  return k + std::max(std::clamp(64 * k, least_spare, std::max(least_spare, most_held - k)), std::min(k, std::int64_t{1} << 30));
+  return k + std::max(std::clamp(32 * k, least_spare, most_spare), std::min(k, std::int64_t{1} << 30));
 }
 
 struct StreamShared {
