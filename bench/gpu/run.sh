@@ -59,7 +59,8 @@ tests=$(mktemp -d)
 "$build/gpu_conformance" --list | sed -E 's,/[^/]*$,/,' | sort -u >"$tests/names"
 within 150 xargs -P "$(nproc)" -I{} bash -c 'test_alone "$0" "$1" "{}"' "$build/gpu_conformance" "$tests" <"$tests/names" | tee "$tests/failed" || failed=1
 [[ -s $tests/failed ]] && failed=1
-grep -H "tests ran\|expected\|exception" "$tests"/*[A-Za-z_] | sed "s,^$tests/,," >"$out/conformance.log"
+[[ -s $tests/names ]] || failed=1
+{ cat "$tests/failed"; grep -H "tests ran\|expected\|exception" "$tests"/*[A-Za-z_] | sed "s,^$tests/,,"; } >"$out/conformance.log"
 echo "$(grep -c "tests ran" "$out/conformance.log") of $(wc -l <"$tests/names") groups of tests ran, $(grep -c FAILED "$tests/failed") failed"
 rm -r "$tests"
 if command -v compute-sanitizer >/dev/null; then

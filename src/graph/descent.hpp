@@ -33,7 +33,7 @@ class Descent {
 
   /// Takes rows, by their ids, which become places, into the lists of places [first, first + count); see GrowingGraph::fill.
   void fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns);
-  /// Fills what is left of the lists with random rows; of the other side of `split`, if it is above 0.
+  /// Offers each list so many random rows; of the other side of `split`, if it is above 0.
   void fill_at_random(std::int64_t width, std::int64_t split = 0) { growing_->fill_at_random(width, growth_.seed, split, run_); }
   /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see
   /// GrowingGraph::local_join.

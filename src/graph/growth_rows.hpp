@@ -32,7 +32,7 @@ class GrowthRows {
 
 /// Row i is base row order[i]; i, if the order is empty. The step from elements to bytes is fitted to a sample drawn by `seed`.
 GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed, const RunOptions& run);
-/// Bytes that it allocates.
+/// Bytes that it allocates at most.
 std::size_t growth_rows_bytes(MatrixRef base, Metric metric);
 
 }  // namespace gigaknn

@@ -11,7 +11,6 @@
 #include <atomic>
 
 #include "core/require.hpp"
-#include "core/random.hpp"
 #include "core/gather.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"

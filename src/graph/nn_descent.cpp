@@ -7,49 +7,38 @@
 #include "graph/approximate.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/descent.hpp"
+#include "ops/blocks.hpp"
 #include "ops/growth_rules.hpp"
+#include "ops/merge_lists.hpp"
 
 namespace gigaknn {
 namespace {
 
 constexpr double start_recall = 0.8;  // from here on a round is quicker than further cells would be
-// The k nearest others of `rows`, compared with the whole base.
-Neighbors exact_truth(const Ops& ops, MatrixRef base, std::span<const RowId> rows, std::int64_t k, const PreparedRows& prepared, const RunOptions& run) {
-  const Matrix queries = gather_rows(base, rows, run);
-  Neighbors with_self(std::ssize(rows), k + 1), truth(std::ssize(rows), k);
-  ops.nearest_rows(prepared, queries, k + 1, NeighborsOut(with_self), run, -1);
-  for (std::int64_t i = 0; i < truth.queries; ++i) {
-    // Behind k equal rows the row itself may be missing: then the last is one too many.
-    std::int64_t to = i * k;
-    for (std::int64_t from = i * (k + 1); from < (i + 1) * (k + 1) && to < (i + 1) * k; ++from) {
-      if (with_self.ids[static_cast<std::size_t>(from)] == rows[static_cast<std::size_t>(i)]) continue;
-      truth.ids[static_cast<std::size_t>(to)] = with_self.ids[static_cast<std::size_t>(from)];
-      truth.distances[static_cast<std::size_t>(to++)] = with_self.distances[static_cast<std::size_t>(from)];
-    }
-  }
-  return truth;
+
+// Rows that steer and rows that measure, compared with the whole base.
+std::pair<RecallSample, RecallSample> exact_samples(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  const auto [steering, measuring] = draw_samples(base.rows, params.seed);
+  const auto most = std::max(std::ssize(steering), std::ssize(measuring));
+  const PrepareHints hints{.k = params.k + 1, .queries = 2 * most, .batch = most, .self = false};
+  const BlockedBase all(ops, base, params.metric, hints, list_bytes(base.rows, params.k), run);
+  const auto sample_of = [&](const std::vector<RowId>& rows) {
+    return RecallSample(params.metric, base.rows, rows, all.nearest_others(gather_rows(base, rows, run), rows, params.k, run));
+  };
+  return {sample_of(steering), sample_of(measuring)};
 }
 
 KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
-  const std::int64_t n = base.rows;
-  const auto [steering, measuring] = draw_samples(n, params.seed);
-  const auto samples_of = [&] {
-    const auto drawn = std::ssize(steering) + std::ssize(measuring);
-    const auto prepared = ops.prepare(base, params.metric, {.k = params.k + 1, .queries = drawn, .batch = std::ssize(steering), .self = false}, run);
-    const auto sample = [&](const std::vector<RowId>& rows) {
-      return RecallSample(params.metric, n, rows, exact_truth(ops, base, rows, params.k, *prepared, run));
-    };
-    return std::pair{sample(steering), sample(measuring)};
-  };
-  const auto [steer, measure] = samples_of();
+  const auto [steer, measure] = exact_samples(ops, base, params, run);
   Descent descent(ops, base, params.metric, params.k, {}, params.seed, run);
-  descent.fill_at_random(Descent::list_length(params.k, n));
+  descent.fill_at_random(Descent::list_length(params.k, base.rows));
   KnnGraph graph;
   graph.metric = params.metric;
   graph.method = join_text("nn-descent: begun at random; ", descent.description(descent.descend(steer, params.recall)));

@@ -47,17 +47,21 @@ cudaMemPool_t pool_of(int device) {
   return pool;
 }
 
-// Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use.
-void trim(int device) {
-  const cudaMemPool_t pool = pool_of(device);
+// Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use. Where the device has failed, whoever
+// waits for it is told: not from here, where streams end.
+void trim(int device) noexcept {
+  cudaMemPool_t pool = nullptr;
   std::uint64_t held = 0, used = 0;
   std::size_t free_bytes = 0, all_bytes = 0;
-  cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held);
-  cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
-  if (held == used || (used > 0 && held - used <= most_kept_bytes / 16)) return;  // without a question to the driver
-  cudaMemGetInfo(&free_bytes, &all_bytes);
-  const std::uint64_t kept = used == 0 ? 0 : std::min<std::uint64_t>(most_kept_bytes, all_bytes / 64);
-  if (held > used + kept) cudaMemPoolTrimTo(pool, used + kept);
+  const auto asked = [&] {
+    return cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess && cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) == cudaSuccess &&
+           cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess;
+  };
+  if (asked() && held > used && (used == 0 || held - used > most_kept_bytes / 16) && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) {
+    const std::uint64_t kept = used == 0 ? 0 : std::min<std::uint64_t>(most_kept_bytes, all_bytes / 64);
+    if (held > used + kept) cudaMemPoolTrimTo(pool, used + kept);
+  }
+  cudaGetLastError();
 }
 
 Stream& stream_of(Stream* stream) {
@@ -131,9 +135,11 @@ class StagedCopies {
   static constexpr std::size_t least_bytes = std::size_t{8} << 20;
 
   void run(std::byte* to, const std::byte* from, std::size_t bytes, bool to_device, cudaStream_t stream, int device) {
+    if (!to_device) check(cudaStreamSynchronize(stream), "work on the device failed");  // and not behind the lock
     const std::lock_guard lock(mutex_);
     auto& pieces = pieces_[device];
     std::vector<std::thread> threads;
+    threads.reserve(copiers - 1);
     const std::size_t all = (bytes + piece_bytes - 1) / piece_bytes;
     std::atomic<std::size_t> next = 0;
     std::array<cudaError_t, copiers> failed = {};
@@ -158,8 +164,8 @@ class StagedCopies {
         const std::size_t begin = at * piece_bytes, size = std::min(piece_bytes, bytes - begin);
         if (to_device) std::memcpy(own[turn].memory, from + begin, size);
         if (error == cudaSuccess) {
-          error = to_device ? cudaMemcpyAsync(to + begin, own[turn].memory, size, cudaMemcpyHostToDevice, stream)
-                            : cudaMemcpyAsync(own[turn].memory, from + begin, size, cudaMemcpyDeviceToHost, stream);
+          error = to_device ? cudaMemcpyAsync(to + begin, own[turn].memory, size, cudaMemcpyDefault, stream)
+                            : cudaMemcpyAsync(own[turn].memory, from + begin, size, cudaMemcpyDefault, stream);
         }
         if (error == cudaSuccess) error = cudaEventRecord(own[turn].copied, stream);
         under_way[turn] = at;
@@ -177,7 +183,10 @@ class StagedCopies {
     }
     copy(0);
     for (std::thread& thread : threads) thread.join();
-    for (const cudaError_t error : failed) check(error, "a copy failed");
+    for (const cudaError_t error : failed) {
+      if (error != cudaSuccess) cudaStreamSynchronize(stream);  // no piece is under way
+      check(error, "a copy failed");
+    }
   }
 
  private:

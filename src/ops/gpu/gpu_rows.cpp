@@ -20,15 +20,18 @@ constexpr std::int64_t small_capacity = 4;
 constexpr std::int64_t capacity_of_one = 4;
 constexpr std::int64_t least_filter_queries = 2;
 constexpr std::int64_t least_first = 2;
+constexpr std::int64_t symmetric_first_of_k = 1;
 #else
 constexpr std::int64_t small_capacity = 1024;
 constexpr std::int64_t capacity_of_one = 128;
-// Fewer are answered while the rows stream past once, unfiltered.
+// Fewer are answered while the rows stream past once, unfiltered, if the base was prepared for no more or has so many rows.
 constexpr std::int64_t least_filter_queries = 17;
 constexpr std::int64_t least_first = 32;
+constexpr std::int64_t symmetric_first_of_k = 64;  // places that every list has seen: of a tile's pairs few come through then, for whom there is room (scan_products.cu)
 #endif
 constexpr std::int64_t capacity_of_k = 8;
 constexpr std::int64_t most_growth = 8;  // of the places seen, from a scan to the next: fewer come through than by larger steps
+constexpr std::int64_t least_streamed = 1 << 16;
 constexpr std::int64_t symmetric_capacity_of_k = 32;
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
@@ -175,6 +178,8 @@ std::string GpuRows::description() const {
   }
 }
 
+bool GpuRows::is_filtered(std::int64_t queries) const { return queries >= least_filter_queries || places_ < least_streamed; }
+
 bool GpuRows::scan_is_exact() const {
   return scan_ == Scan::products ? codes_->kind() != ProductKind::bf16
                                  : differences_are_exact(metric_, base_.dtype);
@@ -256,7 +261,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
   const auto sorted = std::make_unique_for_overwrite<PackedNeighbor[]>(at(queries * kept));
   if (kept > 0) {
     const SearchJob job = job_of(batch, first_self);
-    const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && queries >= least_filter_queries;
+    const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && is_filtered(queries);
     const std::int64_t capacity = capacity_for(kept);
     int splits = 1;
     if (!filtered) {
@@ -301,7 +306,7 @@ void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::
     const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
-    nearest_batch(Batch(*this, rows.view(), last - first >= least_filter_queries, stream), k, first_self < 0 ? -1 : first_self + first,
+    nearest_batch(Batch(*this, rows.view(), is_filtered(last - first), stream), k, first_self < 0 ? -1 : first_self + first,
                   first, out, run, stream);
     if (run.progress) run.progress->report("search", last, queries.rows);
   }
@@ -323,7 +328,7 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
     part.squared_norms += first;
     part.far += first;
     const simt::OwnStream stream(device_);
-    nearest_batch(Batch(*this, part, part.rows >= least_filter_queries, stream), k, first, first, out, run, stream);
+    nearest_batch(Batch(*this, part, is_filtered(part.rows), stream), k, first, first, out, run, stream);
     if (run.progress) run.progress->report("search", first + part.rows, base_.rows);
   }
 }
@@ -340,7 +345,7 @@ std::size_t GpuRows::scratch_for(const RunOptions& run, std::size_t otherwise) c
 // Room in each list of a symmetric search: the more, the fewer places are looked at from one side.
 // 0 where half of the places would not do, or nothing fits.
 std::int64_t GpuRows::symmetric_capacity(std::int64_t k, const RunOptions& run) const {
-  if (scan_ == Scan::none || places_ <= 2 * first_places(k)) return 0;
+  if (scan_ == Scan::none || places_ <= 2 * std::max(first_places(k), symmetric_first_of_k * k)) return 0;
   const std::size_t room =
       scratch_for(run, std::max(default_scratch, simt::free_memory(device_) / 2));
   const std::int64_t wanted = std::max(capacity_for(k), symmetric_capacity_of_k * k);
@@ -372,7 +377,7 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   const ListMemory lists(places_, k, capacity, !job.finished, stream);
   set_bounds(job.rule, no_neighbor, lists.view, stream);
   const std::int64_t first =
-      std::min(places_, std::max(first_places(k), spare_room(k) * k * places_ / capacity));
+      std::min(places_, std::max({first_places(k), symmetric_first_of_k * k, spare_room(k) * k * places_ / capacity}));
   scan_places(job, first, false, lists.view, run, stream);
   job.places = {order_.get(), first, places_};
   const std::int64_t step = std::max<std::int64_t>(1, most_scores / places_);

@@ -62,6 +62,7 @@ class GpuRows : public PreparedRows {
   void scan_places(SearchJob job, std::int64_t end, bool last, const Survivors& lists,
                    const RunOptions& run, simt::Stream* stream) const;
   bool scan_is_exact() const;
+  bool is_filtered(std::int64_t queries) const;
 
   int device_;
   MatrixRef base_;

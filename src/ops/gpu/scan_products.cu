@@ -30,7 +30,7 @@ namespace {
 
 constexpr int stages = 3;
 #ifdef GIGAKNN_TINY_TILES
-constexpr unsigned found_room = 8;
+constexpr unsigned found_room = 400;  // of 1,024 pairs of a tile
 #else
 constexpr unsigned found_room = 1024;
 #endif
@@ -167,7 +167,7 @@ enum class Pairs {
 
 /// A block's shared memory beside its tiles.
 template <class Tile>
-struct ScanShared {
+struct alignas(16) ScanShared {
   // Of the rows of a tile, and of the next.
   float scale[2][Tile::rows];
   float bias[2][Tile::rows];
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   const auto last_tile = static_cast<int>(tiles * (blockIdx.y + 1) / gridDim.y);
   if (first_tile == last_tile) return;
 
-  // Copies a slab, `height` rows of steps [slab * slab_steps, + count); rows past the end are copies of the last.
+  // Copies slab `slab` of `height` rows, as far as there are steps; rows past the end are copies of the last.
   constexpr int pieces = slab_steps * (simt::mma_bytes / 16);
   const int piece = thread % pieces;
   const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row, auto height, int slab, const auto& row_at) {
@@ -450,7 +450,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
           const unsigned slot = atomicAdd(&shared.found, 1u);
           full |= slot >= found_room / 2;
           if constexpr (both) {
-            // Limits are so sharp by then that this hardly happens; to take the pair here would cost registers.
+            // Every list has seen so many places by then that this hardly happens (gpu_rows.cpp); to take the pair here would cost registers.
             if (slot >= found_room) return overflow(lists, query & other_list ? begin + place_at : first_query + query);
           } else {
             if (slot >= found_room) return take(query, place_at, bits);

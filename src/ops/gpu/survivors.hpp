@@ -9,7 +9,7 @@
 //   counts   [q]         entries; those beyond `pitch` were dropped, and the query does these
 //                        places again without a filter
 //   held     [q]         how many of them are settled
-//   bounds   [q]         the k-th nearest of the settled: what is not below it cannot enter
+//   bounds   [q]         not below the k-th nearest of the settled, and below the next: what is not below it cannot enter
 //   limits   [q]         the same in the scan's own numbers (LimitRule)
 //
 //   scan --> behind keys, counts --settle--> keys, held, bounds, limits --> scan of the next places
