@@ -26,8 +26,8 @@ struct KnnGraph {
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them,
-  /// and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them (on a GPU,
+  /// from 100,000 rows on, with random rows), and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the
   /// budgets, ivf otherwise.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have

@@ -614,7 +614,8 @@ def knn_graph(
     sample : int
         Of `index`: rows on which the recall is measured.
     seed : int
-        Of all that is drawn. Same input, parameters and seed: same graph, on every device and for any number of threads.
+        Of all that is drawn. Same input, parameters and seed: same graph for any number of threads, and on every device, but for
+        "nn-descent" of 100,000 rows or more, which begins at random on a GPU.
     device, shards, allow_nonfinite, threads, memory, progress, stream
         As of `knn`. The lists of a graph are in the memory of the host.
 
