@@ -19,7 +19,6 @@
 #include "simt/device.hpp"
 
 #define GIGAKNN_UNROLL
-#define GIGAKNN_UNROLL_BY_4
 #define GIGAKNN_ROLLED
 #define __global__
 #define __device__

@@ -26,7 +26,6 @@
 #include "simt/device.hpp"
 
 #define GIGAKNN_UNROLL _Pragma("unroll")
-#define GIGAKNN_UNROLL_BY_4 _Pragma("unroll 4")
 #define GIGAKNN_ROLLED _Pragma("unroll 1")
 
 namespace gigaknn::simt {

@@ -44,7 +44,7 @@ template <int lanes = 32, class Term>
 __device__ __forceinline__ double canonical_sum(int count, Term term) {
   constexpr int own = 32 / lanes;  // accumulators of a lane
   double sums[own] = {};
-  GIGAKNN_UNROLL_BY_4 for (int i = lane_id() % lanes; i < count; i += 32) {
+  for (int i = lane_id() % lanes; i < count; i += 32) {
     GIGAKNN_UNROLL for (int a = 0; a < own; ++a) {
       if (a == 0 || i + a * lanes < count) sums[a] = __dadd_rn(sums[a], term(i + a * lanes));
     }

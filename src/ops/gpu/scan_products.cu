@@ -211,9 +211,14 @@ __device__ __forceinline__ int stretch_of_tile(const CellWindow& window, unsigne
   return low;
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool cells_spill = true;  // ptxas for sm_80 needs a few registers more
+#else
+constexpr bool cells_spill = false;
+#endif
 /// Blocks that an SM must hold: one looks at its sums while the other multiplies. Not where registers would spill for it.
 template <class Engine, Pairs pairs>
-constexpr int blocks_an_sm = pairs == Pairs::both && Engine::Tile::query_frags > 1 ? 1 : 2;
+constexpr int blocks_an_sm = (pairs == Pairs::both || (pairs == Pairs::cells && cells_spill)) && Engine::Tile::query_frags > 1 ? 1 : 2;
 
 template <class Engine, Pairs pairs>
 __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pairs>)
