@@ -143,7 +143,7 @@ void check_answers(MatrixRef queries, MatrixRef base, Metric metric,
     const float kth = key_of(want[static_cast<std::size_t>(found.k - 1)]);
     const float got = found.distances[static_cast<std::size_t>((q + 1) * found.k - 1)];
     expect_right(std::abs(got - kth) <= 1e-6f * kth,
-                  join_text("query ", q, ": k-th distance ", got, ", want ", kth));
+                 join_text("query ", q, ": k-th distance ", got, ", want ", kth));
   }
 }
 

@@ -79,7 +79,7 @@ void measure_graphs(const std::string& device, std::int64_t n) {
     params.method = method;
     return build_graph(rows, params);
   };
-  const auto require_recall = [&](const KnnGraph& graph) {
+  const auto expect_recall = [&](const KnnGraph& graph) {
     expect_right(graph.recall.value >= params.recall, join_text("recall ", graph.recall.value, ", asked ", params.recall, ": ", graph.method));
   };
   const auto named = [&](const std::string& work, const KnnGraph& graph) {
@@ -88,10 +88,10 @@ void measure_graphs(const std::string& device, std::int64_t n) {
   const int repeats = small ? 1 : 3;
   KnnGraph graph;
   const double ms = host_ms(repeats, [&] { graph = build(base, "nn-descent"); });
-  require_recall(graph);
+  expect_recall(graph);
   report(named("NN-Descent", graph), ms, 0, n == 1000000 ? 350 : 0);
   const double ivf_ms = host_ms(repeats, [&] { graph = build(base, "ivf"); });
-  require_recall(graph);
+  expect_recall(graph);
   report(named("graph by cells", graph), ivf_ms, 0, 0);
 
   const MatrixRef halves[] = {base.ref().slice(0, n / 2), base.ref().slice(n / 2, n)};
@@ -101,7 +101,7 @@ void measure_graphs(const std::string& device, std::int64_t n) {
   merging.recall = params.recall;
   merging.device = device;
   const double merge_ms = host_ms(repeats, [&] { graph = merge_graphs(graphs[0], halves[0], graphs[1], halves[1], merging).graph; });
-  require_recall(graph);
+  expect_recall(graph);
   report(named("GGM of two halves", graph), merge_ms, 0, small ? 0 : 0.6 * ms);
 }
 

@@ -86,14 +86,6 @@ inline void report(const std::string& work, double ms, double roof_ms, double ta
                                 ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
 }
 
-inline void write_json(const std::string& path, const std::string& device) {
-  std::ofstream file(path);
-  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"rows\": [\n";
-  for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
-  file << "\n]}\n";
-  require(file.good(), Fault::io, "cannot write ", path);
-}
-
 inline int wrong_results = 0;
 
 // What follows is measured all the same, and main says that something was wrong.
@@ -102,6 +94,14 @@ inline void expect_right(bool right, const std::string& what) {
   ++wrong_results;
   std::printf("WRONG RESULT: %s\n", what.c_str());
   std::fflush(stdout);
+}
+
+inline void write_json(const std::string& path, const std::string& device) {
+  std::ofstream file(path);
+  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"wrong_results\": " << wrong_results << ", \"rows\": [\n";
+  for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
+  file << "\n]}\n";
+  require(file.good(), Fault::io, "cannot write ", path);
 }
 
 // ---- inputs

@@ -11,6 +11,8 @@
 // Products happen in `wait` on the emulated device: a missing one shows.
 #pragma once
 
+#include <type_traits>
+
 #include "simt/mma.cuh"
 
 namespace gigaknn::simt {
@@ -75,7 +77,7 @@ struct GroupProducts {
   // each other.
   static __device__ __forceinline__ void touch(Sum (&c)[group_sums]) {
     GIGAKNN_UNROLL for (int i = 0; i < group_sums; ++i) {
-      if constexpr (sizeof(Products) > 0 && __is_same(Sum, float)) {
+      if constexpr (std::is_same_v<Sum, float>) {
         asm volatile("" : "+f"(c[i])::"memory");
       } else {
         asm volatile("" : "+r"(c[i])::"memory");
@@ -102,7 +104,7 @@ struct GroupProducts {
                  : GIGAKNN_SUMS(constraint, 0), GIGAKNN_SUMS(constraint, 8), GIGAKNN_SUMS(constraint, 16),            \
                    GIGAKNN_SUMS(constraint, 24), GIGAKNN_SUMS(constraint, 32), GIGAKNN_SUMS(constraint, 40),          \
                    GIGAKNN_SUMS(constraint, 48), GIGAKNN_SUMS(constraint, 56)                                         \
-                 : "l"(descriptor(a, step)), "l"(descriptor(b, step)), "r"(int(keep)));                                               \
+                 : "l"(descriptor(a, step)), "l"(descriptor(b, step)), "r"(int(keep)));                          \
   }
 #define GIGAKNN_SUMS(constraint, i)                                                                           \
   constraint(c[i]), constraint(c[i + 1]), constraint(c[i + 2]), constraint(c[i + 3]), constraint(c[i + 4]), \

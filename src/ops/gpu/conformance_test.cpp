@@ -341,6 +341,16 @@ TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
     check_nearest_rows(c, device());
   }
 }
+// Also where the base was prepared for many, if it is large: it streams past them, and is not scanned.
+#if !defined(GIGAKNN_SANITIZED)
+TEST(GpuSearch, few_queries_stream_a_large_base_that_is_prepared_for_many) {
+  for (const auto& [q, streams] : {std::pair{3, true}, {20, false}}) {
+    const auto before = gpu::launches()["take_all"];
+    check_nearest_rows(shape(Metric::l2, DType::f32, 70000, q, 2, 5), device());
+    EXPECT_EQ(gpu::launches()["take_all"] > before, streams) << q;
+  }
+}
+#endif
 TEST(GpuSearch, no_place_falls_between_the_blocks_that_share_a_base) {
   Case c = shape(Metric::l2, DType::f32, 70, 1, 3, 1);  // with tiny tiles eight blocks share it
   c.kind = Kind::gaussian;
