@@ -101,7 +101,7 @@ void add_change_index_commands(Command app, Request& request) {
   const Command add = app.add_command("add", "add vectors to an index");
   add.add_option("INDEX", adding->index, "an index, .gknn").required();
   add.add_option("ROWS", adding->rows, "vectors of its type and dimension").required();
-  add.add_option("--ids", adding->ids, std::string("what they are called, ") + ids_help + " (default: from the next id on)");
+  add.add_option("--ids", adding->ids, join_text("what they are called, ", ids_help, " (default: from the next id on)"));
   add.add_flag("--replace", adding->replace, "rows that are called so already are replaced");
   add.add_option("-o,--output", adding->output, "the index that is written (default: in place of INDEX)");
   add_device_option(add, adding->common);

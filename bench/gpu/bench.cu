@@ -417,7 +417,7 @@ int run(int argc, char** argv) {
   require(!devices.empty(), Fault::device, "there is no GPU here");
   const Ops& ops = *devices.front();
   std::printf("%s, %d multiprocessors, products by %s\n", simt::device_name(0).c_str(), simt::multiprocessors(0),
-              gpu::multiplies_by_warpgroups(0) ? "warpgroups (wgmma)" : "warps (mma.sync)");
+              !gpu::multiplies_by_warpgroups(0) ? "warps (mma.sync)" : gpu::streams_slabs(0) ? "warpgroups (wgmma), streamed" : "warpgroups (wgmma)");
   const simt::OwnStream stream(0);
   const double bytes_a_ms = measure_copy(stream);
   const std::pair<std::string, std::function<void()>> works[] = {

@@ -264,6 +264,10 @@ std::size_t shared_bytes_a_block(int device) {
         "the device does not answer");
   return static_cast<std::size_t>(bytes);
 }
+bool streams_products() {
+  const char* asked = std::getenv("GIGAKNN_WARPGROUPS");
+  return asked && std::atoi(asked) >= 2;
+}
 bool has_warpgroup_products(int device) {
   if (const char* asked = std::getenv("GIGAKNN_WARPGROUPS"); asked && std::atoi(asked) == 0)
     return false;

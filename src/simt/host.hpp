@@ -48,6 +48,7 @@ struct AsyncCopy {
   void* to;
   const void* from;
   unsigned group;
+  unsigned bytes;
 };
 inline constexpr unsigned most_copies = 96;  // under way in one thread
 
@@ -168,12 +169,15 @@ using gigaknn::float_of_half;
 
 /// cp.async. Hardware copies at any time before the wait returns; here the target is poisoned at once and filled in the
 /// wait, so that reading too early shows, and so does overwriting what others still read.
-inline void copy_async(void* to, const void* from) {
-  if (self->copy_count == most_copies) fail_kernel("copy_async: more than 96 copies under way in a thread");
-  self->copies[self->copy_count++] = {to, from, self->copy_group};
-  constexpr std::uint32_t sixteen_bytes[] = {poison, poison, poison, poison};
-  std::memcpy(to, sixteen_bytes, 16);
+template <unsigned bytes>
+void begin_copy(void* to, const void* from) {
+  if (self->copy_count == most_copies) fail_kernel("copy_async: more copies under way in a thread than there is room for");
+  self->copies[self->copy_count++] = {to, from, self->copy_group, bytes};
+  constexpr std::uint32_t poisoned[] = {poison, poison, poison, poison};
+  std::memcpy(to, poisoned, bytes);
 }
+inline void copy_async(void* to, const void* from) { begin_copy<16>(to, from); }
+inline void copy_async_word(void* to, const void* from) { begin_copy<4>(to, from); }
 inline void copy_async_commit() { ++self->copy_group; }
 template <int N>
 void copy_async_wait() {
@@ -181,7 +185,7 @@ void copy_async_wait() {
   for (unsigned i = 0; i < self->copy_count; ++i) {
     const AsyncCopy copy = self->copies[i];
     if (copy.group + N < self->copy_group) {
-      std::memcpy(copy.to, copy.from, 16);
+      std::memcpy(copy.to, copy.from, copy.bytes);
     } else {
       self->copies[kept++] = copy;
     }

@@ -4,7 +4,7 @@
 //   simt::shared<T>()          the block's one object of type T            instead of __shared__ T x;
 //   simt::dynamic_shared<T>()  the launch's dynamic shared memory          instead of extern __shared__
 //   simt::shfl(x, lane) ...    shuffles of any trivially copyable type     one exchange, not one a word
-//   simt::copy_async ...       cp.async of 16 bytes
+//   simt::copy_async ...       cp.async of 16 bytes, or of a word of 4
 //   simt::float_of_half(bits)  IEEE half to float
 //   GIGAKNN_UNROLL             #pragma unroll
 //   GIGAKNN_ROLLED             #pragma unroll 1
@@ -74,6 +74,11 @@ __device__ __forceinline__ float float_of_half(std::uint16_t half) { return __ha
 /// Begins to copy 16 aligned bytes from global to shared memory.
 __device__ __forceinline__ void copy_async(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+/// And 4.
+__device__ __forceinline__ void copy_async_word(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
                : "memory");
 }
 /// Ends a group of copies.

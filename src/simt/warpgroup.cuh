@@ -48,6 +48,19 @@ __device__ __forceinline__ void publish_to_products() {
 #endif
 }
 
+/// The registers of each of a warpgroup's threads from here on: fewer, which others may take; or more, once they are free (PTX ISA, setmaxnreg).
+template <int registers>
+__device__ __forceinline__ void give_registers() {
+#if GIGAKNN_HAS_WARPGROUPS
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+#if GIGAKNN_HAS_WARPGROUPS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
 
 template <class Products>
 struct GroupProducts {
@@ -127,6 +140,10 @@ inline std::byte* align_slab(std::byte* p) {
   return p + (group_alignment - address % group_alignment) % group_alignment;
 }
 inline void publish_to_products() {}
+template <int registers>
+void give_registers() {}
+template <int registers>
+void take_registers() {}
 
 /// Reads what a thread's own sums need, by the address arithmetic of the hardware.
 template <class Products>

@@ -190,6 +190,21 @@ TEST(GpuSearch, crosses_tiles_of_queries_and_slabs_of_dimensions) {
 // Where the trial fails products are still right, by mma.sync, and slower: this is what says so.
 TEST(GpuSearch, warpgroups_multiply_where_there_are_such) {
   EXPECT_EQ(gpu::multiplies_by_warpgroups(0), simt::has_warpgroup_products(0));
+  EXPECT_EQ(gpu::streams_slabs(0), simt::has_warpgroup_products(0) && simt::streams_products());
+}
+// So many tiles that stages are used again, two tiles of queries, with their codes in shared memory and slab by slab; more pairs come through than a warp has room for.
+TEST(GpuSearch, scans_cross_stages_and_rounds) {
+  for (const std::int64_t k : {3, 40}) {
+    check_nearest_rows(shape(Metric::l2, DType::u8, 4100, 270, 16, k), device());
+    check_nearest_rows(shape(Metric::cosine, DType::f32, 2100, 270, 20, k), device());
+    check_nearest_rows(shape(Metric::l2, DType::f32, 1100, 40, 400, k), device());
+    check_nearest_rows(shape(Metric::inner_product, DType::i8, 1100, 40, 600, k), device());
+    Case c = shape(Metric::l2, DType::u8, 1700, 1, 16, k);
+    c.hints.self = true;
+    check_self_nearest(c, device());
+    c.dtype = DType::f32;
+    check_self_nearest(c, device());
+  }
 }
 TEST(GpuCells, scans_cross_stretches_and_tiles) {
   for (const DType dtype : {DType::f32, DType::u8}) {

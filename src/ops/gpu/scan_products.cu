@@ -17,11 +17,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/gpu/append.cuh"
-#include "ops/gpu/canonical.cuh"
-#include "ops/gpu/limits.cuh"
 #include "ops/gpu/product_codes.hpp"
 #include "ops/gpu/scan.hpp"
+#include "ops/gpu/scan_streamed.hpp"
+#include "ops/gpu/scan_sums.cuh"
 #include "core/random.hpp"
 #include "simt/warpgroup.cuh"
 
@@ -158,13 +157,6 @@ struct GroupEngine {
   }
 };
 
-/// Which pairs a scan looks at.
-enum class Pairs {
-  all,    // of the job's lists and places
-  both,   // of places of one base, each for both of its lists
-  cells,  // of queries and the stretches in their windows
-};
-
 /// A block's shared memory beside its tiles.
 template <class Tile>
 struct alignas(16) ScanShared {
@@ -172,34 +164,8 @@ struct alignas(16) ScanShared {
   float scale[2][Tile::rows];
   float bias[2][Tile::rows];
   float limits[2][Tile::rows];
-  unsigned found;
-  std::uint32_t found_query[found_room];  // in the tile; the row's own list: other_list more
-  std::uint32_t found_place[found_room];  // from the first of the block's places on
-  std::uint32_t found_sum[found_room];    // bits of it, or of the number that takes its place
+  FoundPairs<found_room> found;
 };
-constexpr std::uint32_t other_list = 1u << 31;
-
-// A pair that the limit of list `list` does not exclude, whose rows are `own` and `row`.
-template <Pairs pairs, class Sum>
-__device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lists, std::int64_t list, std::int64_t own,
-                                      std::int64_t place, LocalRow row, std::uint32_t bits) {
-  LocalRow name = row;
-  if constexpr (pairs == Pairs::cells) {
-    const Candidates candidates(job.cells, list);
-    name = candidates.name_of(row);
-    if (!candidates.has(row, name)) return;
-  }
-  if constexpr (std::is_same_v<Sum, int>) {
-    const float key = key_of_product(job.metric, static_cast<int>(bits), job.queries.squared_norms[own], job.base.squared_norms[row]);
-    const PackedNeighbor found = pack(key, name);
-    if (found < lists.bounds[list] && !is_self(job.first_self, own, row)) append(lists, list, found);
-  } else {
-    append(lists, list, number_at(__uint_as_float(bits), place));
-  }
-}
-
-__device__ __forceinline__ std::uint32_t bits_of_sum(int sum) { return static_cast<std::uint32_t>(sum); }
-__device__ __forceinline__ std::uint32_t bits_of_sum(float sum) { return __float_as_uint(sum); }
 
 /// The stretch whose tiles of queries have this number among them.
 __device__ __forceinline__ int stretch_of_tile(const CellWindow& window, unsigned tile) {
@@ -231,10 +197,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   const CodesView& rows = job.base_codes;
   const CodesView& queries = job.query_codes;
   constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
-  constexpr int sums_a_row = Tile::query_frags * 4;  // of a thread, in one of its fragments of rows
-  // Compared together: fewer would wait for each other's branches, more would spill.
-  constexpr int most_at_once = exact && both && sums_a_row < 16 ? 8 : 16;
-  constexpr int frags_at_once = sums_a_row * Tile::row_frags < most_at_once ? Tile::row_frags : most_at_once / sums_a_row;
+  constexpr int most_at_once = exact && both && Tile::query_frags < 4 ? 8 : 16;
   std::byte* const memory = Engine::align(simt::dynamic_shared<std::byte>());
   const int thread = static_cast<int>(threadIdx.x);
   const int query_warp = warp_id() / Tile::row_warps;
@@ -261,28 +224,24 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   const auto last_tile = static_cast<int>(tiles * (blockIdx.y + 1) / gridDim.y);
   if (first_tile == last_tile) return;
 
-  // Copies slab `slab` of `height` rows, as far as there are steps; rows past the end are copies of the last.
+  // Of the tile of queries, whose lists need not follow one another; those past the end are copies of the last.
   constexpr int pieces = slab_steps * (simt::mma_bytes / 16);
-  const int piece = thread % pieces;
-  const auto fetch = [&](std::byte* to, int pitch, const CodesView& from, std::int64_t first_row, std::int64_t end_row, auto height, int slab, const auto& row_at) {
-    if (slab * pieces + piece >= rows.steps * (simt::mma_bytes / 16)) return;
-    const std::byte* const source = from.data + (slab * pieces + piece) * 16;
-    GIGAKNN_UNROLL for (int first = 0; first < height(); first += Tile::threads / pieces) {
-      const int row = first + thread / pieces;
-      if (Tile::threads / pieces > height() - first && row >= height()) continue;
-      simt::copy_async(to + Engine::at(row, piece, pitch), source + row_at(min(first_row + row, end_row - 1)) * from.pitch);
+  const auto fetch_queries = [&](std::byte* to, int slab) {
+    const int piece = thread % pieces;
+    if (slab * pieces + piece >= queries.steps * (simt::mma_bytes / 16)) return;
+    GIGAKNN_ROLLED for (int row = thread / pieces; row < Tile::queries; row += Tile::threads / pieces) {
+      const std::int64_t query = list_at(min(first_query + row, end_query - 1));
+      simt::copy_async(to + Engine::at(row, piece, query_pitch), queries.data + query * queries.pitch + (slab * pieces + piece) * 16);
     }
   };
-  const auto itself = [](std::int64_t place) { return place; };
   const auto steps_of = [&](int slab) { return min(slab_steps, rows.steps - slab * slab_steps); };
   // Slabs are numbered through: of the block's first tile, then of the next.
   int fetched_tile = first_tile, fetched_slab = 0, fetched_stage = 0;
   const auto fetch_next = [&] {
     if (fetched_tile < last_tile) {
-      fetch(shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, Engine::row_pitch, rows, begin + std::int64_t{fetched_tile} * Tile::rows, end, std::integral_constant<int, Tile::rows>(), fetched_slab, itself);
-      if (!resident) {
-        fetch(shared_queries + fetched_stage * Engine::query_step(false), query_pitch, queries, first_query, end_query, std::integral_constant<int, Tile::queries>(), fetched_slab, list_at);
-      }
+      copy_slab<Tile::threads, pieces, Tile::rows>(thread, shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, rows, begin + std::int64_t{fetched_tile} * Tile::rows, end, fetched_slab,
+                                                   [](int row, int piece) { return Engine::at(row, piece, Engine::row_pitch); });
+      if (!resident) fetch_queries(shared_queries + fetched_stage * Engine::query_step(false), fetched_slab);
       fetched_stage = fetched_stage + 1 < stages ? fetched_stage + 1 : 0;
       if (++fetched_slab == slabs) {
         fetched_slab = 0;
@@ -292,24 +251,9 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
     simt::copy_async_commit();  // an empty one too: waits count them
   };
 
-  // The limits of this thread's queries: two a fragment.
-  float limits[Tile::query_frags][2];
-  // As rows, which they are too.
-  float query_scale[both && exact ? Tile::query_frags : 1][2];
-  float query_bias[both ? Tile::query_frags : 1][2];
-  GIGAKNN_UNROLL for (int f = 0; f < Tile::query_frags; ++f) {
-    GIGAKNN_UNROLL for (int half = 0; half < 2; ++half) {
-      const std::int64_t query =
-          first_query + (query_warp * Tile::query_frags + f) * 16 + half * 8 + lane_id() / 4;
-      const bool there = query < end_query;
-      limits[f][half] = there ? lists.limits[list_at(query)] : infinity();
-      if constexpr (both) {
-        const float bias = there ? __ldg(rows.bias + query) : 0;
-        query_bias[f][half] = exact ? bias : bias - bias * other_side_slack;
-        if constexpr (exact) query_scale[f][half] = there ? __ldg(rows.scale + query) : 0;
-      }
-    }
-  }
+  const auto query_at = [&](int f, int half) { return (query_warp * Tile::query_frags + f) * 16 + half * 8 + lane_id() / 4; };
+  TileQueries<Tile::query_frags, exact, both> own;
+  own.load(rows, lists, end_query, [&](int f, int half) { return first_query + query_at(f, half); }, list_at);
 
   // What limits compare with, row by row: loaded while the tile before is multiplied.
   ScanShared<Tile>& shared = simt::shared<ScanShared<Tile>>();
@@ -319,11 +263,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
       if (thread >= Tile::rows) return;
       const std::int64_t place = min(begin + std::int64_t{tile} * Tile::rows + thread, end - 1);
       next_bias = __ldg(rows.bias + place);
-      if constexpr (exact) {
-        next_scale = __ldg(rows.scale + place);
-      } else {
-        next_bias += next_bias * h_share;
-      }
+      if constexpr (exact) next_scale = __ldg(rows.scale + place);
       if constexpr (both) next_limit = lists.limits[place];
     }
   };
@@ -335,30 +275,13 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
       if constexpr (both) shared.limits[tile % 2][thread] = next_limit;
     }
   };
-  const auto take = [&](std::uint32_t query_at, std::uint32_t place_at, std::uint32_t bits) {
-    const std::int64_t place = begin + place_at;
-    const std::int64_t query = first_query + (query_at & ~other_list);
-    using Sum = typename Engine::Sum;
-    if (both && (query_at & other_list)) {
-      offer<pairs, Sum>(job, lists, place, job.places.order[place], query, job.places.order[query], bits);
-    } else {
-      const std::int64_t list = list_at(query);
-      offer<pairs, Sum>(job, lists, list, query_row(job, list), place, job.places.order[place], bits);
-    }
-  };
-  // All threads together, between barriers.
-  const auto take_found = [&] {
-    const unsigned count = min(shared.found, found_room);
-    GIGAKNN_ROLLED for (unsigned i = static_cast<unsigned>(thread); i < count; i += Tile::threads) {
-      take(shared.found_query[i], shared.found_place[i], shared.found_sum[i]);
-    }
+  const auto take = [&](std::uint32_t query, std::uint32_t place, std::uint32_t bits) {
+    offer_found<pairs, typename Engine::Sum>(job, lists, first_query, begin, list_at, query, place, bits);
   };
 
-  if (thread == 0) shared.found = 0;
+  if (thread == 0) shared.found.count = 0;
   if (resident) {
-    for (int slab = 0; slab < slabs; ++slab) {
-      fetch(shared_queries + slab * Engine::query_step(true), query_pitch, queries, first_query, end_query, std::integral_constant<int, Tile::queries>(), slab, list_at);
-    }
+    for (int slab = 0; slab < slabs; ++slab) fetch_queries(shared_queries + slab * Engine::query_step(true), slab);
   }
   for (int i = 0; i + 1 < stages; ++i) fetch_next();
   load_facts(first_tile);
@@ -370,9 +293,9 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
     simt::copy_async_wait<stages - 2>();
     Engine::publish();
     if (__syncthreads_or(full)) {
-      take_found();
+      shared.found.take_all(thread, Tile::threads, take);
       __syncthreads();  // all have read
-      if (thread == 0) shared.found = 0;
+      if (thread == 0) shared.found.count = 0;
       full = false;
       __syncthreads();
     }
@@ -390,89 +313,28 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
     }
     if (tile + 1 < last_tile) keep_facts(tile + 1);
 
-    const int warp_row = row_warp * Tile::row_frags * 8 + lane_id() % 4 * 2;
-    GIGAKNN_UNROLL for (int first_frag = 0; first_frag < Tile::row_frags; first_frag += frags_at_once) {
-      float scale[frags_at_once][2] = {};
-      float bias[frags_at_once][2] = {};
-      float row_limits[frags_at_once][2] = {};
-      GIGAKNN_UNROLL for (int r = 0; r < frags_at_once; ++r) {
-        const auto two = [&](const float(&of)[2][Tile::rows], float(&to)[2]) {
-          const float2 read = *reinterpret_cast<const float2*>(of[tile % 2] + warp_row + (first_frag + r) * 8);
-          to[0] = read.x;
-          to[1] = read.y;
-        };
-        if constexpr (exact || both) two(shared.bias, bias[r]);
-        if constexpr (exact) two(shared.scale, scale[r]);
-        if constexpr (both) two(shared.limits, row_limits[r]);
-      }
-      // Sum s of these: of fragment s / sums_a_row of rows, and s % sums_a_row / 4 of queries.
-      const auto sum_at = [&](int s) { return sums.at(s % sums_a_row / 4, first_frag + s / sums_a_row, s % 4); };
-      const auto near_at = [&](int s) {
-        const int r = s / sums_a_row;
-        float number;
-        if constexpr (exact) {
-          number = __fmaf_rn(static_cast<float>(sum_at(s)), scale[r][s % 2], bias[r][s % 2]);
-        } else {
-          number = sum_at(s);
-        }
-        return number >= limits[s % sums_a_row / 4][s % 4 / 2];
-      };
-      // In the row's own list.
-      const auto other_number = [&](int s) {
-        const int f = s % sums_a_row / 4;
-        if constexpr (exact) {
-          return __fmaf_rn(static_cast<float>(sum_at(s)), query_scale[f][s % 4 / 2], query_bias[f][s % 4 / 2]);
-        } else {
-          return number_of_other_side(sum_at(s), query_bias[f][s % 4 / 2], bias[s / sums_a_row][s % 2]);
-        }
-      };
-      const auto near_other_at = [&](int s) { return other_number(s) >= row_limits[s / sums_a_row][s % 2]; };
-      constexpr int count = sums_a_row * frags_at_once;
-      bool any = false;
-      GIGAKNN_UNROLL for (int s = 0; s < count; ++s) {
-        any |= near_at(s);
-        if constexpr (both) any |= near_other_at(s);
-      }
-      if (!any) continue;
-      // Those are few: what is long stands here once, for whichever of the sums it is.
-      unsigned near = 0, near_other = 0;
-      GIGAKNN_UNROLL for (int s = 0; s < count; ++s) {
-        near |= static_cast<unsigned>(near_at(s)) << s;
-        if constexpr (both) near_other |= static_cast<unsigned>(near_other_at(s)) << s;
-      }
-      GIGAKNN_ROLLED for (unsigned left = near | near_other; left; left &= left - 1) {
-        const int s = __ffs(static_cast<int>(left)) - 1;
-        const auto place_at = static_cast<std::uint32_t>(tile) * Tile::rows + static_cast<std::uint32_t>(warp_row + (first_frag + s / sums_a_row) * 8 + s % 2);
-        const auto query_at = static_cast<std::uint32_t>((query_warp * Tile::query_frags + s % sums_a_row / 4) * 16 + s % 4 / 2 * 8 + lane_id() / 4);
-        if (begin + place_at >= end || (both && begin + place_at <= first_query + query_at)) continue;
-        std::uint32_t sum = 0, other = 0;
-        GIGAKNN_UNROLL for (int t = 0; t < count; ++t) {
-          if (t != s) continue;
-          sum = bits_of_sum(sum_at(t));
-          if constexpr (both) other = exact ? sum : __float_as_uint(other_number(t));
-        }
-        const auto keep = [&](std::uint32_t query, std::uint32_t bits) {
-          const unsigned slot = atomicAdd(&shared.found, 1u);
-          full |= slot >= found_room / 2;
+    const auto first_place = static_cast<std::uint32_t>(tile) * Tile::rows;
+    const RowFacts facts{shared.scale[tile % 2], shared.bias[tile % 2], shared.limits[tile % 2]};
+    look_at_sums<exact, both, Tile::row_frags, most_at_once>(
+        sums, own, facts, h_share, row_warp * Tile::row_frags * 8 + lane_id() % 4 * 2, query_at,
+        [&](std::uint32_t query, std::uint32_t row) {
+          const std::int64_t place = begin + first_place + row;
+          return place >= end || (both && (place <= first_query + query || first_query + query >= end_query));
+        },
+        [&](std::uint32_t query, std::uint32_t row, std::uint32_t bits) {
+          const unsigned before = shared.found.keep(query, first_place + row, bits);
+          full |= before >= found_room / 2;
+          if (before < found_room) return;
+          // Of pairs for both every list has seen so many places by then that this hardly happens (gpu_rows.cpp); to take the pair here would cost registers.
           if constexpr (both) {
-            // Every list has seen so many places by then that this hardly happens (gpu_rows.cpp); to take the pair here would cost registers.
-            if (slot >= found_room) return overflow(lists, query & other_list ? begin + place_at : first_query + query);
+            overflow(lists, query & other_list ? begin + first_place + row : first_query + query);
           } else {
-            if (slot >= found_room) return take(query, place_at, bits);
+            take(query, first_place + row, bits);
           }
-          shared.found_query[slot] = query;
-          shared.found_place[slot] = place_at;
-          shared.found_sum[slot] = bits;
-        };
-        if (near >> s & 1) keep(query_at, sum);
-        if constexpr (both) {
-          if ((near_other >> s & 1) && first_query + query_at < end_query) keep(query_at | other_list, other);
-        }
-      }
-    }
+        });
   }
   __syncthreads();
-  take_found();
+  shared.found.take_all(thread, Tile::threads, take);
 }
 
 template <class Engine, Pairs pairs>
@@ -494,12 +356,12 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 
 // ---- whether a device's warpgroups multiply as this file believes
 
-// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition.
-template <class Engine>
-std::vector<std::uint64_t> try_engine(int device) {
-  constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
-  constexpr std::int64_t n = 150;
-  constexpr int steps = 5;
+// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Of so many tiles and slabs that stages are used twice.
+template <class Products, class Scan>
+std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
+  constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
+  constexpr std::int64_t n = 300;
+  constexpr int steps = 9;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
   for (std::int64_t i = 0; i < n * elements; ++i) {
@@ -533,42 +395,61 @@ std::vector<std::uint64_t> try_engine(int device) {
   set_bounds(job.rule, no_neighbor, lists, stream);
   const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
   simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
-  launch_scan<Engine, Pairs::all>(job, lists, stream);
+  scan(job, lists, stream);
   std::vector<std::uint64_t> found = keys.download();
   for (std::int64_t i = 0; i < n; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
   return found;
 }
 
+enum class Way : std::uint8_t { warps, groups, streamed };
+
 template <class Products>
-bool groups_multiply(int device) {
-  return try_engine<GroupEngine<Products>>(device) == try_engine<WarpEngine<Products, WideTile>>(device);
+void scan_by(Way way, const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+  switch (way) {
+    case Way::warps: return launch_scan<WarpEngine<Products, WideTile>, Pairs::all>(job, lists, stream);
+    case Way::groups: return launch_scan<GroupEngine<Products>, Pairs::all>(job, lists, stream);
+    case Way::streamed: return scan_streamed<Products>(job, lists, stream, 1);
+  }
+}
+bool multiplies(Way way, int device) {
+  const auto does = [&]<class Products>() {
+    const auto found = [&](Way by) {
+      return try_scan<Products>(device, [&](const SearchJob& job, const Survivors& lists, simt::Stream* stream) { scan_by<Products>(by, job, lists, stream); });
+    };
+    return found(way) == found(Way::warps);
+  };
+  return does.template operator()<simt::Bf16Products>() && does.template operator()<simt::U8Products>() && does.template operator()<simt::S8Products>();
 }
 
 // wgmma cannot be tested without the hardware, and exact has to be: a device shows once what its warpgroups can.
-bool has_groups(int device) {
+Way way_of(int device) {
   static std::mutex mutex;
-  static std::map<int, bool> known;
+  static std::map<int, Way> known;
   const std::lock_guard lock(mutex);
-  const auto [at, is_new] = known.try_emplace(device, false);
+  const auto [at, is_new] = known.try_emplace(device, Way::warps);
   if (is_new && simt::has_warpgroup_products(device)) {
-    at->second = groups_multiply<simt::Bf16Products>(device) && groups_multiply<simt::U8Products>(device) &&
-                 groups_multiply<simt::S8Products>(device);
+    if (simt::streams_products() && can_stream(device) && multiplies(Way::streamed, device)) {
+      at->second = Way::streamed;
+    } else if (multiplies(Way::groups, device)) {
+      at->second = Way::groups;
+    }
   }
   return at->second;
 }
 
 template <class Products, Pairs pairs>
 void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
-  if (has_groups(simt::device_of(stream))) {
-    launch_scan<GroupEngine<Products>, pairs>(job, lists, stream);
-  } else {
-    launch_scan<WarpEngine<Products, WideTile>, pairs>(job, lists, stream);
+  switch (way_of(simt::device_of(stream))) {
+    case Way::warps: return launch_scan<WarpEngine<Products, WideTile>, pairs>(job, lists, stream);
+    case Way::groups: return launch_scan<GroupEngine<Products>, pairs>(job, lists, stream);
+    case Way::streamed: return scan_streamed<Products>(job, lists, stream);
   }
 }
 
 }  // namespace
 
-bool multiplies_by_warpgroups(int device) { return has_groups(device); }
+bool multiplies_by_warpgroups(int device) { return way_of(device) != Way::warps; }
+bool streams_slabs(int device) { return way_of(device) == Way::streamed; }
 
 namespace {
 template <class Run>
