@@ -111,10 +111,8 @@ class GraphMerger {
   ChangedGraph merge() {
     KnnGraph graph;
     graph.metric = a_.metric;
-    graph.lists = Neighbors(n_, k_);
-    put_lists(a_.lists, 0, 0, a_.metric, graph.lists, run_);
-    put_lists(b_.lists, base_a_.rows, base_a_.rows, a_.metric, graph.lists, run_);
     if (by_comparison()) {
+      graph.lists = both_lists();
       compare_all(base_a_, 0, base_b_, base_a_.rows, graph.lists);
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
@@ -196,18 +194,33 @@ class GraphMerger {
     return found;
   }
 
+  Neighbors both_lists() const {
+    Neighbors lists(n_, k_);
+    put_lists(a_.lists, 0, 0, a_.metric, lists, run_);
+    put_lists(b_.lists, base_a_.rows, base_a_.rows, a_.metric, lists, run_);
+    return lists;
+  }
+
   // Half of a list are rows that it has, the others are drawn from the other set.
-  void begin_lists(const Neighbors& lists, Descent& descent) const {
+  void begin_lists(Descent& descent) const {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
     std::vector<RowId> ids;
-    for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
-      const std::int64_t count = std::min(batch_rows, n_ - begin);
-      ids.resize(at(count * kept));
-      parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
-        for (std::int64_t i = from; i < to; ++i) std::copy_n(lists.ids.begin() + (begin + i) * k_, kept, ids.begin() + i * kept);
-      });
-      descent.fill(begin, count, ids, kept, kept);
+    for (const auto& [graph, first] : {std::pair(&a_, std::int64_t{0}), std::pair(&b_, base_a_.rows)}) {
+      const Neighbors& lists = graph->lists;
+      for (std::int64_t begin = 0; begin < lists.queries; begin += batch_rows) {
+        const std::int64_t count = std::min(batch_rows, lists.queries - begin);
+        ids.resize(at(count * kept));
+        parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
+          for (std::int64_t i = from; i < to; ++i) {
+            for (std::int64_t j = 0; j < kept; ++j) {
+              const RowId id = j < lists.k ? lists.ids[at((begin + i) * lists.k + j)] : no_row;
+              ids[at(i * kept + j)] = id == no_row ? no_row : RowId{value_of(id) + first};
+            }
+          }
+        });
+        descent.fill(first + begin, count, ids, kept, kept);
+      }
     }
     descent.fill_at_random(width - kept, base_a_.rows);
   }
@@ -226,7 +239,8 @@ class GraphMerger {
     params.recall = params_.recall;
     params.seed = params_.seed;
     std::string why_not;
-    auto found = build_cell_graph(ops_, both(), params, run, why_not, &graph.lists);
+    Neighbors lists = both_lists();
+    auto found = build_cell_graph(ops_, both(), params, run, why_not, &lists);
     if (!found) return false;
     graph = std::move(*found);
     graph.method += ", and the lists that were there";
@@ -236,7 +250,7 @@ class GraphMerger {
   void grow(KnnGraph& graph) {
     MatrixRef whole = base_a_;
     whole.rows = n_;
-    const std::size_t needed = bytes_of(whole) + 2 * list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
+    const std::size_t needed = bytes_of(whole) + list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
     const auto [steering, measuring] = draw_samples(n_, params_.seed);
@@ -244,10 +258,11 @@ class GraphMerger {
     const RecallSample &steer = samples[0], &measure = samples[1];
     const Matrix rows = both();
     Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
-    begin_lists(graph.lists, descent);
+    begin_lists(descent);
     const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
-    const Neighbors found = descent.finish();
-    merge_lists(NeighborsOut(graph.lists), found, 0, a_.metric, run_);
+    graph.lists = descent.finish();
+    merge_lists(lists_from(graph.lists, 0, base_a_.rows), a_.lists, 0, a_.metric, run_);
+    merge_lists(lists_from(graph.lists, base_a_.rows, base_b_.rows), b_.lists, base_a_.rows, a_.metric, run_);
     graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
     graph.recall = measure.measure(graph.lists);
   }

@@ -15,9 +15,9 @@ bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
   return a_id < b_id;
 }
 
-// Merges a sorted list of k into a sorted list of k; a row that both have is taken once. no_row marks free slots, always at the
+// Merges a sorted list of new_k, k at most, into a sorted list of k; a row that both have is taken once. no_row marks free slots, always at the
 // end.
-void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances,
+void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances, std::int64_t new_k,
                 std::int64_t offset, std::int64_t k, bool larger_first,
                 std::vector<RowId>& id_scratch, std::vector<float>& distance_scratch) {
   id_scratch.assign(ids, ids + k);
@@ -26,7 +26,7 @@ void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float*
   std::int64_t b = 0;
   for (std::int64_t i = 0; i < k; ++i) {
     const bool has_a = a < k && id_scratch[static_cast<std::size_t>(a)] != no_row;
-    const bool has_b = b < k && new_ids[b] != no_row;
+    const bool has_b = b < new_k && new_ids[b] != no_row;
     if (!has_a && !has_b) break;
     const RowId moved = has_b ? RowId{value_of(new_ids[b]) + offset} : no_row;
     const bool take_a = has_a && (!has_b || is_before(distance_scratch[static_cast<std::size_t>(a)],
@@ -65,8 +65,8 @@ void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Me
     std::vector<RowId> ids;
     std::vector<float> distances;
     for (std::int64_t i = first; i < last; ++i) {
-      merge_list(out.ids + i * k, out.distances + i * k, part.ids.data() + i * k,
-                 part.distances.data() + i * k, begin, k, larger_is_nearer(metric), ids, distances);
+      merge_list(out.ids + i * k, out.distances + i * k, part.ids.data() + i * part.k,
+                 part.distances.data() + i * part.k, part.k, begin, k, larger_is_nearer(metric), ids, distances);
     }
   });
 }
@@ -84,7 +84,7 @@ void merge_lists(NeighborsOut out, std::span<const RowId> lists, const Neighbors
         beside[to] = part.distances[from];
       }
       const std::int64_t list = value_of(lists[static_cast<std::size_t>(i)]) * out.k;
-      merge_list(out.ids + list, out.distances + list, named.data(), beside.data(), 0, out.k, larger_is_nearer(metric), ids, distances);
+      merge_list(out.ids + list, out.distances + list, named.data(), beside.data(), out.k, 0, out.k, larger_is_nearer(metric), ids, distances);
     }
   });
 }

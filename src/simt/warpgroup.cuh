@@ -98,10 +98,11 @@ struct GroupProducts {
     }
   }
 
-  // Start, stride of 1,024 bytes from eight rows to the next, swizzle of 128 bytes.
+  // Start, stride of 1,024 bytes from eight rows to the next, swizzle of 128 bytes. The first word holds the start, of 14 bits, alone: a step adds to it.
   static __device__ __forceinline__ std::uint64_t descriptor(const std::byte* slab, int step) {
-    const auto address = static_cast<std::uint64_t>(__cvta_generic_to_shared(slab)) + static_cast<unsigned>(step * mma_bytes);
-    return (address & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{group_alignment >> 4} << 32 | std::uint64_t{1} << 62;
+    const auto start = (static_cast<unsigned>(__cvta_generic_to_shared(slab)) & 0x3FFFF) >> 4 | 1u << 16;
+    constexpr std::uint64_t form = std::uint64_t{group_alignment >> 4} << 32 | std::uint64_t{1} << 62;
+    return form | start + static_cast<unsigned>(step * mma_bytes >> 4);
   }
 };
 

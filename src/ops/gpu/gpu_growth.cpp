@@ -140,7 +140,7 @@ void GpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, con
 }
 
 void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t width, std::int64_t first, NeighborsOut out, const RunOptions& run) const {
-  parallel_for(run, std::ssize(lists) / width, 2048, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(run, std::ssize(lists) / width, lists_a_thread(width), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) write_grown(lists.data() + i * width, width, metric_, first + i, out);
   });
 }

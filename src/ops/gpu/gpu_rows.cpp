@@ -36,7 +36,6 @@ constexpr std::int64_t symmetric_capacity_of_k = 32;
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
-constexpr std::int64_t lists_a_thread = 2048;  // written at a time
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t most_list_bytes = 64 << 20;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
@@ -285,7 +284,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
     simt::synchronize(stream);
   }
-  parallel_for(run, queries, lists_a_thread, [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(run, queries, lists_a_thread(kept), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const PackedNeighbor* list = sorted.get() + i * kept;
       const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
@@ -402,7 +401,7 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
     simt::copy(sorted.data(), finished.get() + begin * k, at(count * k) * sizeof(PackedNeighbor),
                stream);
     simt::synchronize(stream);
-    parallel_for(run, count, lists_a_thread, [&](std::int64_t from, std::int64_t to, int) {
+    parallel_for(run, count, lists_a_thread(k), [&](std::int64_t from, std::int64_t to, int) {
       for (std::int64_t i = from; i < to; ++i) {
         const LocalRow row = order[at(begin + i)];
         const PackedNeighbor* list = sorted.data() + i * k;
