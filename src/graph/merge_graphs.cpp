@@ -206,8 +206,9 @@ class GraphMerger {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
     std::vector<RowId> ids;
-    for (const auto& [graph, first] : {std::pair(&a_, std::int64_t{0}), std::pair(&b_, base_a_.rows)}) {
+    for (const KnnGraph* graph : {&a_, &b_}) {
       const Neighbors& lists = graph->lists;
+      const std::int64_t first = graph == &a_ ? 0 : base_a_.rows;
       for (std::int64_t begin = 0; begin < lists.queries; begin += batch_rows) {
         const std::int64_t count = std::min(batch_rows, lists.queries - begin);
         ids.resize(at(count * kept));
@@ -250,6 +251,7 @@ class GraphMerger {
   void grow(KnnGraph& graph) {
     MatrixRef whole = base_a_;
     whole.rows = n_;
+    // And the lists of both graphs, which the caller has.
     const std::size_t needed = bytes_of(whole) + list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);

@@ -12,7 +12,7 @@
 
 namespace gigaknn {
 
-/// Lists of k that a thread writes at a time: some 20,000 entries, so that there is a part for each of many threads, whatever k is.
+/// Lists of k that a thread writes at a time: some 20,000 entries, so that lists of a large k are not left to few threads.
 constexpr std::int64_t lists_a_thread(std::int64_t k) { return k < 20480 ? 20480 / (k < 1 ? 1 : k) : 1; }
 
 class ListWriter {

@@ -3,7 +3,7 @@
 //
 //   shared Arrivals | init, by one thread | barrier | arrive ... wait(phase % 2)
 //
-// wait(p) returns when the last phase of that parity has ended that may have: one who waits is never two phases behind. Before any arrival wait(1) returns at once.
+// wait(p) returns once the phase under way is not of parity p: who waits is never two phases behind. Before any arrival wait(1) returns at once.
 #pragma once
 
 #include "simt/warpgroup.cuh"
@@ -24,6 +24,17 @@ struct Arrivals {
 #if GIGAKNN_HAS_WARPGROUPS
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(address()) : "memory");
 #endif
+  }
+  /// Whether wait would return at once.
+  __device__ __forceinline__ bool is_over(unsigned parity) {
+    unsigned over = 0;
+#if GIGAKNN_HAS_WARPGROUPS
+    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+                 : "=r"(over)
+                 : "r"(address()), "r"(parity)
+                 : "memory");
+#endif
+    return over != 0;
   }
   __device__ __forceinline__ void wait(unsigned parity) {
 #if GIGAKNN_HAS_WARPGROUPS
@@ -48,8 +59,9 @@ struct Arrivals {
     arrived = 0;
   }
   void arrive() { atomicAdd(&arrived, 1u); }
+  bool is_over(unsigned parity) { return atomicAdd(&arrived, 0u) / count % 2 != parity; }
   void wait(unsigned parity, Site site = Site::current()) {
-    while (atomicAdd(&arrived, 0u) / count % 2 == parity) yield("waits for arrivals", site);
+    while (!is_over(parity)) yield("waits for arrivals", site);
   }
 };
 

@@ -171,7 +171,8 @@ using gigaknn::float_of_half;
 /// wait, so that reading too early shows, and so does overwriting what others still read.
 template <unsigned bytes>
 void begin_copy(void* to, const void* from) {
-  if (self->copy_count == most_copies) fail_kernel("copy_async: more copies under way in a thread than there is room for");
+  if (self->copy_count == most_copies) fail_kernel("copy_async: more than 96 copies under way in a thread");
+  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % bytes != 0) fail_kernel("copy_async: not aligned");
   self->copies[self->copy_count++] = {to, from, self->copy_group, bytes};
   constexpr std::uint32_t poisoned[] = {poison, poison, poison, poison};
   std::memcpy(to, poisoned, bytes);

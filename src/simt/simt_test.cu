@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/expect_error.hpp"
+#include "simt/arrivals.cuh"
 #include "simt/device.hpp"
 #include "simt/simt.cuh"
 
@@ -167,6 +168,47 @@ TEST(Emulated, asynchronous_copies_are_there_after_the_wait_and_not_before) {
   EXPECT_TRUE(std::isnan(sums.download()[0]));
 }
 
+// Two warps read what a third copies, five times through the same words.
+struct PassedWords {
+  simt::Arrivals full, empty;
+  float word[32];
+};
+__global__ void pass_words(const float* in, float* sums) {
+  PassedWords& shared = simt::shared<PassedWords>();
+  const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    shared.full.init(1);
+    shared.empty.init(2);
+  }
+  __syncthreads();
+  float sum = 0;
+  for (unsigned i = 0; i < 5; ++i) {
+    if (warp == 2) {
+      shared.empty.wait((i + 1) % 2);
+      simt::copy_async_word(&shared.word[lane], in + 32 * i + lane);
+      simt::copy_async_commit();
+      simt::copy_async_wait<0>();
+      __syncwarp();
+      if (lane == 0) shared.full.arrive();
+    } else {
+      shared.full.wait(i % 2);
+      sum += shared.word[(lane + 1) % 32];
+      __syncwarp();
+      if (lane == 0) shared.empty.arrive();
+    }
+  }
+  if (warp < 2) sums[threadIdx.x] = sum;
+}
+TEST(Emulated, arrivals_tell_phases_apart) {
+  std::vector<float> values(160);
+  for (int i = 0; i < 160; ++i) values[i] = float(i);
+  const auto in = upload(values);
+  const DeviceBuffer<float> sums(64);
+  simt::launch({1, 96}, pass_words, in.get(), sums.get());
+  const std::vector<float> got = sums.download();
+  for (int t = 0; t < 64; ++t) EXPECT_EQ(got[t], 5 * ((t + 1) % 32) + 32 * (0 + 1 + 2 + 3 + 4)) << t;
+}
+
 // ---- what it reports
 
 __global__ void divergent_barrier() {
@@ -201,6 +243,10 @@ __global__ void too_many_copies() {
   char* to = simt::dynamic_shared<char>();
   for (int i = 0; i < 97; ++i) simt::copy_async(to, to);
 }
+__global__ void unaligned_copy() {
+  char* to = simt::dynamic_shared<char>();
+  simt::copy_async(to, to + 4);
+}
 __global__ void nothing(int*) {}
 
 void expect_report(const std::vector<std::string>& parts, const std::function<void()>& launch) {
@@ -219,6 +265,7 @@ TEST(Reports, say_where_every_lane_stands) {
   expect_report({"48 KB"}, [] { simt::launch({1, 32}, too_much_shared); });
   expect_report({"a kernel threw an exception: forty"}, [] { simt::launch({1, 64}, throws); });
   expect_report({"96 copies"}, [] { simt::launch({1, 32, 1024}, too_many_copies); });
+  expect_report({"not aligned"}, [] { simt::launch({1, 32, 1024}, unaligned_copy); });
 }
 TEST(Reports, refuse_launches_that_cuda_refuses) {
   expect_report({"empty grid", "simt_test.cu:"}, [] { simt::launch({0, 64}, throws); });

@@ -33,6 +33,11 @@ constexpr std::int64_t capacity_of_k = 8;
 constexpr std::int64_t most_growth = 8;  // of the places seen, from a scan to the next: fewer come through than by larger steps
 constexpr std::int64_t least_streamed = 1 << 16;
 constexpr std::int64_t symmetric_capacity_of_k = 32;
+// Of `sample_share` n / k places drawn at random the `sample_rank`-th nearest is behind the k-th nearest of all n, but once in a hundred million: a gamma distribution of
+// shape 64 is below 28.7 then. About 64 / 28.7 k come before it, hardly ever more than 4.2 k.
+constexpr std::int64_t sample_rank = 64;
+constexpr double sample_share = 28.7;
+constexpr std::int64_t least_sampled_k = 129;  // for fewer lists are settled by warps, and what is spared is little
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
@@ -59,6 +64,13 @@ std::int64_t capacity_for(std::int64_t k) {
 // Places of the first scan, which has no limits and lets all of them through.
 std::int64_t first_places(std::int64_t k) {
   return std::min(std::max(least_first, capacity_of_k * k), capacity_for(k));
+}
+
+// Places of which a sample is that tells what is worth looking at among all n; 0: it spares little.
+std::int64_t sampled_places(std::int64_t k, std::int64_t n) {
+  if (k < least_sampled_k) return 0;
+  const auto places = static_cast<std::int64_t>(std::ceil(sample_share * static_cast<double>(n) / static_cast<double>(k)));
+  return places >= first_places(sample_rank) && places <= n / 4 ? places : 0;
 }
 
 // What a query takes.
@@ -251,6 +263,29 @@ void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Surv
   }
 }
 
+// For large k: a few neighbours in a sample bound the lists, not the k-th in all that was seen, so that a list takes some 3k rows in all. Whether the bound was right is
+// seen in the end; if not, all is done again as scan_places does it.
+void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
+  Survivors few = lists;
+  few.k = sample_rank;
+  scan_places(job, sampled, false, few, run, stream);
+  const simt::DeviceBuffer<PackedNeighbor> assumed(at(lists.queries), stream);
+  const simt::DeviceBuffer<unsigned long long> unproven(1, stream);
+  simt::copy(assumed.get(), lists.bounds, assumed.size() * sizeof(PackedNeighbor), stream);
+  simt::fill(unproven.get(), 0, sizeof(unsigned long long), stream);
+  for (std::int64_t seen = sampled; seen < places_; seen = job.places.end) {
+    job.places.begin = seen;
+    job.places.end = std::min(places_, seen + most_places);
+    scan(job, lists, stream);
+    settle(job, job.places.end == places_, lists, stream);
+    check_cancelled(run);
+  }
+  count_unproven(job.rule, assumed.get(), lists, unproven.get(), stream);
+  if (unproven.download().front() == 0) return;
+  set_bounds(job.rule, no_neighbor, lists, stream);
+  scan_places(job, places_, true, lists, run, stream);
+}
+
 void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
                             std::int64_t first_row, NeighborsOut out, const RunOptions& run,
                             simt::Stream* stream) const {
@@ -272,7 +307,9 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     }
     const ListMemory lists(queries * splits, kept, capacity, filtered && !job.finished, stream);
     set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists.view, stream);
-    if (filtered) {
+    if (const std::int64_t sampled = filtered ? sampled_places(kept, places_) : 0) {
+      scan_by_sample(job, sampled, lists.view, run, stream);
+    } else if (filtered) {
       scan_places(job, places_, true, lists.view, run, stream);
     } else {
       take_all(job, splits, lists.view, stream);

@@ -61,6 +61,7 @@ class GpuRows : public PreparedRows {
   void scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) const;
   void scan_places(SearchJob job, std::int64_t end, bool last, const Survivors& lists,
                    const RunOptions& run, simt::Stream* stream) const;
+  void scan_by_sample(SearchJob job, std::int64_t sampled, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
   bool scan_is_exact() const;
   bool is_filtered(std::int64_t queries) const;
 

@@ -197,7 +197,6 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   const CodesView& rows = job.base_codes;
   const CodesView& queries = job.query_codes;
   constexpr bool exact = std::is_same_v<typename Engine::Sum, int>;
-  constexpr int most_at_once = exact && both && Tile::query_frags < 4 ? 8 : 16;
   std::byte* const memory = Engine::align(simt::dynamic_shared<std::byte>());
   const int thread = static_cast<int>(threadIdx.x);
   const int query_warp = warp_id() / Tile::row_warps;
@@ -239,8 +238,9 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   int fetched_tile = first_tile, fetched_slab = 0, fetched_stage = 0;
   const auto fetch_next = [&] {
     if (fetched_tile < last_tile) {
-      copy_slab<Tile::threads, pieces, Tile::rows>(thread, shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, rows, begin + std::int64_t{fetched_tile} * Tile::rows, end, fetched_slab,
-                                                   [](int row, int piece) { return Engine::at(row, piece, Engine::row_pitch); });
+      copy_slab<Tile::threads, pieces, Tile::rows, Engine::row_pitch>(thread, shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, rows,
+                                                                      begin + std::int64_t{fetched_tile} * Tile::rows, end, fetched_slab,
+                                                                      [](int row, int piece) { return Engine::at(row, piece, Engine::row_pitch); });
       if (!resident) fetch_queries(shared_queries + fetched_stage * Engine::query_step(false), fetched_slab);
       fetched_stage = fetched_stage + 1 < stages ? fetched_stage + 1 : 0;
       if (++fetched_slab == slabs) {
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
 
     const auto first_place = static_cast<std::uint32_t>(tile) * Tile::rows;
     const RowFacts facts{shared.scale[tile % 2], shared.bias[tile % 2], shared.limits[tile % 2]};
-    look_at_sums<exact, both, Tile::row_frags, most_at_once>(
+    look_at_sums<exact, both, Tile::row_frags>(
         sums, own, facts, h_share, row_warp * Tile::row_frags * 8 + lane_id() % 4 * 2, query_at,
         [&](std::uint32_t query, std::uint32_t row) {
           const std::int64_t place = begin + first_place + row;
@@ -356,12 +356,12 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 
 // ---- whether a device's warpgroups multiply as this file believes
 
-// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Of so many tiles and slabs that stages are used twice.
+// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Two tiles of so many slabs that stages are used twice.
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
-  constexpr std::int64_t n = 300;
-  constexpr int steps = 9;
+  constexpr std::int64_t n = 150;
+  constexpr int steps = 16;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
   for (std::int64_t i = 0; i < n * elements; ++i) {
@@ -426,15 +426,16 @@ Way way_of(int device) {
   static std::mutex mutex;
   static std::map<int, Way> known;
   const std::lock_guard lock(mutex);
-  const auto [at, is_new] = known.try_emplace(device, Way::warps);
-  if (is_new && simt::has_warpgroup_products(device)) {
+  if (const auto at = known.find(device); at != known.end()) return at->second;
+  Way way = Way::warps;
+  if (simt::has_warpgroup_products(device)) {
     if (simt::streams_products() && can_stream(device) && multiplies(Way::streamed, device)) {
-      at->second = Way::streamed;
+      way = Way::streamed;
     } else if (multiplies(Way::groups, device)) {
-      at->second = Way::groups;
+      way = Way::groups;
     }
   }
-  return at->second;
+  return known[device] = way;
 }
 
 template <class Products, Pairs pairs>

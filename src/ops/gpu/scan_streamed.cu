@@ -1,7 +1,7 @@
 // The scan of scan_products.cu as Hopper is built for it. A block has 256 queries; four warps copy, eight multiply and look:
 //
 //   queries  [256, K]         in shared memory for good where they fit, else slab by slab beside the rows
-//   rows     [128, slab]      three to six slabs in shared memory, a ring: copies are ahead by as many as are empty
+//   rows     [128, slab]      four to six slabs in shared memory, a ring: copies are ahead by as many as are empty
 //   facts    [128]            of the rows of a tile, with its last slab
 //   sums     [256, 128]       in registers: a warpgroup has 128 queries, a thread 128 sums
 //   found    a warp's own, which it takes to their lists when they are many
@@ -41,6 +41,7 @@ constexpr int most_stages = 6;
 constexpr std::int64_t least_tiles = 8;  // of a block, where there are blocks enough
 constexpr std::int64_t most_waves = 16;  // of blocks
 constexpr int copied_ahead = 2;  // slabs whose copies are not waited for yet
+static_assert(least_stages > copied_ahead, "a slab is announced after copied_ahead more, whose stages must come free without it");
 #ifdef GIGAKNN_TINY_TILES
 constexpr unsigned found_room = 48;
 constexpr unsigned found_many = 8;
@@ -52,6 +53,7 @@ constexpr unsigned found_many = 96;
 struct Stages {
   int count;
   bool resident;  // queries
+  std::size_t bytes;  // of shared memory that all take, beside StreamedShared
 };
 
 struct alignas(16) StreamedShared {
@@ -130,7 +132,7 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
   if (thread < warps) shared.found[thread].count = 0;
   if (stages.resident) {
     for (int slab = 0; slab < slabs; ++slab) {
-      copy_slab<block_threads, pieces, tile_queries>(thread, shared_queries + slab * query_slab_bytes, queries, first_query, job.end_list, slab, at);
+      copy_slab<block_threads, pieces, tile_queries, simt::group_row_bytes>(thread, shared_queries + slab * query_slab_bytes, queries, first_query, job.end_list, slab, at);
     }
     simt::copy_async_commit();
     simt::copy_async_wait<0>();
@@ -163,9 +165,14 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
     for (int tile = first_tile; tile < last_tile; ++tile) {
       const std::int64_t first_row = begin + std::int64_t{tile} * tile_rows;
       for (int slab = 0; slab < slabs; ++slab) {
-        shared.empty[stage].wait(round ^ 1);
-        copy_slab<copying, pieces, tile_rows>(own, stage_rows + stage * row_slab_bytes, rows, first_row, end, slab, at);
-        if (!stages.resident) copy_slab<copying, pieces, tile_queries>(own, shared_queries + stage * query_slab_bytes, queries, first_query, job.end_list, slab, at);
+        if (!__all_sync(~0u, shared.empty[stage].is_over(round ^ 1))) {
+          // What has come need not wait for what is to be copied next.
+          simt::copy_async_wait<0>();
+          for (; under_way > 0; --under_way) announce();
+          shared.empty[stage].wait(round ^ 1);
+        }
+        copy_slab<copying, pieces, tile_rows, simt::group_row_bytes>(own, stage_rows + stage * row_slab_bytes, rows, first_row, end, slab, at);
+        if (!stages.resident) copy_slab<copying, pieces, tile_queries, simt::group_row_bytes>(own, shared_queries + stage * query_slab_bytes, queries, first_query, job.end_list, slab, at);
         if (has_facts && slab + 1 == slabs) {
           static_assert(copying == tile_rows);
           const std::int64_t place = first_row + own;
@@ -186,7 +193,7 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
       }
     }
     simt::copy_async_wait<0>();
-    for (int i = 0; i < under_way; ++i) announce();
+    for (; under_way > 0; --under_way) announce();
   } else {
     simt::take_registers<registers>();
     const int group = warp_id() / 4;
@@ -212,7 +219,7 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
         __syncwarp();  // for products, all lanes together
         const std::byte* const slab_queries = shared_queries + (stages.resident ? slab : stage) * query_slab_bytes + group * group_queries * simt::group_row_bytes;
         multiply(sums, slab_queries, stage_rows + stage * row_slab_bytes, min(slab_steps, rows.steps - slab * slab_steps), slab > 0);
-        if (slab + 1 < slabs) release();
+        if (!has_facts || slab + 1 < slabs) release();
       }
       const auto first_place = static_cast<std::uint32_t>(tile) * tile_rows;
       // Pairs that find no room come again, after those that were kept are taken.
@@ -220,7 +227,7 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
       for (bool again = true; again;) {
         unsigned known = kept;
         bool full = false;
-        look_at_sums<exact, both, row_frags, exact && both ? 8 : 16>(
+        look_at_sums<exact, both, row_frags>(
             sums, own, RowFacts{facts[stage].scale, facts[stage].bias, facts[stage].limits}, h_share, lane_id() % 4 * 2, query_at,
             [&](std::uint32_t query, std::uint32_t row) {
               const std::int64_t place = begin + first_place + row;
@@ -235,7 +242,7 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
               }
             });
         again = __any_sync(~0u, full);
-        again ? __syncwarp() : release();
+        has_facts && !again ? release() : __syncwarp();
         if (again || found.count >= found_many || tile + 1 == last_tile) {
           found.take_all(lane_id(), 32, take);
           __syncwarp();  // all have read
@@ -251,9 +258,12 @@ Stages stages_for(int slabs, bool has_facts, int device) {
   const std::int64_t room = static_cast<std::int64_t>(simt::shared_bytes_a_block(device)) - static_cast<std::int64_t>(sizeof(StreamedShared)) - simt::group_alignment;
   const std::int64_t queries = std::int64_t{slabs} * query_slab_bytes;
   const std::int64_t a_stage = row_slab_bytes + (has_facts ? static_cast<std::int64_t>(sizeof(StageFacts)) : 0);
-  const auto fit = [&](std::int64_t bytes, std::int64_t each) { return static_cast<int>(std::clamp<std::int64_t>(bytes / each, 0, most_stages)); };
-  if (const int count = fit(room - queries, a_stage); count >= least_stages) return {count, true};
-  return {fit(room, a_stage + query_slab_bytes), false};
+  const auto stages = [&](std::int64_t beside, std::int64_t each, bool resident) {
+    const std::int64_t count = std::clamp<std::int64_t>((room - beside) / each, 0, most_stages);
+    return Stages{static_cast<int>(count), resident, static_cast<std::size_t>(simt::group_alignment + beside + count * each)};
+  };
+  const Stages all = stages(queries, a_stage, true);
+  return all.count >= least_stages ? all : stages(0, a_stage + query_slab_bytes, false);
 }
 
 // Parts of the base: blocks, one a multiprocessor, are to fill the device, as near as can be to the last of them; each has some tiles, or copies queries for little.
@@ -282,14 +292,15 @@ template <class Products>
 void scan_streamed(const SearchJob& job, const Survivors& lists, simt::Stream* stream, std::int64_t splits) {
   const int device = simt::device_of(stream);
   const std::int64_t query_tiles = (job.end_list - job.first_list + tile_queries - 1) / tile_queries;
-  const std::int64_t row_tiles = (job.places.end - job.places.begin + tile_rows - 1) / tile_rows;
+  // Of pairs for both, of the first lists: others have fewer.
+  const std::int64_t first_place = job.both_sides ? std::max(job.places.begin, job.first_list) : job.places.begin;
+  const std::int64_t row_tiles = (job.places.end - first_place + tile_rows - 1) / tile_rows;
+  if (row_tiles <= 0) return;
   if (splits == 0) splits = splits_for(query_tiles, row_tiles, device);
   const bool has_facts = std::is_same_v<typename Products::Sum, int> || job.both_sides;
   const int slabs = (job.base_codes.steps + slab_steps - 1) / slab_steps;
   const Stages stages = stages_for(slabs, has_facts, device);
-  const std::size_t bytes = simt::group_alignment + static_cast<std::size_t>(stages.count) * (row_slab_bytes + (has_facts ? sizeof(StageFacts) : 0)) +
-                            static_cast<std::size_t>(stages.resident ? slabs : stages.count) * query_slab_bytes;
-  const simt::Launch at{{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, block_threads, bytes, stream, job.both_sides ? "scan_products_both" : "scan_products"};
+  const simt::Launch at{{static_cast<unsigned>(query_tiles), static_cast<unsigned>(splits)}, block_threads, stages.bytes, stream, job.both_sides ? "scan_products_both" : "scan_products"};
   if (job.both_sides) {
     simt::launch(at, scan_streamed_kernel<Products, Pairs::both>, job, stages, lists);
   } else {

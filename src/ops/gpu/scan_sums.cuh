@@ -20,21 +20,28 @@ enum class Pairs {
 /// Marks a query whose pair is for the row's own list.
 constexpr std::uint32_t other_list = 1u << 31;
 
-/// Begins to copy slab `slab` of rows [first_row, end_row), at most `height` of them: `pieces` pieces of 16 bytes a row, as far as there are steps, to to + at(row, piece).
-/// By `threads` threads, of which this is number `thread`. What lies where no row is copied to is not changed: its sums are not to be looked at.
-template <int threads, int pieces, int height, class At>
+/// Begins to copy slab `slab` of rows [first_row, end_row), at most `height` of them: `pieces` pieces of 16 bytes a row, as far as there are steps, to to + at(row, piece),
+/// which eight rows further on is 8 * pitch more. By `threads` threads, of which this is number `thread`. What lies where no row is copied to is not changed: its sums
+/// are not to be looked at.
+template <int threads, int pieces, int height, int pitch, class At>
 __device__ __forceinline__ void copy_slab(int thread, std::byte* to, const CodesView& from, std::int64_t first_row, std::int64_t end_row, int slab, const At& at) {
   constexpr int rows_at_once = threads / pieces;
+  static_assert(rows_at_once % 8 == 0);
   const int piece = thread % pieces;
   const int row = thread / pieces;
   if (slab * pieces + piece >= from.steps * (simt::mma_bytes / 16)) return;
   const auto left = static_cast<int>(min(end_row - first_row, std::int64_t{height})) - row;
   const std::byte* source = from.data + (first_row + row) * from.pitch + (slab * pieces + piece) * 16;
+  to += at(row, piece);
   GIGAKNN_UNROLL for (int first = 0; first < height; first += rows_at_once) {
-    if (first < left) simt::copy_async(to + at(row + first, piece), source);
+    if (first < left) simt::copy_async(to + first * pitch, source);
     source += rows_at_once * from.pitch;
   }
 }
+
+/// Sums that are compared together: fewer would wait for each other's branches, more would spill.
+template <bool exact, bool both, int frags>
+constexpr int most_at_once = exact && both && frags < 4 ? 8 : 16;
 
 template <unsigned room_>
 struct FoundPairs {
@@ -132,12 +139,13 @@ struct RowFacts {
 
 /// Calls keep(query, row, bits) for each of a thread's sums that a limit does not exclude and that is not `excluded(query, row)`; both are numbers in the tile, the
 /// query's with other_list where it was the row's limit. Sum i of fragments f, r (mma.cuh, C) is sums.at(f, r, i), of query query_at(f, i / 2) and row
-/// warp_row + r * 8 + i % 2. `most_at_once` sums are compared together: fewer would wait for each other's branches, more would spill.
-template <bool exact, bool both, int row_frags, int most_at_once, int frags, class Sums, class QueryAt, class Excluded, class Keep>
+/// warp_row + r * 8 + i % 2.
+template <bool exact, bool both, int row_frags, int frags, class Sums, class QueryAt, class Excluded, class Keep>
 __device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries<frags, exact, both>& queries, const RowFacts& facts, float h_share,
                                              int warp_row, const QueryAt& query_at, const Excluded& excluded, const Keep& keep) {
   constexpr int sums_a_row = frags * 4;  // of a thread, in one of its fragments of rows
-  constexpr int frags_at_once = sums_a_row * row_frags < most_at_once ? row_frags : most_at_once / sums_a_row;
+  constexpr int most = most_at_once<exact, both, frags>;
+  constexpr int frags_at_once = sums_a_row * row_frags < most ? row_frags : most / sums_a_row;
   static_assert(frags_at_once > 0 && row_frags % frags_at_once == 0);
   GIGAKNN_UNROLL for (int first_frag = 0; first_frag < row_frags; first_frag += frags_at_once) {
     float scale[frags_at_once][2] = {};

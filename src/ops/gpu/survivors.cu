@@ -183,6 +183,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) change_rule_kerne
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    count_unproven_kernel(LimitRule rule, const PackedNeighbor* assumed, Survivors lists, unsigned long long* unproven) {
+  const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (query >= lists.queries || (rule.far && rule.far[query] & far_row)) return;
+  if (lists.held[query] < lists.k || lists.bounds[query] > assumed[query]) atomicAdd(unproven, 1ull);
+}
+
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
     set_bounds_kernel(LimitRule rule, PackedNeighbor bound, Survivors lists) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (query >= lists.queries) return;
@@ -251,6 +258,12 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
   if (lists.queries == 0) return;
   const auto blocks = static_cast<unsigned>((lists.queries + block_threads - 1) / block_threads);
   simt::launch({blocks, block_threads, 0, stream, "set_bounds"}, set_bounds_kernel, rule, bound, lists);
+}
+
+void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream) {
+  if (lists.queries == 0) return;
+  const auto blocks = static_cast<unsigned>((lists.queries + block_threads - 1) / block_threads);
+  simt::launch({blocks, block_threads, 0, stream, "count_unproven"}, count_unproven_kernel, rule, assumed, lists, unproven);
 }
 
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream) {
