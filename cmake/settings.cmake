@@ -15,15 +15,15 @@ target_include_directories(gigaknn_settings INTERFACE
 # No contraction: the canonical distance has one order and one rounding on every compiler and machine.
 target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-ffp-contract=off>)
 if(GIGAKNN_CUDA)
-  # For the first GPUs with cp.async and tensor cores for bytes, for Hopper with what only it has, and for those to come.
+  # For the first GPUs with cp.async and tensor cores for bytes, for Hopper with what only it has, and, from what the first is made of, for those to come.
   set(CMAKE_CUDA_ARCHITECTURES OFF)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   # CMake 3.25 knows CUDA to C++17 only: what it calls so is C++20 here.
   set(CMAKE_CUDA_STANDARD 17)
   set(CMAKE_CUDA17_STANDARD_COMPILE_OPTION -std=c++20)
-  target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-ffp-contract=off -gencode=arch=compute_80,code=sm_80
-    -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90>)
+  target_compile_options(gigaknn_settings INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-ffp-contract=off -gencode=arch=compute_80,code=[sm_80,compute_80]
+    -gencode=arch=compute_90a,code=sm_90a>)
 endif()
 # clang 19 blames us for a deprecated call inside libstdc++'s own std::stable_sort; g++ keeps the warning.
 target_compile_options(gigaknn_settings INTERFACE
