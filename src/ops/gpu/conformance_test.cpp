@@ -3,6 +3,7 @@
 #include "ops/conformance.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "core/expect_error.hpp"
+#include "core/random.hpp"
 #include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/gpu/scan.hpp"
@@ -216,6 +218,32 @@ TEST(GpuSearch, samples_that_mislead_are_noticed) {
     GuardedLists lists(3, k);
     device().front()->nearest_rows(*prepared, queries, k, lists.out(), {}, -1);
     EXPECT_TRUE(same_lists(lists, reference::nearest_rows(queries, base, Metric::l2, k, -1))) << name_of(dtype);
+  }
+}
+// Lists have k rows, but of those just behind the bound that the sample told a filter lets some through and others not.
+TEST(GpuSearch, samples_that_mislead_a_little_are_noticed) {
+  constexpr std::int64_t n = 9000, k = 300, near = 100, step = 5563;
+  for (const std::int64_t some : {400, 420, 440, 460, 480}) {
+    Matrix base(n, 8, DType::f32);
+    for (std::int64_t place = 0; place < n; ++place) {
+      float* const row = base.row<float>(place * step % n);
+      double squared = 0;
+      for (std::int64_t j = 0; j < 8; ++j) squared += std::pow(row[j] = static_cast<float>(random_below(1 << 20, 5, static_cast<std::uint64_t>(j), static_cast<std::uint64_t>(place))) - (1 << 19), 2);
+      // A third of the places that are sampled first, then `some` of them a little farther, all others far.
+      const bool is_far = place >= near && (place < 3 * near || place * some % n >= some);
+      const double wanted = place < near ? 1 : is_far ? 9 : 1.01 + 6 * static_cast<double>(place) / n;
+      // The others are far in one direction, and so is the centre: codes are coarse where queries are.
+      for (std::int64_t j = 0; j < 8; ++j) row[j] = static_cast<float>((is_far ? 26 : 20) + row[j] * std::sqrt(wanted / squared));
+    }
+    Matrix queries(8, 8, DType::f32);
+    for (std::int64_t i = 0; i < 64; ++i) queries.row<float>(0)[i] = 20 + 0.01f * static_cast<float>(random_below(9, 7, 0, static_cast<std::uint64_t>(i)));
+    const auto prepared = device().front()->prepare(base, Metric::l2, {.k = k, .queries = 1000, .batch = 1000, .self = false}, {});
+    for (std::int64_t i = 0; i < queries.rows(); ++i) {  // each alone: where one list is found out, all are made anew
+      const MatrixRef query = queries.ref().slice(i, i + 1);
+      GuardedLists lists(1, k);
+      device().front()->nearest_rows(*prepared, query, k, lists.out(), {}, -1);
+      EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, Metric::l2, k, -1))) << some;
+    }
   }
 }
 // Where the trial fails products are still right, by mma.sync, and slower: this is what says so.
