@@ -196,6 +196,7 @@ MUTANTS = [
 # Mutants that change no result, and why.
 EXPLAINED = {
     "wrong register holds the k-th": "at k a multiple of 32 the bound is a later key: looser, and lets more candidates in",
+    "streamed: queries past the end are looked at": "their limit lets infinite sums alone through, which no memory of the emulated device holds; that of a GPU may",
 }
 
 # By warps, what only warpgroups do, and scans that are streamed.
