@@ -206,9 +206,9 @@ class GraphMerger {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
     std::vector<RowId> ids;
-    for (const KnnGraph* graph : {&a_, &b_}) {
-      const Neighbors& lists = graph->lists;
-      const std::int64_t first = graph == &a_ ? 0 : base_a_.rows;
+    for (const bool second : {false, true}) {
+      const Neighbors& lists = second ? b_.lists : a_.lists;
+      const std::int64_t first = second ? base_a_.rows : 0;
       for (std::int64_t begin = 0; begin < lists.queries; begin += batch_rows) {
         const std::int64_t count = std::min(batch_rows, lists.queries - begin);
         ids.resize(at(count * kept));

@@ -37,6 +37,7 @@ constexpr std::int64_t symmetric_capacity_of_k = 32;
 // shape 64 is below 28.7 then. About 64 / 28.7 k come before it, hardly ever more than 4.2 k.
 constexpr std::int64_t sample_rank = 64;
 constexpr double sample_share = 28.7;
+static_assert(sample_rank <= most_exact_bounds, "what the sample's bounds left out is behind the last of them");
 constexpr std::int64_t least_sampled_k = 129;  // for fewer lists are settled by warps, and what is spared is little
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
@@ -70,7 +71,7 @@ std::int64_t first_places(std::int64_t k) {
 std::int64_t sampled_places(std::int64_t k, std::int64_t n) {
   if (k < least_sampled_k) return 0;
   const auto places = static_cast<std::int64_t>(std::ceil(sample_share * static_cast<double>(n) / static_cast<double>(k)));
-  return places >= first_places(sample_rank) && places <= n / 4 ? places : 0;
+  return places >= first_places(sample_rank) ? places : 0;
 }
 
 // What a query takes.
@@ -264,7 +265,7 @@ void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Surv
 }
 
 // For large k: a few neighbours in a sample bound the lists, not the k-th in all that was seen, so that a list takes some 3k rows in all. Whether the bound was right is
-// seen in the end; if not, all is done again as scan_places does it.
+// seen in the end; if not, all is done again as scan_places does it, and later searches do not rely on samples of these rows.
 void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
   Survivors few = lists;
   few.k = sample_rank;
@@ -278,10 +279,12 @@ void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivor
     job.places.end = std::min(places_, seen + most_places);
     scan(job, lists, stream);
     settle(job, job.places.end == places_, lists, stream);
+    simt::synchronize(stream);
     check_cancelled(run);
   }
   count_unproven(job.rule, assumed.get(), lists, unproven.get(), stream);
   if (unproven.download().front() == 0) return;
+  misled_ = true;
   set_bounds(job.rule, no_neighbor, lists, stream);
   scan_places(job, places_, true, lists, run, stream);
 }
@@ -307,7 +310,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     }
     const ListMemory lists(queries * splits, kept, capacity, filtered && !job.finished, stream);
     set_bounds(filtered ? job.rule : LimitRule{}, no_neighbor, lists.view, stream);
-    if (const std::int64_t sampled = filtered ? sampled_places(kept, places_) : 0) {
+    if (const std::int64_t sampled = filtered && !misled_ ? sampled_places(kept, places_) : 0) {
       scan_by_sample(job, sampled, lists.view, run, stream);
     } else if (filtered) {
       scan_places(job, places_, true, lists.view, run, stream);

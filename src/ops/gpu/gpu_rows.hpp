@@ -7,6 +7,7 @@
 // out what that excludes; what it lets through bounds the scan of still more places (survivors.hpp).
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <vector>
 
@@ -74,6 +75,7 @@ class GpuRows : public PreparedRows {
   std::int64_t places_ = 0;
   bool negative_ = false;  // some row is what chi2 and hellinger are not made for
   Scan scan_ = Scan::none;
+  mutable std::atomic<bool> misled_ = false;  // by a sample
   std::optional<ProductCodes> codes_;
   ListWriter writer_;
 };

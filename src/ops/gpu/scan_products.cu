@@ -361,7 +361,7 @@ template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
   constexpr std::int64_t n = 150;
-  constexpr int steps = 16;
+  constexpr int steps = 15;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
   for (std::int64_t i = 0; i < n * elements; ++i) {

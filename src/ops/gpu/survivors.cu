@@ -184,9 +184,18 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) change_rule_kerne
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     count_unproven_kernel(LimitRule rule, const PackedNeighbor* assumed, Survivors lists, unsigned long long* unproven) {
-  const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (query >= lists.queries || (rule.far && rule.far[query] & far_row)) return;
-  if (lists.held[query] < lists.k || lists.bounds[query] > assumed[query]) atomicAdd(unproven, 1ull);
+  for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
+    if (rule.far && rule.far[query] & far_row) continue;
+    // Not by its bound, which may be behind the k-th.
+    const PackedNeighbor* const keys = lists.keys + query * lists.pitch;
+    const unsigned held = lists.held[query];
+    std::int64_t within = 0;
+    for (unsigned first = 0; first < held; first += block_threads) {
+      const unsigned i = first + threadIdx.x;
+      within += __syncthreads_count(i < held && keys[i] <= assumed[query]);
+    }
+    if (threadIdx.x == 0 && within < lists.k) atomicAdd(unproven, 1ull);
+  }
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
@@ -250,7 +259,7 @@ constexpr int few_splits = 16;
 constexpr int many_threads = 1024;
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
 constexpr int few_k = 32;
-constexpr int some_k = 128;
+constexpr int some_k = most_exact_bounds;
 
 }  // namespace
 
@@ -262,8 +271,7 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
 
 void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream) {
   if (lists.queries == 0) return;
-  const auto blocks = static_cast<unsigned>((lists.queries + block_threads - 1) / block_threads);
-  simt::launch({blocks, block_threads, 0, stream, "count_unproven"}, count_unproven_kernel, rule, assumed, lists, unproven);
+  simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "count_unproven"}, count_unproven_kernel, rule, assumed, lists, unproven);
 }
 
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream) {

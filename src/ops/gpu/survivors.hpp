@@ -48,8 +48,10 @@ void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Strea
 void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
 /// The same for the places of the cells of each query alone, `job.cells`.
 void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
-/// How many lists do not prove themselves: of queries that are not far, those of fewer than k neighbours, or whose k-th is behind `assumed` [q], a bound that left out what is
-/// behind it and that nothing had said to be right. Adds to `unproven`.
+/// Up to so many neighbours the bound of a settled list is its k-th itself, and never rises; of more it may be any before the next.
+inline constexpr std::int64_t most_exact_bounds = 128;
+/// How many lists do not prove themselves: of queries that are not far, those that have fewer than k neighbours not behind `assumed` [q], a bound that left out what is behind
+/// it and that nothing had said to be right. Adds to `unproven`.
 void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream);
 /// Another rule, by which the same bounds have other limits.
 void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
