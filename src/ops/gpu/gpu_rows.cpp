@@ -324,7 +324,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
     simt::synchronize(stream);
   }
-  parallel_for(run, queries, lists_a_thread(kept), [&](std::int64_t begin, std::int64_t end, int) {
+  parallel_for(run, queries, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const PackedNeighbor* list = sorted.get() + i * kept;
       const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;

@@ -3,8 +3,10 @@
 //   queries  [tile_queries, K]  in shared memory for good where they fit, else slab by slab
 //   rows     [tile_rows, slab]  three slabs in shared memory: two are copied (cp.async) while one is multiplied
 //   sums     [tile_queries, tile_rows]  in registers, a warp has 16 * query_frags by 8 * row_frags of them
-//   found    pairs that limits do not exclude, in shared memory till all threads take them to their lists together: what that takes is
-//            waiting, for counters, bounds and norms in device memory
+//   found    pairs that limits do not exclude, till all threads take them to their lists together (scan_sums.cuh)
+//
+// What multiplies, warps or warpgroups, is a tile engine; where warpgroups do, scan_streamed.cu may have the scan. Which of these a device takes is decided here, once,
+// by a trial (way_of).
 //
 // Bytes moved: each row's code once for every tile of queries, from L2 for all but one of the blocks that run side by side.
 // Operations beyond the product: bf16 one comparison a score; bytes a conversion and a multiplication-addition more.
