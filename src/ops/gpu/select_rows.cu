@@ -1,5 +1,5 @@
-// Two kernels. In one a warp, or two or four together, has a row, or a part of it; in the other a block. Each value is read
-// once, four at a time, several loads ahead of its use. A value that cannot enter costs one compare with the value of the k-th
+// Two kernels. In one a warp, or two or four together, has a row, or a part of it; in the other a block, which may look at some values of a long row first. Each value is
+// read once, four at a time, several loads ahead of its use. A value that cannot enter costs one compare with the value of the k-th
 // smallest so far; only the others become keys.
 #include "ops/gpu/select_rows.hpp"
 
@@ -20,6 +20,7 @@ struct FloatRow {
   using Value = float;
   using Place = unsigned;
   static constexpr int group = 4;  // values a load
+  static constexpr bool in_no_order = true;  // so that a sample of a row tells of the rest
   const float* values;
   Place begin;  // less than a group
   Place end;
@@ -32,9 +33,10 @@ struct FloatRow {
     first = static_cast<std::uint32_t>(from) - begin;
   }
   __device__ __forceinline__ bool has(Place at) const { return at - begin < end - begin; }
-  __device__ __forceinline__ float value(Place at) const { return has(at) ? __ldg(values + at) : 0.0f; }
-  __device__ __forceinline__ void load_group(Place at, float* to) const {
-    const float4 four = __ldg(reinterpret_cast<const float4*>(values + at));
+  static __device__ __forceinline__ float load_one(const float* from) { return __ldg(from); }
+  __device__ __forceinline__ float value(Place at) const { return has(at) ? load_one(values + at) : 0.0f; }
+  static __device__ __forceinline__ void load_group(const float* from, float* to) {
+    const float4 four = __ldg(reinterpret_cast<const float4*>(from));
     to[0] = four.x;
     to[1] = four.y;
     to[2] = four.z;
@@ -44,7 +46,7 @@ struct FloatRow {
   template <int n>
   __device__ __forceinline__ void load(Place at, float (&to)[n]) const {
     if (n == group && at >= begin && at + group <= end) {
-      load_group(at, to);
+      load_group(values + at, to);
     } else {
       GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = value(at + i);
     }
@@ -84,13 +86,14 @@ struct KeyRow {
   using Value = PackedNeighbor;
   using Place = std::int64_t;
   static constexpr int group = 1;
+  static constexpr bool in_no_order = false;
   static constexpr Place begin = 0;
-  const PackedNeighbor* keys;
+  const PackedNeighbor* values;
   Place end;
 
   __device__ __forceinline__ bool has(Place at) const { return at < end; }
-  __device__ __forceinline__ PackedNeighbor value(Place at) const { return has(at) ? keys[at] : no_neighbor; }
-  __device__ __forceinline__ void load_group(Place at, PackedNeighbor* to) const { *to = keys[at]; }
+  static __device__ __forceinline__ PackedNeighbor load_one(const PackedNeighbor* from) { return *from; }
+  static __device__ __forceinline__ void load_group(const PackedNeighbor* from, PackedNeighbor* to) { *to = *from; }
   static __device__ __forceinline__ PackedNeighbor key(Place, PackedNeighbor key) { return key; }
   static __device__ __forceinline__ PackedNeighbor limit_of(PackedNeighbor bound, bool) { return bound; }
   static __device__ __forceinline__ bool may_enter(PackedNeighbor key, PackedNeighbor limit) { return key < limit; }
@@ -201,29 +204,26 @@ constexpr std::int64_t most_spare = 128;
 #else
 constexpr int stream_threads = 256;
 constexpr int stream_loads = 4;
-constexpr std::int64_t least_spare = 2048;
-constexpr std::int64_t most_spare = 4096;
+constexpr std::int64_t least_spare = 1024;
+constexpr std::int64_t most_spare = 2048;
 #endif
 constexpr int stream_blocks_an_sm = 4;  // so that registers hold a chunk that is looked at and the next one, which comes
-constexpr std::int64_t most_shared_capacity = (192 << 10) / stream_blocks_an_sm / sizeof(PackedNeighbor);
+constexpr std::int64_t most_shared_capacity = most_bisected_a_thread * stream_threads;
 constexpr std::int64_t most_scratch = std::int64_t{1} << 30;
 
-/// Candidates that a block's buffer holds. The bound of n values lets k of n enter, so a buffer of c * k is full again after
-/// c * n: 32 for small k make the first selection cheap and the second rare; 64 took longer on an H200. `held` counts in 32 bits.
+/// Candidates that a block's buffer holds: hardly ever fewer than a sample's bound lets enter. They are counted in 32 bits.
 std::int64_t stream_capacity(std::int64_t k) {
-  return k + std::max(std::clamp(32 * k, least_spare, most_spare), std::min(k, std::int64_t{1} << 30));
+  return k + std::clamp(8 * k, least_spare, most_spare) + std::min(k, std::int64_t{1} << 30);
 }
-
-struct StreamShared {
-  DigitCounts counts;
-  unsigned held;  // in the buffer, and more if some found no room
-};
+/// How many may stay when the buffer is full: each step of a bisection that this spares would halve the rest.
+__device__ __forceinline__ unsigned most_staying(std::int64_t k) { return static_cast<unsigned>(k + k / 16 + 16); }
+/// And in the end, when they are sorted anyhow.
+__device__ __forceinline__ unsigned most_sorted(std::int64_t k) { return k <= 32 ? 32 : static_cast<unsigned>((k + k / 64 + 63) / 64 * 64); }
 
 /// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. A warp counts its own first:
-/// one atomic a warp.
-template <int n, class Key>
-__device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, PackedNeighbor* buffer, unsigned capacity,
-                                                unsigned& held) {
+/// one atomic a warp. Few lanes have more than one or two.
+template <class Key>
+__device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, PackedNeighbor* buffer, unsigned capacity, unsigned& held) {
   const auto own = static_cast<unsigned>(__popc(entering));
   unsigned through = own;
   GIGAKNN_UNROLL for (int step = 1; step < 32; step *= 2) {
@@ -232,21 +232,20 @@ __device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, Pack
   }
   unsigned slot = lane_id() == 31 ? atomicAdd(&held, through) : 0;
   slot = simt::shfl(slot, 31) + through - own;
-  unsigned left = 0;
-  GIGAKNN_UNROLL for (int i = 0; i < n; ++i) {
-    if (!(entering >> i & 1)) continue;
-    if (slot < capacity) {
-      buffer[slot] = key(i);
-    } else {
-      left |= 1u << i;
-    }
-    ++slot;
-  }
-  return left;
+  GIGAKNN_ROLLED for (; entering && slot < capacity; ++slot, entering &= entering - 1) buffer[slot] = key(static_cast<unsigned>(__ffs(static_cast<int>(entering))) - 1);
+  return entering;
 }
 
-// A block reads its row chunk by chunk. What may be below the k-th smallest so far goes to a buffer; when that is full, the k
-// smallest stay, and what found no room is looked at again. `buffers`: of each block [capacity], or null: in shared memory.
+// A row that is long enough is sampled: a bound of the k smallest before any is kept, so that few more than k ever are. Of m of the sample that are expected among the k
+// smallest so many more make it rare that fewer than k are not above the bound; then the row is read again.
+constexpr int sample_loads = stream_loads > 1 ? stream_loads / 2 : 1;  // a thread
+__device__ __forceinline__ unsigned sample_rank(unsigned sample, std::int64_t k, unsigned of) {
+  const float expected = static_cast<float>(sample) * static_cast<float>(k) / static_cast<float>(of);
+  return static_cast<unsigned>(expected + 4 * sqrtf(expected) + 4);
+}
+
+// A block reads its row chunk by chunk. What may be below a bound of the k smallest goes to a buffer. The bound comes from a sample of the row, and
+// when the buffer is full from what it holds: about k stay, and what found no room is looked at again. `buffers`: of each block [capacity], or null: in shared memory.
 template <class Rows>
 __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
     stream_select_kernel(Rows rows, std::int64_t items, std::int64_t k, unsigned capacity, PackedNeighbor* buffers,
@@ -257,60 +256,91 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
   constexpr int n = stream_loads * Row::group;
   constexpr int chunk = stream_threads * n;
   constexpr unsigned all = (1u << n) - 1;
-  StreamShared& shared = simt::shared<StreamShared>();
+  BlockSelection& shared = simt::shared<BlockSelection>();
   PackedNeighbor* const buffer =
       buffers ? buffers + std::int64_t{blockIdx.x} * capacity : simt::dynamic_shared<PackedNeighbor>();
-  // Where in a chunk this thread's i-th value stands.
-  const auto place = [](int i) {
-    return (i / Row::group * stream_threads + static_cast<int>(threadIdx.x)) * Row::group + i % Row::group;
-  };
+  // Where in a chunk this thread's i-th value stands, and how far that is from its first.
+  const auto offset = [](unsigned i) { return i / Row::group * stream_threads * Row::group + i % Row::group; };
+  const auto place = [&](unsigned i) { return threadIdx.x * Row::group + offset(i); };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const Row row = rows.row(item);
     const auto is_whole = [&](Place base) { return base >= row.begin && base + chunk <= row.end; };
     const auto load = [&](Place base, Value (&to)[n]) {
+      const Value* const from = row.values + base + place(0);
       if (is_whole(base)) {
-        GIGAKNN_UNROLL for (int i = 0; i < n; i += Row::group) row.load_group(base + place(i), to + i);
+        GIGAKNN_UNROLL for (int i = 0; i < n; i += Row::group) Row::load_group(from + offset(i), to + i);
       } else {
-        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.value(base + place(i));
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.has(base + place(i)) ? Row::load_one(from + offset(i)) : Value{};
       }
     };
+    bool sampled = false;
     PackedNeighbor bound = no_neighbor;
-    Value next[n];
-    load(0, next);
-    if (threadIdx.x == 0) shared.held = 0;
-    __syncthreads();
-    bool again = false;
-    unsigned waiting = all;
-    for (Place base = 0; base < row.end;) {
-      Value values[n];
-      GIGAKNN_UNROLL for (int i = 0; i < n; ++i) values[i] = next[i];
-      if (base + chunk < row.end) load(base + chunk, next);
-      const auto limit = Row::limit_of(bound, again);
-      unsigned entering = 0;
-      GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering |= static_cast<unsigned>(Row::may_enter(values[i], limit)) << i;
-      if (!is_whole(base)) {
-        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering &= ~(static_cast<unsigned>(!row.has(base + place(i))) << i);
-      }
-      waiting &= entering;
-      if (__any_sync(~0u, waiting != 0)) {
-        waiting = append_keys<n>(
-            waiting, [&](int i) { return row.key(base + place(i), values[i]); }, buffer, capacity, shared.held);
-      }
-      again = __syncthreads_or(waiting != 0);
-      if (again) {
-        bound = block_keep_smallest(buffer, capacity, k, shared.counts, shared.held);
-        load(base, next);  // read again, because selection needs the registers
-      } else {
-        waiting = all;
-        base += chunk;
+    if constexpr (Row::in_no_order) {
+      constexpr unsigned groups = stream_threads * sample_loads;
+      constexpr unsigned sample = groups * Row::group;
+      const Place length = row.end - row.begin;
+      const unsigned rank = length >= 2 * sample && k < length ? sample_rank(sample, k, length) : sample;
+      sampled = rank < sample / 2;
+      if (sampled) {
+        // Groups from one end of the row to the other, all of them whole.
+        const Place step = (length / Row::group - 1) / groups;
+        std::uint32_t own[sample_loads * Row::group];
+        GIGAKNN_UNROLL for (int i = 0; i < sample_loads; ++i) {
+          Value values[Row::group];
+          Row::load_group(row.values + (1 + (i * stream_threads + threadIdx.x) * step) * Row::group, values);
+          GIGAKNN_UNROLL for (int j = 0; j < Row::group; ++j) own[i * Row::group + j] = value_bits(row.key(0, values[j]));
+        }
+        bound = last_of_value(block_rough_bound(own, sample, rank, rank + rank / 8 + 2, shared.sums).bits);
+        __syncthreads();
       }
     }
-    std::int64_t held = shared.held;
-    if (held > k) block_keep_smallest(buffer, held, k, shared.counts, shared.held);
-    held = min(held, k);
+    Place base = 0;
+    unsigned waiting = all;
+    auto limit = Row::limit_of(bound, true);  // a value that equals the bound's may enter, till k that are not above it have been there before
+    if (threadIdx.x == 0) shared.kept = 0;
+    __syncthreads();
+    for (;;) {
+      Value next[n];
+      load(base, next);  // and again after a selection, which needs the registers
+      bool full = false;
+      GIGAKNN_ROLLED while (base < row.end) {
+        unsigned entering = 0;
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering |= static_cast<unsigned>(Row::may_enter(next[i], limit)) << i;
+        if (!is_whole(base)) {
+          GIGAKNN_UNROLL for (int i = 0; i < n; ++i) entering &= ~(static_cast<unsigned>(!row.has(base + place(i))) << i);
+        }
+        waiting &= entering;
+        if (base + chunk < row.end) load(base + chunk, next);
+        if (__any_sync(~0u, waiting != 0)) {
+          // Few enter: they are read again, so that the others need no registers while the next come.
+          waiting = append_keys(waiting, [&](unsigned i) { return row.key(base + place(i), Row::load_one(row.values + base + place(i))); }, buffer, capacity, shared.kept);
+        }
+        full = __syncthreads_or(waiting != 0);
+        if (full) break;
+        waiting = all;
+        if (!sampled) limit = Row::limit_of(bound, false);
+        base += chunk;
+      }
+      const unsigned held = full ? capacity : shared.kept;
+      __syncthreads();  // all have read the count
+      const bool misled = !full && sampled && held < k;
+      if (misled) {
+        bound = no_neighbor;
+        base = 0;
+        if (threadIdx.x == 0) shared.kept = 0;
+        __syncthreads();
+      } else {
+        if (!full && held <= most_sorted(k)) break;
+        bound = block_keep_about<stream_threads>(buffer, held, k, full ? most_staying(k) : most_sorted(k), shared);
+        if (!full) break;
+      }
+      sampled = false;
+      limit = Row::limit_of(bound, true);
+    }
+    const std::int64_t held = shared.kept;
     block_sort(buffer, held);
-    __syncthreads();  // all have read the count
     for (std::int64_t i = threadIdx.x; i < k; i += stream_threads) out[item * k + i] = i < held ? buffer[i] : no_neighbor;
+    __syncthreads();  // all have read
   }
 }
 

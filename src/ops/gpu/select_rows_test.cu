@@ -136,9 +136,11 @@ const std::int64_t row_lengths[] = {1, 31, 32, 33, 127, 300, 2500};
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t chunk = 256;
 constexpr std::int64_t long_row = 1100;
+constexpr std::int64_t sampled_groups = 64;  // of four values
 #else
 constexpr std::int64_t chunk = 4096;
 constexpr std::int64_t long_row = 9000;
+constexpr std::int64_t sampled_groups = 512;
 #endif
 
 TEST(SelectRows, equals_a_sort_in_the_total_order) {
@@ -152,6 +154,33 @@ TEST(SelectRows, keeps_any_k) {
   for (const int k : {500, 512, 1000, 1024, 1025, 2048, 2049, 5000}) {
     check(Values::random, 2, 3000, 3000, k);
     check(Values::few, 1, 2100, 2100, k);
+  }
+}
+// The shortest that are, and others, with what a sample tells in order, in groups, in ties.
+TEST(SelectRows, samples_long_rows) {
+  const std::vector<SelectPlan> plans = {{SelectMethod::stream, 1, 1}, {SelectMethod::stream, 1, 2}};
+  for (const std::int64_t columns : {8 * sampled_groups - 1, 8 * sampled_groups, 8 * sampled_groups + 1, 5 * chunk + 3}) {
+    for (const std::int64_t k : {std::int64_t{1}, std::int64_t{10}, std::int64_t{33}, sampled_groups / 2, 2 * sampled_groups, 4 * sampled_groups}) {
+      for (const Values kind : {Values::random, Values::few, Values::falling, Values::rising, Values::special}) check(kind, 2, columns, columns + 1, k, plans);
+    }
+  }
+}
+// Where the kernel looks first is what is small, too little of it, or nothing is.
+TEST(SelectRows, a_sample_that_misleads_costs_time_alone) {
+  const std::int64_t columns = 6 * chunk;
+  const std::int64_t step = (columns / 4 - 1) / sampled_groups;
+  const std::int64_t k = sampled_groups;
+  for (const bool small : {true, false}) {
+    std::vector<float> values = make_values(Values::random, 1, columns, 11);
+    std::int64_t changed = 0;
+    for (std::int64_t group = 0; group < (small ? sampled_groups / 8 : sampled_groups); ++group) {
+      for (std::int64_t i = 0; i < 4; ++i, ++changed) values[static_cast<std::size_t>((1 + group * step) * 4 + i)] += small ? -9.0f : 9.0f;
+    }
+    if (small) {
+      EXPECT_LT(changed, k);
+      EXPECT_GT(changed, k * 4 * sampled_groups / columns * 2);  // so many of the sample are nearer than expected
+    }
+    for (const std::int64_t offset : {0, 4}) check_values(values, offset, 1, columns, columns, k, {{SelectMethod::stream, 1, 1}}, "misled");
   }
 }
 // More blocks than rows, more rows than blocks, a buffer in memory that fills again and again.

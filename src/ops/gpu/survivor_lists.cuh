@@ -15,13 +15,10 @@ namespace gigaknn::gpu {
 template <int block_threads>
 struct BlockTeam {
   static constexpr int a_block = 1;  // teams
-  struct Shared {
-    DigitCounts counts;
-    unsigned found;
-  };
+  using Shared = BlockSelection;
   Shared& shared = simt::shared<Shared>();
 
-  __device__ __forceinline__ unsigned& found() const { return shared.found; }
+  __device__ __forceinline__ unsigned& found() const { return shared.kept; }
   static __device__ __forceinline__ int index() { return 0; }
   static __device__ __forceinline__ int rank() { return static_cast<int>(threadIdx.x); }
   static __device__ __forceinline__ int size() { return block_threads; }

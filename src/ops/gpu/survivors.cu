@@ -232,23 +232,26 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) finish_survivors_
   }
 }
 
+// `in_shared`: a list is put in order there, not where it lies in the end.
 template <int threads>
 __global__ void __launch_bounds__(threads)
-    finish_lists_kernel(Survivors lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out) {
+    finish_lists_kernel(Survivors lists, int splits, bool in_shared, PackedNeighbor* scratch, PackedNeighbor* out) {
   const BlockTeam<threads> team;
   const std::int64_t queries = lists.queries / splits;
+  const auto k = static_cast<unsigned>(lists.k);
+  const unsigned count = k * static_cast<unsigned>(splits);  // fewer than there are places
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
-    const auto entry = [&](std::int64_t i) {
-      const std::int64_t at = query * splits + i / lists.k;
-      return i % lists.k < lists.held[at] ? lists.keys[at * lists.pitch + i % lists.k] : no_neighbor;
-    };
-    PackedNeighbor* const list = splits > 1 ? scratch + query * splits * lists.k : out + query * lists.k;
-    for (std::int64_t i = threadIdx.x; i < lists.k * splits; i += blockDim.x) list[i] = entry(i);
+    PackedNeighbor* const finished = out + query * k;
+    PackedNeighbor* const list = in_shared ? simt::dynamic_shared<PackedNeighbor>() : splits > 1 ? scratch + query * count : finished;
+    for (unsigned i = threadIdx.x; i < count; i += threads) {
+      const std::int64_t at = query * splits + i / k;
+      list[i] = i % k < lists.held[at] ? lists.keys[at * lists.pitch + i % k] : no_neighbor;
+    }
     __syncthreads();
-    if (splits > 1) block_keep_smallest(list, lists.k * splits, lists.k, team.shared.counts, team.shared.found);
-    block_sort(list, lists.k);
-    if (splits > 1) {
-      for (std::int64_t i = threadIdx.x; i < lists.k; i += blockDim.x) out[query * lists.k + i] = list[i];
+    if (splits > 1) block_keep_about<threads>(list, count, k, k, team.shared);
+    block_sort(list, k);
+    if (list != finished) {
+      for (unsigned i = threadIdx.x; i < k; i += threads) finished[i] = list[i];
     }
     __syncthreads();
   }
@@ -257,6 +260,8 @@ __global__ void __launch_bounds__(threads)
 // Many lists of few queries are merged by few blocks.
 constexpr int few_splits = 16;
 constexpr int many_threads = 1024;
+// Shared memory that a list may take to be put in order; the more of it, the fewer blocks an SM seats.
+constexpr std::size_t finish_bytes_a_thread = 128;
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
 constexpr int few_k = 32;
 constexpr int some_k = most_exact_bounds;
@@ -314,10 +319,15 @@ void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* st
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {
   if (lists.queries == 0) return;
   const std::int64_t queries = lists.queries / splits;
+  const auto run = [&]<int threads>() {
+    const std::size_t bytes = static_cast<std::size_t>(lists.k * splits) * sizeof(PackedNeighbor);
+    const bool in_shared = bytes <= threads * finish_bytes_a_thread;
+    simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits, in_shared, scratch, out);
+  };
   if (splits > few_splits) {
-    simt::launch({blocks_for(queries), many_threads, 0, stream, "finish_lists"}, finish_lists_kernel<many_threads>, lists, splits, scratch, out);
+    run.template operator()<many_threads>();
   } else {
-    simt::launch({blocks_for(queries), block_threads, 0, stream, "finish_lists"}, finish_lists_kernel<block_threads>, lists, splits, scratch, out);
+    run.template operator()<block_threads>();
   }
 }
 
