@@ -207,7 +207,7 @@ constexpr int stream_loads = 4;
 constexpr std::int64_t least_spare = 1024;
 constexpr std::int64_t most_spare = 2048;
 #endif
-constexpr int stream_blocks_an_sm = 4;  // so that registers hold a chunk that is looked at and the next one, which comes
+[[maybe_unused]] constexpr int stream_blocks_an_sm = 4;  // so that registers hold a chunk that is looked at and the next one, which comes
 constexpr std::int64_t most_shared_capacity = most_bisected_a_thread * stream_threads;
 constexpr std::int64_t most_scratch = std::int64_t{1} << 30;
 
@@ -220,18 +220,12 @@ __device__ __forceinline__ unsigned most_staying(std::int64_t k) { return static
 /// And in the end, when they are sorted anyhow.
 __device__ __forceinline__ unsigned most_sorted(std::int64_t k) { return k <= 32 ? 32 : static_cast<unsigned>((k + k / 64 + 63) / 64 * 64); }
 
-/// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. A warp counts its own first:
-/// one atomic a warp. Few lanes have more than one or two.
+/// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. Few lanes have any, and of these few more than one or two: nvcc adds for a
+/// whole warp at once where all lanes do, and lets a few add for themselves.
 template <class Key>
 __device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, PackedNeighbor* buffer, unsigned capacity, unsigned& held) {
-  const auto own = static_cast<unsigned>(__popc(entering));
-  unsigned through = own;
-  GIGAKNN_UNROLL for (int step = 1; step < 32; step *= 2) {
-    const unsigned other = simt::shfl_up(through, step);
-    if (lane_id() >= step) through += other;
-  }
-  unsigned slot = lane_id() == 31 ? atomicAdd(&held, through) : 0;
-  slot = simt::shfl(slot, 31) + through - own;
+  if (entering == 0) return 0;
+  unsigned slot = atomicAdd(&held, static_cast<unsigned>(__popc(entering)));
   GIGAKNN_ROLLED for (; entering && slot < capacity; ++slot, entering &= entering - 1) buffer[slot] = key(static_cast<unsigned>(__ffs(static_cast<int>(entering))) - 1);
   return entering;
 }
@@ -311,10 +305,8 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
         }
         waiting &= entering;
         if (base + chunk < row.end) load(base + chunk, next);
-        if (__any_sync(~0u, waiting != 0)) {
-          // Few enter: they are read again, so that the others need no registers while the next come.
-          waiting = append_keys(waiting, [&](unsigned i) { return row.key(base + place(i), Row::load_one(row.values + base + place(i))); }, buffer, capacity, shared.kept);
-        }
+        // Few enter: they are read again, so that the others need no registers while the next come.
+        waiting = append_keys(waiting, [&](unsigned i) { return row.key(base + place(i), Row::load_one(row.values + base + place(i))); }, buffer, capacity, shared.kept);
         full = __syncthreads_or(waiting != 0);
         if (full) break;
         waiting = all;
