@@ -138,6 +138,14 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+/// c and the products of four bytes.
+template <class Byte, class T>
+T gigaknn_dot_bytes(T a, T b, T c) {
+  for (int i = 0; i < 32; i += 8) c += static_cast<T>(static_cast<Byte>(a >> i)) * static_cast<T>(static_cast<Byte>(b >> i));
+  return c;
+}
+inline int __dp4a(int a, int b, int c) { return gigaknn_dot_bytes<std::int8_t>(a, b, c); }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) { return gigaknn_dot_bytes<std::uint8_t>(a, b, c); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }

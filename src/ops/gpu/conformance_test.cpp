@@ -15,6 +15,7 @@
 #include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_ops.hpp"
 #include "ops/gpu/scan.hpp"
+#include "ops/gpu/stream_rows.hpp"
 #include "ops/join_cells.hpp"
 #include "simt/device.hpp"
 #include "simt/memory_budget.hpp"
@@ -418,13 +419,46 @@ TEST(GpuSearch, few_queries_share_the_base_among_blocks) {
     check_nearest_rows(c, device());
   }
 }
+// What float32, or integers, tell of keys: of values of every kind, of rows of every length.
+TEST(GpuSearch, rows_that_stream_past_few_queries_lose_no_neighbour) {
+  constexpr std::int64_t lengths[] = {1, 3, 16, 33, 100, 128, 129, 260};
+  std::int64_t number = static_cast<std::int64_t>(schedule());
+  const std::int64_t before = gpu::launches()["stream_rows"];
+  std::int64_t streamed = 0;
+  for (const Subject& subject : subjects()) {
+    for (; number < kind_count; number += kinds_apart) {
+      Case c = shape(subject.metric, subject.dtype, 30 + 47 * (number % 7), 1 + number % 3, lengths[number % std::size(lengths)], number % 2 ? 3 : 20);
+      c.kind = static_cast<Kind>(number);
+      c.hints.queries = c.q;
+      c.strided = number % 5 == 0;
+      check_nearest_rows(c, device());
+      check_first_self(c, device());
+      streamed += 2 * gpu::can_stream_rows(c.metric, c.dtype, c.d);
+    }
+    number -= kind_count - 1;  // other kinds of the next subject
+  }
+  EXPECT_GT(gpu::launches()["stream_rows"] - before, streamed * 9 / 10) << "all but those whose rows are all far";
+  EXPECT_GT(streamed, 0);
+}
+// A part of several tiles, whose list fills again and again, and lists that are longer than a tile.
+TEST(GpuSearch, rows_stream_past_in_tiles) {
+  for (const auto& [kind, n, k] : {std::tuple{Kind::gaussian, 5000, 10}, {Kind::approaching, 5000, 10}, {Kind::duplicates, 4500, 300}, {Kind::all_equal, 4500, 10},
+                                   {Kind::gaussian, 3000, 2900}, {Kind::nonfinite, 4300, 20}}) {
+    for (const DType dtype : {DType::f32, DType::u8}) {
+      Case c = shape(Metric::l2, dtype, n, 2, 5, k);
+      c.kind = kind;
+      c.hints.queries = 2;
+      check_nearest_rows(c, device());
+    }
+  }
+}
 // Also where the base was prepared for many, if it is large: it streams past them, and is not scanned.
 #if !defined(GIGAKNN_SANITIZED)
 TEST(GpuSearch, few_queries_stream_a_large_base_that_is_prepared_for_many) {
   for (const auto& [q, streams] : {std::pair{3, true}, {20, false}}) {
-    const auto before = gpu::launches()["take_all"];
+    const auto before = gpu::launches()["stream_rows"];
     check_nearest_rows(shape(Metric::l2, DType::f32, 70000, q, 2, 5), device());
-    EXPECT_EQ(gpu::launches()["take_all"] > before, streams) << q;
+    EXPECT_EQ(gpu::launches()["stream_rows"] > before, streams) << q;
   }
 }
 #endif

@@ -10,6 +10,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/stream_rows.hpp"
 #include "ops/canonical.hpp"
 
 namespace gigaknn::gpu {
@@ -300,11 +301,13 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     const SearchJob job = job_of(batch, first_self);
     const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && is_filtered(queries);
     const std::int64_t capacity = capacity_for(kept);
+    const bool streamed = !filtered && can_stream_rows(metric_, base_.dtype, base_.cols);
     int splits = 1;
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
       const std::int64_t room = std::min(most_lists, batch_rows(capacity, kept, run));
-      const std::int64_t wanted = std::min<std::int64_t>(5 * simt::multiprocessors(device_), room) / queries;  // as many as a device holds at once
+      // As many as a device holds at once.
+      const std::int64_t wanted = std::min<std::int64_t>((streamed ? streamed_lists_an_sm : 5) * simt::multiprocessors(device_), room) / queries;
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
@@ -314,6 +317,8 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
       scan_by_sample(job, sampled, lists.view, run, stream);
     } else if (filtered) {
       scan_places(job, places_, true, lists.view, run, stream);
+    } else if (streamed) {
+      stream_rows(job, splits, lists.view, stream);
     } else {
       take_all(job, splits, lists.view, stream);
     }

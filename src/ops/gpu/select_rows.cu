@@ -332,7 +332,6 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
     const std::int64_t held = shared.kept;
     block_sort(buffer, held);
     for (std::int64_t i = threadIdx.x; i < k; i += stream_threads) out[item * k + i] = i < held ? buffer[i] : no_neighbor;
-    __syncthreads();  // all have read
   }
 }
 

@@ -3,6 +3,7 @@
 // limit excludes is dropped. Keys are computed, a quarter of a warp a row, once at the end, or where more is left than the list has room for.
 #pragma once
 
+#include "ops/gpu/append.cuh"
 #include "ops/gpu/block_select.cuh"
 #include "ops/gpu/limits.cuh"
 #include "ops/gpu/survivors.hpp"
@@ -54,6 +55,14 @@ struct WarpTeam {
     return best.queue().bound();
   }
 };
+
+/// What `row` is to list `query`, by a quarter of a warp.
+template <DType dtype>
+__device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
+  const std::int64_t own = query_row(job, query);
+  if (is_self(job.first_self, own, row)) return no_neighbor;
+  return canonical_neighbor<dtype, quarter>(job.metric, job.queries, own, job.base, row);
+}
 
 // ---- a list and what is done with it; all threads of a team call every function together
 

@@ -17,14 +17,7 @@ constexpr int block_threads = 128;
 [[maybe_unused]] constexpr int blocks_an_sm = 6;
 [[maybe_unused]] constexpr int list_blocks_an_sm = 5;
 
-/// A quarter of a warp has a pair.
-template <DType dtype>
-__device__ __forceinline__ PackedNeighbor neighbor_of(const SearchJob& job, std::int64_t query, LocalRow row) {
-  const std::int64_t own = query_row(job, query);
-  if (is_self(job.first_self, own, row)) return no_neighbor;
-  return canonical_neighbor<dtype, quarter>(job.metric, job.queries, own, job.base, row);
-}
-/// Of a row in cells, by its name.
+/// Of a row in cells, by its name; a quarter of a warp has a pair.
 template <DType dtype>
 __device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query, LocalRow row) {
   const LocalRow name = candidates.name_of(row);
