@@ -2,6 +2,7 @@
 // device) and device_cuda.cu. A program links one of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -63,6 +64,8 @@ struct MemoryUse {
 void set_memory_budget(std::size_t bytes, int device = 0);
 MemoryUse memory_use(int device = 0);
 
+/// Whether to take memory takes as long as a short kernel: a CUDA device's driver.
+bool allocations_are_slow();
 void* allocate(std::size_t bytes, Stream* stream);
 void release(void* memory, Stream* stream);
 /// In any direction. Host memory must live until the stream is synchronized.
@@ -121,6 +124,34 @@ class DeviceBuffer {
   T* data_ = nullptr;
   std::size_t size_ = 0;
   Stream* stream_ = nullptr;
+};
+
+/// n pieces of memory that live alike: taken at once where allocations are slow; elsewhere each for itself, so that what reaches beyond one is seen.
+template <std::size_t n>
+class DevicePieces {
+ public:
+  DevicePieces(const std::array<std::size_t, n>& bytes, Stream* stream) {
+    std::array<std::size_t, n> begins;
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      begins[i] = all;
+      all += (bytes[i] + 255) / 256 * 256;
+    }
+    const bool at_once = allocations_are_slow();
+    if (at_once) buffers_[0] = DeviceBuffer<std::byte>(all, stream);
+    for (std::size_t i = 0; i < n; ++i) {
+      if (!at_once) buffers_[i] = DeviceBuffer<std::byte>(bytes[i], stream);
+      if (bytes[i] > 0) pieces_[i] = at_once ? buffers_[0].get() + begins[i] : buffers_[i].get();
+    }
+  }
+  template <class T>
+  T* get(std::size_t i) const {
+    return reinterpret_cast<T*>(pieces_[i]);
+  }
+
+ private:
+  std::array<DeviceBuffer<std::byte>, n> buffers_;
+  std::array<std::byte*, n> pieces_ = {};
 };
 
 }  // namespace gigaknn::simt

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
@@ -47,18 +48,28 @@ cudaMemPool_t pool_of(int device) {
   return pool;
 }
 
+// What the device has; asked once, for it takes long.
+std::uint64_t all_memory(int device) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<int, std::uint64_t>;
+  const std::lock_guard lock(mutex);
+  std::uint64_t& bytes = known[device];
+  std::size_t free_bytes = 0, all_bytes = 0;
+  if (bytes == 0 && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) bytes = all_bytes;
+  return bytes;
+}
+
 // Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use. Where the device has failed, whoever
 // waits for it is told: not from here, where streams end.
 void trim(int device) noexcept {
   cudaMemPool_t pool = nullptr;
   std::uint64_t held = 0, used = 0;
-  std::size_t free_bytes = 0, all_bytes = 0;
   const auto asked = [&] {
     return cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess && cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) == cudaSuccess &&
            cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess;
   };
-  if (asked() && held > used && (used == 0 || held - used > most_kept_bytes / 16) && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) {
-    const std::uint64_t kept = used == 0 ? 0 : std::min<std::uint64_t>(most_kept_bytes, all_bytes / 64);
+  if (asked() && held > used && (used == 0 || held - used > most_kept_bytes / 16)) {
+    const std::uint64_t kept = used == 0 ? 0 : std::min<std::uint64_t>(most_kept_bytes, all_memory(device) / 64);
     if (held > used + kept) cudaMemPoolTrimTo(pool, used + kept);
   }
   cudaGetLastError();
@@ -205,6 +216,34 @@ StagedCopies& staged_copies() {
   return all;
 }
 
+// Streams that nobody has: to create and destroy one takes as long as a search of one query. No more than there ever were at a time.
+class IdleStreams {
+ public:
+  Stream* take(int device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<Stream*>& idle = idle_[device];
+    if (idle.empty()) return nullptr;
+    Stream* const stream = idle.back();
+    idle.pop_back();
+    return stream;
+  }
+  bool keep(Stream* stream) noexcept try {
+    const std::lock_guard lock(mutex_);
+    idle_[stream->device].push_back(stream);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<Stream*>> idle_;
+};
+IdleStreams& idle_streams() {
+  static IdleStreams& all = *new IdleStreams;  // outlives every stream
+  return all;
+}
+
 bool is_pageable(const void* memory) {
   cudaPointerAttributes attributes;
   if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
@@ -295,6 +334,7 @@ int device_of_memory(const void* memory) {
 
 Stream* create_stream(int device) {
   check(cudaSetDevice(device), "the device cannot be used");
+  if (Stream* const idle = idle_streams().take(device)) return idle;
   std::uint64_t never = ~std::uint64_t{0};  // destroy_stream does it
   check(cudaMemPoolSetAttribute(pool_of(device), cudaMemPoolAttrReleaseThreshold, &never), "the device's pool cannot be set");
   cudaStream_t stream = nullptr;
@@ -306,9 +346,10 @@ int device_of(const Stream* stream) {
 }
 void destroy_stream(Stream* stream) {
   cudaSetDevice(stream->device);
-  cudaStreamSynchronize(stream->stream);
-  cudaStreamDestroy(stream->stream);
+  const bool works = cudaStreamSynchronize(stream->stream) == cudaSuccess;
   trim(stream->device);
+  if (works && idle_streams().keep(stream)) return;
+  cudaStreamDestroy(stream->stream);
   delete stream;
 }
 void synchronize(Stream* stream) {
@@ -354,6 +395,7 @@ MemoryUse memory_use(int device) {
   return accounts().use(device);
 }
 
+bool allocations_are_slow() { return true; }
 void* allocate(std::size_t bytes, Stream* stream) {
   const int device = device_of(stream);
   accounts().reserve(bytes, device);

@@ -191,6 +191,7 @@ void enqueue(Stream* stream, void (*work)(void*), void* argument) {
 
 void set_memory_budget(std::size_t bytes, int device) { memory().set_budget(bytes, device); }
 MemoryUse memory_use(int device) { return memory().use(device); }
+bool allocations_are_slow() { return false; }
 void* allocate(std::size_t bytes, Stream* stream) { return memory().take(bytes, device_of(stream)); }
 void release(void* p, Stream* stream) {
   post(stream, [=] { memory().give_back(p); });

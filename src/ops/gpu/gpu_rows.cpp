@@ -47,6 +47,7 @@ constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t most_list_bytes = 64 << 20;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
+constexpr std::size_t small_scratch = default_scratch / 16;
 constexpr std::int64_t most_lists = 1024;  // of few queries that share a base among blocks
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -107,17 +108,22 @@ std::vector<std::uint8_t> download(const std::uint8_t* from, std::int64_t count,
 // Queries as kernels see them.
 struct GpuRows::Batch {
   RowsView view;
-  std::vector<std::uint8_t> far;  // on the host
-  bool negative;
+  std::vector<std::uint8_t> far;  // on the host, once known
+  bool negative = false;
   std::optional<ProductCodes::Queries> codes;
 
   /// `filtered`: a scan is to leave out what it can.
   Batch(const GpuRows& base, const RowsView& rows, bool filtered, simt::Stream* stream)
-      : view(rows),
-        far(download(rows.far, rows.rows, stream)),
-        negative(std::any_of(far.begin(), far.end(),
-                             [](std::uint8_t mark) { return (mark & negative_row) != 0; })) {
+      : view(rows) {
+    if (base.metric_ == Metric::chi2 || base.metric_ == Metric::hellinger) {
+      know_far(stream);
+      negative = std::any_of(far.begin(), far.end(), [](std::uint8_t mark) { return (mark & negative_row) != 0; });
+    }
     if (base.codes_ && !negative && filtered) codes = base.codes_->encode_queries(rows, stream);
+  }
+  /// Waits for the stream: not before what it is to do is enqueued.
+  void know_far(simt::Stream* stream) {
+    if (far.empty()) far = download(view.far, view.rows, stream);
   }
   bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
 };
@@ -238,13 +244,14 @@ void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* s
   }
 }
 
-// Queries at a time, so that their lists and codes fit in what the base leaves of the device's
-// budget.
-std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k,
-                                 const RunOptions& run) const {
+// Of `wanted` queries those that have a turn, so that their lists and codes fit in what the base leaves of the device's
+// budget. A device takes longer to say what is free than to answer a few.
+std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, std::int64_t wanted, const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
+  wanted = std::clamp<std::int64_t>(wanted, 1, lists_at_once(k));
+  if (run.device_memory_bytes == 0 && at(wanted) * a_query <= small_scratch) return wanted;
   const std::size_t scratch = std::min(default_scratch, scratch_for(run, default_scratch));
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, lists_at_once(k));
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, wanted);
 }
 
 // Scans places [0, end), more of them each time, and settles; `last`: for good.
@@ -290,7 +297,7 @@ void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivor
   scan_places(job, places_, true, lists, run, stream);
 }
 
-void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
+void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self,
                             std::int64_t first_row, NeighborsOut out, const RunOptions& run,
                             simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
@@ -305,7 +312,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     int splits = 1;
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t room = std::min(most_lists, batch_rows(capacity, kept, run));
+      const std::int64_t room = batch_rows(capacity, kept, most_lists, run);
       // As many as a device holds at once.
       const std::int64_t wanted = std::min<std::int64_t>((streamed ? streamed_lists_an_sm : 5) * simt::multiprocessors(device_), room) / queries;
       splits = static_cast<int>(
@@ -329,6 +336,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
     simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
     simt::synchronize(stream);
   }
+  batch.know_far(stream);
   parallel_for(run, queries, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const PackedNeighbor* list = sorted.get() + i * kept;
@@ -342,7 +350,7 @@ void GpuRows::nearest_batch(const Batch& batch, std::int64_t k, std::int64_t fir
 void GpuRows::nearest(MatrixRef queries, std::int64_t k, NeighborsOut out, std::int64_t first_self,
                       const RunOptions& run) const {
   const std::int64_t kept = std::min(k, places_);
-  const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
+  const std::int64_t step = batch_rows(capacity_for(kept), kept, queries.rows, run);
   if (run.progress) run.progress->report("search", 0, queries.rows);
   for (std::int64_t first = 0; first < queries.rows; first += step) {
     check_cancelled(run);
@@ -361,7 +369,7 @@ void GpuRows::self_nearest(std::int64_t k, NeighborsOut out, const RunOptions& r
   if (const std::int64_t capacity = symmetric_capacity(kept, run)) {
     return self_symmetric(kept, capacity, out, run);
   }
-  const std::int64_t step = batch_rows(capacity_for(kept), kept, run);
+  const std::int64_t step = batch_rows(capacity_for(kept), kept, base_.rows, run);
   const RowsView all = rows_.view();
   if (run.progress) run.progress->report("search", 0, base_.rows);
   for (std::int64_t first = 0; first < base_.rows; first += step) {
@@ -476,7 +484,9 @@ std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std
   } else {
     admit_all(job.places, lists, stream);
   }
-  const std::vector<std::uint32_t> count = memory.counts.download();
+  std::vector<std::uint32_t> count(at(queries));
+  simt::copy(count.data(), lists.counts, count.size() * sizeof(std::uint32_t), stream);
+  simt::synchronize(stream);
   const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
   if (filtered && most > capacity) return most;
   if (!filtered || !job.finished) finish_survivors(job, lists, stream);
@@ -503,11 +513,11 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
   std::int64_t capacity = small_capacity;
   for (std::int64_t first = 0; first < queries.rows;) {
     check_cancelled(run);
-    const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, run));
+    const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, queries.rows - first, run));
     const simt::OwnStream stream(device_);
     DeviceRows rows(queries.slice(first, last), stream);
     find_facts(rows, metric_, stream);
-    const Batch batch(*this, rows.view(), true, stream);
+    Batch batch(*this, rows.view(), true, stream);
     std::vector<std::vector<PackedNeighbor>> found(at(last - first));
     if (places_ > 0) {
       if (const std::int64_t most = within_batch(batch, bound, capacity, found, stream)) {
@@ -515,6 +525,7 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
         continue;
       }
     }
+    batch.know_far(stream);
     for (std::int64_t i = 0; i < last - first; ++i) {
       auto& list = found[at(i)];
       if (limit == infinity) {  // the farthest are as near as that

@@ -46,8 +46,8 @@ class GpuRows : public PreparedRows {
   struct Batch;  // queries on the device
 
   std::size_t scratch_for(const RunOptions& run, std::size_t otherwise) const;
-  std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, const RunOptions& run) const;
-  void nearest_batch(const Batch& batch, std::int64_t k, std::int64_t first_self,
+  std::int64_t batch_rows(std::int64_t capacity, std::int64_t k, std::int64_t wanted, const RunOptions& run) const;
+  void nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self,
                      std::int64_t first_row, NeighborsOut out, const RunOptions& run,
                      simt::Stream* stream) const;
   std::int64_t symmetric_capacity(std::int64_t k, const RunOptions& run) const;
