@@ -440,6 +440,51 @@ TEST(GpuSearch, rows_that_stream_past_few_queries_lose_no_neighbour) {
   EXPECT_GT(gpu::launches()["stream_rows"] - before, streamed * 9 / 10) << "all but those whose rows are all far";
   EXPECT_GT(streamed, 0);
 }
+// Rows of the same elements in other orders: one distance, ties by number, of which sums in float32 say something else each.
+TEST(GpuSearch, rows_that_stream_past_few_queries_are_not_told_apart_by_rounding) {
+  constexpr std::int64_t n = 400, d = 130;
+  for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::l1, Metric::inner_product, Metric::cosine}) {
+    Matrix base(n, d, DType::f32), query(1, d, DType::f32);
+    std::vector<float> row(d);
+    for (std::int64_t j = 0; j < d; ++j) {
+      row[static_cast<std::size_t>(j)] = static_cast<float>(0.1 + random_unit(5, 1, static_cast<std::uint64_t>(j)));
+      query.row<float>(0)[j] = metric == Metric::inner_product || metric == Metric::cosine ? 1.0f : 0.0f;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = d - 1; j > 0; --j) {
+        std::swap(row[static_cast<std::size_t>(j)], row[random_below(static_cast<std::uint64_t>(j + 1), 6, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j))]);
+      }
+      std::copy(row.begin(), row.end(), base.row<float>(i));
+    }
+    const Ops& ops = *device().front();
+    const auto prepared = ops.prepare(base, metric, {.k = 9, .queries = 1, .batch = 1, .self = false}, {});
+    GuardedLists lists(1, 9);
+    ops.nearest_rows(*prepared, query, 9, lists.out(), {}, -1);
+    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, metric, 9))) << name_of(metric);
+  }
+}
+// Terms below half of the smallest float are nothing there, and those above it twice as much: rows that are all of such terms seem nearer, or farther, than others.
+TEST(GpuSearch, terms_that_vanish_lose_no_neighbour) {
+  struct Craft {
+    Metric metric;
+    float query, each, one;  // elements: of the query, of every other row, and the first of the rest, which has `each` elsewhere, or nothing
+    bool rest;
+  };
+  constexpr std::int64_t n = 80, d = 100;
+  for (const Craft& craft : {Craft{Metric::l2, 0, 2.7e-23f, 2.8e-22f, false}, Craft{Metric::euclidean, 0, 2.7e-23f, 2.8e-22f, false},
+                             Craft{Metric::inner_product, 2.6e-23f, 2.72e-23f, 3e-21f, false}, Craft{Metric::cosine, 2.6e-23f, 2.6e-23f, 4e-22f, true}}) {
+    Matrix base(n, d, DType::f32), query(1, d, DType::f32);
+    for (std::int64_t j = 0; j < d; ++j) {
+      query.row<float>(0)[j] = craft.query;
+      for (std::int64_t i = 0; i < n; ++i) base.row<float>(i)[j] = i % 2 ? craft.each : j == 0 ? craft.one : craft.rest ? 1.08f * craft.each : 0;
+    }
+    const Ops& ops = *device().front();
+    const auto prepared = ops.prepare(base, craft.metric, {.k = 9, .queries = 1, .batch = 1, .self = false}, {});
+    GuardedLists lists(1, 9);
+    ops.nearest_rows(*prepared, query, 9, lists.out(), {}, -1);
+    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, craft.metric, 9))) << name_of(craft.metric);
+  }
+}
 // A part of several tiles, whose list fills again and again, and lists that are longer than a tile.
 TEST(GpuSearch, rows_stream_past_in_tiles) {
   for (const auto& [kind, n, k] : {std::tuple{Kind::gaussian, 5000, 10}, {Kind::approaching, 5000, 10}, {Kind::duplicates, 4500, 300}, {Kind::all_equal, 4500, 10},
