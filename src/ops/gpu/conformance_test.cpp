@@ -463,26 +463,27 @@ TEST(GpuSearch, rows_that_stream_past_few_queries_are_not_told_apart_by_rounding
     EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, metric, 9))) << name_of(metric);
   }
 }
-// Terms below half of the smallest float are nothing there, and those above it twice as much: rows that are all of such terms seem nearer, or farther, than others.
+// Terms below half of the smallest float are nothing there, and those above it twice as much, squares of a norm too: rows that are all of such terms seem nearer, or farther,
+// than others.
 TEST(GpuSearch, terms_that_vanish_lose_no_neighbour) {
   struct Craft {
     Metric metric;
-    float query, each, one;  // elements: of the query, of every other row, and the first of the rest, which has `each` elsewhere, or nothing
-    bool rest;
+    float query, each, one, rest;  // elements: of the query, of every other row, and of the others the first and those behind it
   };
   constexpr std::int64_t n = 80, d = 100;
-  for (const Craft& craft : {Craft{Metric::l2, 0, 2.7e-23f, 2.8e-22f, false}, Craft{Metric::euclidean, 0, 2.7e-23f, 2.8e-22f, false},
-                             Craft{Metric::inner_product, 2.6e-23f, 2.72e-23f, 3e-21f, false}, Craft{Metric::cosine, 2.6e-23f, 2.6e-23f, 4e-22f, true}}) {
+  for (const Craft& craft : {Craft{Metric::l2, 0, 2.7e-23f, 2.8e-22f, 0}, Craft{Metric::euclidean, 0, 2.7e-23f, 2.8e-22f, 0},
+                             Craft{Metric::inner_product, 2.6e-23f, 2.72e-23f, 3e-21f, 0}, Craft{Metric::cosine, 2.6e-23f, 2.6e-23f, 4e-22f, 2.8e-23f},
+                             Craft{Metric::cosine, 1e10f, 1e-23f, 2.7e-19f, 1e-19f}}) {
     Matrix base(n, d, DType::f32), query(1, d, DType::f32);
     for (std::int64_t j = 0; j < d; ++j) {
       query.row<float>(0)[j] = craft.query;
-      for (std::int64_t i = 0; i < n; ++i) base.row<float>(i)[j] = i % 2 ? craft.each : j == 0 ? craft.one : craft.rest ? 1.08f * craft.each : 0;
+      for (std::int64_t i = 0; i < n; ++i) base.row<float>(i)[j] = i % 2 ? craft.each : j == 0 ? craft.one : craft.rest;
     }
     const Ops& ops = *device().front();
     const auto prepared = ops.prepare(base, craft.metric, {.k = 9, .queries = 1, .batch = 1, .self = false}, {});
     GuardedLists lists(1, 9);
     ops.nearest_rows(*prepared, query, 9, lists.out(), {}, -1);
-    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, craft.metric, 9))) << name_of(craft.metric);
+    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, craft.metric, 9))) << name_of(craft.metric) << " of " << craft.query;
   }
 }
 // A part of several tiles, whose list fills again and again, and lists that are longer than a tile.

@@ -180,7 +180,7 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
         take_cells(job, lists.view, stream);
       }
       const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
-      finish_lists(lists.view, 1, nullptr, finished.get(), stream);
+      finish_lists(lists.view, 1, finished.get(), stream);
       sorted = finished.download();
     }
     writer.write_ended(sorted, count, kept, first, out, run);

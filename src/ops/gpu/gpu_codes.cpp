@@ -231,8 +231,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       scan_bands(job, first_rank, band_rows, lists, run, stream);
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
-    const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(count * splits * kept) : 0, stream);
-    finish_lists(lists, static_cast<int>(splits), merged.get(), finished.get(), stream);
+    finish_lists(lists, static_cast<int>(splits), finished.get(), stream);
     const std::vector<PackedNeighbor> sorted = finished.download();
     writer.write_ended(sorted, count, kept, first, out, run);
     if (run.progress) run.progress->report("search", first + count, queries.rows);

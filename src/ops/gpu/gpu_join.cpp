@@ -135,7 +135,7 @@ bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* 
     scan_cells(job, sharing, lists.view, run, stream);
     scan_visitors(job, visits, rows, first, count, at_once, lists.view, run, stream);
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
-    finish_lists(lists.view, 1, nullptr, finished.get(), stream);
+    finish_lists(lists.view, 1, finished.get(), stream);
     const std::vector<PackedNeighbor> sorted = finished.download();
     parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t i = begin; i < end; ++i) {

@@ -330,9 +330,7 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
       take_all(job, splits, lists.view, stream);
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
-    const simt::DeviceBuffer<PackedNeighbor> merged(splits > 1 ? at(queries * splits * kept) : 0,
-                                                    stream);
-    finish_lists(lists.view, splits, merged.get(), finished.get(), stream);
+    finish_lists(lists.view, splits, finished.get(), stream);
     simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
     simt::synchronize(stream);
   }
@@ -446,7 +444,7 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   std::vector<LocalRow> order(at(places_));
   simt::copy(order.data(), order_.get(), order.size() * sizeof(LocalRow), stream);
   const simt::DeviceBuffer<PackedNeighbor> finished(at(places_ * k), stream);
-  finish_lists(lists.view, 1, nullptr, finished.get(), stream);
+  finish_lists(lists.view, 1, finished.get(), stream);
   const std::int64_t part = std::min(places_, lists_at_once(k));
   std::vector<PackedNeighbor> sorted(at(part * k));
   for (std::int64_t begin = 0; begin < places_; begin += part) {

@@ -146,13 +146,14 @@ struct Interval {
 };
 __device__ __forceinline__ Interval not_told() { return {-infinity(), infinity()}; }
 constexpr double largest_float = 0x1.FFFFFEp127;
+constexpr float least_told_norm = 0x1p-40f;  // the square of a smaller one float32 may round by much, and terms that vanish are no small part of its products
 constexpr double root_share = 0x1p-21;  // by which a root in float32 of what was rounded to it may be off
 
 /// Of a root, from the square's.
 __device__ __forceinline__ Interval root_of(double low, double high) {
   return {__double2float_rd(sqrtf(__double2float_rd(fmax(low, 0.0))) * (1 - root_share)), __double2float_ru(sqrtf(__double2float_ru(high)) * (1 + root_share))};
 }
-/// A float not below the root of a sum of squares, and above it by no more than a share of 2^-18.
+/// A float not below the root of a sum of squares, and where it is `least_told_norm` or more above it by no more than a share of 2^-19.
 __device__ __forceinline__ float norm_above(double squared) { return sqrtf(__double2float_ru(squared)) * (1 + 0x1p-20f); }
 
 __device__ __forceinline__ Interval of_differences(Metric metric, float sum, double share, double slack) {
@@ -160,11 +161,12 @@ __device__ __forceinline__ Interval of_differences(Metric metric, float sum, dou
   const double high = double{sum} * (1 + share) + slack;
   return metric == Metric::euclidean ? root_of(low, high) : Interval{__double2float_rd(low), __double2float_ru(high)};
 }
-/// Of a product that is off by no more than `share` of `norms`, which are not below |x| |y|, and `slack`.
-__device__ __forceinline__ Interval of_product(Metric metric, float dot, float norms, double share, double slack) {
-  if (!(fabsf(dot) <= static_cast<float>(largest_float) && norms <= 0x1p60f)) return not_told();
+/// Of a product that is off by no more than `share` of |x| |y| and `slack`; of norms as norm_above gives them.
+__device__ __forceinline__ Interval of_product(Metric metric, float dot, float x_norm, float y_norm, double share, double slack) {
+  const float norms = x_norm * y_norm;
+  if (!(fabsf(dot) <= static_cast<float>(largest_float) && norms <= static_cast<float>(largest_float))) return not_told();
   if (metric == Metric::cosine) {
-    if (!(norms >= 0x1p-60f)) return not_told();
+    if (!(x_norm >= least_told_norm && y_norm >= least_told_norm)) return not_told();
     const double distance = 1 - double{dot / norms};
     const double doubt = share * 1.01 + 0x1p-17;
     return {__double2float_rd(distance - doubt), __double2float_ru(distance + doubt)};
@@ -177,7 +179,7 @@ __device__ __forceinline__ Interval of_product(Metric metric, int dot, double x_
     const double sum = x_squared + y_squared - 2.0 * dot;  // integers below 2^53
     return metric == Metric::l2 ? Interval{__double2float_rd(sum), __double2float_ru(sum)} : root_of(sum, sum);
   }
-  if (metric == Metric::cosine) return of_product(metric, static_cast<float>(dot), norm_above(x_squared) * norm_above(y_squared), 0, 0);
+  if (metric == Metric::cosine) return of_product(metric, static_cast<float>(dot), norm_above(x_squared), norm_above(y_squared), 0, 0);
   const double key = -static_cast<double>(dot);
   return {__double2float_rd(key), __double2float_ru(key)};
 }
@@ -231,7 +233,7 @@ struct Part {
       } else if constexpr (is_bytes(dtype)) {
         key = of_product(job.metric, sum, x_squared, job.base.squared_norms[row]);
       } else {
-        key = of_product(job.metric, sum, norm_above(x_squared) * norm_above(job.base.squared_norms[row]), share, slack);
+        key = of_product(job.metric, sum, norm_above(x_squared), norm_above(job.base.squared_norms[row]), share, slack);
       }
       shared.low[place] = none ? __uint_as_float(0x7FC00000u) : key.low;
       shared.high[place] = none ? ~0u : sortable(key.high);

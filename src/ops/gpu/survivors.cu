@@ -309,13 +309,14 @@ void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* st
   simt::launch({blocks, block_threads, 0, stream, "change_rule"}, change_rule_kernel, rule, lists);
 }
 
-void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out, simt::Stream* stream) {
+void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt::Stream* stream) {
   if (lists.queries == 0) return;
   const std::int64_t queries = lists.queries / splits;
   const auto run = [&]<int threads>() {
     const std::size_t bytes = static_cast<std::size_t>(lists.k * splits) * sizeof(PackedNeighbor);
     const bool in_shared = bytes <= threads * finish_bytes_a_thread;
-    simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits, in_shared, scratch, out);
+    const simt::DeviceBuffer<PackedNeighbor> scratch(splits > 1 && !in_shared ? static_cast<std::size_t>(lists.queries * lists.k) : 0, stream);
+    simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits, in_shared, scratch.get(), out);
   };
   if (splits > few_splits) {
     run.template operator()<many_threads>();

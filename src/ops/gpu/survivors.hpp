@@ -55,10 +55,8 @@ inline constexpr std::int64_t most_exact_bounds = 128;
 void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream);
 /// Another rule, by which the same bounds have other limits.
 void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
-/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query
-/// are merged in `scratch` [queries, splits * k].
-void finish_lists(const Survivors& lists, int splits, PackedNeighbor* scratch, PackedNeighbor* out,
-                  simt::Stream* stream);
+/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged, which may take as much memory as they do.
+void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt::Stream* stream);
 
 /// For searches by radius. Lets every place through, as a scan with no limits would; the lists
 /// have room for all.
