@@ -253,8 +253,9 @@ __global__ void __launch_bounds__(threads)
 // Many lists of few queries are merged by few blocks.
 constexpr int few_splits = 16;
 constexpr int many_threads = 1024;
-// Shared memory that a list may take to be put in order; the more of it, the fewer blocks an SM seats.
-constexpr std::size_t finish_bytes_a_thread = 128;
+// Shared memory that a list may take to be put in order: the more of it, the fewer blocks an SM seats, and some devices have less than 100 KB.
+template <int threads>
+constexpr std::size_t most_finish_bytes = threads == many_threads ? 64 << 10 : 16 << 10;
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
 constexpr int few_k = 32;
 constexpr int some_k = most_exact_bounds;
@@ -314,7 +315,7 @@ void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt:
   const std::int64_t queries = lists.queries / splits;
   const auto run = [&]<int threads>() {
     const std::size_t bytes = static_cast<std::size_t>(lists.k * splits) * sizeof(PackedNeighbor);
-    const bool in_shared = bytes <= threads * finish_bytes_a_thread;
+    const bool in_shared = bytes <= most_finish_bytes<threads>;
     const simt::DeviceBuffer<PackedNeighbor> scratch(splits > 1 && !in_shared ? static_cast<std::size_t>(lists.queries * lists.k) : 0, stream);
     simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits, in_shared, scratch.get(), out);
   };
