@@ -447,5 +447,16 @@ void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
 void* native_stream(Stream* stream) {
   return enter(stream);
 }
+void allow_shared_memory(const void* kernel, std::size_t bytes, Stream* stream) {
+  static std::mutex mutex;
+  static auto& allowed = *new std::map<std::pair<const void*, int>, std::size_t>;
+  const std::lock_guard lock(mutex);
+  std::size_t& most = allowed[{kernel, device_of(stream)}];
+  if (bytes <= most) return;
+  const cudaError_t refused = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (refused != cudaSuccess) cudaGetLastError();
+  require(refused == cudaSuccess, Fault::device, "a kernel cannot have ", bytes, " bytes of shared memory");
+  most = bytes;
+}
 
 }  // namespace gigaknn::simt

@@ -91,6 +91,9 @@ __device__ __forceinline__ void copy_async_wait() {
 
 /// The cudaStream_t, with its device made the current one (device_cuda.cu).
 void* native_stream(Stream* stream);
+/// Lets a kernel have so much dynamic shared memory on the current device, or more: with its static memory it may be more than a block has unasked. Never less than before,
+/// since another thread may be about to launch it.
+void allow_shared_memory(const void* kernel, std::size_t bytes, Stream* stream);
 
 struct Launch {
   dim3 grid;
@@ -116,11 +119,7 @@ template <class... Parameters, class... Arguments>
 void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
   const auto stream = static_cast<cudaStream_t>(native_stream(at.stream));
   const TimedWork timed(at.name, at.stream);
-  if (at.shared > 0) {  // with the kernel's static memory it may be more than a block has unasked
-    const cudaError_t refused =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(at.shared));
-    require(refused == cudaSuccess, Fault::device, "a kernel cannot have ", at.shared, " bytes of shared memory");
-  }
+  if (at.shared > 0) allow_shared_memory(reinterpret_cast<const void*>(kernel), at.shared, at.stream);
   kernel<<<at.grid, at.block, at.shared, stream>>>(Parameters(arguments)...);
   const cudaError_t error = cudaGetLastError();
   require(error == cudaSuccess, Fault::device, "a kernel could not be launched: ", cudaGetErrorString(error));

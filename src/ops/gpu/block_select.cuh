@@ -99,7 +99,7 @@ struct RoughBound {
 };
 
 /// A value that at least k values, 1 <= k, are not above, and not more than `most` if one value tells so few from the rest: bisected, by as many counts as it takes, of
-/// which each costs a compare and an addition a value, and a barrier. `own`: this thread's, ~0 where it has none; `count`: of all. Begins with a barrier.
+/// which each costs a compare and an addition a value, and a barrier. `own`: this thread's, ~0 where it has none; `count`: of all. Between two calls must be a barrier.
 template <int n>
 __device__ __forceinline__ RoughBound block_rough_bound(const std::uint32_t (&own)[n], unsigned count, unsigned k, unsigned most, unsigned (&sums)[3]) {
   if (threadIdx.x == 0) sums[0] = 0;

@@ -47,7 +47,7 @@ constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t most_list_bytes = 64 << 20;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
-constexpr std::size_t small_scratch = default_scratch / 16;
+constexpr std::size_t small_scratch = default_scratch / 64;
 constexpr std::int64_t most_lists = 1024;  // of few queries that share a base among blocks
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -117,13 +117,16 @@ struct GpuRows::Batch {
       : view(rows) {
     if (base.metric_ == Metric::chi2 || base.metric_ == Metric::hellinger) {
       know_far(stream);
+      simt::synchronize(stream);
       negative = std::any_of(far.begin(), far.end(), [](std::uint8_t mark) { return (mark & negative_row) != 0; });
     }
     if (base.codes_ && !negative && filtered) codes = base.codes_->encode_queries(rows, stream);
   }
-  /// Waits for the stream: not before what it is to do is enqueued.
+  /// `far` is known when the stream is next synchronized. Not before its work is enqueued: to copy may be to wait.
   void know_far(simt::Stream* stream) {
-    if (far.empty()) far = download(view.far, view.rows, stream);
+    if (!far.empty()) return;
+    far.resize(at(view.rows));
+    simt::copy(far.data(), view.far, far.size(), stream);
   }
   bool is_far(std::int64_t i) const { return (far[at(i)] & far_row) != 0; }
 };
@@ -193,7 +196,7 @@ std::string GpuRows::description() const {
       return scan_is_exact() ? "tiles of differences, exact"
                              : "tiles of differences in f32, then float64";
     default:
-      return "every pair in float64";
+      return can_stream_rows(metric_, base_.dtype, base_.cols) ? "every row bounded, then float64" : "every pair in float64";
   }
 }
 
@@ -312,9 +315,8 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
     int splits = 1;
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t room = batch_rows(capacity, kept, most_lists, run);
-      // As many as a device holds at once.
-      const std::int64_t wanted = std::min<std::int64_t>((streamed ? streamed_lists_an_sm : 5) * simt::multiprocessors(device_), room) / queries;
+      const std::int64_t at_once = std::min<std::int64_t>(most_lists, lists_an_sm * simt::multiprocessors(device_));
+      const std::int64_t wanted = batch_rows(capacity, kept, at_once, run) / queries;
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
     }
@@ -332,9 +334,9 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
     const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
     finish_lists(lists.view, splits, finished.get(), stream);
     simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
-    simt::synchronize(stream);
   }
   batch.know_far(stream);
+  simt::synchronize(stream);
   parallel_for(run, queries, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const PackedNeighbor* list = sorted.get() + i * kept;
@@ -524,6 +526,7 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
       }
     }
     batch.know_far(stream);
+    simt::synchronize(stream);
     for (std::int64_t i = 0; i < last - first; ++i) {
       auto& list = found[at(i)];
       if (limit == infinity) {  // the farthest are as near as that

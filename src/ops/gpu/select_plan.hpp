@@ -8,7 +8,7 @@ namespace gigaknn::gpu {
 
 /// thread_queues  WarpSelect (Johnson et al. 2017): a warp or several a row, registers
 /// ballot_buffer  a warp's queue in registers behind a buffer of 32 candidates that votes fill
-/// stream         a block a row, a buffer in memory that selection by digits empties; any k
+/// stream         a block a row, a bound drawn from a sample, a buffer that is bisected when it is full; any k
 enum class SelectMethod : std::uint8_t { thread_queues, ballot_buffer, stream };
 
 inline constexpr int most_thread_queues_k = 2048;

@@ -35,6 +35,7 @@ template <DType dtype>
 inline constexpr int round_bytes = loads_at_once<dtype> * quarter * load_bytes;
 constexpr int most_round_bytes = round_bytes<DType::f32>;
 constexpr std::int64_t most_row_bytes = 32 << 10;
+constexpr unsigned few_picks = 64;
 constexpr unsigned most_sorted_keys = 4 * block_threads;
 
 enum class Form : std::uint8_t { squares, magnitudes, products };
@@ -242,7 +243,7 @@ struct Part {
 };
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
+__global__ void __launch_bounds__(block_threads, lists_an_sm)
     stream_rows_kernel(SearchJob job, Form form, std::int64_t row_bytes, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
   StreamShared& shared = simt::shared<StreamShared>();
@@ -254,6 +255,10 @@ __global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
     const std::int64_t part = item / queries;
     const std::int64_t at = query * splits + part;
     const std::int64_t own = query_row(job, query);
+    if (job.queries.far[own] & far_row) {
+      if (threadIdx.x == 0) lists.held[at] = 0;
+      continue;
+    }
     for (std::int64_t i = threadIdx.x * load_bytes; i < (row_bytes + round_bytes<dtype> - 1) / round_bytes<dtype> * round_bytes<dtype>; i += block_threads * load_bytes) {
       *reinterpret_cast<Load*>(x + i) = i < row_bytes ? *reinterpret_cast<const Load*>(job.queries.data + own * job.queries.pitch + i) : Load{};
     }
@@ -273,9 +278,18 @@ __global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
           rows.template find_intervals<Form::magnitudes>(first, count);
         }
       }
-      if (threadIdx.x == 0) shared.picks = 0;
-      __syncthreads();
-      if (list.count < lists.k && count > lists.k) {
+      const auto pick = [&]() {
+        if (threadIdx.x == 0) shared.picks = 0;
+        __syncthreads();
+        for (int place = static_cast<int>(threadIdx.x); place < count; place += block_threads) {
+          if (shared.low[place] <= limit) shared.picked[atomicAdd(&shared.picks, 1u)] = static_cast<std::uint16_t>(place);
+        }
+        __syncthreads();
+        return shared.picks;
+      };
+      unsigned picks = pick();
+      // The first tile, and where rows come nearer and nearer: what is near in the tile itself.
+      if (picks > 2 * lists.k + few_picks && count > lists.k) {
         std::uint32_t high[values_a_thread];
         GIGAKNN_UNROLL for (int i = 0; i < values_a_thread; ++i) {
           const int place = i * block_threads + static_cast<int>(threadIdx.x);
@@ -283,12 +297,8 @@ __global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
         }
         const auto k = static_cast<unsigned>(lists.k);
         limit = fminf(limit, unpack_key(last_of_value(block_rough_bound(high, static_cast<unsigned>(count), k, k + k / 8 + 2, team.shared.sums).bits)));  // NaN: none
+        picks = pick();
       }
-      for (int place = static_cast<int>(threadIdx.x); place < count; place += block_threads) {
-        if (shared.low[place] <= limit) shared.picked[atomicAdd(&shared.picks, 1u)] = static_cast<std::uint16_t>(place);
-      }
-      __syncthreads();
-      const unsigned picks = shared.picks;
       // At a time as many keys as the list has room for.
       for (unsigned done = 0; done < picks;) {
         const unsigned stop = min(picks, done + static_cast<unsigned>(lists.pitch) - list.count);

@@ -13,9 +13,8 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
-// 80 and 96 registers a thread: ptxas spills a few to seat more.
+// 80 registers a thread, and 96 with five (lists_an_sm): ptxas spills a few to seat more.
 [[maybe_unused]] constexpr int blocks_an_sm = 6;
-[[maybe_unused]] constexpr int list_blocks_an_sm = 5;
 
 /// Of a row in cells, by its name; a quarter of a warp has a pair.
 template <DType dtype>
@@ -73,7 +72,7 @@ __device__ __forceinline__ auto one_range(std::int64_t first, std::int64_t past,
 
 // `in_cells`: what was scanned is a window of each query's cells.
 template <DType dtype, class Team, bool in_cells>
-__global__ void __launch_bounds__(block_threads, in_cells ? list_blocks_an_sm - 1 : list_blocks_an_sm)
+__global__ void __launch_bounds__(block_threads, in_cells ? lists_an_sm - 1 : lists_an_sm)
     settle_kernel(SearchJob job, bool final, Survivors lists) {
   const Team team;
   const std::int64_t step = std::int64_t{gridDim.x} * Team::a_block;
@@ -127,7 +126,7 @@ __global__ void __launch_bounds__(block_threads, in_cells ? list_blocks_an_sm - 
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
+__global__ void __launch_bounds__(block_threads, lists_an_sm)
     take_all_kernel(SearchJob job, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
   const std::int64_t queries = lists.queries / splits;
@@ -145,7 +144,7 @@ __global__ void __launch_bounds__(block_threads, list_blocks_an_sm)
 }
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, list_blocks_an_sm) take_cells_kernel(SearchJob job, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, lists_an_sm) take_cells_kernel(SearchJob job, Survivors lists) {
   const BlockTeam<block_threads> team;
   const CellsView& cells = job.cells;
   for (std::int64_t query = blockIdx.x; query < lists.queries; query += gridDim.x) {
@@ -232,7 +231,7 @@ __global__ void __launch_bounds__(threads)
   const BlockTeam<threads> team;
   const std::int64_t queries = lists.queries / splits;
   const auto k = static_cast<unsigned>(lists.k);
-  const unsigned count = k * static_cast<unsigned>(splits);  // fewer than there are places
+  const unsigned count = k * static_cast<unsigned>(splits);  // there are at most as many lists as a device has in hand, of one query, or splits is 1
   for (std::int64_t query = blockIdx.x; query < queries; query += gridDim.x) {
     PackedNeighbor* const finished = out + query * k;
     PackedNeighbor* const list = in_shared ? simt::dynamic_shared<PackedNeighbor>() : splits > 1 ? scratch + query * count : finished;
