@@ -141,11 +141,11 @@ MUTANTS = [
     ("stream: cosines of two small norms alone are not told", "stream_rows.cu", "x_norm >= least_told_norm && y_norm >= least_told_norm", "norms >= least_told_norm * least_told_norm"),
     ("stream: cosines are taken for exact", "stream_rows.cu", "const double doubt = share * 1.01 + 0x1p-17;", "const double doubt = 0 * share;"),
     ("stream: upper ends are the lower", "stream_rows.cu", "sortable(key.high)", "sortable(key.low)"),
-    ("stream: a row is its own neighbour for the bound", "stream_rows.cu", "const bool none = job.base.far[row] & far_row || is_self(job.first_self, own, static_cast<LocalRow>(row));", "const bool none = job.base.far[row] & far_row;"),
+    ("stream: a row is its own neighbour for the bound", "stream_rows.cu", "const bool none = job.base.far[row] & far_row || is_self(job.first_self, own, row);", "const bool none = job.base.far[row] & far_row;"),
     ("stream: far rows bound the list", "stream_rows.cu", "const bool none = job.base.far[row] & far_row || is_self", "const bool none = is_self"),
     ("stream: equal values may not enter", "stream_rows.cu", "if (shared.low[place] <= limit)", "if (shared.low[place] < limit)"),
     ("stream: lanes have each other's rows", "stream_rows.cu", "return lane_id() % quarter / (quarter / n);", "return n - 1 - lane_id() % quarter / (quarter / n);"),
-    ("stream: parts leave a row out", "stream_rows.cu", "job.base.rows * part / splits; first < last", "job.base.rows * part / splits + (part > 0); first < last"),
+    ("stream: parts leave a row out", "stream_rows.cu", "(job.base.rows * part / splits); first < last", "(job.base.rows * part / splits + (part > 0)); first < last"),
     ("stream: a list is bounded before it is full", "stream_rows.cu", "if (list.count == lists.k) list.bound", "if (list.count > 0) list.bound"),
     ("stream: what found no room is lost", "stream_rows.cu", "done = stop;", "done = picks;"),
     ("stream: the last tile's intervals are overwritten", "stream_rows.cu", "      " + SYNC + "  // the tile is free\n", ""),
@@ -225,7 +225,7 @@ MUTANTS = [
 
 # Mutants that change no result, and why.
 EXPLAINED = {
-    "stream: far rows bound the list": "their sums are no numbers, so they bound nothing; they are computed, and are no neighbours",
+    "stream: far rows bound the list": "their intervals have no upper end, so they bound nothing; they are computed, and are no neighbours",
     "stream: sums that overflow are taken for far": "they are farther than all whose sums do not, but where rounding alone makes one overflow",
     "a sample's bound is taken for a chunk's": "what equals the bound in later chunks is left out: fewer than k, and the row is read again",
     "a sample's own value may not enter": "the same, in the first chunk",

@@ -168,7 +168,7 @@ __device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::
 /// Keys a thread of the longest list that block_keep_about bisects.
 inline constexpr int most_bisected_a_thread = 24;
 
-/// The same, but it may keep up to `most` keys, where that comes cheaper.
+/// The same, but it may keep up to `most` keys, where that comes cheaper. All keys are there before: a barrier is the caller's.
 template <int threads>
 __device__ __forceinline__ PackedNeighbor block_keep_about(PackedNeighbor* keys, std::int64_t count, std::int64_t k, unsigned most, BlockSelection& shared) {
   const auto bounded = [&]<int n>() {

@@ -486,10 +486,24 @@ TEST(GpuSearch, terms_that_vanish_lose_no_neighbour) {
     EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, craft.metric, 9))) << name_of(craft.metric) << " of " << craft.query;
   }
 }
+// Fewer than k rows whose interval has an upper end: what is bisected then is a value that no key has.
+TEST(GpuSearch, rows_that_are_not_told_bound_nothing) {
+  for (const std::int64_t k : {2, 5}) {
+    Matrix base(100, 3, DType::f32), query(1, 3, DType::f32);
+    std::fill_n(base.row<float>(0), 300, 0.0f);
+    for (std::int64_t i = 10; i < 14; ++i) base.row<float>(i)[i % 3] = 1e-25f;
+    std::fill_n(query.row<float>(0), 3, 1.0f);
+    const Ops& ops = *device().front();
+    const auto prepared = ops.prepare(base, Metric::cosine, {.k = k, .queries = 1, .batch = 1, .self = false}, {});
+    GuardedLists lists(1, k);
+    ops.nearest_rows(*prepared, query, k, lists.out(), {}, -1);
+    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, Metric::cosine, k))) << k;
+  }
+}
 // A part of several tiles, whose list fills again and again, and lists that are longer than a tile.
 TEST(GpuSearch, rows_stream_past_in_tiles) {
-  for (const auto& [kind, n, k] : {std::tuple{Kind::gaussian, 5000, 10}, {Kind::approaching, 5000, 10}, {Kind::duplicates, 4500, 300}, {Kind::all_equal, 4500, 10},
-                                   {Kind::gaussian, 3000, 2900}, {Kind::nonfinite, 4300, 20}}) {
+  for (const auto& [kind, n, k] : {std::tuple{Kind::gaussian, 26000, 10}, {Kind::approaching, 26000, 10}, {Kind::duplicates, 4500, 300}, {Kind::all_equal, 26000, 10},
+                                   {Kind::gaussian, 3000, 2900}, {Kind::nonfinite, 26000, 20}}) {
     for (const DType dtype : {DType::f32, DType::u8}) {
       Case c = shape(Metric::l2, dtype, n, 2, 5, k);
       c.kind = kind;

@@ -248,7 +248,7 @@ void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* s
 }
 
 // Of `wanted` queries those that have a turn, so that their lists and codes fit in what the base leaves of the device's
-// budget. A device takes longer to say what is free than to answer a few.
+// budget. A device takes longer to say what is free than to answer a few: that little is there is only known beyond.
 std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, std::int64_t wanted, const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   wanted = std::clamp<std::int64_t>(wanted, 1, lists_at_once(k));
@@ -315,7 +315,7 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
     int splits = 1;
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t at_once = std::min<std::int64_t>(most_lists, lists_an_sm * simt::multiprocessors(device_));
+      const std::int64_t at_once = std::min<std::int64_t>(most_lists, (streamed ? streamed_lists_an_sm : lists_an_sm) * simt::multiprocessors(device_));
       const std::int64_t wanted = batch_rows(capacity, kept, at_once, run) / queries;
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));

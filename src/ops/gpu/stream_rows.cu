@@ -6,7 +6,7 @@
 // How far a sum in float32 may be off, u = 2^-24, d dimensions, of elements that float32 holds exactly:
 //   differences   terms of one sign, each rounded at most d + 5 times: by a factor of 1 + (d + 8) 2u, and by the smallest float a term that vanishes
 //   products      |<x,y>| by (d + 8) 2u |x| |y|, and the same
-// and of bytes nothing: their products are integers. What overflows, or may, is not told: its interval has no end.
+// and of bytes nothing: their products are integers, and give keys (key_of_product). The interval of a product that overflows has no ends, that of differences no upper end: they are farther than what does not.
 #include "ops/gpu/stream_rows.hpp"
 
 #include "ops/gpu/append.cuh"
@@ -175,15 +175,6 @@ __device__ __forceinline__ Interval of_product(Metric metric, float dot, float x
   const double doubt = share * norms + slack;
   return {__double2float_rd(-double{dot} - doubt), __double2float_ru(-double{dot} + doubt)};
 }
-__device__ __forceinline__ Interval of_product(Metric metric, int dot, double x_squared, double y_squared) {
-  if (metric == Metric::l2 || metric == Metric::euclidean) {
-    const double sum = x_squared + y_squared - 2.0 * dot;  // integers below 2^53
-    return metric == Metric::l2 ? Interval{__double2float_rd(sum), __double2float_ru(sum)} : root_of(sum, sum);
-  }
-  if (metric == Metric::cosine) return of_product(metric, static_cast<float>(dot), norm_above(x_squared), norm_above(y_squared), 0, 0);
-  const double key = -static_cast<double>(dot);
-  return {__double2float_rd(key), __double2float_ru(key)};
-}
 
 // ---- a block
 
@@ -191,13 +182,13 @@ template <DType dtype>
 struct Part {
   const SearchJob& job;
   std::int64_t own;  // the query's row
-  std::int64_t row_bytes;
+  int row_bytes;
   const std::byte* x;  // the query, in shared memory, zeros behind it up to a whole round
   StreamShared& shared;
 
   /// The intervals of rows [first, first + count).
   template <Form form>
-  __device__ __forceinline__ void find_intervals(std::int64_t first, int count) const {
+  __device__ __forceinline__ void find_intervals(LocalRow first, int count) const {
     constexpr int quarters = block_threads / quarter;
     constexpr int n = rows_at_once<dtype>;
     constexpr int loads = loads_at_once<dtype>;
@@ -207,7 +198,7 @@ struct Part {
     GIGAKNN_ROLLED for (int at = static_cast<int>(threadIdx.x) / quarter; at - static_cast<int>(threadIdx.x) / quarter < count; at += n * quarters) {
       RowSum<dtype, form> sums[n];
       const std::byte* y[n];
-      GIGAKNN_UNROLL for (int r = 0; r < n; ++r) y[r] = job.base.data + (first + min(at + r * quarters, count - 1)) * job.base.pitch;
+      GIGAKNN_UNROLL for (int r = 0; r < n; ++r) y[r] = job.base.data + std::int64_t{first + static_cast<LocalRow>(min(at + r * quarters, count - 1))} * job.base.pitch;
       for (int begin = lane_id() % quarter * load_bytes; begin < row_bytes; begin += round_bytes<dtype>) {
         Load other[n][loads];
         GIGAKNN_UNROLL for (int r = 0; r < n; ++r) {
@@ -226,13 +217,14 @@ struct Part {
       const auto sum = scatter_sums(all);
       const int place = at + row_of_lane<n>() * quarters;
       if (place >= count || !leads_row<n>()) continue;
-      const std::int64_t row = first + place;
-      const bool none = job.base.far[row] & far_row || is_self(job.first_self, own, static_cast<LocalRow>(row));
+      const LocalRow row = first + static_cast<LocalRow>(place);
+      const bool none = job.base.far[row] & far_row || is_self(job.first_self, own, row);
       Interval key;
       if constexpr (form != Form::products) {
         key = of_differences(job.metric, sum, share, slack);
       } else if constexpr (is_bytes(dtype)) {
-        key = of_product(job.metric, sum, x_squared, job.base.squared_norms[row]);
+        const float exact = key_of_product(job.metric, sum, x_squared, job.base.squared_norms[row]);
+        key = {exact, exact};
       } else {
         key = of_product(job.metric, sum, norm_above(x_squared), norm_above(job.base.squared_norms[row]), share, slack);
       }
@@ -243,8 +235,8 @@ struct Part {
 };
 
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads, lists_an_sm)
-    stream_rows_kernel(SearchJob job, Form form, std::int64_t row_bytes, int splits, Survivors lists) {
+__global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
+    stream_rows_kernel(SearchJob job, Form form, int row_bytes, int splits, Survivors lists) {
   const BlockTeam<block_threads> team;
   StreamShared& shared = simt::shared<StreamShared>();
   std::byte* const x = simt::dynamic_shared<std::byte>();
@@ -259,16 +251,17 @@ __global__ void __launch_bounds__(block_threads, lists_an_sm)
       if (threadIdx.x == 0) lists.held[at] = 0;
       continue;
     }
-    for (std::int64_t i = threadIdx.x * load_bytes; i < (row_bytes + round_bytes<dtype> - 1) / round_bytes<dtype> * round_bytes<dtype>; i += block_threads * load_bytes) {
+    for (int i = static_cast<int>(threadIdx.x) * load_bytes; i < (row_bytes + round_bytes<dtype> - 1) / round_bytes<dtype> * round_bytes<dtype>; i += block_threads * load_bytes) {
       *reinterpret_cast<Load*>(x + i) = i < row_bytes ? *reinterpret_cast<const Load*>(job.queries.data + own * job.queries.pitch + i) : Load{};
     }
     __syncthreads();
     List list = list_of_keys(lists, at);
     const Part<dtype> rows{job, own, row_bytes, x, shared};
     float limit = infinity();  // the k-th key is not above it
-    const std::int64_t last = job.base.rows * (part + 1) / splits;
-    for (std::int64_t first = job.base.rows * part / splits; first < last; first += tile) {
-      const int count = static_cast<int>(min(last - first, std::int64_t{tile}));
+    const auto last = static_cast<LocalRow>(job.base.rows * (part + 1) / splits);
+    int count = 0;
+    for (auto first = static_cast<LocalRow>(job.base.rows * part / splits); first < last; first += static_cast<LocalRow>(count)) {
+      count = static_cast<int>(min(last - first, LocalRow{tile}));
       if (is_bytes(dtype) || form == Form::products) {
         rows.template find_intervals<Form::products>(first, count);
       } else if constexpr (!is_bytes(dtype)) {
@@ -278,35 +271,41 @@ __global__ void __launch_bounds__(block_threads, lists_an_sm)
           rows.template find_intervals<Form::magnitudes>(first, count);
         }
       }
-      const auto pick = [&]() {
+      unsigned picks = 0;
+      GIGAKNN_ROLLED for (bool bisected = count <= lists.k;; bisected = true) {
         if (threadIdx.x == 0) shared.picks = 0;
         __syncthreads();
-        for (int place = static_cast<int>(threadIdx.x); place < count; place += block_threads) {
+        GIGAKNN_ROLLED for (int place = static_cast<int>(threadIdx.x); place < count; place += block_threads) {
           if (shared.low[place] <= limit) shared.picked[atomicAdd(&shared.picks, 1u)] = static_cast<std::uint16_t>(place);
         }
         __syncthreads();
-        return shared.picks;
-      };
-      unsigned picks = pick();
-      // The first tile, and where rows come nearer and nearer: what is near in the tile itself.
-      if (picks > 2 * lists.k + few_picks && count > lists.k) {
+        picks = shared.picks;
+        if (bisected || picks <= 2 * lists.k + few_picks) break;
+        // The first tile, and where rows come nearer and nearer: what is near in the tile itself.
         std::uint32_t high[values_a_thread];
         GIGAKNN_UNROLL for (int i = 0; i < values_a_thread; ++i) {
           const int place = i * block_threads + static_cast<int>(threadIdx.x);
           high[i] = place < count ? shared.high[place] : ~0u;
         }
         const auto k = static_cast<unsigned>(lists.k);
-        limit = fminf(limit, unpack_key(last_of_value(block_rough_bound(high, static_cast<unsigned>(count), k, k + k / 8 + 2, team.shared.sums).bits)));  // NaN: none
-        picks = pick();
+        const float end = unpack_key(last_of_value(block_rough_bound(high, static_cast<unsigned>(count), k, k + k / 8 + 2, team.shared.sums).bits));
+        limit = end < limit ? end : limit;  // not fminf, which need not pass over every NaN: a bisected value may be one that no key has
       }
       // At a time as many keys as the list has room for.
       for (unsigned done = 0; done < picks;) {
         const unsigned stop = min(picks, done + static_cast<unsigned>(lists.pitch) - list.count);
         if (threadIdx.x == 0) team.found() = list.count;
         __syncthreads();
-        for (unsigned pick = done + threadIdx.x / quarter; pick < stop; pick += block_threads / quarter) {
-          const PackedNeighbor neighbor = neighbor_of<dtype>(job, query, static_cast<LocalRow>(first + shared.picked[pick]));
-          if (leads_quarter() && neighbor < list.bound) list.keys[atomicAdd(&team.found(), 1u)] = neighbor;
+        constexpr int lanes = is_bytes(dtype) ? 1 : quarter;  // of a pick
+        GIGAKNN_ROLLED for (unsigned pick = done + threadIdx.x / lanes; pick < stop; pick += block_threads / lanes) {
+          const unsigned place = shared.picked[pick];
+          PackedNeighbor neighbor;
+          if constexpr (is_bytes(dtype)) {
+            neighbor = pack(shared.low[place], first + place);
+          } else {
+            neighbor = neighbor_of<dtype>(job, query, first + place);
+          }
+          if (threadIdx.x % lanes == 0 && neighbor < list.bound) list.keys[atomicAdd(&team.found(), 1u)] = neighbor;
         }
         __syncthreads();
         list.count = team.found();
@@ -321,7 +320,7 @@ __global__ void __launch_bounds__(block_threads, lists_an_sm)
           tighten(team, LimitRule{}, query, lists.k, lists.pitch, true, [](LocalRow) { return no_neighbor; }, list);
         }
       }
-      if (list.count >= lists.k) limit = fminf(limit, unpack_key(list.bound));
+      if (const float end = unpack_key(list.bound); list.count >= lists.k && end < limit) limit = end;
       __syncthreads();  // the tile is free
     }
     if (threadIdx.x == 0) lists.held[at] = list.count;
@@ -351,7 +350,7 @@ void stream_rows(const SearchJob& job, int splits, const Survivors& lists, simt:
   const std::int64_t row_bytes = row_bytes_of(job.base.dtype, job.base.cols);
   for_dtype(job.base.dtype, [&]<DType dtype>() {
     simt::launch({blocks_for(lists.queries), block_threads, static_cast<std::size_t>(row_bytes + most_round_bytes), stream, "stream_rows"}, stream_rows_kernel<dtype>, job,
-                 form_of(job.metric, dtype), row_bytes, splits, lists);
+                 form_of(job.metric, dtype), static_cast<int>(row_bytes), splits, lists);
   });
 }
 

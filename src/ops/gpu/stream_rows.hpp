@@ -10,5 +10,7 @@ namespace gigaknn::gpu {
 bool can_stream_rows(Metric metric, DType dtype, std::int64_t cols);
 /// As take_all, of all rows of `job.base`.
 void stream_rows(const SearchJob& job, int splits, const Survivors& lists, simt::Stream* stream);
+/// Lists that a multiprocessor has in hand at a time: with five ptxas spills a few registers.
+inline constexpr int streamed_lists_an_sm = 4;
 
 }  // namespace gigaknn::gpu

@@ -250,7 +250,11 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Many lists of few queries are merged by few blocks.
+#ifdef GIGAKNN_TINY_TILES
+constexpr int few_splits = 2;
+#else
 constexpr int few_splits = 16;
+#endif
 constexpr int many_threads = 1024;
 // Shared memory that a list may take to be put in order: the more of it, the fewer blocks an SM seats, and some devices have less than 100 KB.
 template <int threads>

@@ -43,7 +43,7 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
 /// Takes what the scan of `job.places`, or in cells of `job.window`, let through into the lists. `last`: leaves the k nearest,
 /// with their keys.
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream);
-/// Lists that a multiprocessor has in hand at a time where each is a block's, whatever fills it.
+/// Lists that a multiprocessor has in hand at a time where each is a block's, and all keys are computed.
 inline constexpr int lists_an_sm = 5;
 /// Without a scan: computes every row of `job.places`; lists have keys alone, no numbers. List i belongs to query i / splits and takes
 /// part i % splits of the places.
