@@ -166,12 +166,14 @@ function(gigaknn_emulated_test name)
     return()
   endif()
   set(seeds 0 1 2 3)  # ascending, descending, random twice
+  set(seconds 600)
   if(GIGAKNN_SANITIZE MATCHES "address" AND NOT GIGAKNN_TINY_TILES)
     set(seeds 3)  # what is out of bounds is so in every order
+    set(seconds 1200)  # real tiles, each thread's stack watched after returns
   endif()
   foreach(seed ${seeds})
     add_test(NAME ${name}.seed_${seed} COMMAND ${name} --gtest_brief=1)
-    set_tests_properties(${name}.seed_${seed} PROPERTIES LABELS emulated TIMEOUT 600 COST 50)
+    set_tests_properties(${name}.seed_${seed} PROPERTIES LABELS emulated TIMEOUT ${seconds} COST 50)
   endforeach()
   list(REMOVE_ITEM seeds 0)
   set(warpgroups 0 1 2 2)  # scans: by warps, by warpgroups, streamed
