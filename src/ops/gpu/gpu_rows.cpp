@@ -248,7 +248,7 @@ void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* s
 }
 
 // Of `wanted` queries those that have a turn, so that their lists and codes fit in what the base leaves of the device's
-// budget. A device takes longer to say what is free than to answer a few: that little is there is only known beyond.
+// budget. A device takes longer to say what is free than to answer a few queries, for whose little it is not asked.
 std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, std::int64_t wanted, const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   wanted = std::clamp<std::int64_t>(wanted, 1, lists_at_once(k));
