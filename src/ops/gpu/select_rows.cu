@@ -260,11 +260,11 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
     const Row row = rows.row(item);
     const auto is_whole = [&](Place base) { return base >= row.begin && base + chunk <= row.end; };
     const auto load = [&](Place base, Value (&to)[n]) {
-      const Value* const from = row.values + base + place(0);
       if (is_whole(base)) {
+        const Value* const from = row.values + base + place(0);
         GIGAKNN_UNROLL for (int i = 0; i < n; i += Row::group) Row::load_group(from + offset(i), to + i);
       } else {
-        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.has(base + place(i)) ? Row::load_one(from + offset(i)) : Value{};
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.has(base + place(i)) ? Row::load_one(row.values + (base + place(i))) : Value{};
       }
     };
     bool sampled = false;
