@@ -74,7 +74,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   Session session(options.common, command_line);
   RunRecord& record = session.record;
   const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train"); });
-  std::vector<RowId> ids;
+  LargeVector<RowId> ids;
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(base.held_bytes + ids.size() * sizeof(RowId));
   const MatrixRef rows = base.matrix();

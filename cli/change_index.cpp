@@ -52,7 +52,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   Session session(options.common, command_line);
   RunRecord& record = session.record;
   const Vectors rows = session.timed("load", record.seconds.load, [&] { return open_vectors(options.rows, "train"); });
-  std::vector<RowId> ids;
+  LargeVector<RowId> ids;
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(rows.held_bytes + ids.size() * sizeof(RowId));
   const auto old = open_index(options.index, {.map = true});
@@ -70,7 +70,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
 int run_remove(const ChangeOptions& options, const std::string& command_line) {
   check_target(options);
   Session session(options.common, command_line);
-  const std::vector<RowId> ids = read_results(options.ids, {}).ids;
+  const LargeVector<RowId> ids = read_results(options.ids, {}).ids;
   session.timed("remove", session.record.seconds.compute, [&] {
     remove_from_index(options.index, ids, options.target(), session.run());
   });

@@ -129,11 +129,11 @@ void write_ids(const std::filesystem::path& path, const Neighbors& ids, const Co
 }
 
 // One column of ids, which are some.
-Neighbors column_of(std::vector<RowId> ids) {
+Neighbors column_of(std::span<const RowId> ids) {
   Neighbors column;
   column.queries = std::ssize(ids);
   column.k = 1;
-  column.ids = std::move(ids);
+  column.ids.assign(ids.begin(), ids.end());
   return column;
 }
 
@@ -171,7 +171,7 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
   require(params.row_begin < end && end <= vectors.matrix().rows, Fault::invalid_argument, "--rows ", options.rows,
           " reaches outside the file; allowed: 0 to ", vectors.matrix().rows);
   const MatrixRef part = vectors.matrix().slice(params.row_begin, end);
-  std::vector<RowId> ids;
+  LargeVector<RowId> ids;
   if (!options.ids.empty()) {
     ids = read_results(options.ids, {}).ids;
     require(std::ssize(ids) == vectors.matrix().rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(), " ids, expected one for each of the ",

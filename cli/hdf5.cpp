@@ -152,7 +152,7 @@ herr_t keep_name(hid_t, const char* name, const H5L_info_t*, void* names) {
   return 0;
 }
 
-void take_ids(const Matrix& matrix, const std::string& name, std::vector<RowId>& ids) {
+void take_ids(const Matrix& matrix, const std::string& name, std::span<RowId> ids) {
   const std::int64_t* values = matrix.row<std::int64_t>(0);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (values[i] < -1) {

@@ -101,8 +101,12 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
   const std::int64_t q = queries.matrix().rows;
   std::optional<IdSet> only = bits_of(options.only_bits);
-  if (!options.only.empty()) only = IdSet::of_ids(read_results(options.only, {}).ids);
-  if (!options.except.empty()) only = IdSet::all_but(read_results(options.except, {}).ids);
+  const auto ids_in = [](const std::filesystem::path& path) {
+    const Neighbors ids = read_results(path, {});
+    return std::vector<RowId>(ids.ids.begin(), ids.ids.end());
+  };
+  if (!options.only.empty()) only = IdSet::of_ids(ids_in(options.only));
+  if (!options.except.empty()) only = IdSet::all_but(ids_in(options.except));
   std::optional<OperatingPoint> point;
   {
     const auto index = open_index(options.base, {.map = true});

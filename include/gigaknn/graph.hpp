@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,11 +116,11 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
 struct ReducedGraph {
   KnnGraph graph;
   std::int64_t changed = 0;        ///< lists that named a removed row, and so were found anew
-  std::vector<RowId> new_id;       ///< [n] of each old row; `no_row`: removed
+  LargeVector<RowId> new_id;       ///< [n] of each old row; `no_row`: removed
 };
 /// Takes rows out of a graph of `base`; the others move up. Lists that named them are found anew by comparison with all that is left, so
 /// an exact graph stays exact. Throws as merge_graphs, and invalid_argument where fewer than k + 1 rows would be left.
-ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vector<RowId>& removed, const MergeParams& params = {},
+ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, std::span<const RowId> removed, const MergeParams& params = {},
                          const RunOptions& run = {});
 
 struct DuplicateParams {
@@ -131,7 +132,7 @@ struct DuplicateParams {
 
 /// Rows in groups: each has a chain to every other of its group whose steps are at most the radius long.
 struct DuplicateGroups {
-  std::vector<RowId> first;          ///< [n] the smallest row of its group
+  LargeVector<RowId> first;          ///< [n] the smallest row of its group
   std::int64_t groups = 0;           ///< of one row or more: what would be left
   std::int64_t with_duplicates = 0;  ///< of two rows or more
   std::int64_t largest = 0;          ///< rows of the largest group

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <gigaknn/large_memory.hpp>
+
 namespace gigaknn {
 
 /// The index of a row in a data set: 64 bits, and no silent conversion to or from other integers.
@@ -16,13 +18,23 @@ constexpr std::int64_t value_of(RowId id) { return static_cast<std::int64_t>(id)
 struct Neighbors {
   std::int64_t queries = 0;
   std::int64_t k = 0;
-  std::vector<RowId> ids;        ///< [queries, k]
-  std::vector<float> distances;  ///< [queries, k]
+  LargeVector<RowId> ids;        ///< [queries, k]
+  LargeVector<float> distances;  ///< [queries, k]
 
   Neighbors() = default;
   Neighbors(std::int64_t queries_, std::int64_t k_)
       : queries(queries_), k(k_), ids(static_cast<std::size_t>(queries_ * k_), no_row),
-        distances(static_cast<std::size_t>(queries_ * k_)) {}
+        distances(static_cast<std::size_t>(queries_ * k_), 0.0f) {}
+
+  /// Lists that are not written yet: for those who write each entry, by several threads, before anything is read.
+  static Neighbors unwritten(std::int64_t queries, std::int64_t k) {
+    Neighbors lists;
+    lists.queries = queries;
+    lists.k = k;
+    lists.ids.resize(static_cast<std::size_t>(queries * k));
+    lists.distances.resize(static_cast<std::size_t>(queries * k));
+    return lists;
+  }
 };
 
 /// All neighbours within a radius. Query i owns the entries [offsets[i], offsets[i + 1]), nearest first.

@@ -1,16 +1,12 @@
 #include <gigaknn/matrix.hpp>
 
-#include <cstdlib>
 #include <limits>
+#include <new>
 
+#include <gigaknn/large_memory.hpp>
 #include "core/require.hpp"
 
 namespace gigaknn {
-namespace {
-
-constexpr std::size_t alignment = 64;  // a cache line, and one AVX-512 register
-
-}  // namespace
 
 std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -38,22 +34,19 @@ std::string_view name_of(DType dtype) {
   return "?";
 }
 
-void Matrix::Free::operator()(std::byte* p) const { std::free(p); }
+void Matrix::Free::operator()(std::byte* p) const { free_large(p); }
 
 Matrix::Matrix(std::int64_t rows, std::int64_t cols, DType dtype) : ref_(nullptr, rows, cols, dtype) {
   require(rows >= 0 && cols >= 0, Fault::invalid_argument, "a matrix cannot have ", rows, " x ", cols,
           " elements");
   const auto bytes = static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(ref_.stride_bytes);
-  const auto most = static_cast<unsigned __int128>(std::numeric_limits<std::int64_t>::max() - alignment);
-  std::byte* p = nullptr;
-  if (bytes <= most) {
-    const std::size_t padded = (static_cast<std::size_t>(bytes) + alignment) / alignment * alignment;
-    p = static_cast<std::byte*>(std::aligned_alloc(alignment, padded));
+  try {
+    if (bytes > static_cast<unsigned __int128>(std::numeric_limits<std::int64_t>::max())) throw std::bad_alloc();
+    storage_.reset(static_cast<std::byte*>(allocate_large(static_cast<std::size_t>(bytes))));
+  } catch (const std::bad_alloc&) {
+    fail(Fault::out_of_memory, "no memory for a matrix of ", rows, " x ", cols, " ", name_of(dtype));
   }
-  require(p != nullptr, Fault::out_of_memory, "no memory for a matrix of ", rows, " x ", cols, " ",
-          name_of(dtype));
-  storage_.reset(p);
-  ref_.data = p;
+  ref_.data = storage_.get();
 }
 
 }  // namespace gigaknn

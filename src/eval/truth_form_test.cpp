@@ -15,7 +15,7 @@ Neighbors lists_of(std::int64_t k, const std::vector<std::int64_t>& ids,
                    const std::vector<float>& distances) {
   Neighbors lists(static_cast<std::int64_t>(ids.size()) / k, k);
   for (std::size_t i = 0; i < ids.size(); ++i) lists.ids[i] = RowId{ids[i]};
-  lists.distances = distances;
+  lists.distances.assign(distances.begin(), distances.end());
   return lists;
 }
 

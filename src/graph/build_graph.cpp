@@ -27,7 +27,7 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
   graph.recall = {.at = params.k, .value = 1, .low = 1, .high = 1, .sampled = base.rows};
   graph.method = rows.whole() ? rows.whole()->description()
                               : join_text("in blocks of ", rows.block_rows(), " rows");
-  graph.lists = Neighbors(base.rows, params.k);
+  graph.lists = Neighbors::unwritten(base.rows, params.k);
   rows.self_nearest(params.k, NeighborsOut(graph.lists), run);
   return graph;
 }

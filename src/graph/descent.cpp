@@ -70,9 +70,9 @@ std::size_t Descent::device_bytes_needed(const Ops& ops, MatrixRef base, std::in
 
 std::int64_t Descent::list_length(std::int64_t k, std::int64_t n) { return growth_params(k, n, 0).k; }
 
-void Descent::fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns) {
+void Descent::fill(std::int64_t first, std::int64_t count, std::span<RowId> ids, std::int64_t width, std::int64_t old_columns) {
   if (!order_.empty()) parallel_for(run_, std::ssize(ids), 1 << 16, [&](std::int64_t begin, std::int64_t end, int) {
-    for (RowId& id : std::span(ids).subspan(at(begin), at(end - begin))) {
+    for (RowId& id : ids.subspan(at(begin), at(end - begin))) {
       if (id != no_row) id = RowId{place_of(id)};
     }
   });
@@ -105,13 +105,14 @@ Recall Descent::recall_of(const RecallSample& steer) const {
   for (const RowId row : steer.rows()) places.push_back(place_of(row));
   Neighbors lists(std::ssize(places), growth_.k);
   growing_->read(places, NeighborsOut(lists), run_);
+  if (rows_.canonical()) return steer.measure_sampled(lists);
   for (RowId& id : lists.ids) id = row_of_place(id);
   return steer.measure(ops_, base_, lists.ids, growth_.k, run_);
 }
 
 // The k nearest of each list, of rows in their first order: among equals the smaller row, not the earlier place.
 Neighbors Descent::translated() const {
-  Neighbors lists(n_, k_);
+  Neighbors lists = Neighbors::unwritten(n_, k_);
   if (order_.empty()) {
     growing_->read(0, NeighborsOut(lists), run_);
     return lists;
@@ -169,7 +170,7 @@ Neighbors Descent::computed_anew() {
     });
     ordered->fill(begin, count, ids.data(), growth_.k, 0, run_);
   }
-  Neighbors lists(n_, k_);
+  Neighbors lists = Neighbors::unwritten(n_, k_);
   ordered->read(0, NeighborsOut(lists), run_);
   return lists;
 }

@@ -32,7 +32,7 @@ class Descent {
   LocalRow place_of(RowId row) const { return order_.empty() ? static_cast<LocalRow>(value_of(row)) : place_of_[static_cast<std::size_t>(value_of(row))]; }
 
   /// Takes rows, by their ids, which become places, into the lists of places [first, first + count); see GrowingGraph::fill.
-  void fill(std::int64_t first, std::int64_t count, std::vector<RowId>& ids, std::int64_t width, std::int64_t old_columns);
+  void fill(std::int64_t first, std::int64_t count, std::span<RowId> ids, std::int64_t width, std::int64_t old_columns);
   /// Offers each list so many random rows; of the other side of `split`, if it is above 0.
   void fill_at_random(std::int64_t width, std::int64_t split = 0) { growing_->fill_at_random(width, growth_.seed, split, run_); }
   /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see

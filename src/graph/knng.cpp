@@ -202,7 +202,7 @@ KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run) {
   KnnGraph graph;
   graph.metric = file.metric;
   graph.exact = file.exact;
-  graph.lists = Neighbors(file.n, file.k);
+  graph.lists = Neighbors::unwritten(file.n, file.k);
   in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) {
     for (std::size_t i = begin; i < begin + count; ++i) {
       const std::int64_t id = file.id_at(static_cast<std::int64_t>(i));

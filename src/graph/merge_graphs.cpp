@@ -195,7 +195,7 @@ class GraphMerger {
   }
 
   Neighbors both_lists() const {
-    Neighbors lists(n_, k_);
+    Neighbors lists = Neighbors::unwritten(n_, k_);
     put_lists(a_.lists, 0, 0, a_.metric, lists, run_);
     put_lists(b_.lists, base_a_.rows, base_a_.rows, a_.metric, lists, run_);
     return lists;
@@ -205,12 +205,13 @@ class GraphMerger {
   void begin_lists(Descent& descent) const {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
+    constexpr std::int64_t filled_rows = 4 * batch_rows;  // ids alone, of fewer columns than lists have
     std::vector<RowId> ids;
     for (const bool second : {false, true}) {
       const Neighbors& lists = second ? b_.lists : a_.lists;
       const std::int64_t first = second ? base_a_.rows : 0;
-      for (std::int64_t begin = 0; begin < lists.queries; begin += batch_rows) {
-        const std::int64_t count = std::min(batch_rows, lists.queries - begin);
+      for (std::int64_t begin = 0; begin < lists.queries; begin += filled_rows) {
+        const std::int64_t count = std::min(filled_rows, lists.queries - begin);
         ids.resize(at(count * kept));
         parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
           for (std::int64_t i = from; i < to; ++i) {
@@ -322,7 +323,7 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
   return merge_graphs(graph, base, alone, added, params, run);
 }
 
-ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, const std::vector<RowId>& removed, const MergeParams& params,
+ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, std::span<const RowId> removed, const MergeParams& params,
                          const RunOptions& run) {
   const Ops& ops = ops_of(params.device, params.shards);
   require_usable_values(base, graph.metric, params.allow_nonfinite, "the base", run);

@@ -165,7 +165,7 @@ TEST(RemoveRows, measure_what_an_approximate_graph_is_left_with) {
   const KnnGraph graph = build_graph(base.rows, params);
   std::vector<std::int64_t> left;
   for (std::int64_t i = 1; i < 3000; ++i) left.push_back(i);
-  const ReducedGraph reduced = remove_rows(graph, base.rows, {RowId{0}}, merging("auto"));
+  const ReducedGraph reduced = remove_rows(graph, base.rows, std::vector{RowId{0}}, merging("auto"));
   const double all = true_recall(reduced.graph, gather_rows(base.rows, left));
   EXPECT_FALSE(reduced.graph.exact);
   EXPECT_LT(all, 0.8);
@@ -190,7 +190,7 @@ TEST(MergeGraphs, say_what_budget_they_need) {
   expect_error(Fault::out_of_memory, {"is too small: an ivf graph of 2000 rows needs "},
                [&] { merge_graphs(of_a, a, of_b, b, merging("ivf", 0.9), run); });
   expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small"},
-               [&] { remove_rows(whole, base.rows, {RowId{3}}, merging("auto"), run); });
+               [&] { remove_rows(whole, base.rows, std::vector{RowId{3}}, merging("auto"), run); });
 }
 
 TEST(MergeGraphs, refuse_what_does_not_belong_together) {
@@ -212,7 +212,7 @@ TEST(MergeGraphs, refuse_what_does_not_belong_together) {
   expect_error(Fault::invalid_argument, {"method ivf is approximate"}, [&] { merge(of_a, a, of_b, b, merging("ivf")); });
   expect_error(Fault::invalid_argument, {"unknown method 'cells'"}, [&] { merge(of_a, a, of_b, b, merging("cells", 0.9)); });
   expect_error(Fault::invalid_argument, {"no rows to add"}, [&] { extend_graph(of_a, a, a.slice(0, 0)); });
-  expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"}, [&] { remove_rows(of_a, a, {RowId{30}}); });
+  expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"}, [&] { remove_rows(of_a, a, std::vector{RowId{30}}); });
   std::vector<RowId> most;
   for (std::int64_t i = 0; i < 26; ++i) most.push_back(RowId{i});
   expect_error(Fault::invalid_argument, {"removing leaves 4 rows, too few for lists of 4"}, [&] { remove_rows(of_a, a, most); });

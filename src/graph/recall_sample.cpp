@@ -59,7 +59,7 @@ Recall RecallSample::measure_sampled(const Neighbors& lists) const {
   });
 }
 
-Recall RecallSample::measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width,
+Recall RecallSample::measure(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
                              const RunOptions& run) const {
   std::vector<float> distances(lists.size());
   ops.pair_distances(gather_rows(base, rows_, run), base, metric_, lists.data(), width, distances.data(), run);

@@ -27,7 +27,7 @@ class RecallSample {
   /// Of the lists of the sampled rows, in their order.
   Recall measure_sampled(const Neighbors& lists) const;
   /// Of lists of the sampled rows [rows().size(), width], whose distances are computed first.
-  Recall measure(const Ops& ops, MatrixRef base, const std::vector<RowId>& lists, std::int64_t width, const RunOptions& run) const;
+  Recall measure(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width, const RunOptions& run) const;
 
  private:
   template <class KeyOf>

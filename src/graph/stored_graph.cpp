@@ -165,7 +165,7 @@ struct StoredGraph::SampledRows {
   }
 
   // Some of the rows; `cells` are those of all().
-  ProbeSample probe_sample(std::span<const RowId> some, std::int64_t most, const std::vector<RowId>& cells, MatrixRef base,
+  ProbeSample probe_sample(std::span<const RowId> some, std::int64_t most, std::span<const RowId> cells, MatrixRef base,
                            const RunOptions& run) const {
     const std::vector<RowId> known = all();
     const auto cells_of = [&](std::span<const RowId> wanted) {
@@ -453,7 +453,7 @@ std::filesystem::path StoredGraph::shard_file(std::int64_t shard) const { return
 std::filesystem::path StoredGraph::lists_file(std::int64_t block) const { return folder / join_text("lists-", block, ".gkc"); }
 
 ProbeChoice StoredGraph::choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
-                                    std::span<const RowId> steering, std::span<const RowId> measuring, const std::vector<RowId>& cells,
+                                    std::span<const RowId> steering, std::span<const RowId> measuring, std::span<const RowId> cells,
                                     const RunOptions& run) const {
   const ProbeChooser chooser(ops, quantizer, begins, plan.band_rows, params.metric, params.k, run);
   const ProbeChoice steered = chooser.cheapest(sampled.probe_sample(steering, ProbeSample::that_steer, cells, base, run), params.recall);

@@ -54,7 +54,7 @@ struct StoredGraph {
   struct SampledRows;
   CoarseQuantizer fitted(const RunOptions& run) const;
   ProbeChoice choice_for(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& begins, const SampledRows& sampled,
-                         std::span<const RowId> steering, std::span<const RowId> measuring, const std::vector<RowId>& cells,
+                         std::span<const RowId> steering, std::span<const RowId> measuring, std::span<const RowId> cells,
                          const RunOptions& run) const;
 };
 

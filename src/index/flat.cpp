@@ -37,7 +37,7 @@ class FlatIndex : public Index {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_lists(queries.rows, k, run);
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
-    Neighbors result(queries.rows, k);
+    Neighbors result = Neighbors::unwritten(queries.rows, k);
     rows_.nearest(queries, k, NeighborsOut(result), run);
     return result;
   }

@@ -32,8 +32,8 @@ constexpr std::size_t least_gathered_bytes = std::size_t{1} << 18;  // of rows t
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // The candidates that a part has, by rank.
-std::vector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, const RunOptions& run) {
-  std::vector<RowId> ranks(candidates.ids.size(), no_row);
+LargeVector<RowId> ranks_of(const LiveRows& part, const Neighbors& candidates, const RunOptions& run) {
+  LargeVector<RowId> ranks(candidates.ids.size(), no_row);
   part.lists->ids().ranks();  // by this thread, once
   parallel_for(run, std::ssize(ranks), 4096, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -194,7 +194,7 @@ Neighbors IvfIndex::nearest_by_full(const Scope& scope, const ProbingBatch& batc
   Neighbors result(full.rows, k);
   clear_lists(NeighborsOut(result), facts_.metric);
   for (const LiveRows& part : parts) {
-    const std::vector<RowId> ranks = in_one ? std::move(near.ids) : ranks_of(part, near, run);
+    const LargeVector<RowId> ranks = in_one ? std::move(near.ids) : ranks_of(part, near, run);
     Neighbors of_part(full.rows, k);
     ops_.nearest_among(full, part.full.rows, facts_.metric, ranks.data(), candidates, k, NeighborsOut(of_part), run);
     part.lists->ids().name(of_part.ids);

@@ -56,7 +56,7 @@ ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
   return batch;
 }
 
-ProbingBatch ProbingBatch::of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, const std::vector<RowId>& lists, const RunOptions& run) {
+ProbingBatch ProbingBatch::of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists, const RunOptions& run) {
   const std::int64_t width = std::max<std::int64_t>(1, std::ssize(lists));
   ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at((end - begin) * width), RowId{0}), width};
   std::iota(batch.rows.begin(), batch.rows.end(), begin);
@@ -115,7 +115,7 @@ std::vector<RowId> ListFinder::lists_of(MatrixRef rows, const RunOptions& run) c
   return lists;
 }
 
-ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists) {
+ListDivision divide_rows(std::span<const RowId> list_of, std::int64_t lists) {
   ListDivision division{std::vector<LocalRow>(list_of.size()), std::vector<std::int64_t>(at(lists + 1))};
   for (const RowId list : list_of) ++division.begins[at(value_of(list) + 1)];
   std::partial_sum(division.begins.begin(), division.begins.end(), division.begins.begin());

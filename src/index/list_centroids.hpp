@@ -47,7 +47,7 @@ struct ProbingBatch {
 
   ProbingBatch some(const std::vector<std::int64_t>& which) const;
   /// Queries [begin, end), each of which looks into all of `lists`; where there are none, into list 0.
-  static ProbingBatch of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, const std::vector<RowId>& lists, const RunOptions& run);
+  static ProbingBatch of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists, const RunOptions& run);
   /// What its queries found, to where they stand in the lists of all, of which its rows are counted from `first` on.
   void put(const Neighbors& found, std::int64_t first, Neighbors& to) const;
 };
@@ -76,7 +76,7 @@ class ListFinder {
   Metric metric_;
   std::unique_ptr<PreparedRows> prepared_;  // null: for each turn anew
 };
-ListDivision divide_rows(const std::vector<RowId>& list_of, std::int64_t lists);
+ListDivision divide_rows(std::span<const RowId> list_of, std::int64_t lists);
 
 class ListCentroids {
  public:

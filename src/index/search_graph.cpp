@@ -57,7 +57,7 @@ KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params,
   const Ops& ops = ops_of(params.device);
   KnnGraph graph;
   graph.metric = params.metric;
-  graph.lists = Neighbors(base.rows, k);
+  graph.lists = Neighbors::unwritten(base.rows, k);
   clear_lists(NeighborsOut(graph.lists), params.metric);
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     check_cancelled(run);

@@ -40,7 +40,7 @@ RowId row_id_of(T id) {
 }
 
 template <class T>
-void take_ids(MatrixRef matrix, const std::string& name, std::vector<RowId>& ids) {
+void take_ids(MatrixRef matrix, const std::string& name, std::span<RowId> ids) {
   for (std::int64_t i = 0; i < matrix.rows; ++i) {
     const T* row = matrix.row<T>(i);
     for (std::int64_t j = 0; j < matrix.cols; ++j) {

@@ -281,7 +281,7 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "") << ", planes=" << coded.planes << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
-      std::vector<RowId> by_id = want.ids, got(sets.out().ids, sets.out().ids + std::ssize(want.ids));
+      std::vector<RowId> by_id(want.ids.begin(), want.ids.end()), got(sets.out().ids, sets.out().ids + std::ssize(want.ids));
       for (std::int64_t i = 0; i < c.q; ++i) {
         std::sort(by_id.begin() + i * c.k, by_id.begin() + (i + 1) * c.k,
                   [](RowId a, RowId b) { return static_cast<std::uint64_t>(value_of(a)) < static_cast<std::uint64_t>(value_of(b)); });

@@ -27,10 +27,8 @@ std::uint32_t bits_of(float value) {
 }
 
 /// Compares ids and distance bits; reports the first difference and how many there are.
-testing::AssertionResult same_entries(const std::vector<RowId>& ids,
-                                      const std::vector<float>& distances,
-                                      const std::vector<RowId>& true_ids,
-                                      const std::vector<float>& true_distances, std::int64_t k) {
+testing::AssertionResult same_entries(std::span<const RowId> ids, std::span<const float> distances, std::span<const RowId> true_ids,
+                                      std::span<const float> true_distances, std::int64_t k) {
   std::int64_t different = 0;
   std::ostringstream first;
   first.precision(9);
@@ -49,7 +47,8 @@ testing::AssertionResult same_entries(const std::vector<RowId>& ids,
 }
 
 // Lists of k, each in ascending order.
-std::vector<RowId> in_order(std::vector<RowId> ids, std::int64_t k) {
+std::vector<RowId> in_order(std::span<const RowId> of, std::int64_t k) {
+  std::vector<RowId> ids(of.begin(), of.end());
   for (auto list = ids.begin(); list != ids.end(); list += k) std::sort(list, list + k);
   return ids;
 }
@@ -62,7 +61,7 @@ std::vector<RowId> sets_of(const Ops& ops, const Problem& problem, const Case& c
   ops.nearest_set(*prepared, problem.queries, c.k, ids.data(), problem.run);
   EXPECT_EQ(ids.back(), guard) << "wrote beyond its lists";
   ids.pop_back();
-  return in_order(std::move(ids), c.k);
+  return in_order(ids, c.k);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -52,6 +53,8 @@ void destroy_event(Event* event);
 void record(Event* event, Stream* stream);
 /// What is enqueued to `stream` from now on waits for the event.
 void wait(Stream* stream, Event* event);
+/// Waits for what was enqueued before the event was recorded.
+void await(Event* event);
 /// Of two recorded events; waits for the second. The emulated device's clock is the host's.
 double milliseconds_between(Event* from, Event* to);
 
@@ -74,6 +77,20 @@ void copy(void* to, const void* from, std::size_t bytes, Stream* stream);
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t row_bytes,
                std::size_t rows, Stream* stream);
 void fill(void* to, int byte, std::size_t bytes, Stream* stream);
+
+#ifdef GIGAKNN_TINY_TILES
+inline constexpr std::size_t piece_bytes = 256;
+#else
+inline constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+#endif
+/// Host memory of `piece_bytes` that a device copies to by itself, while the host does something else. Pieces given back are kept for whoever comes next.
+void* take_piece(int device);
+void give_back_piece(void* piece, int device) noexcept;
+
+/// Brings memory of a device to the host and has it looked at: take(begin, memory, bytes), of bytes [begin, begin + bytes) of it, as many times `unit`
+/// as a piece holds, or one. While one piece is looked at the next travels. All that the stream had to do has been done in the end.
+void read_in_pieces(const void* from, std::size_t bytes, std::size_t unit, Stream* stream,
+                    const std::function<void(std::size_t begin, const void* memory, std::size_t bytes)>& take);
 
 /// A stream of its own for as long as this lives. Its end waits for what was enqueued.
 class OwnStream {

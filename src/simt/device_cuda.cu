@@ -244,6 +244,40 @@ IdleStreams& idle_streams() {
   return all;
 }
 
+// Pinned pieces that nobody has: to pin memory takes longer than to copy to it. No more than there ever were at a time.
+class IdlePieces {
+ public:
+  void* take(int device) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::vector<void*>& idle = idle_[device];
+      if (!idle.empty()) {
+        void* const piece = idle.back();
+        idle.pop_back();
+        return piece;
+      }
+    }
+    void* piece = nullptr;
+    check(cudaSetDevice(device), "the device cannot be used");
+    check(cudaHostAlloc(&piece, piece_bytes, cudaHostAllocDefault), "the host has no memory left to pin");
+    return piece;
+  }
+  void give_back(void* piece, int device) noexcept try {
+    const std::lock_guard lock(mutex_);
+    idle_[device].push_back(piece);
+  } catch (const std::bad_alloc&) {
+    cudaFreeHost(piece);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<void*>> idle_;
+};
+IdlePieces& idle_pieces() {
+  static IdlePieces& all = *new IdlePieces;  // outlives every search
+  return all;
+}
+
 bool is_pageable(const void* memory) {
   cudaPointerAttributes attributes;
   if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
@@ -381,9 +415,12 @@ void record(Event* event, Stream* stream) {
 void wait(Stream* stream, Event* event) {
   check(cudaStreamWaitEvent(enter(stream), event->event, 0), "a stream cannot wait for an event");
 }
+void await(Event* event) {
+  check(cudaEventSynchronize(event->event), "work on the device failed");
+}
 double milliseconds_between(Event* from, Event* to) {
   float elapsed = 0;
-  check(cudaEventSynchronize(to->event), "work on the device failed");
+  await(to);
   check(cudaEventElapsedTime(&elapsed, from->event, to->event), "the events hold no time");
   return elapsed;
 }
@@ -443,6 +480,9 @@ void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   const TimedWork timed("(fill)", stream);
   check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
 }
+
+void* take_piece(int device) { return idle_pieces().take(device); }
+void give_back_piece(void* piece, int device) noexcept { idle_pieces().give_back(piece, device); }
 
 void* native_stream(Stream* stream) {
   return enter(stream);

@@ -178,10 +178,14 @@ void wait(Stream* stream, Event* event) {
   if (event->stream) post(stream, [recorded = *event] { drain(*recorded.stream, recorded.at); });
 }
 
+void await(Event* event) {
+  if (event->stream) drain(*event->stream, event->at + 1);
+}
+
 double milliseconds_between(Event* from, Event* to) {
   require(from->stream && to->stream, Fault::device, "an event was not recorded");
-  drain(*from->stream, from->at + 1);
-  drain(*to->stream, to->at + 1);
+  await(from);
+  await(to);
   return std::chrono::duration<double, std::milli>(*to->time - *from->time).count();
 }
 
@@ -214,6 +218,9 @@ void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   if (bytes == 0) return;
   post(stream, [=] { std::memset(to, byte, bytes); });
 }
+
+void* take_piece(int) { return new std::byte[piece_bytes]; }
+void give_back_piece(void* piece, int) noexcept { delete[] static_cast<std::byte*>(piece); }
 
 void require_device_pointer(const volatile void* p, const Stream* stream, Site site) {
   require(p == nullptr || memory().has(p, device_of(stream)), Fault::device,

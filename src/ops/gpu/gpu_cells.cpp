@@ -5,6 +5,7 @@
 #include "core/cancelled.hpp"
 #include "ops/gpu/cell_batches.hpp"
 #include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/scan.hpp"
 #include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
@@ -79,7 +80,7 @@ std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType 
 std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
   const std::int64_t batch = std::min(hints.batch, most_batch);
   return at(n) * (1 + (hints.self ? 3 : 2) * sizeof(LocalRow)) + at(cells) * 16 +
-         std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4 + static_cast<std::int64_t>(sizeof(LocalRow))));
+         std::min(batch_bytes, at(batch) * at(cells * 4 + static_cast<std::int64_t>(sizeof(LocalRow)))) + reading_bytes(batch, std::min(hints.k, n), sizeof(PackedNeighbor));
 }
 
 std::size_t GpuCells::bytes() const {
@@ -158,8 +159,9 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     }
     std::vector<LocalRow> selves;
     for (std::int64_t i = 0; self && i < count; ++i) selves.push_back(static_cast<LocalRow>(value_of(self[first + i])));
-    std::vector<PackedNeighbor> sorted;
-    if (kept > 0) {
+    if (kept == 0) {
+      writer.write_ended({}, count, 0, first, out, run);
+    } else {
       const simt::OwnStream stream(device_);
       DeviceRows rows(queries.slice(first, first + count), stream);
       find_facts(rows, metric_, stream);
@@ -181,9 +183,10 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
       }
       const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
       finish_lists(lists.view, 1, finished.get(), stream);
-      sorted = finished.download();
+      read_lists(finished.get(), count, kept, stream, [&](std::int64_t begin, std::int64_t some, const PackedNeighbor* sorted) {
+        writer.write_ended({sorted, at(some * kept)}, some, kept, first + begin, out, run);
+      });
     }
-    writer.write_ended(sorted, count, kept, first, out, run);
     if (run.progress) run.progress->report("search", first + count, queries.rows);
   }
 }

@@ -8,6 +8,7 @@
 #include "ops/gpu/cell_windows.hpp"
 #include "ops/gpu/list_memory.hpp"
 #include "ops/gpu/product_codes.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/scan.hpp"
 #include "ops/list_writer.hpp"
 
@@ -142,7 +143,8 @@ std::size_t GpuCodes::device_bytes_needed(int device, std::int64_t n, const Code
 std::size_t GpuCodes::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
   const std::int64_t batch = std::min(hints.batch, most_batch);
   // Where cells begin, and, of a band that is decoded, its stretches and places.
-  return at(cells + 1) * 44 + at(most_band_rows) * sizeof(LocalRow) + std::min(batch_bytes, at(batch) * at(std::min(hints.k, n) * 8 + cells * 4));
+  return at(cells + 1) * 44 + at(most_band_rows) * sizeof(LocalRow) + std::min(batch_bytes, at(batch) * at(cells * 4)) +
+         reading_bytes(batch, std::min(hints.k, n), sizeof(PackedNeighbor));
 }
 
 std::size_t GpuCodes::bytes() const {
@@ -232,8 +234,9 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     }
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
     finish_lists(lists, static_cast<int>(splits), finished.get(), stream);
-    const std::vector<PackedNeighbor> sorted = finished.download();
-    writer.write_ended(sorted, count, kept, first, out, run);
+    read_lists(finished.get(), count, kept, stream, [&](std::int64_t begin, std::int64_t some, const PackedNeighbor* sorted) {
+      writer.write_ended({sorted, at(some * kept)}, some, kept, first + begin, out, run);
+    });
     if (run.progress) run.progress->report("search", first + count, queries.rows);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/requests.hpp"
 
@@ -20,6 +21,16 @@ constexpr std::int64_t entries_at_once = std::int64_t{1} << 22;  // of lists tha
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t rows_at_once(std::int64_t width) { return std::max<std::int64_t>(1, entries_at_once / std::max<std::int64_t>(1, width)); }
+
+// Lists of `out`, from `first` on.
+void write_lists(const simt::DeviceBuffer<GrowingEntry>& lists, std::int64_t width, Metric metric, std::int64_t first, NeighborsOut out, const RunOptions& run, simt::Stream* stream) {
+  if (width == 0) return;
+  read_lists(lists.get(), static_cast<std::int64_t>(lists.size()) / width, width, stream, [&](std::int64_t first_list, std::int64_t count, const GrowingEntry* read) {
+    parallel_for(run, count, lists_a_thread(width), [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) write_grown(read + i * width, width, metric, first + first_list + i, out);
+    });
+  });
+}
 
 }  // namespace
 
@@ -122,7 +133,7 @@ void GpuGrowingGraph::read(std::int64_t first, NeighborsOut out, const RunOption
     const std::int64_t count = std::min(out.rows - begin, rows_at_once(2 * width));
     const simt::DeviceBuffer<GrowingEntry> gathered(at(count * width), stream_);
     gather_lists(view(), nullptr, first + begin, count, width, gathered.get(), stream_);
-    write(gathered.download(), width, begin, out, run);
+    write_lists(gathered, width, metric_, begin, out, run, stream_);
   }
 }
 
@@ -135,14 +146,8 @@ void GpuGrowingGraph::read(std::span<const LocalRow> rows, NeighborsOut out, con
     const simt::DeviceBuffer<LocalRow> some_there(some, stream_);
     const simt::DeviceBuffer<GrowingEntry> gathered(some.size() * at(width), stream_);
     gather_lists(view(), some_there.get(), 0, std::ssize(some), width, gathered.get(), stream_);
-    write(gathered.download(), width, begin, out, run);
+    write_lists(gathered, width, metric_, begin, out, run, stream_);
   }
-}
-
-void GpuGrowingGraph::write(const std::vector<GrowingEntry>& lists, std::int64_t width, std::int64_t first, NeighborsOut out, const RunOptions& run) const {
-  parallel_for(run, std::ssize(lists) / width, lists_a_thread(width), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) write_grown(lists.data() + i * width, width, metric_, first + i, out);
-  });
 }
 
 }  // namespace gigaknn::gpu

@@ -26,7 +26,6 @@ class GpuGrowingGraph : public GrowingGraph {
 
  private:
   GrowthView view() const;
-  void write(const std::vector<GrowingEntry>& lists, std::int64_t width, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
 
   GrowthParams params_;
   Metric metric_;

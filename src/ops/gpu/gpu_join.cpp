@@ -12,6 +12,7 @@
 #include "ops/gpu/cell_batches.hpp"
 #include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/scan.hpp"
 #include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
@@ -136,12 +137,13 @@ bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* 
     scan_visitors(job, visits, rows, first, count, at_once, lists.view, run, stream);
     const simt::DeviceBuffer<PackedNeighbor> finished(at(count * kept), stream);
     finish_lists(lists.view, 1, finished.get(), stream);
-    const std::vector<PackedNeighbor> sorted = finished.download();
-    parallel_for(run, count, 1024, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const PackedNeighbor* const list = sorted.data() + i * kept;
-        writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1, visits.residents[at(first + i)], out);
-      }
+    read_lists(finished.get(), count, kept, stream, [&](std::int64_t first_list, std::int64_t some, const PackedNeighbor* sorted) {
+      parallel_for(run, some, lists_a_thread(kept), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const PackedNeighbor* const list = sorted + i * kept;
+          writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1, visits.residents[at(first + first_list + i)], out);
+        }
+      });
     });
     if (run.progress) run.progress->report("search", first + count, q);
   }

@@ -14,6 +14,7 @@
 #include "ops/gpu/gpu_growth.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/select_rows.hpp"
 #include "ops/gpu/sum_by_label.hpp"
 #include "ops/gpu/unusable_rows.hpp"
@@ -274,8 +275,11 @@ class GpuOps : public Ops {
                       static_cast<std::size_t>(values.stride_bytes), row_bytes,
                       static_cast<std::size_t>(rows), stream);
       select_rows(on_device.get(), nullptr, rows, values.cols, values.cols, k, found.get(), stream);
-      const std::vector<PackedNeighbor> sorted = found.download();
-      for (std::int64_t i = 0; i < rows; ++i) write_selected(sorted.data() + i * k, first + i, out);
+      read_lists(found.get(), rows, k, stream, [&](std::int64_t first_list, std::int64_t count, const PackedNeighbor* sorted) {
+        parallel_for(run, count, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
+          for (std::int64_t i = begin; i < end; ++i) write_selected(sorted + i * k, first + first_list + i, out);
+        });
+      });
     }
   }
 

@@ -10,6 +10,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/gpu/list_memory.hpp"
+#include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/stream_rows.hpp"
 #include "ops/canonical.hpp"
 
@@ -44,7 +45,6 @@ constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric s
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
 constexpr std::int64_t most_batch = 1 << 16;
-constexpr std::int64_t most_list_bytes = 64 << 20;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
 constexpr std::size_t small_scratch = default_scratch / 64;
@@ -55,11 +55,6 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// Finished lists that the host has in hand at a time.
-std::int64_t lists_at_once(std::int64_t k) {
-  return std::clamp<std::int64_t>(most_list_bytes / static_cast<std::int64_t>(sizeof(PackedNeighbor)) / std::max<std::int64_t>(k, 1),
-                                  1, most_batch);
-}
 // Room for what a scan lets through: a batch of k-means has many queries of one neighbour each.
 std::int64_t capacity_for(std::int64_t k) {
   return std::max(std::min(k * capacity_of_one, small_capacity), capacity_of_k * k);
@@ -177,9 +172,9 @@ std::size_t GpuRows::device_bytes_needed(std::int64_t n, std::int64_t d, DType d
 
 std::size_t GpuRows::host_bytes_needed(std::int64_t n, const PrepareHints& hints) {
   const std::int64_t k = std::min(hints.k, n);
-  const std::int64_t batch = std::min(hints.self ? n : hints.batch, lists_at_once(k));
-  // Marks and orders of the rows; the lists of a batch as they come back.
-  return at(n) * (1 + 3 * sizeof(LocalRow)) + at(batch) * (at(k) * sizeof(PackedNeighbor) + 1);
+  const std::int64_t batch = std::min(hints.self ? n : hints.batch, most_batch);
+  // Marks and orders of the rows; marks of a batch, and its lists as they come back.
+  return at(n) * (1 + 3 * sizeof(LocalRow)) + at(batch) + reading_bytes(batch, k, sizeof(PackedNeighbor));
 }
 
 std::size_t GpuRows::bytes() const {
@@ -251,7 +246,7 @@ void GpuRows::scan(const SearchJob& job, const Survivors& lists, simt::Stream* s
 // budget. A device takes longer to say what is free than to answer a few queries, for whose little it is not asked.
 std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, std::int64_t wanted, const RunOptions& run) const {
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
-  wanted = std::clamp<std::int64_t>(wanted, 1, lists_at_once(k));
+  wanted = std::clamp<std::int64_t>(wanted, 1, most_batch);
   if (run.device_memory_bytes == 0 && at(wanted) * a_query <= small_scratch) return wanted;
   const std::size_t scratch = std::min(default_scratch, scratch_for(run, default_scratch));
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, wanted);
@@ -305,8 +300,7 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
                             simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
   const std::int64_t kept = std::min(k, places_);
-  // Not a vector: that would write zeros first, by one thread.
-  const auto sorted = std::make_unique_for_overwrite<PackedNeighbor[]>(at(queries * kept));
+  const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
   if (kept > 0) {
     const SearchJob job = job_of(batch, first_self);
     const bool filtered = job.rule.form != LimitForm::none && places_ > first_places(kept) && is_filtered(queries);
@@ -331,19 +325,17 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
     } else {
       take_all(job, splits, lists.view, stream);
     }
-    const simt::DeviceBuffer<PackedNeighbor> finished(at(queries * kept), stream);
     finish_lists(lists.view, splits, finished.get(), stream);
-    simt::copy(sorted.get(), finished.get(), at(queries * kept) * sizeof(PackedNeighbor), stream);
   }
   batch.know_far(stream);
-  simt::synchronize(stream);
-  parallel_for(run, queries, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const PackedNeighbor* list = sorted.get() + i * kept;
-      const std::int64_t count = std::lower_bound(list, list + kept, no_neighbor) - list;
-      writer_.write(list, count, batch.is_far(i), first_self < 0 ? -1 : first_self + i,
-                    first_row + i, out);
-    }
+  read_lists(finished.get(), queries, kept, stream, [&](std::int64_t first, std::int64_t count, const PackedNeighbor* sorted) {
+    parallel_for(run, count, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const PackedNeighbor* const list = sorted + i * kept;
+        const std::int64_t query = first + i;
+        writer_.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, batch.is_far(query), first_self < 0 ? -1 : first_self + query, first_row + query, out);
+      }
+    });
   });
 }
 
@@ -447,22 +439,15 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   simt::copy(order.data(), order_.get(), order.size() * sizeof(LocalRow), stream);
   const simt::DeviceBuffer<PackedNeighbor> finished(at(places_ * k), stream);
   finish_lists(lists.view, 1, finished.get(), stream);
-  const std::int64_t part = std::min(places_, lists_at_once(k));
-  std::vector<PackedNeighbor> sorted(at(part * k));
-  for (std::int64_t begin = 0; begin < places_; begin += part) {
-    const std::int64_t count = std::min(part, places_ - begin);
-    simt::copy(sorted.data(), finished.get() + begin * k, at(count * k) * sizeof(PackedNeighbor),
-               stream);
-    simt::synchronize(stream);
-    parallel_for(run, count, lists_a_thread(k), [&](std::int64_t from, std::int64_t to, int) {
-      for (std::int64_t i = from; i < to; ++i) {
-        const LocalRow row = order[at(begin + i)];
-        const PackedNeighbor* list = sorted.data() + i * k;
-        writer_.write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, row, row,
-                      out);
+  read_lists(finished.get(), places_, k, stream, [&](std::int64_t first_list, std::int64_t count, const PackedNeighbor* sorted) {
+    parallel_for(run, count, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const LocalRow row = order[at(first_list + i)];
+        const PackedNeighbor* const list = sorted + i * k;
+        writer_.write(list, std::lower_bound(list, list + k, no_neighbor) - list, false, row, row, out);
       }
     });
-  }
+  });
   for (const LocalRow row : writer_.far_rows()) writer_.write(nullptr, 0, true, row, row, out);
   if (run.progress) run.progress->report("search", base_.rows, base_.rows);
 }
