@@ -25,16 +25,6 @@ struct Neighbors {
   Neighbors(std::int64_t queries_, std::int64_t k_)
       : queries(queries_), k(k_), ids(static_cast<std::size_t>(queries_ * k_), no_row),
         distances(static_cast<std::size_t>(queries_ * k_), 0.0f) {}
-
-  /// Lists that are not written yet: for those who write each entry, by several threads, before anything is read.
-  static Neighbors unwritten(std::int64_t queries, std::int64_t k) {
-    Neighbors lists;
-    lists.queries = queries;
-    lists.k = k;
-    lists.ids.resize(static_cast<std::size_t>(queries * k));
-    lists.distances.resize(static_cast<std::size_t>(queries * k));
-    return lists;
-  }
 };
 
 /// All neighbours within a radius. Query i owns the entries [offsets[i], offsets[i + 1]), nearest first.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <vector>
 
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
@@ -37,7 +38,7 @@ void row_as_floats(MatrixRef rows, std::int64_t i, float* to) {
 }
 
 Matrix as_floats(MatrixRef rows, const RunOptions& run) {
-  Matrix floats(rows.rows, rows.cols, DType::f32);
+  Matrix floats = threaded_matrix(rows.rows, rows.cols, DType::f32, run);
   parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) row_as_floats(rows, i, floats.row<float>(i));
   });
@@ -56,7 +57,7 @@ std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run) {
   for (std::int64_t i = 0; i < std::min(looked_at, rows.rows); ++i) {
     if (!put(i, scratch.data())) return std::nullopt;
   }
-  Matrix bytes(rows.rows, rows.cols, DType::u8);
+  Matrix bytes = threaded_matrix(rows.rows, rows.cols, DType::u8, run);
   std::atomic<bool> whole{true};
   parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end && whole.load(std::memory_order_relaxed); ++i) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
@@ -9,7 +10,7 @@ namespace {
 
 template <class Row>
 Matrix gather(MatrixRef base, std::span<const Row> rows, const RunOptions& run) {
-  Matrix gathered(std::ssize(rows), base.cols, base.dtype);
+  Matrix gathered = threaded_matrix(std::ssize(rows), base.cols, base.dtype, run);
   const auto bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
   parallel_for(run, gathered.rows(), 1024, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {

@@ -4,6 +4,7 @@
 
 #include "core/elements.hpp"
 #include "core/require.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 #include "graph/approximate.hpp"
 #include "graph/cell_search.hpp"
@@ -27,7 +28,7 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
   graph.recall = {.at = params.k, .value = 1, .low = 1, .high = 1, .sampled = base.rows};
   graph.method = rows.whole() ? rows.whole()->description()
                               : join_text("in blocks of ", rows.block_rows(), " rows");
-  graph.lists = Neighbors::unwritten(base.rows, params.k);
+  graph.lists = threaded_lists(base.rows, params.k, run);
   rows.self_nearest(params.k, NeighborsOut(graph.lists), run);
   return graph;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/require.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
 #include "ops/growth_rules.hpp"
@@ -112,7 +113,7 @@ Recall Descent::recall_of(const RecallSample& steer) const {
 
 // The k nearest of each list, of rows in their first order: among equals the smaller row, not the earlier place.
 Neighbors Descent::translated() const {
-  Neighbors lists = Neighbors::unwritten(n_, k_);
+  Neighbors lists = threaded_lists(n_, k_, run_);
   if (order_.empty()) {
     growing_->read(0, NeighborsOut(lists), run_);
     return lists;
@@ -170,7 +171,7 @@ Neighbors Descent::computed_anew() {
     });
     ordered->fill(begin, count, ids.data(), growth_.k, 0, run_);
   }
-  Neighbors lists = Neighbors::unwritten(n_, k_);
+  Neighbors lists = threaded_lists(n_, k_, run_);
   ordered->read(0, NeighborsOut(lists), run_);
   return lists;
 }

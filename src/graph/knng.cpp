@@ -14,6 +14,7 @@
 #include "core/cancelled.hpp"
 #include "core/neighbor.hpp"
 #include "core/require.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 #include "graph/graph_writer.hpp"
 #include "graph/knng.hpp"
@@ -202,7 +203,7 @@ KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run) {
   KnnGraph graph;
   graph.metric = file.metric;
   graph.exact = file.exact;
-  graph.lists = Neighbors::unwritten(file.n, file.k);
+  graph.lists = threaded_lists(file.n, file.k, run);
   in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) {
     for (std::size_t i = begin; i < begin + count; ++i) {
       const std::int64_t id = file.id_at(static_cast<std::int64_t>(i));

@@ -13,6 +13,7 @@
 #include "core/require.hpp"
 #include "core/gather.hpp"
 #include "core/sample.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 #include "graph/approximate.hpp"
 #include "graph/descent.hpp"
@@ -155,7 +156,7 @@ class GraphMerger {
   }
 
   Matrix both() const {
-    Matrix rows(n_, base_a_.cols, base_a_.dtype);
+    Matrix rows = threaded_matrix(n_, base_a_.cols, base_a_.dtype, run_);
     parallel_for(run_, n_, 4096, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t i = begin; i < end; ++i) {
         std::copy_n(row_bytes(i), rows.ref().stride_bytes, rows.row<std::byte>(i));
@@ -195,7 +196,7 @@ class GraphMerger {
   }
 
   Neighbors both_lists() const {
-    Neighbors lists = Neighbors::unwritten(n_, k_);
+    Neighbors lists = threaded_lists(n_, k_, run_);
     put_lists(a_.lists, 0, 0, a_.metric, lists, run_);
     put_lists(b_.lists, base_a_.rows, base_a_.rows, a_.metric, lists, run_);
     return lists;
@@ -206,7 +207,7 @@ class GraphMerger {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
     constexpr std::int64_t filled_rows = 4 * batch_rows;  // ids alone, of fewer columns than lists have
-    std::vector<RowId> ids;
+    LargeVector<RowId> ids;
     for (const bool second : {false, true}) {
       const Neighbors& lists = second ? b_.lists : a_.lists;
       const std::int64_t first = second ? base_a_.rows : 0;

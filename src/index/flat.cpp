@@ -3,6 +3,7 @@
 #include <gigaknn/index.hpp>
 
 #include "core/require.hpp"
+#include "core/threaded_memory.hpp"
 #include "index/result_room.hpp"
 #include "ops/blocks.hpp"
 #include "ops/usable_rows.hpp"
@@ -37,7 +38,7 @@ class FlatIndex : public Index {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_lists(queries.rows, k, run);
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
-    Neighbors result = Neighbors::unwritten(queries.rows, k);
+    Neighbors result = threaded_lists(queries.rows, k, run);
     rows_.nearest(queries, k, NeighborsOut(result), run);
     return result;
   }

@@ -8,6 +8,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "core/threaded_memory.hpp"
 #include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 
@@ -57,7 +58,7 @@ KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params,
   const Ops& ops = ops_of(params.device);
   KnnGraph graph;
   graph.metric = params.metric;
-  graph.lists = Neighbors::unwritten(base.rows, k);
+  graph.lists = threaded_lists(base.rows, k, run);
   clear_lists(NeighborsOut(graph.lists), params.metric);
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     check_cancelled(run);

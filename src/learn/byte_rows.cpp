@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/elements.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 
 namespace gigaknn {
@@ -56,7 +57,7 @@ ByteRows fit_byte_rows(MatrixRef sample, Metric metric) {
 }
 
 Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run) const {
-  Matrix bytes(rows.rows, rows.cols, DType::u8);
+  Matrix bytes = threaded_matrix(rows.rows, rows.cols, DType::u8, run);
   parallel_for(run, rows.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<double> x(static_cast<std::size_t>(rows.cols));
     for (std::int64_t i = begin; i < end; ++i) {
