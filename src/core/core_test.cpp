@@ -5,8 +5,10 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <thread>
 
 #include <gigaknn/error.hpp>
@@ -14,9 +16,11 @@
 #include <gigaknn/progress.hpp>
 
 #include "core/elements.hpp"
+#include "core/expect_error.hpp"
 #include "core/half.hpp"
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
+#include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
 
 #ifdef __SSE2__
@@ -142,6 +146,38 @@ TEST(Metric, every_name_leads_back_and_an_unknown_one_lists_them) {
   } catch (const Error& error) {
     EXPECT_EQ(error.fault(), Fault::invalid_argument);
     EXPECT_NE(std::string(error.what()).find("'L2': must be one of l2, euclidean"), std::string::npos);
+  }
+}
+
+TEST(LargeMemory, is_aligned_and_holds_what_is_asked_for) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, 64 + mib, 4 * mib - 1, 4 * mib, 6 * mib + 13}) {
+    void* const memory = allocate_large(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0u) << bytes;
+    std::memset(memory, 7, bytes);
+    free_large(memory);
+  }
+  EXPECT_THROW(allocate_large(~std::size_t{0} / 2), std::bad_alloc);
+  EXPECT_THROW(allocate_large(~std::size_t{0}), std::bad_alloc);
+  test::expect_error(Fault::out_of_memory, {"no memory for a matrix of 4611686018427387904 x 128 f32"}, [] { Matrix(std::int64_t{1} << 62, 128, DType::f32); });
+}
+TEST(LargeMemory, lists_have_no_entries_or_are_for_others_to_write) {
+  const Neighbors lists(300000, 2);
+  EXPECT_EQ(std::count(lists.ids.begin(), lists.ids.end(), no_row), 600000);
+  EXPECT_EQ(std::count(lists.distances.begin(), lists.distances.end(), 0.0f), 600000);
+  for (const int threads : {1, 3}) {
+    RunOptions run;
+    run.threads = threads;
+    Neighbors unwritten = threaded_lists(300000, 2, run);
+    EXPECT_EQ(unwritten.queries * unwritten.k, std::ssize(unwritten.ids));
+    EXPECT_EQ(unwritten.ids.size(), unwritten.distances.size());
+    std::fill(unwritten.ids.begin(), unwritten.ids.end(), no_row);
+    std::fill(unwritten.distances.begin(), unwritten.distances.end(), 0.0f);
+    EXPECT_EQ(unwritten.ids, lists.ids);
+    EXPECT_EQ(unwritten.ids, std::vector<RowId>(600000, no_row));
+    EXPECT_FALSE(unwritten.ids == std::vector<RowId>(599999, no_row));
+    Matrix rows = threaded_matrix(5000, 300, DType::f32, run);
+    std::memset(rows.data(), 1, static_cast<std::size_t>(rows.rows() * rows.ref().stride_bytes));
   }
 }
 

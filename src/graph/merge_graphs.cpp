@@ -206,13 +206,12 @@ class GraphMerger {
   void begin_lists(Descent& descent) const {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
-    constexpr std::int64_t filled_rows = 4 * batch_rows;  // ids alone, of fewer columns than lists have
-    LargeVector<RowId> ids;
+    std::vector<RowId> ids;
     for (const bool second : {false, true}) {
       const Neighbors& lists = second ? b_.lists : a_.lists;
       const std::int64_t first = second ? base_a_.rows : 0;
-      for (std::int64_t begin = 0; begin < lists.queries; begin += filled_rows) {
-        const std::int64_t count = std::min(filled_rows, lists.queries - begin);
+      for (std::int64_t begin = 0; begin < lists.queries; begin += batch_rows) {
+        const std::int64_t count = std::min(batch_rows, lists.queries - begin);
         ids.resize(at(count * kept));
         parallel_for(run_, count, 1024, [&](std::int64_t from, std::int64_t to, int) {
           for (std::int64_t i = from; i < to; ++i) {
