@@ -85,8 +85,6 @@ std::vector<RowId> row_ids_of(const Ids& ids) {
   return result;
 }
 
-nb::object ids_array(std::vector<RowId> ids, std::initializer_list<std::size_t> shape) { return array_of<std::int64_t>(std::move(ids), shape); }
-
 nb::object matrix_array(Matrix matrix) {
   auto* kept = new Matrix(std::move(matrix));
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<Matrix*>(p); });

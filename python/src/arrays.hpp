@@ -67,13 +67,17 @@ nb::object array_of(Value* values, std::initializer_list<std::size_t> shape, nb:
 }
 
 /// The NumPy array that owns `values`.
-template <class Value, class T>
-nb::object array_of(std::vector<T> values, std::initializer_list<std::size_t> shape) {
+template <class Value, class T, class Allocator>
+nb::object array_of(std::vector<T, Allocator> values, std::initializer_list<std::size_t> shape) {
   static_assert(sizeof(Value) == sizeof(T));
-  auto* kept = new std::vector<T>(std::move(values));
-  return array_of(reinterpret_cast<Value*>(kept->data()), shape, nb::capsule(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); }));
+  using Values = std::vector<T, Allocator>;
+  auto* kept = new Values(std::move(values));
+  return array_of(reinterpret_cast<Value*>(kept->data()), shape, nb::capsule(kept, [](void* p) noexcept { delete static_cast<Values*>(p); }));
 }
-nb::object ids_array(std::vector<RowId> ids, std::initializer_list<std::size_t> shape);
+template <class Allocator>
+nb::object ids_array(std::vector<RowId, Allocator> ids, std::initializer_list<std::size_t> shape) {
+  return array_of<std::int64_t>(std::move(ids), shape);
+}
 nb::object matrix_array(Matrix matrix);
 
 /// A read-only NumPy array of `matrix`, which `owner` keeps.
