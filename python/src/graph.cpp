@@ -40,7 +40,7 @@ KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std:
 }
 
 template <class Element, class Kept>
-nb::object lists_of(nb::handle self, const std::vector<Kept>& values) {
+nb::object lists_of(nb::handle self, const LargeVector<Kept>& values) {
   const Neighbors& lists = nb::cast<const KnnGraph&>(self).lists;
   return array_of(reinterpret_cast<const Element*>(values.data()), {static_cast<std::size_t>(lists.queries), static_cast<std::size_t>(lists.k)}, self);
 }
