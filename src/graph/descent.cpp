@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
@@ -20,6 +21,14 @@ constexpr std::int64_t candidates_a_list = 32;
 constexpr std::int64_t most_rounds = 30;
 constexpr double still = 0.001;  // of all entries; lists that change less stand still (Dong, Charikar, Li 2011, section 3.3)
 constexpr std::int64_t batch_rows = std::int64_t{1} << 16;
+// Half of a group's rows are on the other side, and two groups are drawn from: of those drawn hardly any come twice.
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t group_rows = 16;
+#else
+constexpr std::int64_t group_rows = 128;
+#endif
+constexpr std::int64_t most_groups = 8192;  // that a row is compared with
+constexpr std::int64_t drawn_from_groups = 64;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -39,6 +48,9 @@ GrowthParams finish_params(std::int64_t k) {
   growth.samples = growth.candidates = 1;
   return growth;
 }
+
+// By which a row is compared with thousands of others in a fraction of a round.
+bool is_product(Metric metric) { return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine; }
 
 std::vector<LocalRow> inverse_of(const std::vector<LocalRow>& order) {
   std::vector<LocalRow> places(order.size());
@@ -78,6 +90,27 @@ void Descent::fill(std::int64_t first, std::int64_t count, std::span<RowId> ids,
     }
   });
   growing_->fill(first, count, ids.data(), width, old_columns, run_);
+}
+
+void Descent::fill_nearby(std::int64_t width, std::int64_t split) {
+  const MatrixRef rows = rows_.rows();
+  const std::int64_t step = std::max(group_rows, (n_ + most_groups - 1) / most_groups);
+  std::vector<std::int64_t> centres;
+  for (std::int64_t row = step / 2; row < n_; row += step) centres.push_back(row);
+  if (std::ssize(centres) < 2 || !is_product(rows_.metric())) return fill_at_random(width, split);
+  std::vector<LocalRow> groups(at(2 * n_), 0);
+  {
+    const Matrix some = gather_rows(rows, centres, run_);
+    const auto prepared = ops_.prepare(some, rows_.metric(), {.k = 2, .queries = n_, .batch = std::min(n_, batch_rows), .self = false}, run_);
+    for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
+      Neighbors nearest(std::min(batch_rows, n_ - begin), 2);
+      ops_.nearest_rows(*prepared, rows.slice(begin, begin + nearest.queries), 2, NeighborsOut(nearest), run_);
+      for (std::int64_t i = 0; i < 2 * nearest.queries; ++i) {
+        if (nearest.ids[at(i)] != no_row) groups[at(2 * begin + i)] = static_cast<LocalRow>(value_of(nearest.ids[at(i)]));
+      }
+    }
+  }
+  growing_->fill_from_groups(RowGroups(std::move(groups), std::ssize(centres), split), drawn_from_groups, growth_.seed, split, run_);
 }
 
 std::int64_t Descent::descend(const RecallSample& steer, double recall, std::int64_t split) {

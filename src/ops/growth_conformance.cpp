@@ -191,6 +191,21 @@ void check_growth(const Case& c, const Devices& devices) {
   }
   for (const auto& graph : graphs) graph->fill_at_random(drawn, c.seed + 1, split, problem.run);
   compare("filled at random");
+  const std::int64_t group_count = 1 + draw(12, 20, 7), near = draw(70, 20, 8);
+  std::vector<LocalRow> groups;
+  for (std::int64_t i = 0; i < 2 * c.n; ++i) groups.push_back(static_cast<LocalRow>(draw(group_count, 23, i)));
+  const RowGroups row_groups(groups, group_count, split);
+  for (std::int64_t row = 0; row < c.n; ++row) {
+    std::vector<RowId> others;
+    for (std::int64_t i = 0; i < near; ++i) {
+      const LocalRow other = random_row_nearby(row_groups.view(), c.seed + 3, c.n, split, row, near, i);
+      EXPECT_TRUE(split == 0 || (other < split) != (row < split)) << about.str();
+      others.push_back(RowId{other});
+    }
+    reference.fill(row, others.data(), near, 0);
+  }
+  for (const auto& graph : graphs) graph->fill_from_groups(row_groups, near, c.seed + 3, split, problem.run);
+  compare("filled from groups");
   for (std::uint64_t round = 0; round < 3; ++round) {
     reference.sample_neighbors(round);
     reference.local_join(split);

@@ -33,6 +33,25 @@ constexpr LocalRow random_row(std::uint64_t seed, std::int64_t n, std::int64_t s
   return static_cast<LocalRow>(static_cast<std::uint64_t>(first) + (drawn * static_cast<std::uint64_t>(end - first) >> 32));
 }
 
+/// Where rows are drawn for rows that lie near them (row_groups.hpp); of a device's memory or the host's.
+struct GroupsView {
+  const LocalRow* groups = nullptr;   ///< [n, 2]; null: there are none
+  const LocalRow* members = nullptr;  ///< [n]
+  const LocalRow* begins = nullptr;   ///< [2 * groups + 1]
+};
+inline constexpr std::int64_t drawn_from_all = 16;  ///< of so many rows one is drawn from all, so that groups learn of each other
+
+/// As random_row, of the two groups of the row in turn: its members on the other side, one behind the other from where a hash of the row says.
+constexpr LocalRow random_row_nearby(const GroupsView& view, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width, std::int64_t slot) {
+  if (view.groups && slot % drawn_from_all != drawn_from_all - 1) {
+    const std::int64_t part = std::int64_t{2} * view.groups[2 * row + slot % 2] + (row < split);
+    const std::uint64_t begin = view.begins[part], count = view.begins[part + 1] - begin;
+    const std::uint64_t first = (random_bits(seed, 0x6772, static_cast<std::uint64_t>(row)) >> 32) * count >> 32;
+    if (count > 0) return view.members[begin + (first + static_cast<std::uint64_t>(slot / 2)) % count];
+  }
+  return random_row(seed, n, split, row, width, slot);
+}
+
 /// A reverse sample `by` of `row`, hashed. Its place is the hash modulo the places; the least stays there.
 constexpr std::uint32_t hash_sample(LocalRow row, LocalRow by, std::uint32_t salt) {
   return mix_bits32(by ^ mix_bits32(row ^ salt));

@@ -22,7 +22,10 @@ class CpuGrowingGraph : public GrowingGraph {
   std::size_t bytes() const override;
   void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
             const RunOptions& run) override;
-  void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override;
+  void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override { fill_drawn({}, width, seed, split, run); }
+  void fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override {
+    fill_drawn(groups.view(), width, seed, split, run);
+  }
   void sample_neighbors(std::uint64_t round, const RunOptions& run) override;
   void local_join(std::int64_t split, const RunOptions& run) override;
   std::int64_t merge_lists(const RunOptions& run) override;
@@ -37,6 +40,7 @@ class CpuGrowingGraph : public GrowingGraph {
     std::vector<float> bound_keys;
     std::int64_t fresh = 0;  // so many are new
   };
+  void fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run);
   void find_samples(std::int64_t row, Samples& samples) const;
   void take_pairs(Samples& samples, std::int64_t split, const PairTile::Scratch& scratch, std::vector<GrowingEntry>& nearest);
   void offer(LocalRow row, GrowingEntry entry);

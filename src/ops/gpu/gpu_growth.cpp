@@ -47,7 +47,7 @@ GpuGrowingGraph::GpuGrowingGraph(int device, MatrixRef rows, Metric metric, cons
 
 std::size_t GpuGrowingGraph::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) {
   return DeviceRows::bytes_of(n, d, dtype) + at(n) * at(8 * (params.k + params.candidates + params.samples)) +
-         at(std::min(entries_at_once, 2 * n * params.k)) * sizeof(std::uint32_t) + 16 * 256;
+         at(std::min(entries_at_once, 2 * n * params.k)) * sizeof(std::uint32_t) + RowGroups::most_bytes(n) + 16 * 256;
 }
 
 std::size_t GpuGrowingGraph::host_bytes_needed(std::int64_t n, const GrowthParams& params) {
@@ -94,14 +94,20 @@ void GpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   }
 }
 
-void GpuGrowingGraph::fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+void GpuGrowingGraph::fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+  const simt::DeviceBuffer<LocalRow> groups_there(std::span(groups.groups()), stream_), members(std::span(groups.members()), stream_), begins(std::span(groups.begins()), stream_);
+  fill_drawn({groups_there.get(), members.get(), begins.get()}, width, seed, split, run);
+  simt::synchronize(stream_);  // before `groups` can go
+}
+
+void GpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
   if (width == 0) return;
   const std::int64_t n = rows_.view().rows, at_once = std::min(n, rows_at_once(width));
   const simt::DeviceBuffer<std::uint32_t> drawn(at(at_once * width), stream_);
   for (std::int64_t begin = 0; begin < n; begin += at_once) {
     check_cancelled(run);
     const std::int64_t count = std::min(at_once, n - begin);
-    draw_rows(seed, n, split, begin, count, width, drawn.get(), stream_);
+    draw_rows(groups, seed, n, split, begin, count, width, drawn.get(), stream_);
     fill_lists(view(), begin, count, drawn.get(), width, 0, stream_);
   }
 }
