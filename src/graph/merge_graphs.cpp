@@ -3,8 +3,8 @@
 //   exact       rows of a --compared with all of b--> lists --merged with those of a
 //               rows of b --compared with all of a--> lists --merged with those of b
 //   ivf         rows look into cells of both sets, as in a build (cell_graph.cpp), and keep what their lists had
-//   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new;
-//               rounds compare across the two sets alone; what they find is merged with the lists as they were
+//   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new,
+//               where it is near the row; rounds compare across the two sets alone; what they find is merged with the lists as they were
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
