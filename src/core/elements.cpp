@@ -57,7 +57,7 @@ std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run) {
   for (std::int64_t i = 0; i < std::min(looked_at, rows.rows); ++i) {
     if (!put(i, scratch.data())) return std::nullopt;
   }
-  Matrix bytes = threaded_matrix(rows.rows, rows.cols, DType::u8, run);
+  Matrix bytes(rows.rows, rows.cols, DType::u8);  // page by page: most rows that are no bytes are known soon
   std::atomic<bool> whole{true};
   parallel_for(run, rows.rows, 1024, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end && whole.load(std::memory_order_relaxed); ++i) {

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::int64_t page = std::int64_t{2} << 20;
 
+// Of memory that is too small for large pages it brings a few of the others, which is no harm.
 void bring_pages(void* memory, std::size_t bytes, const RunOptions& run) {
   const auto pages = static_cast<std::int64_t>(bytes) / page;
   if (pages < 2) return;

@@ -21,14 +21,14 @@ constexpr std::int64_t candidates_a_list = 32;
 constexpr std::int64_t most_rounds = 30;
 constexpr double still = 0.001;  // of all entries; lists that change less stand still (Dong, Charikar, Li 2011, section 3.3)
 constexpr std::int64_t batch_rows = std::int64_t{1} << 16;
-// Half of a group's rows are on the other side, and two groups are drawn from: of those drawn hardly any come twice.
+// Where two sets are alike, half of a group's rows are on the other side, and so many are drawn from two groups.
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t group_rows = 16;
 #else
 constexpr std::int64_t group_rows = 128;
 #endif
 constexpr std::int64_t most_groups = 8192;  // that a row is compared with
-constexpr std::int64_t drawn_from_groups = 64;
+constexpr std::int64_t least_drawn = 64;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -97,7 +97,7 @@ void Descent::fill_nearby(std::int64_t width, std::int64_t split) {
   const std::int64_t step = std::max(group_rows, (n_ + most_groups - 1) / most_groups);
   std::vector<std::int64_t> centres;
   for (std::int64_t row = step / 2; row < n_; row += step) centres.push_back(row);
-  if (std::ssize(centres) < 2 || !is_product(rows_.metric())) return fill_at_random(width, split);
+  if (std::ssize(centres) < 2 || !is_product(rows_.metric()) || run_.device_memory_bytes > 0) return fill_at_random(width, split);
   std::vector<LocalRow> groups(at(2 * n_), 0);
   {
     const Matrix some = gather_rows(rows, centres, run_);
@@ -110,7 +110,8 @@ void Descent::fill_nearby(std::int64_t width, std::int64_t split) {
       }
     }
   }
-  growing_->fill_from_groups(RowGroups(std::move(groups), std::ssize(centres), split), drawn_from_groups, growth_.seed, split, run_);
+  growing_->fill_from_groups(RowGroups(std::move(groups), std::ssize(centres), split), least_drawn, growth_.seed, split, run_);
+  if (width > least_drawn) fill_at_random(width - least_drawn, split);
 }
 
 std::int64_t Descent::descend(const RecallSample& steer, double recall, std::int64_t split) {
@@ -139,7 +140,7 @@ Recall Descent::recall_of(const RecallSample& steer) const {
   for (const RowId row : steer.rows()) places.push_back(place_of(row));
   Neighbors lists(std::ssize(places), growth_.k);
   growing_->read(places, NeighborsOut(lists), run_);
-  if (rows_.canonical()) return steer.measure_sampled(lists);
+  if (rows_.canonical()) return steer.measure_sampled(lists);  // by their distances: ids are places here
   for (RowId& id : lists.ids) id = row_of_place(id);
   return steer.measure(ops_, base_, lists.ids, growth_.k, run_);
 }

@@ -199,7 +199,7 @@ void check_growth(const Case& c, const Devices& devices) {
     std::vector<RowId> others;
     for (std::int64_t i = 0; i < near; ++i) {
       const LocalRow other = random_row_nearby(row_groups.view(), c.seed + 3, c.n, split, row, near, i);
-      EXPECT_TRUE(split == 0 || (other < split) != (row < split)) << about.str();
+      EXPECT_TRUE(split == 0 || other == row || (other < split) != (row < split)) << about.str();
       others.push_back(RowId{other});
     }
     reference.fill(row, others.data(), near, 0);

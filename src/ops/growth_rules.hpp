@@ -39,15 +39,17 @@ struct GroupsView {
   const LocalRow* members = nullptr;  ///< [n]
   const LocalRow* begins = nullptr;   ///< [2 * groups + 1]
 };
-inline constexpr std::int64_t drawn_from_all = 16;  ///< of so many rows one is drawn from all, so that groups learn of each other
+inline constexpr std::int64_t draws_a_random_one = 16;  ///< every so many draws one is of all rows, so that groups learn of each other
 
-/// As random_row, of the two groups of the row in turn: its members on the other side, one behind the other from where a hash of the row says.
+/// As random_row, of the two groups of the row in turn: its members on the other side, one behind the other from where a hash of the row says. The row itself, which no
+/// list takes, where these have all been drawn.
 constexpr LocalRow random_row_nearby(const GroupsView& view, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width, std::int64_t slot) {
-  if (view.groups && slot % drawn_from_all != drawn_from_all - 1) {
+  if (view.groups && slot % draws_a_random_one != draws_a_random_one - 1) {
     const std::int64_t part = std::int64_t{2} * view.groups[2 * row + slot % 2] + (row < split);
     const std::uint64_t begin = view.begins[part], count = view.begins[part + 1] - begin;
     const std::uint64_t first = (random_bits(seed, 0x6772, static_cast<std::uint64_t>(row)) >> 32) * count >> 32;
-    if (count > 0) return view.members[begin + (first + static_cast<std::uint64_t>(slot / 2)) % count];
+    const auto turn = static_cast<std::uint64_t>(slot / 2);
+    return turn < count ? view.members[begin + (first + turn) % count] : static_cast<LocalRow>(row);
   }
   return random_row(seed, n, split, row, width, slot);
 }

@@ -1,7 +1,6 @@
 // Rows that lie near one another, as far as some centres tell: where a graph that grows draws rows to begin with.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,8 +13,6 @@ class RowGroups {
  public:
   /// `groups` [n, 2]: the two of `count` groups that are nearest a row; they may be the same.
   RowGroups(std::vector<LocalRow> groups, std::int64_t count, std::int64_t split);
-  /// With as many groups as rows.
-  static constexpr std::size_t most_bytes(std::int64_t n) { return static_cast<std::size_t>(5 * n + 1) * sizeof(LocalRow); }
 
   const std::vector<LocalRow>& groups() const { return groups_; }
   const std::vector<LocalRow>& members() const { return members_; }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "simt/device.hpp"
 #include "simt/warp_operation.hpp"
 
 namespace gigaknn::simt {
@@ -49,7 +50,8 @@ std::string place_of(Site site) {
 BlockRunner::BlockRunner()
     : lanes_(std::make_unique<Lane[]>(most_threads)),
       copies_(std::make_unique<std::array<AsyncCopy, most_copies>[]>(most_threads)),
-      arena_(static_cast<char*>(std::aligned_alloc(1024, most_shared_bytes + 1024))),
+      arena_(static_cast<char*>(std::aligned_alloc(1024, arena_bytes))),
+      shared_limit_(shared_bytes_a_block(0)),
       seed_(environment_number("GIGAKNN_EMULATED_SEED", 0)),
       random_(static_cast<std::uint64_t>(seed_) * 0x9E3779B97F4A7C15ull),
       timeout_(environment_number("GIGAKNN_EMULATED_TIMEOUT", 60)) {
@@ -57,7 +59,7 @@ BlockRunner::BlockRunner()
 }
 
 BlockRunner::~BlockRunner() {
-  open_memory(arena_.get(), most_shared_bytes + 1024);
+  open_memory(arena_.get(), arena_bytes);
   for (unsigned i = 0; i < made_; ++i) free_stack(lanes_[i]);
 }
 
@@ -280,12 +282,12 @@ void BlockRunner::start_lanes(uint3 block) {
 void BlockRunner::run(uint3 block) {
   current_runner = this;
   ++epoch_;
-  used_ = 0;
+  used_ = shared_taken_ = 0;
   barrier_arrived_ = 0;
   live_ = thread_count_;
   error_.clear();
   deadline_ = Clock::now() + timeout_;
-  open_memory(arena_.get(), most_shared_bytes + 1024);
+  open_memory(arena_.get(), arena_bytes);
   take_shared(at_->shared, 16);
   start_lanes(block);
   adopt(home_);
@@ -308,10 +310,11 @@ void BlockRunner::abandon_lanes() {
 
 void* BlockRunner::take_shared(std::size_t bytes, std::size_t alignment) {
   const std::size_t begin = (used_ + alignment - 1) / alignment * alignment;
-  if (begin + bytes > most_shared_bytes) fail("a block takes more than 227 KB of shared memory");
+  shared_taken_ = (shared_taken_ + alignment - 1) / alignment * alignment + bytes;
+  if (shared_taken_ > shared_limit_ || begin + bytes > arena_bytes) fail("a block takes more shared memory than the device has for one");
   used_ = begin + bytes;
 #ifdef GIGAKNN_SIMT_ASAN
-  close_memory(arena_.get() + begin, most_shared_bytes + 1024 - begin);
+  close_memory(arena_.get() + begin, arena_bytes - begin);
   open_memory(arena_.get() + begin, bytes);
   used_ += red_zone;
 #endif

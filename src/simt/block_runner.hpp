@@ -20,7 +20,7 @@
 namespace gigaknn::simt {
 
 inline constexpr unsigned most_threads = 1024;                           // of a block
-inline constexpr std::size_t most_shared_bytes = std::size_t{227} << 10;  // of a block, as on Hopper
+inline constexpr std::size_t arena_bytes = std::size_t{256} << 10;  // of a block: the 227 KB of Hopper, and red zones
 inline constexpr std::size_t most_static_shared_bytes = std::size_t{48} << 10;
 
 class BlockRunner {
@@ -105,7 +105,9 @@ class BlockRunner {
   char begin_ = 0, end_ = 0, phases_[2] = {};  // places for `happened` and `sees`
 
   std::unique_ptr<char, FreeArena> arena_;  // the dynamic part, then static objects as they are first met
-  std::size_t used_ = 0;
+  std::size_t used_ = 0;          // of the arena, with what lies between
+  std::size_t shared_taken_ = 0;  // by the block, as on a device
+  std::size_t shared_limit_;
 
   unsigned yields_ = 0;
   std::int64_t seed_;

@@ -83,9 +83,10 @@ inline constexpr std::size_t piece_bytes = 256;
 #else
 inline constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 #endif
-/// Host memory of `piece_bytes` that a device copies to by itself, while the host does something else. Pieces given back are kept for whoever comes next.
+/// Host memory of `piece_bytes` that a device copies to by itself, while the host does something else. Some of those given back are kept for whoever comes next.
 void* take_piece(int device);
 void give_back_piece(void* piece, int device) noexcept;
+inline constexpr std::size_t most_unpinned = piece_bytes / 64;  ///< what is read without a piece
 
 /// Brings memory of a device to the host and has it looked at: take(begin, memory, bytes), of bytes [begin, begin + bytes) of it, as many times `unit`
 /// as a piece holds, or one. While one piece is looked at the next travels. All that the stream had to do has been done in the end.

@@ -244,7 +244,7 @@ IdleStreams& idle_streams() {
   return all;
 }
 
-// Pinned pieces that nobody has: to pin memory takes longer than to copy to it. No more than there ever were at a time.
+// Pinned pieces that nobody has: to pin memory takes longer than to copy to it.
 class IdlePieces {
  public:
   void* take(int device) {
@@ -262,14 +262,18 @@ class IdlePieces {
     check(cudaHostAlloc(&piece, piece_bytes, cudaHostAllocDefault), "the host has no memory left to pin");
     return piece;
   }
-  void give_back(void* piece, int device) noexcept try {
-    const std::lock_guard lock(mutex_);
-    idle_[device].push_back(piece);
-  } catch (const std::bad_alloc&) {
+  void give_back(void* piece, int device) noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      std::vector<void*>& idle = idle_[device];
+      if (idle.size() < most_idle) return idle.push_back(piece);
+    } catch (const std::bad_alloc&) {
+    }
     cudaFreeHost(piece);
   }
 
  private:
+  static constexpr std::size_t most_idle = 16;  // 64 MiB
   std::mutex mutex_;
   std::map<int, std::vector<void*>> idle_;
 };

@@ -13,6 +13,7 @@
 
 #include <gigaknn/device.hpp>
 #include "simt/block_runner.hpp"
+#include "simt/device.hpp"
 
 namespace gigaknn::simt {
 namespace {
@@ -156,7 +157,7 @@ void require_launchable(const Launch& at) {
                 "a grid of more than 2147483647 x 65535 x 65535 blocks");
   refuse_unless(std::uint64_t{block.x} * block.y * block.z <= most_threads && block.z <= 64,
                 "a block of more than 1024 threads, or 64 in z");
-  refuse_unless(at.shared <= most_shared_bytes, "more than 227 KB of dynamic shared memory");
+  refuse_unless(at.shared <= shared_bytes_a_block(device_of(at.stream)), "a block takes more shared memory than the device has for one:");
 }
 
 }  // namespace

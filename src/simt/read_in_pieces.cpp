@@ -8,10 +8,22 @@
 namespace gigaknn::simt {
 namespace {
 
+class Piece {
+ public:
+  explicit Piece(int device) : device_(device), memory_(take_piece(device)) {}
+  Piece(const Piece&) = delete;
+  ~Piece() { give_back_piece(memory_, device_); }
+  void* memory() const { return memory_; }
+
+ private:
+  int device_;
+  void* memory_;
+};
+
 // A piece and what travels to it. It ends when that has arrived, whatever else failed.
 class Arrival {
  public:
-  explicit Arrival(Stream* stream) : stream_(stream), piece_(take_piece(device_of(stream)), {device_of(stream)}), event_(create_event(device_of(stream))) {}
+  explicit Arrival(Stream* stream) : stream_(stream), piece_(device_of(stream)), event_(create_event(device_of(stream))) {}
   Arrival(const Arrival&) = delete;
   ~Arrival() {
     try {
@@ -23,25 +35,21 @@ class Arrival {
 
   void begin(const void* from, std::size_t bytes) {
     under_way_ = true;
-    copy(piece_.get(), from, bytes, stream_);
+    copy(piece_.memory(), from, bytes, stream_);
     record(event_.get(), stream_);
   }
   const void* memory() {
     await(event_.get());
     under_way_ = false;
-    return piece_.get();
+    return piece_.memory();
   }
 
  private:
-  struct GiveBack {
-    int device;
-    void operator()(void* piece) const { give_back_piece(piece, device); }
-  };
   struct Destroy {
     void operator()(Event* event) const { destroy_event(event); }
   };
   Stream* stream_;
-  std::unique_ptr<void, GiveBack> piece_;
+  Piece piece_;
   std::unique_ptr<Event, Destroy> event_;
   bool under_way_ = false;
 };
@@ -52,22 +60,19 @@ void read_in_pieces(const void* from, std::size_t bytes, std::size_t unit, Strea
                     const std::function<void(std::size_t begin, const void* memory, std::size_t bytes)>& take) {
   if (bytes == 0) return synchronize(stream);
   const auto* const all = static_cast<const std::byte*>(from);
+  const auto read = [&](void* memory, std::size_t begin, std::size_t size) {
+    copy(memory, all + begin, size, stream);
+    synchronize(stream);
+    take(begin, memory, size);
+  };
   const std::size_t step = piece_bytes / unit * unit;
-  if (step == 0) {
-    const auto one = std::make_unique_for_overwrite<std::byte[]>(unit);
-    for (std::size_t begin = 0; begin < bytes; begin += unit) {
-      const std::size_t size = std::min(unit, bytes - begin);
-      copy(one.get(), all + begin, size, stream);
-      synchronize(stream);
-      take(begin, one.get(), size);
-    }
+  // Little is read at once, and what no piece has room for unit by unit.
+  if (const std::size_t own = bytes <= most_unpinned ? bytes : step == 0 ? unit : 0) {
+    const auto memory = std::make_unique_for_overwrite<std::byte[]>(own);
+    for (std::size_t begin = 0; begin < bytes; begin += own) read(memory.get(), begin, std::min(own, bytes - begin));
     return;
   }
-  if (bytes <= step) {
-    Arrival only(stream);
-    only.begin(all, bytes);
-    return take(0, only.memory(), bytes);
-  }
+  if (bytes <= step) return read(Piece(device_of(stream)).memory(), 0, bytes);
   std::array<Arrival, 2> pieces = {Arrival(stream), Arrival(stream)};
   pieces[0].begin(all, step);
   for (std::size_t begin = 0, turn = 0; begin < bytes; begin += step, turn = 1 - turn) {

@@ -237,6 +237,12 @@ __global__ void other_operation() {
 }
 __global__ void mask_without_caller() { __any_sync(0xFF, 1); }
 __global__ void too_much_shared() { simt::shared<float[64 << 10]>()[0] = 1; }
+__global__ void has_static_memory() {
+  struct Shared {
+    int value;
+  };
+  simt::shared<Shared>().value = 1;
+}
 __global__ void throws() {
   if (threadIdx.x == 40) throw std::runtime_error("forty");
   __syncthreads();
@@ -272,7 +278,11 @@ TEST(Reports, say_where_every_lane_stands) {
 TEST(Reports, refuse_launches_that_cuda_refuses) {
   expect_report({"empty grid", "simt_test.cu:"}, [] { simt::launch({0, 64}, throws); });
   expect_report({"1024 threads"}, [] { simt::launch({1, {32, 33}}, throws); });
-  expect_report({"227 KB"}, [] { simt::launch({1, 32, 300 << 10}, throws); });
+  const std::size_t limit = simt::shared_bytes_a_block(0);
+  expect_report({"more shared memory", "simt_test.cu:"}, [&] { simt::launch({1, 32, limit + 1}, throws); });
+  expect_report({"more shared memory"}, [&] { simt::launch({1, 32, limit - 2}, has_static_memory); });
+  simt::launch({1, 32, (limit - sizeof(int)) / 16 * 16}, has_static_memory);
+  simt::synchronize(nullptr);
   int on_host = 0;
   expect_report({"host pointer"}, [&] { simt::launch({1, 64}, nothing, &on_host); });
 }
@@ -346,12 +356,12 @@ TEST(Device, memory_is_read_in_pieces) {
   simt::synchronize(stream);
   // None, one piece and a part, several, and units that no piece has room for.
   for (const std::size_t unit : {std::size_t{1}, std::size_t{12}, simt::piece_bytes / 3, simt::piece_bytes, simt::piece_bytes + 4}) {
-    for (const std::size_t bytes : {std::size_t{0}, unit, simt::piece_bytes / unit * unit, most / unit * unit}) {
+    for (const std::size_t bytes : {std::size_t{0}, unit, simt::most_unpinned / unit * unit, simt::piece_bytes / unit * unit, most / unit * unit}) {
       std::size_t seen = 0;
       simt::read_in_pieces(on_device.get(), bytes, unit, stream, [&](std::size_t begin, const void* memory, std::size_t some) {
         EXPECT_EQ(begin, seen);
         EXPECT_EQ(some % unit, 0u);
-        EXPECT_TRUE(some <= simt::piece_bytes || some == unit) << some;
+        EXPECT_TRUE(some <= simt::piece_bytes || some == unit || bytes <= simt::most_unpinned) << some;
         EXPECT_EQ(std::memcmp(memory, values.data() + begin, some), 0) << begin;
         seen += some;
       });

@@ -47,11 +47,11 @@ GpuGrowingGraph::GpuGrowingGraph(int device, MatrixRef rows, Metric metric, cons
 
 std::size_t GpuGrowingGraph::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) {
   return DeviceRows::bytes_of(n, d, dtype) + at(n) * at(8 * (params.k + params.candidates + params.samples)) +
-         at(std::min(entries_at_once, 2 * n * params.k)) * sizeof(std::uint32_t) + RowGroups::most_bytes(n) + 16 * 256;
+         at(std::min(entries_at_once, 2 * n * params.k)) * sizeof(std::uint32_t) + 16 * 256;
 }
 
 std::size_t GpuGrowingGraph::host_bytes_needed(std::int64_t n, const GrowthParams& params) {
-  return at(std::min(entries_at_once + params.k, n * params.k)) * sizeof(GrowingEntry);
+  return at(std::min(entries_at_once + params.k, n * params.k)) * sizeof(std::uint32_t) + reading_bytes(std::min(n, rows_at_once(2 * params.k)), params.k, sizeof(GrowingEntry));
 }
 
 std::size_t GpuGrowingGraph::bytes() const {
@@ -96,8 +96,8 @@ void GpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
 
 void GpuGrowingGraph::fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
   const simt::DeviceBuffer<LocalRow> groups_there(std::span(groups.groups()), stream_), members(std::span(groups.members()), stream_), begins(std::span(groups.begins()), stream_);
-  fill_drawn({groups_there.get(), members.get(), begins.get()}, width, seed, split, run);
   simt::synchronize(stream_);  // before `groups` can go
+  fill_drawn({groups_there.get(), members.get(), begins.get()}, width, seed, split, run);
 }
 
 void GpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {

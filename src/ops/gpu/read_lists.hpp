@@ -24,8 +24,9 @@ void read_lists(const Entry* on_device, std::int64_t count, std::int64_t width, 
 
 /// Of the host's memory what it takes at a time.
 inline std::size_t reading_bytes(std::int64_t count, std::int64_t width, std::size_t entry_bytes) {
-  const std::size_t list_bytes = static_cast<std::size_t>(width) * entry_bytes;
-  return std::max(list_bytes, std::min(2 * simt::piece_bytes, static_cast<std::size_t>(count) * list_bytes));
+  const std::size_t list_bytes = static_cast<std::size_t>(width) * entry_bytes, all = static_cast<std::size_t>(count) * list_bytes;
+  if (all <= simt::most_unpinned) return all;
+  return std::max(list_bytes, (all <= simt::piece_bytes ? 1 : 2) * simt::piece_bytes);
 }
 
 }  // namespace gigaknn::gpu
