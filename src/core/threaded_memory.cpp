@@ -5,14 +5,10 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t page = std::int64_t{2} << 20;
-
-// Of memory that is too small for large pages it brings a few of the others, which is no harm.
 void bring_pages(void* memory, std::size_t bytes, const RunOptions& run) {
-  const auto pages = static_cast<std::int64_t>(bytes) / page;
-  if (pages < 2) return;
-  parallel_for(run, pages, 1, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) *(static_cast<volatile std::byte*>(memory) + i * page) = std::byte{0};
+  if (bytes < least_large_bytes) return;
+  parallel_for(run, static_cast<std::int64_t>(bytes / large_page_bytes), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) static_cast<volatile std::byte*>(memory)[i * large_page_bytes] = std::byte{0};
   });
 }
 
