@@ -48,15 +48,13 @@ cudaMemPool_t pool_of(int device) {
   return pool;
 }
 
-// What the device has; asked once, for it takes long.
-std::uint64_t all_memory(int device) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<int, std::uint64_t>;
-  const std::lock_guard lock(mutex);
-  std::uint64_t& bytes = known[device];
+// What the device has; asked once, for it takes long. 0: not known.
+std::uint64_t all_memory(int device) noexcept {
+  static std::array<std::atomic<std::uint64_t>, 64> known = {};
+  const auto at = static_cast<std::size_t>(device) % known.size();
   std::size_t free_bytes = 0, all_bytes = 0;
-  if (bytes == 0 && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) bytes = all_bytes;
-  return bytes;
+  if (known[at] == 0 && cudaMemGetInfo(&free_bytes, &all_bytes) == cudaSuccess) known[at] = all_bytes;
+  return known[at];
 }
 
 // Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use. Where the device has failed, whoever
