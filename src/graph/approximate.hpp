@@ -23,6 +23,8 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
 /// A round takes a GPU less time than the host takes to prepare a search of cells in thousands of small steps: measured on an H200, a million rows of 128 bytes take
 /// 0.3 s begun at random, 3.8 s in cells (bench/results/nvidia-h200). Tests have less.
 std::int64_t& least_random_rows();
+/// Whether it does so.
+bool begins_at_random(const Ops& ops, MatrixRef base, const RunOptions& run);
 
 /// The most memory of the host that the method of `params` takes, the graph with it; 0 where it wants an exact graph.
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads);

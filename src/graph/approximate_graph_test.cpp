@@ -168,6 +168,18 @@ TEST(NnDescent, begins_at_random_on_a_gpu) {
     EXPECT_EQ(build_graph(base.rows, params).lists.ids, graph.lists.ids);
     params.seed = 1;
     EXPECT_GE(true_recall(build_graph(base.rows, params), base.rows), 0.75);
+    // What `auto` takes there.
+    params.method = "auto";
+    const KnnGraph compared = build_graph(base.rows, params);
+    EXPECT_TRUE(compared.exact && compared.method.ends_with("; exact, since a GPU compares so few rows sooner than it searches cells")) << compared.method;
+    params.metric = Metric::l1;
+    const KnnGraph grown = build_graph(base.rows, params);
+    EXPECT_TRUE(grown.method.starts_with("nn-descent: begun at random; ")) << grown.method;
+    params.metric = Metric::l2;
+    RunOptions budget;
+    budget.memory_bytes = std::size_t{1} << 30;
+    const KnnGraph planned = build_graph(base.rows, params, budget);
+    EXPECT_FALSE(planned.method.starts_with("nn-descent") || planned.method.ends_with("cells")) << planned.method;
   }
   // One element outweighs all others, so that bytes tell nothing: what stays below the recall is begun again in cells.
   Matrix heavy(sanitized ? 300 : 1200, 8, DType::f32);

@@ -49,9 +49,6 @@ GrowthParams finish_params(std::int64_t k) {
   return growth;
 }
 
-// By which a row is compared with thousands of others in a fraction of a round.
-bool is_product(Metric metric) { return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine; }
-
 std::vector<LocalRow> inverse_of(const std::vector<LocalRow>& order) {
   std::vector<LocalRow> places(order.size());
   for (std::size_t place = 0; place < order.size(); ++place) places[order[place]] = static_cast<LocalRow>(place);

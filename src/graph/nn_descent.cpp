@@ -54,13 +54,17 @@ std::int64_t& least_random_rows() {
   return rows;
 }
 
+bool begins_at_random(const Ops& ops, MatrixRef base, const RunOptions& run) {
+  return ops.space() == MemorySpace::device && base.rows >= least_random_rows() && run.device_memory_bytes == 0;
+}
+
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   require(base.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
           base.rows);
-  if (ops.space() == MemorySpace::device && base.rows >= least_random_rows() && run.device_memory_bytes == 0) {
+  if (begins_at_random(ops, base, run)) {
     KnnGraph graph = begun_at_random(ops, base, params, run);
     // Groups of rows that know but themselves no rounds bring together.
     if (graph.recall.value >= params.recall) return graph;
