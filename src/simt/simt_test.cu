@@ -241,7 +241,8 @@ __global__ void has_static_memory() {
   struct Shared {
     int value;
   };
-  simt::shared<Shared>().value = 1;
+  Shared& shared = simt::shared<Shared>();
+  if (threadIdx.x == 0) shared.value = 1;
 }
 __global__ void throws() {
   if (threadIdx.x == 40) throw std::runtime_error("forty");
