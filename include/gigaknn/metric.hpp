@@ -37,6 +37,10 @@ const std::vector<Metric>& all_metrics();
 inline bool larger_is_nearer(Metric metric) { return metric == Metric::inner_product; }
 /// True for hamming and jaccard, whose rows are bits packed into u8.
 inline bool on_bits(Metric metric) { return metric == Metric::hamming || metric == Metric::jaccard; }
+/// True for l2, euclidean, inner_product and cosine: a row's with many others are one matrix product and a sum over each row.
+constexpr bool has_product_form(Metric metric) {
+  return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine;
+}
 /// True for chi2 and hellinger.
 inline bool needs_nonnegative(Metric metric) {
   return metric == Metric::chi2 || metric == Metric::hellinger;

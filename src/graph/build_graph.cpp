@@ -38,7 +38,7 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
 constexpr std::int64_t most_compared_rows = 500000;
 std::string method_of_auto(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   if (!begins_at_random(ops, base, run) || run.memory_bytes > 0 || base.rows > most_growing_rows) return "auto";
-  return is_product(params.metric) && base.rows < most_compared_rows ? "exact" : "nn-descent";
+  return has_product_form(params.metric) && base.rows < most_compared_rows ? "exact" : "nn-descent";
 }
 
 std::size_t byte_copy(MatrixRef base) { return static_cast<std::size_t>(base.rows) * static_cast<std::size_t>(base.cols); }

@@ -94,7 +94,7 @@ void Descent::fill_nearby(std::int64_t width, std::int64_t split) {
   const std::int64_t step = std::max(group_rows, (n_ + most_groups - 1) / most_groups);
   std::vector<std::int64_t> centres;
   for (std::int64_t row = step / 2; row < n_; row += step) centres.push_back(row);
-  if (std::ssize(centres) < 2 || !is_product(rows_.metric()) || run_.device_memory_bytes > 0) return fill_at_random(width, split);
+  if (std::ssize(centres) < 2 || !has_product_form(rows_.metric()) || run_.device_memory_bytes > 0) return fill_at_random(width, split);
   std::vector<LocalRow> groups(at(2 * n_), 0);
   {
     const Matrix some = gather_rows(rows, centres, run_);

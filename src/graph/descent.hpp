@@ -16,9 +16,6 @@
 
 namespace gigaknn {
 
-/// By which a row is compared with thousands of others in a fraction of a round.
-constexpr bool is_product(Metric metric) { return metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine; }
-
 class Descent {
  public:
   /// For lists of `k`; borrows `ops`, `base` and `run`. Row order[p] stands at place p: near ones in near places are near in memory. An

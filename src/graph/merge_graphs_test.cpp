@@ -4,6 +4,7 @@
 #include "core/expect_error.hpp"
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "graph/descent.hpp"
 #include "graph/graph_checks.hpp"
 
 namespace gigaknn {
@@ -119,6 +120,33 @@ TEST(MergeGraphs, approximately_they_are_the_same_on_every_device_and_thread_cou
     for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
       params.device = device;
       expect_same(merge_graphs(of_a, a, of_b, b, params, run).graph, want, join_text(method, " on ", device));
+    }
+  }
+}
+
+// Rows of the other side that lie near, not any: a merge whose rows come from wrong groups still reaches its recall, later.
+TEST(MergeGraphs, by_nn_descent_begin_near) {
+  const Base base(Kind::low_rank, 2000, 12);
+  constexpr std::int64_t k = 8, width = 16;
+  for (const char* device : {"cpu", "emulated"}) {
+    for (const std::int64_t split : {1000, 300}) {
+      RunOptions run;
+      const auto recall_of_start = [&](bool near) {
+        Descent descent(ops_of(device, 1), base.rows, Metric::l2, k, {}, 3, run);
+        if (near) {
+          descent.fill_nearby(width, split);
+        } else {
+          descent.fill_at_random(64, split);
+        }
+        KnnGraph graph;
+        graph.lists = descent.finish();
+        for (std::int64_t i = 0; i < base.rows.ref().rows * k; ++i) {
+          const RowId id = graph.lists.ids[static_cast<std::size_t>(i)];
+          if (id != no_row) EXPECT_NE(i / k < split, value_of(id) < split) << device << ' ' << i;
+        }
+        return true_recall(graph, base.rows);
+      };
+      EXPECT_GT(recall_of_start(true), 3 * recall_of_start(false)) << device << ' ' << split;
     }
   }
 }

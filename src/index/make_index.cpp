@@ -245,7 +245,7 @@ IvfPqParams formed_codes(const IvfFormedParams& params) {
 void require_formable(MatrixRef base, const IvfFormedParams& params) {
   const Metric metric = params.lists.metric;
   require_shape(base, params.lists);
-  require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product || metric == Metric::cosine, Fault::unsupported,
+  require(has_product_form(metric), Fault::unsupported,
           "codes, quantized and transformed rows are searched by l2, euclidean, inner_product or cosine, not ", name_of(metric));
   require(!params.lists.allow_nonfinite, Fault::unsupported, "codes, quantized and transformed rows stand for finite rows alone");
   const MatrixRef rows = shape_of_formed(base, params);

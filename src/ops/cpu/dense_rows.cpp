@@ -53,8 +53,7 @@ struct DenseRows::Scratch {
 };
 
 bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d, const PrepareHints& hints) {
-  const bool multiplies = by_half_squares(metric) || metric == Metric::inner_product || metric == Metric::cosine;
-  return hints.few && multiplies && dtype == DType::f32 && n <= most_rows && n * d <= most_elements;
+  return hints.few && has_product_form(metric) && dtype == DType::f32 && n <= most_rows && n * d <= most_elements;
 }
 
 bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return base_.rows * base_.cols <= k * products_a_neighbor / sharing_queries * std::min(queries, sharing_queries); }

@@ -28,7 +28,7 @@ std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t
 }
 
 // Roots of what is negative are no numbers, of rows or of queries.
-bool can_scan(Metric metric, std::int64_t d) { return metric != Metric::hellinger && has_product_form(metric, d); }
+bool can_scan(Metric metric, std::int64_t d) { return has_product_form(metric) && ProductCodes::suits(metric, d); }
 
 }  // namespace
 

@@ -200,7 +200,7 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const auto first_rank = static_cast<std::int32_t>(std::min(width, (few_rows * coded_.cells + rows_ - 1) / std::max<std::int64_t>(rows_, 1)));
   const std::int64_t most_scanned = std::min<std::int64_t>(
       static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, band_rows)), most_batch);
-  const bool scanned = !shape_.scaled && has_product_form(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
+  const bool scanned = !shape_.scaled && ProductCodes::suits(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
                        static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= decoded_sharing() * static_cast<double>(coded_.cells);
   if (scanned) {  // in batches that are alike
     const std::int64_t batches = (queries.rows + most_scanned - 1) / most_scanned;

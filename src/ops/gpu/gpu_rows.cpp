@@ -135,7 +135,7 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
       writer_(metric, base.rows, {}) {
   check_cancelled(run);
   // A trial, the first time: before there is other memory to count.
-  if (has_product_form(metric, base.cols)) multiplies_by_warpgroups(device);
+  if (ProductCodes::suits(metric, base.cols)) multiplies_by_warpgroups(device);
   rows_ = DeviceRows(base, stream_);
   find_facts(rows_, metric, stream_);
   const std::vector<std::uint8_t> marks = download(rows_.view().far, base.rows, stream_);
@@ -150,7 +150,7 @@ GpuRows::GpuRows(int device, MatrixRef base, Metric metric, const PrepareHints& 
   order_ = simt::DeviceBuffer<LocalRow>(std::span<const LocalRow>(order), stream_);
   simt::synchronize(stream_);  // before `order` can go
   if (!negative_ && places_ > first_places(std::min(hints.k, places_)) && hints.queries >= least_filter_queries) {
-    if (has_product_form(metric, base.cols)) {
+    if (ProductCodes::suits(metric, base.cols)) {
       scan_ = Scan::products;
       codes_.emplace(rows_.view(), metric, order_.get(), places_, stream_);
     } else if (has_difference_form(metric, base.cols)) {

@@ -81,7 +81,7 @@ std::vector<Measured> measure(Metric metric, DType dtype, Kind kind, std::int64_
                 .rule = {.metric = metric, .far = others.view().far}, .finished = false, .end_list = q};
   std::optional<ProductCodes> codes;
   std::optional<ProductCodes::Queries> query_codes;
-  if (has_product_form(metric, d)) {
+  if (ProductCodes::suits(metric, d)) {
     codes.emplace(job.base, metric, order.get(), places, stream);
     query_codes = both ? codes->encode_places(job.base, order.get(), stream) : codes->encode_queries(job.queries, stream);
     job.base_codes = codes->view();

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
 // Bytes whose keys are functions of a product.
 bool has_byte_products(const GrowthView& graph) {
   const DType dtype = graph.rows.dtype;
-  return (dtype == DType::u8 || dtype == DType::i8) && graph.metric != Metric::hellinger && has_product_form(graph.metric, graph.rows.cols);
+  return (dtype == DType::u8 || dtype == DType::i8) && has_product_form(graph.metric) && ProductCodes::suits(graph.metric, graph.rows.cols);
 }
 
 // Where blocks share a multiprocessor, so that some are multiplied while others are copied.

@@ -256,16 +256,8 @@ void for_kind(ProductKind kind, Run run) {
 
 }  // namespace
 
-bool has_product_form(Metric metric, std::int64_t cols) {
-  if (cols > most_dims) return false;
-  switch (metric) {
-    case Metric::l2:
-    case Metric::euclidean:
-    case Metric::inner_product:
-    case Metric::cosine:
-    case Metric::hellinger: return true;
-    default: return false;
-  }
+bool ProductCodes::suits(Metric metric, std::int64_t cols) {
+  return cols <= most_dims && (has_product_form(metric) || metric == Metric::hellinger);
 }
 
 ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* order, std::int64_t count,
@@ -303,7 +295,7 @@ std::size_t ProductCodes::bytes() const {
 }
 
 std::size_t ProductCodes::bytes_of(std::int64_t rows, std::int64_t cols, Metric metric, DType dtype) {
-  if (!has_product_form(metric, cols)) return 0;
+  if (!suits(metric, cols)) return 0;
   const auto n = static_cast<std::size_t>(rows);
   const ProductKind kind = kind_of(metric, dtype);
   return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * (kind != ProductKind::bf16 ? 8 : 4) +

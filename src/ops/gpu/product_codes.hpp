@@ -43,12 +43,12 @@
 
 namespace gigaknn::gpu {
 
-/// True for metrics that are functions of a product, for rows of so many dimensions.
-bool has_product_form(Metric metric, std::int64_t cols);
-
 /// The rows of a base, in the order of the scans, and what queries need to know of them.
 class ProductCodes {
  public:
+  /// True for metrics that are functions of a product, hellinger's of roots, for rows of so many dimensions.
+  static bool suits(Metric metric, std::int64_t cols);
+
   /// Encodes base rows order[0] ... order[count - 1], none of which is far. `base` and `order` lie
   /// on the device.
   ProductCodes(const RowsView& base, Metric metric, const LocalRow* order, std::int64_t count,
