@@ -337,7 +337,9 @@ nlohmann::json as_json(const std::string& way, const Course& course) {
   return {{"way", way}, {"rounds", rounds}};
 }
 
-nlohmann::json as_json(const std::string& way, double seconds, double recall) { return {{"way", way}, {"seconds", seconds}, {"recall", recall}}; }
+nlohmann::json as_json(const std::string& way, double seconds, double recall) {
+  return {{"way", way}, {"seconds", seconds}, {"recall", recall}};
+}
 
 // Two graphs of halves, which are exact and not counted.
 nlohmann::json merges(MatrixRef base, const Truth& truth, std::int64_t k) {

@@ -182,8 +182,8 @@ double gigaknn_bench_assign(const char* device, const void* rows, std::int64_t n
 }
 
 /// An index by its recipe (IndexParams), its rows those of `base`, which must outlive it; null on failure. `seconds` gets the time it took.
-void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric, const char* recipe,
-                        int iterations, std::int64_t seed, int threads, double* seconds) {
+void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, std::int64_t d, const char* dtype, const char* metric,
+                        const char* recipe, int iterations, std::int64_t seed, int threads, double* seconds) {
   std::unique_ptr<Index> index;
   *seconds = seconds_of([&] {
     IndexParams params;
@@ -200,8 +200,9 @@ void gigaknn_bench_ivf_free(void* index) {
   delete static_cast<Index*>(index);
 }
 /// queries [q, d] in batches -> ids, distances [q, k]; the time of each batch, in order, to `batch_seconds`.
-double gigaknn_bench_ivf_search(const void* index, const void* queries, std::int64_t q, const char* dtype, std::int64_t k, std::int64_t nprobe,
-                                std::int64_t refine, std::int64_t batch, int threads, std::int64_t* ids, float* distances, double* batch_seconds) {
+double gigaknn_bench_ivf_search(const void* index, const void* queries, std::int64_t q, const char* dtype, std::int64_t k,
+                                std::int64_t nprobe, std::int64_t refine, std::int64_t batch, int threads, std::int64_t* ids,
+                                float* distances, double* batch_seconds) {
   const auto& ivf = *static_cast<const Index*>(index);
   return seconds_of([&] {
     const MatrixRef rows(queries, q, ivf.cols(), dtype_called(dtype));

@@ -34,7 +34,9 @@ Option Command::add_option(const std::string& name, T& value, const std::string&
   return Option(app_->add_option(name, value, help));
 }
 
-Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const { return Option(app_->add_flag(name, value, help)); }
+Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
+  return Option(app_->add_flag(name, value, help));
+}
 
 Option Command::add_flag(const std::string& name, const std::string& help) const {
   return Option(app_->add_flag_callback(name, [] {}, help));
@@ -44,7 +46,8 @@ Option Command::option(const std::string& name) const { return Option(app_->get_
 void Command::add_examples(const std::string& examples) const { app_->footer("Examples:\n" + examples); }
 void Command::callback(const std::function<void()>& parsed) const { app_->callback(parsed); }
 
-Parser::Parser(const std::string& help, const std::string& version, const std::string& footer) : app_(std::make_unique<CLI::App>(help, "gigaknn")) {
+Parser::Parser(const std::string& help, const std::string& version, const std::string& footer)
+    : app_(std::make_unique<CLI::App>(help, "gigaknn")) {
   app_->require_subcommand(1);
   app_->set_version_flag("--version", version);
   app_->get_formatter()->column_width(28);

@@ -1,4 +1,5 @@
-// What a command takes: the little of CLI11 that is used here. arguments.cpp alone includes CLI11: its header takes 6 s of compilation in each file.
+// What a command takes: the little of CLI11 that is used here. arguments.cpp alone includes CLI11: its header takes 6 s of compilation in
+// each file.
 //
 //   Command command = app.add_command("search", "find the nearest rows");
 //   const Option k = command.add_option("-k", options->k, "neighbours of each query").show_default();
@@ -41,8 +42,8 @@ class Command {
   explicit Command(CLI::App* app) : app_(app) {}
 
   Command add_command(const std::string& name, const std::string& help) const;
-  /// An option with a value, or with a `name` without dashes an argument by its place. `value` must outlive the parser; its type is one of those at the end of
-  /// arguments.cpp.
+  /// An option with a value, or with a `name` without dashes an argument by its place. `value` must outlive the parser; its type is one of
+  /// those at the end of arguments.cpp.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help) const;
   Option add_flag(const std::string& name, bool& value, const std::string& help) const;
@@ -67,7 +68,8 @@ class Parser {
   ~Parser();
 
   Command program() const { return Command(app_.get()); }
-  /// Sets the values and calls back the command. False where the help or the version was asked for, which it prints. Throws Error: invalid_argument.
+  /// Sets the values and calls back the command. False where the help or the version was asked for, which it prints. Throws Error:
+  /// invalid_argument.
   bool parse(int argc, char** argv);
 
  private:

@@ -61,7 +61,8 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
 }
 
 int run_build(BuildOptions options, const std::string& command_line) {
-  require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.output.string());
+  require(options.output.extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ",
+          options.output.string());
   require(options.iterations >= 0, Fault::invalid_argument, "--iterations must be >= 0, got ", options.iterations);
   check_recall(options.recall);
   if (options.recall && !options.recipe.empty()) {
@@ -86,15 +87,15 @@ int run_build(BuildOptions options, const std::string& command_line) {
   params.ids = ids;
   params.device = options.common.device;
   params.allow_nonfinite = options.common.allow_nonfinite;
-  require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(), " ids, expected one for each of the ",
-          rows.rows, " rows of ", base.name);
+  require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(),
+          " ids, expected one for each of the ", rows.rows, " rows of ", base.name);
   check_metric(base, params.metric);
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   params.expected_k = options.curve.k;
   if (options.recall && options.curve.queries.empty()) options.curve.held_out = rows_to_hold_out(rows.rows);
   if (options.recall) {
-    require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument, "-k must be from 1 to nine tenths of the ", rows.rows,
-            " rows, the rest being held out, got ", options.curve.k);
+    require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument,
+            "-k must be from 1 to nine tenths of the ", rows.rows, " rows, the rest being held out, got ", options.curve.k);
     params.expected_queries = options.curve.held_out;
     if (!options.curve.queries.empty()) {
       const Vectors queries = open_vectors(options.curve.queries, "test");
@@ -114,9 +115,10 @@ int run_build(BuildOptions options, const std::string& command_line) {
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the index needs ", least_budget(record.planned_bytes));
   const std::size_t copies = options.recall ? 2 : 1;  // the curve is put into a copy
-  check_output(options.output, copies * static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
-  session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
-              ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
+  check_output(options.output,
+               copies * static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
+  session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " +
+              record.dtype + ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
   session.timed("build", record.seconds.compute, [&] { build_index(rows, options.output, params, session.run()); });
   const int exit_code = options.recall ? measure_and_store(options.output, options.curve, options.recall, session) : 0;
   write_record(record, options.common.json);
@@ -130,7 +132,8 @@ void add_build_command(Command app, Request& request) {
   const auto options = std::make_shared<BuildOptions>();
   const Command command = app.add_command("build", "make an index of a set of vectors, for quick searches");
   command
-      .add_option("BASE", options->base, "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
+      .add_option("BASE", options->base,
+                  "vectors: .fvecs .bvecs .fbin .hbin .bf16bin .u8bin .i8bin .npy IDX(.gz) .h5, or a folder of shards")
       .required();
   command.add_option("-o,--output", options->output, "the index, OUT.gknn").required();
   command.add_option("--index", options->recipe, "IVF1024,Flat: 1,024 inverted lists of full vectors; IVF,Flat: 4 sqrt(n) of them; Flat: one of all rows; IVF1024,PQ32: of product codes of 32 bytes, of 6 or 4 bits a part IVF1024,PQ40x6, IVF1024,PQ64x4; IVF1024,PQ32,RFlat: "
@@ -142,7 +145,8 @@ void add_build_command(Command app, Request& request) {
   command.add_option("-k", options->curve.k, "of --recall: neighbours of each query").show_default().needs(recall);
   const Option qps_first = command.add_flag("--qps-first", "of --recall: the most queries a second (the default)").needs(recall);
   command.add_flag("--memory-first", options->memory_first, "of --recall: the least memory that does it").excludes(qps_first).needs(recall);
-  command.add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)").needs(recall);
+  command.add_option("--queries", options->curve.queries, "of --recall: queries to measure with (default: rows of BASE, held out)")
+      .needs(recall);
   command.add_option("--ids", options->ids, "what rows are called: .npy (i64), .ibin or .ivecs (default: 0, 1, ...)");
   command.add_option("--iterations", options->iterations, "rounds of k-means").show_default();
   add_metric_option(command, options->common);

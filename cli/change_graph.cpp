@@ -24,7 +24,8 @@ void check_arguments(const CommonOptions& common, const ChangeOptions& options, 
   require(options.add.empty() == options.extend.empty(), Fault::invalid_argument, "--extend OLD.knng and --add NEW belong together");
   require(options.remove.empty() == options.reduce.empty(), Fault::invalid_argument,
           "--reduce OLD.knng and --remove IDS belong together");
-  require(options.map.empty() || !options.reduce.empty(), Fault::invalid_argument, "--map belongs to --reduce: otherwise rows keep their ids");
+  require(options.map.empty() || !options.reduce.empty(), Fault::invalid_argument,
+          "--map belongs to --reduce: otherwise rows keep their ids");
   require(recall > 0 && recall <= 1, Fault::invalid_argument, "--recall must be above 0 and at most 1, got ", recall);
   require(output.extension() == ".knng", Fault::invalid_argument, "a graph is written to a .knng file, not to ", output.string());
   require(common.method == "auto" || common.method == "exact" || options.reduce.empty(), Fault::invalid_argument, "--method ",
@@ -77,7 +78,8 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
   record.metric = name_of(old.graph.metric);
   if (!options.merge.empty()) {
     const OldGraph other = open_graph(options.merge[1], options.bases[1], session);
-    say_start(session, "merging graphs of " + format_count(record.n) + " and " + format_count(other.base.matrix().rows) + " rows", old.graph);
+    say_start(session, "merging graphs of " + format_count(record.n) + " and " + format_count(other.base.matrix().rows) + " rows",
+              old.graph);
     ChangedGraph changed = session.timed("merge", record.seconds.compute, [&] {
       return merge_graphs(old.graph, old.base.matrix(), other.graph, other.base.matrix(), params, session.run());
     });

@@ -27,7 +27,8 @@ struct ChangeOptions {
 };
 
 void check_target(const ChangeOptions& options) {
-  require(options.target().extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ", options.target().string());
+  require(options.target().extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ",
+          options.target().string());
   check_output(options.target(), 0);
   check_output(options.common.json, 0);
 }
@@ -86,7 +87,8 @@ int run_merge(const ChangeOptions& options, const std::string& command_line) {
 
 using Run = int (*)(const ChangeOptions&, const std::string&);
 
-void finish_command(Command command, const std::shared_ptr<ChangeOptions>& options, Run run, Request& request, const std::string& examples) {
+void finish_command(Command command, const std::shared_ptr<ChangeOptions>& options, Run run, Request& request,
+                    const std::string& examples) {
   add_run_options(command, options->common);
   command.add_examples(examples);
   command.callback([options, run, &request] { request.run = [options, run, &request] { return run(*options, request.command_line); }; });

@@ -109,8 +109,8 @@ Converted index_of(const std::filesystem::path& path) {
 }
 
 void require_whole(const ConvertOptions& options) {
-  require(options.rows.empty() && options.dtype.empty() && options.metric.empty() && options.ids.empty() && !options.distances, Fault::invalid_argument,
-          "an index is converted whole: --rows, --dtype, --metric, --ids and --distances are of vectors");
+  require(options.rows.empty() && options.dtype.empty() && options.metric.empty() && options.ids.empty() && !options.distances,
+          Fault::invalid_argument, "an index is converted whole: --rows, --dtype, --metric, --ids and --distances are of vectors");
 }
 
 Converted convert_index(const ConvertOptions& options, Session& session) {
@@ -154,7 +154,8 @@ Converted convert_rows_of_index(const ConvertOptions& options, const ConvertPara
   const auto read_rows = [&](std::int64_t begin, std::int64_t end) {
     return index->reconstruct(std::span(ids.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   };
-  const Converted done = convert_blocks({index->rows(), index->cols(), index->dtype()}, read_rows, options.input.string(), options.output, params, session.run());
+  const Converted done = convert_blocks({index->rows(), index->cols(), index->dtype()}, read_rows, options.input.string(), options.output,
+                                        params, session.run());
   if (!options.ids.empty()) {
     write_ids(options.ids, ids, params, options.rows);
   } else if (value_of(ids.ids.back()) >= ids.queries) {
@@ -165,7 +166,8 @@ Converted convert_rows_of_index(const ConvertOptions& options, const ConvertPara
 
 /// Into an IndexFlat.
 Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
-  require(options.dtype.empty() && !options.distances, Fault::invalid_argument, "an IndexFlat holds f32 vectors: --dtype and --distances are of other outputs");
+  require(options.dtype.empty() && !options.distances, Fault::invalid_argument,
+          "an IndexFlat holds f32 vectors: --dtype and --distances are of other outputs");
   const Vectors vectors = open_vectors(options.input, options.dataset);
   const std::int64_t end = params.row_end.value_or(vectors.matrix().rows);
   require(params.row_begin < end && end <= vectors.matrix().rows, Fault::invalid_argument, "--rows ", options.rows,
@@ -174,8 +176,8 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
   LargeVector<RowId> ids;
   if (!options.ids.empty()) {
     ids = read_results(options.ids, {}).ids;
-    require(std::ssize(ids) == vectors.matrix().rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(), " ids, expected one for each of the ",
-            vectors.matrix().rows, " rows of ", vectors.name);
+    require(std::ssize(ids) == vectors.matrix().rows, Fault::invalid_data, options.ids.string(), ": holds ", ids.size(),
+            " ids, expected one for each of the ", vectors.matrix().rows, " rows of ", vectors.name);
     ids = {ids.begin() + params.row_begin, ids.begin() + end};
   }
   write_faiss_flat(part, options.metric.empty() ? Metric::l2 : metric_of(options.metric), ids, options.output, session.run());
@@ -186,8 +188,8 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
 Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
   require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
   const Neighbors ids = column_of(faiss_ids(options.input));
-  require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(), ": has no IndexIDMap: there are no ids to write to ",
-          options.ids.string());
+  require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(),
+          ": has no IndexIDMap: there are no ids to write to ", options.ids.string());
   if (!options.ids.empty()) check_ids_file(options.ids, ids);
   const Converted done = convert_faiss_vectors(options.input, options.output, params, session.run());
   if (!options.ids.empty()) {
@@ -207,7 +209,8 @@ Converted convert_any(const ConvertOptions& options, Session& session) {
   if (from_faiss) return convert_from_faiss(options, params, session);
   if (options.output.extension() == ".faiss") return convert_to_faiss(options, params, session);
   if (options.input.extension() == ".gknn") return convert_rows_of_index(options, params, session);
-  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument, "--metric is of .faiss files, --ids of these and of .gknn");
+  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument,
+          "--metric is of .faiss files, --ids of these and of .gknn");
   const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) ||
                      (is_hdf5(options.input) && options.dataset == "neighbors") ||
                      options.distances;
@@ -252,7 +255,8 @@ void add_convert_command(Command app, Request& request) {
                   "which data set of a HDF5 input: train, test, neighbors or distances")
       .show_default();
   command.add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
-  command.add_option("--ids", options->ids, "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
+  command.add_option("--ids", options->ids,
+                     "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
   command.add_flag("--distances", options->distances,
                    "of a graph or result the distances, not the ids");
   command.add_flag("--allow-rounding", options->allow_rounding,

@@ -75,15 +75,18 @@ void check_arguments(const GraphOptions& options) {
   require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
           "--recall must be above 0 and at most 1, got ", options.recall);
   const std::string& method = options.common.method;
-  require((method != "ivf" && method != "nn-descent") || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument, "--method ", method,
-          " is approximate: it needs --recall below 1");
+  require((method != "ivf" && method != "nn-descent") || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
+          "--method ", method, " is approximate: it needs --recall below 1");
   const bool by_index = !options.recipe.empty();
   require(by_index || (!options.nprobe && !options.refine), Fault::invalid_argument, "--nprobe and --refine belong to --index");
-  require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() && (method == "auto" || method == "ivf")),
+  require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() &&
+                        (method == "auto" || method == "ivf")),
           Fault::invalid_argument, "--index is for graphs of method ivf, without --labels, --workers and --shard-rows");
-  require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument, "--nprobe must be at least 1, and --refine 0");
+  require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument,
+          "--nprobe must be at least 1, and --refine 0");
   require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample);
-  require(!by_index || options.verify == 0, Fault::invalid_argument, "--verify is for exact graphs; the recall of an approximate one is measured anyway");
+  require(!by_index || options.verify == 0, Fault::invalid_argument,
+          "--verify is for exact graphs; the recall of an approximate one is measured anyway");
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
           Fault::invalid_argument,
           "--verify is for exact graphs; the recall of an approximate one is measured anyway");
@@ -126,7 +129,9 @@ bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
   if (!options.recipe.empty()) return false;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
   const bool can = !is_exact(options) && options.common.method != "nn-descent" && base.held_bytes == 0;
-  require(!asked || can, Fault::invalid_argument, "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be mapped");
+  require(!asked || can, Fault::invalid_argument,
+          "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
+          "mapped");
   const std::size_t budget = options.common.memory_bytes();
   if (asked || budget == 0 || !can) return asked;
   const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
@@ -145,14 +150,17 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.files = {{options.output, plan.result_bytes + 4096}};
   RunOptions threads;
   threads.threads = options.common.thread_count();
-  plan.approximate_bytes = options.recipe.empty() ? approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(),
-                                                                            graph_params(options), options.common.thread_count())
-                                                  : search_graph_bytes_needed(base.matrix(), options.k, index_params(options), threads);
+  plan.approximate_bytes = options.recipe.empty()
+                               ? approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(),
+                                                         graph_params(options), options.common.thread_count())
+                               : search_graph_bytes_needed(base.matrix(), options.k, index_params(options), threads);
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
                ", metric " + record.metric;
   if (!options.only.empty()) plan.title += ", neighbours of " + kind_of(options) + " alone";
-  if (!is_exact(options)) plan.title += options.recall < 1 ? join_text(", recall of at least ", options.recall) : ", by its index " + options.recipe;
+  if (!is_exact(options)) {
+    plan.title += options.recall < 1 ? join_text(", recall of at least ", options.recall) : ", by its index " + options.recipe;
+  }
   return plan;
 }
 
@@ -171,7 +179,8 @@ void build_by_index(const GraphOptions& options, MatrixRef base, Session& sessio
   SearchParams search;
   if (options.nprobe) search.nprobe = *options.nprobe;
   if (options.refine) search.refine = *options.refine;
-  graph = session.timed("build", record.seconds.compute, [&] { return search_graph(base, options.k, index_params(options), search, session.run()); });
+  graph = session.timed("build", record.seconds.compute,
+                        [&] { return search_graph(base, options.k, index_params(options), search, session.run()); });
   graph.recall = session.timed("search a sample", record.seconds.evaluate,
                                [&] { return sampled_recall(graph, base, options.sample, options.common.seed, session.run()); });
   record.more["index"] = options.recipe;
@@ -190,7 +199,8 @@ void build(const GraphOptions& options, const Vectors& base, Session& session, K
 }
 
 // The file's mark of an exact graph is for neighbours among all rows; the record says that these are exactly what was asked for.
-void build_grouped(const GraphOptions& options, const Vectors& base, const std::vector<std::int64_t>& labels, Session& session, KnnGraph& graph) {
+void build_grouped(const GraphOptions& options, const Vectors& base, const std::vector<std::int64_t>& labels, Session& session,
+                   KnnGraph& graph) {
   RunRecord& record = session.record;
   graph = session.timed("build", record.seconds.compute, [&] {
     return build_grouped_graph(base.matrix(), labels, only_of(options.only), graph_params(options), session.run());
@@ -224,7 +234,8 @@ SearchOptions search_options(const GraphOptions& options) {
 
 int run_graph(const GraphOptions& options, const std::string& command_line) {
   if (options.change.wanted()) {
-    require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() && !by_labels(options),
+    require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() &&
+                !by_labels(options),
             Fault::invalid_argument, "a graph that changes keeps its k and its kind, and its vectors are named by --base");
     return run_change(options.common, options.change, options.recall, options.output, command_line);
   }
@@ -256,7 +267,9 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   const std::vector<std::int64_t> labels = options.labels.empty() ? std::vector<std::int64_t>{} : read_labels(options.labels, base);
   session.hold(labels.size() * sizeof(std::int64_t));
   if (goes_by_tasks(options, base)) {
-    require(options.report.empty(), Fault::invalid_argument, "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one later");
+    require(options.report.empty(), Fault::invalid_argument,
+            "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one "
+            "later");
     const GraphParams params = graph_params(options);
     const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)));
     const int code = run_planned(plan, session);
@@ -267,8 +280,8 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
   const Plan plan = plan_graph(options, base, record);
   const std::size_t budget = options.common.memory_bytes(), needed = session.held_bytes() + plan.approximate_bytes;
-  require(options.recipe.empty() || budget == 0 || needed <= budget, Fault::out_of_memory, "--memory ", options.common.memory, " is too small: a graph by its index needs ",
-          format_bytes(needed));
+  require(options.recipe.empty() || budget == 0 || needed <= budget, Fault::out_of_memory, "--memory ", options.common.memory,
+          " is too small: a graph by its index needs ", format_bytes(needed));
   check_and_print_plan(plan, session);
 
   KnnGraph graph;
@@ -341,7 +354,9 @@ void add_graph_command(Command app, Request& request) {
   add_task_options(command, options->tasks);
   add_change_options(command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {
-    for (const char* other : {"--index", "--metric", "--verify", "--report", "--image"}) command.option(change).excludes(command.option(other));
+    for (const char* other : {"--index", "--metric", "--verify", "--report", "--image"}) {
+      command.option(change).excludes(command.option(other));
+    }
   }
   command.add_examples(
       "  gigaknn graph base.fbin -k 10 -o base.knng\n"

@@ -42,8 +42,8 @@ void print_container(const std::filesystem::path& path) {
   constexpr std::string_view indexes[] = {"flat", "ivf_flat", "ivf_pq", "ivf_sq", "ivf_transformed"};
   if (std::find(std::begin(indexes), std::end(indexes), container.schema()) != std::end(indexes)) {
     const auto index = open_index(path, {.map = true});
-    print_line("index", format_count(index->rows()) + " x " + std::to_string(index->cols()) + " " + std::string(name_of(index->dtype())) + ", " +
-                            index->description());
+    print_line("index", format_count(index->rows()) + " x " + std::to_string(index->cols()) + " " + std::string(name_of(index->dtype())) +
+                            ", " + index->description());
     print_line("metric", std::string(name_of(index->metric())));
     print_line("next id", std::to_string(index->next_id()));
     if (const auto curve = stored_curve(path)) {

@@ -22,7 +22,9 @@ bool is_hdf5(const std::filesystem::path& path) {
 
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part) {
   Vectors vectors{path.string(), open_dataset(path, part)};
-  if (!is_mapped(vectors.matrix().data)) vectors.held_bytes = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
+  if (!is_mapped(vectors.matrix().data)) {
+    vectors.held_bytes = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
+  }
   require(holds_vectors(vectors.matrix().dtype), Fault::unsupported, vectors.name, ": holds ",
           name_of(vectors.matrix().dtype), ", no vectors; allowed: f32 f16 bf16 u8 i8");
   require(vectors.matrix().rows >= 1 && vectors.matrix().cols >= 1, Fault::corrupt_file,
@@ -47,8 +49,8 @@ void check_same_rows(const Vectors& base, const Vectors& queries) {
 
 void check_same_rows(const Index& index, const std::filesystem::path& path, const Vectors& rows) {
   const MatrixRef matrix = rows.matrix();
-  require(matrix.cols == index.cols() && matrix.dtype == index.dtype(), Fault::invalid_argument, rows.name, " is ", matrix.cols, " x ", name_of(matrix.dtype),
-          ", ", path.string(), " ", index.cols(), " x ", name_of(index.dtype()));
+  require(matrix.cols == index.cols() && matrix.dtype == index.dtype(), Fault::invalid_argument, rows.name, " is ", matrix.cols, " x ",
+          name_of(matrix.dtype), ", ", path.string(), " ", index.cols(), " x ", name_of(index.dtype()));
 }
 
 void check_values(const Vectors& vectors, Metric metric, Session& session) {

@@ -1,4 +1,5 @@
-// The JSON that commands write. It is nlohmann's, but json.cpp and page.cpp alone include its header, which takes 3 s of compilation in each file that builds a value.
+// The JSON that commands write. It is nlohmann's, but json.cpp and page.cpp alone include its header, which takes 3 s of compilation in
+// each file that builds a value.
 //
 //   record.more["nprobe"] = 16;
 //   record.more["tasks"] = {{"total", 12}, {"seconds", 3.5}};

@@ -60,9 +60,9 @@ std::vector<float> read_weights(const std::filesystem::path& path, const Vectors
   if (path.empty()) return {};
   const Dataset data = Dataset::open(path);
   const MatrixRef matrix = data.matrix();
-  require(matrix.dtype == DType::f32 && matrix.cols == 1 && matrix.rows == base.matrix().rows, Fault::invalid_data, path.string(), ": holds ",
-          matrix.rows, " x ", matrix.cols, " ", name_of(matrix.dtype), ", expected one f32 for each of the ", base.matrix().rows, " rows of ",
-          base.name);
+  require(matrix.dtype == DType::f32 && matrix.cols == 1 && matrix.rows == base.matrix().rows, Fault::invalid_data, path.string(),
+          ": holds ", matrix.rows, " x ", matrix.cols, " ", name_of(matrix.dtype), ", expected one f32 for each of the ",
+          base.matrix().rows, " rows of ", base.name);
   std::vector<float> weights;
   weights.reserve(static_cast<std::size_t>(matrix.rows));
   for (std::int64_t i = 0; i < matrix.rows; ++i) weights.push_back(*matrix.row<float>(i));
@@ -84,7 +84,8 @@ void describe_labels(const Neighbors& labels, std::span<const float> weights, st
   std::vector<double> masses(static_cast<std::size_t>(clusters));
   const KMeansRound all = statistics_of(labels.ids, labels.distances, weights, masses);
   session.record.more["all_rows"] = {{"objective", all.objective}, {"imbalance", all.imbalance}, {"empty", all.empty}};
-  session.say("  all rows objective " + number_text(all.objective) + ", imbalance " + number_text(all.imbalance) + ", " + format_count(all.empty) + " clusters empty");
+  session.say("  all rows objective " + number_text(all.objective) + ", imbalance " + number_text(all.imbalance) + ", " +
+              format_count(all.empty) + " clusters empty");
 }
 
 int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
@@ -119,13 +120,15 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   record.planned_bytes = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, session.run());
   if (label_rows > 0) {
     // The sum of both steps: the allocator keeps what the first gave back, and finds little use for it in the second.
-    record.planned_bytes += static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float) +
-                            nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric, params.device, session.run(), params.shards);
+    record.planned_bytes +=
+        static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float) +
+        nearest_centroids_bytes_needed(rows.rows, rows.cols, options.clusters, params.metric, params.device, session.run(), params.shards);
   }
-  require(options.common.memory.empty() || session.held_bytes() + record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory,
-          "--memory ", options.common.memory, " is too small: k-means needs ", format_bytes(session.held_bytes() + record.planned_bytes));
-  session.say(format_count(options.clusters) + " clusters of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) +
-              ", " + record.dtype + ", metric " + record.metric);
+  require(options.common.memory.empty() || session.held_bytes() + record.planned_bytes <= options.common.memory_bytes(),
+          Fault::out_of_memory, "--memory ", options.common.memory, " is too small: k-means needs ",
+          format_bytes(session.held_bytes() + record.planned_bytes));
+  session.say(format_count(options.clusters) + " clusters of " + base.name + ": " + format_count(record.n) + " x " +
+              std::to_string(record.d) + ", " + record.dtype + ", metric " + record.metric);
   std::vector<Json> rounds;
   params.on_round = [&](int round, const KMeansRound& found) {
     rounds.push_back(json_of_round(found));

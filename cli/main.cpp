@@ -39,8 +39,8 @@ int report_error(const std::string& message, int exit_code) {
   return exit_code;
 }
 
-/// What is freed goes back to the system, but for pieces that no budget is as small as: glibc would keep blocks of up to 32 MiB once it has seen some, beside the budget
-/// (mallopt(3), M_MMAP_THRESHOLD).
+/// What is freed goes back to the system, but for pieces that no budget is as small as: glibc would keep blocks of up to 32 MiB once it has
+/// seen some, beside the budget (mallopt(3), M_MMAP_THRESHOLD).
 void keep_little_freed_memory() {
 #ifdef M_MMAP_THRESHOLD
   mallopt(M_MMAP_THRESHOLD, 4 << 20);

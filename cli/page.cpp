@@ -199,8 +199,8 @@ int report_graph(const KnnGraph& graph, double recall, Session& session) {
   if (graph.exact) return 0;
   const Recall& measured = graph.recall;
   session.say("  found by " + graph.method);
-  session.say(join_text("  recall   ", measured.value, ", by ", format_count(measured.sampled), " rows; 95 % interval ", measured.low, " to ",
-                        measured.high));
+  session.say(join_text("  recall   ", measured.value, ", by ", format_count(measured.sampled), " rows; 95 % interval ", measured.low,
+                        " to ", measured.high));
   if (measured.value >= recall) return 0;
   return session.missed(join_text("the recall is ", measured.value, ", below the ", recall, " that was asked"));
 }

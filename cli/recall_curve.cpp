@@ -13,13 +13,13 @@
 namespace gigaknn::cli {
 
 std::string text_of(const OperatingPoint& point) {
-  return join_text(point.recall.value, " [", point.recall.low, ", ", point.recall.high, "] with nprobe ", point.nprobe, ", refine ", point.refine, ": ",
-                   format_count(std::llround(1 / point.seconds)), " queries a second");
+  return join_text(point.recall.value, " [", point.recall.low, ", ", point.recall.high, "] with nprobe ", point.nprobe, ", refine ",
+                   point.refine, ": ", format_count(std::llround(1 / point.seconds)), " queries a second");
 }
 
 std::string text_of(const RecallCurve& curve) {
-  return join_text("recall@", curve.k, " of ", format_count(curve.queries), curve.held_out ? " held-out rows" : " queries", " among ", format_count(curve.rows),
-                   " rows, ", curve.threads, curve.threads == 1 ? " thread" : " threads");
+  return join_text("recall@", curve.k, " of ", format_count(curve.queries), curve.held_out ? " held-out rows" : " queries", " among ",
+                   format_count(curve.rows), " rows, ", curve.threads, curve.threads == 1 ? " thread" : " threads");
 }
 
 std::vector<std::string> lines_of(const RecallCurve& curve) {
@@ -38,7 +38,8 @@ Json json_of(const RecallCurve& curve) {
     points.push_back({{"nprobe", point.nprobe}, {"refine", point.refine}, {"recall", point.recall.value}, {"low", point.recall.low},
                       {"high", point.recall.high}, {"seconds", point.seconds}});
   }
-  return {{"k", curve.k}, {"queries", curve.queries}, {"held_out", curve.held_out}, {"rows", curve.rows}, {"threads", curve.threads}, {"points", points}};
+  return {{"k", curve.k},       {"queries", curve.queries}, {"held_out", curve.held_out},
+          {"rows", curve.rows}, {"threads", curve.threads}, {"points", points}};
 }
 
 int measure_and_store(const std::filesystem::path& path, const CurveOptions& options, std::optional<double> recall, Session& session) {
@@ -78,20 +79,27 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   return session.missed(join_text("recall ", *recall, " is not reached; the best is ", text_of(curve.points.back())));
 }
 
-std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows, Session& session) {
+std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows,
+                                        Session& session) {
   const std::optional<RecallCurve> curve = stored_curve(path);
-  require(curve && !curve->points.empty(), Fault::invalid_argument, path.string(), " keeps no curve of recall: gigaknn tune ", path.string(), " measures one");
-  require(k <= curve->k, Fault::invalid_argument, path.string(), " keeps the recall of ", curve->k, " neighbours, not of ", k, ": gigaknn tune ", path.string(),
-          " -k ", k, " measures that");
-  if (k < curve->k) session.note(join_text("the recall asked for is that of ", curve->k, " neighbours, that of ", k, " is another, mostly more"));
-  if (rows != curve->rows) session.note(join_text("the curve was measured among ", format_count(curve->rows), " rows, there are ", format_count(rows), " now"));
+  require(curve && !curve->points.empty(), Fault::invalid_argument, path.string(), " keeps no curve of recall: gigaknn tune ",
+          path.string(), " measures one");
+  require(k <= curve->k, Fault::invalid_argument, path.string(), " keeps the recall of ", curve->k, " neighbours, not of ", k,
+          ": gigaknn tune ", path.string(), " -k ", k, " measures that");
+  if (k < curve->k) {
+    session.note(join_text("the recall asked for is that of ", curve->k, " neighbours, that of ", k, " is another, mostly more"));
+  }
+  if (rows != curve->rows) {
+    session.note(join_text("the curve was measured among ", format_count(curve->rows), " rows, there are ", format_count(rows), " now"));
+  }
   const auto point = curve->point_for(recall);
   if (!point) session.missed(join_text("recall ", recall, " is beyond the curve of ", path.string(), "; the best is ", text_of(curve->points.back())));
   return point;
 }
 
 void check_recall(std::optional<double> recall) {
-  require(!recall || (*recall > 0 && *recall <= 1), Fault::invalid_argument, "--recall must be above 0 and at most 1, got ", recall.value_or(0));
+  require(!recall || (*recall > 0 && *recall <= 1), Fault::invalid_argument, "--recall must be above 0 and at most 1, got ",
+          recall.value_or(0));
 }
 
 }  // namespace gigaknn::cli

@@ -32,13 +32,14 @@ struct CurveOptions {
   std::int64_t held_out = 0;     ///< where there are no queries: as many rows as the index was made without
 };
 
-/// Measures the curve of the index at `path` and writes it there; says it, and puts it into the record. With `recall`: returns `exit_recall`, and says so,
-/// where it is not reached.
+/// Measures the curve of the index at `path` and writes it there; says it, and puts it into the record. With `recall`: returns
+/// `exit_recall`, and says so, where it is not reached.
 int measure_and_store(const std::filesystem::path& path, const CurveOptions& options, std::optional<double> recall, Session& session);
 
-/// The parameters of a recall, of the curve at `path`. None, and a line that names the best, where it is not reached. Throws Error: invalid_argument where
-/// there is no curve, or one of fewer neighbours than k.
-std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows, Session& session);
+/// The parameters of a recall, of the curve at `path`. None, and a line that names the best, where it is not reached. Throws Error:
+/// invalid_argument where there is no curve, or one of fewer neighbours than k.
+std::optional<OperatingPoint> point_for(const std::filesystem::path& path, double recall, std::int64_t k, std::int64_t rows,
+                                        Session& session);
 
 /// Throws Error: invalid_argument unless it is above 0 and at most 1.
 void check_recall(std::optional<double> recall);

@@ -52,7 +52,8 @@ void check_result_names(const ResultFiles& files, bool radius) {
 
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
   constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
-  require(!radius || n - 1 < largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1, " do not fit the format of what is within a radius, whose ids have 31 bits");
+  require(!radius || n - 1 < largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
+          " do not fit the format of what is within a radius, whose ids have 31 bits");
   const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids);
   require(wide || n - 1 <= largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
           " do not fit 32 bits; allowed here: .npy or .h5 (up to ", largest, " also .ibin)");

@@ -128,7 +128,8 @@ void search_within(const SearchOptions& options, const Vectors& base, const Vect
 int run_search(const SearchOptions& options, const std::string& command_line) {
   check_arguments(options);
   if (options.base.extension() == ".gknn") return run_index_search(options, command_line);
-  require(options.only.empty() && options.except.empty() && options.only_bits.empty(), Fault::invalid_argument, "--only and --except belong to an index, a .gknn file");
+  require(options.only.empty() && options.except.empty() && options.only_bits.empty(), Fault::invalid_argument,
+          "--only and --except belong to an index, a .gknn file");
   require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
   if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");

@@ -22,7 +22,8 @@ namespace gigaknn::cli {
 namespace {
 
 void check_arguments(const SearchOptions& options) {
-  require(options.verify == 0 && options.report.empty(), Fault::invalid_argument, "--verify and --report need vectors, which an index is not");
+  require(options.verify == 0 && options.report.empty(), Fault::invalid_argument,
+          "--verify and --report need vectors, which an index is not");
   require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", options.nprobe.value_or(1));
   require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", options.refine.value_or(0));
   check_recall(options.recall);
@@ -49,12 +50,14 @@ std::optional<IdSet> bits_of(const std::filesystem::path& path) {
   if (path.empty()) return std::nullopt;
   const Dataset bytes = Dataset::open(path);
   const MatrixRef rows = bytes.matrix();
-  require(rows.dtype == DType::u8 && rows.stride_bytes == rows.cols, Fault::invalid_argument, path.string(), ": bits are u8, 8 in each, got ", name_of(rows.dtype));
+  require(rows.dtype == DType::u8 && rows.stride_bytes == rows.cols, Fault::invalid_argument, path.string(),
+          ": bits are u8, 8 in each, got ", name_of(rows.dtype));
   return IdSet::of_bits({rows.row<std::uint8_t>(0), static_cast<std::size_t>(rows.rows * rows.cols)});
 }
 
 // What share of the nearest of all rows.
-Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, const IdSet* only, const RunOptions& run) {
+Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, const IdSet* only,
+                       const RunOptions& run) {
   const std::vector<std::int64_t> sample = sample_rows(queries.rows, options.sample, options.common.seed);
   const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, only, run);
   Neighbors sampled(std::ssize(sample), results.k);
@@ -68,7 +71,8 @@ Recall measured_recall(const SearchOptions& options, const Index& index, MatrixR
 
 void search_nearest(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
   RunRecord& record = session.record;
-  const Neighbors results = session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
+  const Neighbors results =
+      session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
   session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
   if (record.exact) {
     record.recall = exact_recall(record.k, std::nullopt);
@@ -117,9 +121,10 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
       if (only) session.note("the recall asked for is that of searches without --only, --except or --only-bits");
     }
     if (only) require_bits_for(*only, index->next_id());
-    require(index->rows() > 0 || options.radius, Fault::invalid_argument, options.base.string(), " has no rows, of which some could be nearest");
-    require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ", options.base.string(),
-            ", got ", options.k.value_or(0));
+    require(index->rows() > 0 || options.radius, Fault::invalid_argument, options.base.string(),
+            " has no rows, of which some could be nearest");
+    require(!options.k || *options.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), " in ",
+            options.base.string(), ", got ", options.k.value_or(0));
   }
   session.hold(queries.held_bytes + static_cast<std::size_t>(q * options.k.value_or(0)) * (sizeof(RowId) + sizeof(float)));
   OpenParams open;
@@ -145,18 +150,24 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
   if (index->refines()) record.more["refine"] = params.refine;
-  require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument, "--metric is that of the index: ",
-          record.metric);
-  if (options.nprobe && index->lists() == 0) session.note("--nprobe is not used: " + options.base.string() + " has no inverted lists, and each row is looked at");
-  if (options.refine && !index->refines()) session.note("--refine is not used: " + options.base.string() + " has no full vectors behind what it compares");
+  require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument,
+          "--metric is that of the index: ", record.metric);
+  if (options.nprobe && index->lists() == 0) {
+    session.note("--nprobe is not used: " + options.base.string() + " has no inverted lists, and each row is looked at");
+  }
+  if (options.refine && !index->refines()) {
+    session.note("--refine is not used: " + options.base.string() + " has no full vectors behind what it compares");
+  }
   check_same_rows(*index, options.base, queries);
   check_values(queries, index->metric(), session);
   check_ids_fit(options.output, index->next_id(), options.radius.has_value());
   check_output(options.output.ids, ids_file_bytes(options.output, q, record.k));
   check_output(options.output.distances, distances_file_bytes(options.output, q, record.k));
-  session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ", format_count(q),
-                        " queries of ", queries.name, " in ",
-                        index->lists() == 0 ? std::string("all rows") : join_text(std::min(params.nprobe, index->lists()), " of ", format_count(index->lists()), " inverted lists"),
+  session.say(join_text(options.radius ? join_text("rows within ", *options.radius) : join_text(record.k, " nearest rows"), " of ",
+                        format_count(q), " queries of ", queries.name, " in ",
+                        index->lists() == 0
+                            ? std::string("all rows")
+                            : join_text(std::min(params.nprobe, index->lists()), " of ", format_count(index->lists()), " inverted lists"),
                         " of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
                         record.metric));
   options.radius ? search_within(options, *index, queries.matrix(), params, session)

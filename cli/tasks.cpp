@@ -24,21 +24,21 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
   const GraphParams& graph = plan.params.graph;
   const std::size_t peak = peak_of_all(s, plan.params.workers);
   std::vector<std::string> lines = {
-      join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ", name_of(graph.metric),
-                ", recall of at least ", graph.recall),
+      join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ",
+                name_of(graph.metric), ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
           (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()),
       join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
-                s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ", s.shards, s.shards == 1 ? " shard" : " shards", " of ",
-                format_count(s.shard_rows), " rows, choose, search ", s.blocks, s.blocks == 1 ? " block" : " blocks", " in chunks of ",
-                format_count(s.chunk_rows), " rows, join"),
-      "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " + format_bytes(s.work_bytes) +
-          " for " + plan.folder().string() + " while it runs",
+                s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
+                s.shards, s.shards == 1 ? " shard" : " shards", " of ", format_count(s.shard_rows), " rows, choose, search ", s.blocks,
+                s.blocks == 1 ? " block" : " blocks", " in chunks of ", format_count(s.chunk_rows), " rows, join"),
+      "  read     " + format_bytes(s.bytes_read) + " at most, written " + format_bytes(s.bytes_written) + "; " +
+          format_bytes(s.work_bytes) + " for " + plan.folder().string() + " while it runs",
       "  time     about " + format_seconds(s.seconds) + join_text(", if each row looks into ", s.probes, " cells"),
   };
   if (s.pairwise_shards > 0) {
-    lines.push_back(join_text("  instead  of about ", format_seconds(s.pairwise_seconds), " for graphs of ", format_count(s.pairwise_shards),
-                              " shards, merged pair by pair"));
+    lines.push_back(join_text("  instead  of about ", format_seconds(s.pairwise_seconds), " for graphs of ",
+                              format_count(s.pairwise_shards), " shards, merged pair by pair"));
   }
   return lines;
 }
@@ -84,7 +84,8 @@ int run_plan_command(const PlanOptions& options) {
   graph.device = options.common.device;
   graph.shards = options.common.shards;
   graph.allow_nonfinite = options.common.allow_nonfinite;
-  const PlanParams params = plan_params(options.common, options.tasks, options.base, options.output.empty() ? "OUT.knng" : options.output, graph);
+  const PlanParams params =
+      plan_params(options.common, options.tasks, options.base, options.output.empty() ? "OUT.knng" : options.output, graph);
   GraphPlan plan = imagined ? make_plan(params, options.rows, options.dim, dtype_of(options.dtype)) : make_plan(params);
   require(!options.measure || !imagined, Fault::invalid_argument, "--measure needs BASE");
   if (options.measure) {
@@ -172,7 +173,8 @@ int run_planned(const GraphPlan& plan, Session& session) {
   const std::size_t work_bytes = plan.shards.work_bytes - std::min<std::size_t>(plan.shards.work_bytes, there);
   const std::size_t free_bytes = check_output(plan.params.output, graph_bytes + work_bytes);
   for (const std::string& line : plan_lines(plan)) session.say(line);
-  session.say("  disk     " + format_bytes(graph_bytes) + " for " + plan.params.output.string() + ", " + format_bytes(free_bytes) + " free");
+  session.say("  disk     " + format_bytes(graph_bytes) + " for " + plan.params.output.string() + ", " + format_bytes(free_bytes) +
+              " free");
   record.planned_bytes = peak_of_all(plan.shards, plan.params.workers);
   Driver driver;
   if (plan.params.workers > 1) driver.worker = {"/proc/self/exe", "task", "--quiet"};  // this very program, whatever became of its file
@@ -181,7 +183,9 @@ int run_planned(const GraphPlan& plan, Session& session) {
   run.memory_bytes = 0;
   const PlanOutcome outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });
   if (outcome.resumed > 0) session.say(join_text("  resumed  ", outcome.resumed, " of ", outcome.tasks, " tasks were done before"));
-  if (outcome.task_seconds > 0) session.say(join_text("  waited   ", format_percent(outcome.wait_seconds / outcome.task_seconds), " of the tasks' time for files"));
+  if (outcome.task_seconds > 0) {
+    session.say(join_text("  waited   ", format_percent(outcome.wait_seconds / outcome.task_seconds), " of the tasks' time for files"));
+  }
   record.more["tasks"] = {{"total", outcome.tasks}, {"resumed", outcome.resumed}, {"seconds", outcome.task_seconds}, {"wait_seconds", outcome.wait_seconds}};
   KnnGraph graph;
   graph.method = outcome.method;

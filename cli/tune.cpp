@@ -33,7 +33,8 @@ int run_tune(TuneOptions options, const std::string& command_line) {
     record.dtype = name_of(index->dtype());
     record.metric = name_of(index->metric());
     record.method = index->kind();
-    require(options.curve.k >= 1 && options.curve.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(), ", got ", options.curve.k);
+    require(options.curve.k >= 1 && options.curve.k <= index->rows(), Fault::invalid_argument, "k must be from 1 to n = ", index->rows(),
+            ", got ", options.curve.k);
     options.curve.held_out = std::ssize(index->held_out());
     require(!options.curve.queries.empty() || options.curve.held_out > 0, Fault::invalid_argument, options.index.string(),
             " was not built with --recall, which holds rows out: --queries are needed");

@@ -1,6 +1,6 @@
-// Times what is built on a device and searched, as users build and search it: a k-NN graph by NN-Descent, two graphs that are merged, and an index
-// of product codes of 100 million rows. Inputs and results lie on the host; recall is against exact neighbours. Wang, Zhao, Zeng 2021: figures 6
-// and 7; Johnson, Douze, Jégou 2017: section 6.
+// Times what is built on a device and searched, as users build and search it: a k-NN graph by NN-Descent, two graphs that are merged, and
+// an index of product codes of 100 million rows. Inputs and results lie on the host; recall is against exact neighbours. Wang, Zhao, Zeng
+// 2021: figures 6 and 7; Johnson, Douze, Jégou 2017: section 6.
 //
 //   gpu_builds [--small] [--graphs | --codes] [--rows N] [--device NAME] [--json FILE]
 //     --small          sizes for the emulated device, to see that all of it works
@@ -26,7 +26,8 @@ namespace {
 
 constexpr std::int64_t k = 10;
 
-// Rows of bytes near a subspace of 16 dimensions, in 1,000 clusters that overlap, as bench/vectors.py has them. Row i is the same whatever n.
+// Rows of bytes near a subspace of 16 dimensions, in 1,000 clusters that overlap, as bench/vectors.py has them. Row i is the same whatever
+// n.
 class Clusters {
  public:
   explicit Clusters(std::int64_t d) : d_(d) {
@@ -80,7 +81,8 @@ void measure_graphs(const std::string& device, std::int64_t n) {
     return build_graph(rows, params);
   };
   const auto expect_recall = [&](const KnnGraph& graph) {
-    expect_right(graph.recall.value >= params.recall, join_text("recall ", graph.recall.value, ", asked ", params.recall, ": ", graph.method));
+    expect_right(graph.recall.value >= params.recall,
+                 join_text("recall ", graph.recall.value, ", asked ", params.recall, ": ", graph.method));
   };
   const auto named = [&](const std::string& work, const KnnGraph& graph) {
     return join_text(work, " of ", n, " x ", d, " u8, k = ", k, ", recall ", graph.recall.value, " (", graph.method, ")");

@@ -69,7 +69,8 @@ inline void report_kernels() {
   for (const auto& [name, time] : now) {
     const simt::KernelTime& then = before[name];
     if (time.launches == then.launches) continue;
-    std::printf("    %-30s %8lld launches %12.3f ms\n", name.c_str(), static_cast<long long>(time.launches - then.launches), time.ms - then.ms);
+    std::printf("    %-30s %8lld launches %12.3f ms\n", name.c_str(), static_cast<long long>(time.launches - then.launches),
+                time.ms - then.ms);
   }
   before = now;
 }
@@ -98,7 +99,8 @@ inline void expect_right(bool right, const std::string& what) {
 
 inline void write_json(const std::string& path, const std::string& device) {
   std::ofstream file(path);
-  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"wrong_results\": " << wrong_results << ", \"rows\": [\n";
+  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"wrong_results\": " << wrong_results
+       << ", \"rows\": [\n";
   for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
   file << "\n]}\n";
   require(file.good(), Fault::io, "cannot write ", path);

@@ -19,7 +19,8 @@ class Dataset {
  public:
   /// Throws Error: io (missing, unreadable), corrupt_file (with file, offset and reason), unsupported.
   static Dataset open(const std::filesystem::path& path);
-  /// These files, one behind the other, of the same columns and type; each as `open` takes it. Throws as `open`, and Error: invalid_argument (no file).
+  /// These files, one behind the other, of the same columns and type; each as `open` takes it. Throws as `open`, and Error:
+  /// invalid_argument (no file).
   static Dataset open_shards(const std::vector<std::filesystem::path>& paths);
   /// Takes ownership of vectors made in memory.
   static Dataset from(Matrix matrix);

@@ -22,8 +22,8 @@ std::string isa_of(const std::string& device);
 /// How often each GPU kernel was launched since the process began.
 std::map<std::string, std::int64_t> kernel_launches();
 
-/// An owning, dense matrix in the memory of one GPU. Exact searches (make_flat_index) and exact graphs (build_graph) take such rows where they are;
-/// everything else takes the host's. Values are unspecified until written.
+/// An owning, dense matrix in the memory of one GPU. Exact searches (make_flat_index) and exact graphs (build_graph) take such rows where
+/// they are; everything else takes the host's. Values are unspecified until written.
 class DeviceMatrix {
  public:
   /// `device`: "cuda:1", "emulated". Throws Error: device (it is not one GPU), invalid_argument (a size below 0), out_of_memory.
@@ -51,8 +51,8 @@ class DeviceMatrix {
 /// A copy in the host's memory of rows in that of a GPU. Throws Error: device (they are not), out_of_memory.
 Matrix copy_to_host(MatrixRef rows);
 
-/// Waits for the work of a stream of the caller's on GPU `number`, by the number that CUDA knows the stream by (0: the default one): rows that it writes
-/// may then be searched. Throws Error: device, invalid_argument (the emulated GPU has the default stream alone).
+/// Waits for the work of a stream of the caller's on GPU `number`, by the number that CUDA knows the stream by (0: the default one): rows
+/// that it writes may then be searched. Throws Error: device, invalid_argument (the emulated GPU has the default stream alone).
 void wait_for_stream(int number, std::uintptr_t stream);
 
 /// Threads that the affinity mask and the cgroup's quota allow this process.

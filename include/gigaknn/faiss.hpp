@@ -48,11 +48,12 @@ FaissFacts describe_faiss(const std::filesystem::path& path);
 ///     and of IndexPreTransform
 ///   IndexIDMap(2) around any of them                   the same, by these ids
 ///
-/// docs/faiss.md has all cases. Returns what is other than in Faiss for who searches it, a line; empty: nothing. A .gknn has no `nprobe` and `k_factor`: FaissFacts tells those of
-/// the file, and whether there is an IndexIDMap is in its `kind`; who writes the index again hands all three to `export_faiss` (FaissExport).
-/// Throws Error: io, corrupt_file (with the byte; also ids that are negative or there twice), out_of_memory, invalid_data (NaN or infinity in rows), and
-/// unsupported, by name: other indexes and metrics; a coarse quantizer that is no IndexFlat, or that chooses other lists than `Index::search` would (inner
-/// products with centroids that are not of length 1); transforms that are not linear, or under INNER_PRODUCT move rows; QT_..._tqmse, tq and eden.
+/// docs/faiss.md has all cases. Returns what is other than in Faiss for who searches it, a line; empty: nothing. A .gknn has no `nprobe`
+/// and `k_factor`: FaissFacts tells those of the file, and whether there is an IndexIDMap is in its `kind`; who writes the index again
+/// hands all three to `export_faiss` (FaissExport). Throws Error: io, corrupt_file (with the byte; also ids that are negative or there
+/// twice), out_of_memory, invalid_data (NaN or infinity in rows), and unsupported, by name: other indexes and metrics; a coarse quantizer
+/// that is no IndexFlat, or that chooses other lists than `Index::search` would (inner products with centroids that are not of length 1);
+/// transforms that are not linear, or under INNER_PRODUCT move rows; QT_..._tqmse, tq and eden.
 std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {});
 
 /// Which IndexIDMap a file has around an index: by itself one where full vectors have ids of their own, or always.
@@ -65,15 +66,17 @@ struct FaissExport {
   FaissMap map = FaissMap::where_needed;
 };
 
-/// Writes the index at `from`, a .gknn, to `to`, such that `import_faiss` gives it back: as above, from right to left, with IndexRefine of an
-/// IndexScalarQuantizer for full vectors of u8, i8, f16 and bf16, and IndexIDMap as `params` say. Rows are read in turns.
-/// What Faiss has no words for is lost: that ids above the largest were given, euclidean (Faiss's L2 is its square), and of product codes alone the rows' type.
-/// Throws as `open_index`, and Error: invalid_argument; unsupported, by name: metrics but l2, euclidean and inner_product; product codes whose parts do not divide the dimensions;
-/// rows with NaN or infinity.
-void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {}, const FaissExport& params = {});
+/// Writes the index at `from`, a .gknn, to `to`, such that `import_faiss` gives it back: as above, from right to left, with IndexRefine of
+/// an IndexScalarQuantizer for full vectors of u8, i8, f16 and bf16, and IndexIDMap as `params` say. Rows are read in turns. What Faiss has
+/// no words for is lost: that ids above the largest were given, euclidean (Faiss's L2 is its square), and of product codes alone the rows'
+/// type. Throws as `open_index`, and Error: invalid_argument; unsupported, by name: metrics but l2, euclidean and inner_product; product
+/// codes whose parts do not divide the dimensions; rows with NaN or infinity.
+void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run = {},
+                  const FaissExport& params = {});
 
-/// Writes `rows` [n, d] to `to` as an IndexFlat, as f32; with `ids` [n] in an IndexIDMap. Throws Error: invalid_argument, invalid_data (ids that
-/// are negative or there twice), unsupported (metrics but l2, euclidean and inner_product), io.
-void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run = {});
+/// Writes `rows` [n, d] to `to` as an IndexFlat, as f32; with `ids` [n] in an IndexIDMap. Throws Error: invalid_argument, invalid_data (ids
+/// that are negative or there twice), unsupported (metrics but l2, euclidean and inner_product), io.
+void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids, const std::filesystem::path& to,
+                      const RunOptions& run = {});
 
 }  // namespace gigaknn

@@ -27,9 +27,9 @@ struct KnnGraph {
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them (on a GPU,
-  /// from 100,000 rows on, with random rows), and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the
-  /// budgets, ivf otherwise.
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them (on a
+  /// GPU, from 100,000 rows on, with random rows), and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact
+  /// costs no more, or cells do not fit the budgets, ivf otherwise.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
@@ -39,8 +39,9 @@ struct GraphParams {
 };
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
-/// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument (k < 1 or
-/// k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1, no columns), invalid_data, out_of_memory, cancelled.
+/// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument
+/// (k < 1 or k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1, no columns), invalid_data,
+/// out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
 /// Which rows may be neighbours, by the labels of both.

@@ -107,27 +107,29 @@ class Index {
   virtual Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run = {}) const = 0;
   Neighbors search(MatrixRef queries, std::int64_t k, const RunOptions& run = {}) const { return search(queries, k, SearchParams{}, run); }
 
-  /// All rows at most `radius` away (inner_product: of at least this product), nearest first, of those that the index looks at, by the distances of `search`. Where candidates are
-  /// compared by full vectors, these are `refine` times one more than are found, at least.
+  /// All rows at most `radius` away (inner_product: of at least this product), nearest first, of those that the index looks at, by the
+  /// distances of `search`. Where candidates are compared by full vectors, these are `refine` times one more than are found, at least.
   virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run = {}) const = 0;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);
   }
 
-  /// As `search`, but of all rows (of `only`), exactly: the truth for what it finds. Throws Error: unsupported where no full vectors are kept.
+  /// As `search`, but of all rows (of `only`), exactly: the truth for what it finds. Throws Error: unsupported where no full vectors are
+  /// kept.
   virtual Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only = nullptr, const RunOptions& run = {}) const = 0;
 
   // What follows throws Error: unsupported where an index does not change.
 
-  /// Adds copies of `rows` [m, d], called `ids` [m], or next_id() and on. Throws Error: invalid_argument (shapes or dtypes disagree), invalid_data
-  /// (NaN or infinity, unless allowed; an id that is negative, there already or there twice).
+  /// Adds copies of `rows` [m, d], called `ids` [m], or next_id() and on. Throws Error: invalid_argument (shapes or dtypes disagree),
+  /// invalid_data (NaN or infinity, unless allowed; an id that is negative, there already or there twice).
   virtual void add(MatrixRef rows, std::span<const RowId> ids = {}, const RunOptions& run = {});
   /// As `add`, but rows that are called so already are replaced.
   virtual void update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run = {});
   /// Throws Error: invalid_argument where one is not there.
   virtual void remove(std::span<const RowId> ids);
-  /// Copies of the rows [m, d] that are called so. Where no full vectors are kept, in f32 what the index holds of them stands for: what codes are decoded to, or rows as they were
-  /// quantized, their transform undone; of an index by cosine these are near rows of length 1. Throws as `remove`; also unsupported where a transform's directions are not at right angles.
+  /// Copies of the rows [m, d] that are called so. Where no full vectors are kept, in f32 what the index holds of them stands for: what
+  /// codes are decoded to, or rows as they were quantized, their transform undone; of an index by cosine these are near rows of length 1.
+  /// Throws as `remove`; also unsupported where a transform's directions are not at right angles.
   virtual Matrix reconstruct(std::span<const RowId> ids) const;
   /// What the rows are called that are there, ascending. An index that does not change numbers them.
   virtual std::vector<RowId> ids() const;
@@ -148,29 +150,33 @@ std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params 
 /// whose centroids are nearest to it (Jégou, Douze, Schmid 2011, section IV). Exact among these, and with all lists; but rows that are
 /// farthest from everything (NaN, infinity; cosine: zeros) are never named. Borrows `base` [n, d], which must outlive it.
 ///
-/// inner_product and cosine divide by direction (rows of zeros, which have none, stand in the first list). The same lists for the same arguments on every device.
-/// Throws Error: invalid_argument (no rows or columns, lists, ids), unsupported (metrics of packed bits), invalid_data, out_of_memory (with the least budget that would do).
+/// inner_product and cosine divide by direction (rows of zeros, which have none, stand in the first list). The same lists for the same
+/// arguments on every device. Throws Error: invalid_argument (no rows or columns, lists, ids), unsupported (metrics of packed bits),
+/// invalid_data, out_of_memory (with the least budget that would do).
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params = {}, const RunOptions& run = {});
 
-/// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are kept as
-/// `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are the nearest of the
-/// rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many. Takes rows that are finite alone, 256 or more (of 4 bits: 16).
-/// Throws as make_ivf_flat_index.
+/// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are
+/// kept as `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are
+/// the nearest of the rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many.
+/// Takes rows that are finite alone, 256 or more (of 4 bits: 16). Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
-/// An inverted file (IVF) of quantized rows, of fewer dimensions (PCA) or all: what is found are the nearest among what lists hold, to queries that are quantized alike; with full
-/// vectors behind them the nearest by these of `refine` times as many. Borrows `base` [n, d] then, which must outlive it, unless rows have `ids`; takes rows that are finite
-/// alone, and by cosine not zeros.
-/// Throws as make_ivf_flat_index.
+/// An inverted file (IVF) of quantized rows, of fewer dimensions (PCA) or all: what is found are the nearest among what lists hold, to
+/// queries that are quantized alike; with full vectors behind them the nearest by these of `refine` times as many. Borrows `base` [n, d]
+/// then, which must outlive it, unless rows have `ids`; takes rows that are finite alone, and by cosine not zeros. Throws as
+/// make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params = {}, const RunOptions& run = {});
 
 struct IndexParams {
-  /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes;
-  /// "IVF1024,PQ32x4", "IVF1024,PQ32x6": of 32 parts of 4 or 6 bits; "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1 to 8 bits a dimension and 8 bytes, of rows that are rotated at random
-  /// ("RR64,...", "PCA64,...": and shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8", "IVF1024,SQfp16", "IVF1024,SQbf16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4",
-  /// "IVF1024,SQ6", "IVF1024,SQ8d": of product codes of 4, 6 or 8 bits a dimension; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ rows may be transformed: "OPQ16,IVF1024,PQ16",
-  /// "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAR64,..." (rotated at random), "PCAW64,..." (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes, quantized and
-  /// transformed rows are of finite rows, by l2, euclidean, inner_product or cosine (of which zeros are none).
+  /// "Flat": all rows, which every query is compared with; "IVF1024,Flat": an inverted file of 1,024 lists, of full vectors; "IVF,Flat": of
+  /// 4 sqrt(n); "IVF1024,PQ16": of product codes of 16 bytes; "IVF1024,PQ32x4", "IVF1024,PQ32x6": of 32 parts of 4 or 6 bits;
+  /// "IVF1024,RaBitQ", "IVF1024,RaBitQ4": of RaBitQ's codes of 1 to 8 bits a dimension and 8 bytes, of rows that are rotated at random
+  /// ("RR64,...", "PCA64,...": and shortened), whose distances are estimates without bias, so that they may be below 0; "IVF1024,SQ8",
+  /// "IVF1024,SQfp16", "IVF1024,SQbf16": of rows of 8 or 16 bits a dimension; "IVF1024,SQ4", "IVF1024,SQ6", "IVF1024,SQ8d": of product
+  /// codes of 4, 6 or 8 bits a dimension; "IVF1024,PQ16,RFlat": with full vectors behind them. Before full vectors, product codes and SQ
+  /// rows may be transformed: "OPQ16,IVF1024,PQ16", "OPQ20_80,IVF1024,PQ20", "PCA64,IVF1024,Flat", "PCAR64,..." (rotated at random),
+  /// "PCAW64,..." (whitened), "RR,IVF1024,PQ16", "RR64,...", "PCA48,IVF1024,SQ8,RFlat", each with ",RFlat" behind it or not. Codes,
+  /// quantized and transformed rows are of finite rows, by l2, euclidean, inner_product or cosine (of which zeros are none).
   std::string recipe = "IVF,Flat";
   Metric metric = Metric::l2;
   int iterations = 10;              ///< of k-means
@@ -183,17 +189,19 @@ struct IndexParams {
   std::int64_t expected_queries = 10000;
 };
 
-/// Any of the above in memory, by its recipe; it borrows `base`, which must outlive it. "Flat" is an index that changes, has filters and can be saved, of
-/// the answers of make_ivf_flat_index; make_flat_index, which does not, takes metrics of packed bits and less memory than all rows need. Throws as they do.
+/// Any of the above in memory, by its recipe; it borrows `base`, which must outlive it. "Flat" is an index that changes, has filters and
+/// can be saved, of the answers of make_ivf_flat_index; make_flat_index, which does not, takes metrics of packed bits and less memory than
+/// all rows need. Throws as they do.
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that it and a search of the index allocate, results not counted. Throws as it does, but for what only the values tell.
 std::size_t make_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 
-/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product codes
-/// never held together, nor what they are transformed or quantized to. Same arguments, same bytes.
-/// Throws Error: invalid_argument (a recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
+/// Makes an index of `base` [n, d] and writes it to `path`; rows are read in turns, and but for those with ids of their own behind product
+/// codes never held together, nor what they are transformed or quantized to. Same arguments, same bytes. Throws Error: invalid_argument (a
+/// recipe that says nothing), unsupported (one that says what is not built), invalid_data, io, out_of_memory.
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params = {}, const RunOptions& run = {});
-/// The most that it allocates, where no inverted list is longer than 4,096 rows: it is written whole. Throws as it does, but for what only the values tell.
+/// The most that it allocates, where no inverted list is longer than 4,096 rows: it is written whole. Throws as it does, but for what only
+/// the values tell.
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 /// The most that opening what it makes, mapped, and a search of it allocate, results not counted.
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
@@ -205,37 +213,41 @@ struct OpenParams {
   std::int64_t expected_queries = 10000;
   std::int64_t expected_refine = 4;       ///< of codes and quantized rows: SearchParams::refine
   /// true: rows stay in the file until they are looked at, which must not shrink meanwhile: the operating system would end the process
-  /// (SIGBUS; the library handles no signals). What lists hold is compared with its checksums when it is first looked at, a block of 1 MiB at a time; full vectors
-  /// behind it by what copies them, not by searches, which read few of a block. false: the file is read, and all of it compared.
+  /// (SIGBUS; the library handles no signals). What lists hold is compared with its checksums when it is first looked at, a block of 1 MiB
+  /// at a time; full vectors behind it by what copies them, not by searches, which read few of a block. false: the file is read, and all of
+  /// it compared.
   bool map = false;
 };
 
-/// Opens what `save` and `build_index` write. Nothing is prepared before the first search, whose time and memory that takes (and who is told what is
-/// wrong with ids). Throws Error: io, corrupt_file, unsupported, out_of_memory (a budget smaller than what a search needs, or than the file).
+/// Opens what `save` and `build_index` write. Nothing is prepared before the first search, whose time and memory that takes (and who is
+/// told what is wrong with ids). Throws Error: io, corrupt_file, unsupported, out_of_memory (a budget smaller than what a search needs, or
+/// than the file).
 std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenParams& params = {}, const RunOptions& run = {});
 /// The most that opening it and a search allocate, results not counted. Throws as open_index.
 std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params = {}, const RunOptions& run = {});
 
-/// Reads a file from end to end. Throws as open_index: corrupt_file where a block is not what was written, an id is there twice, or a row that may
-/// not has NaN or infinity.
+/// Reads a file from end to end. Throws as open_index: corrupt_file where a block is not what was written, an id is there twice, or a row
+/// that may not has NaN or infinity.
 void check_index(const std::filesystem::path& path, const RunOptions& run = {});
 
-/// Writes to `to` the index at `from` with `rows` [m, d] added, which are borrowed and read in turns; `to` may be `from`. As Index::add otherwise.
-/// `replace`: as Index::update.
-void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
-                  const std::string& device = "cpu", const RunOptions& run = {});
+/// Writes to `to` the index at `from` with `rows` [m, d] added, which are borrowed and read in turns; `to` may be `from`. As Index::add
+/// otherwise. `replace`: as Index::update.
+void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace,
+                  const std::filesystem::path& to, const std::string& device = "cpu", const RunOptions& run = {});
 
 /// Writes to `to` the index at `from` without some rows; as Index::remove otherwise.
-void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run = {});
+void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to,
+                       const RunOptions& run = {});
 
-/// Writes the rows of several indexes to one, which have the same lists, and codewords, directions or transform: made from one by adding, updating and
-/// removing. Throws Error: invalid_argument (another kind, other lists, metric or dtype; an id that is in two), as open_index.
+/// Writes the rows of several indexes to one, which have the same lists, and codewords, directions or transform: made from one by adding,
+/// updating and removing. Throws Error: invalid_argument (another kind, other lists, metric or dtype; an id that is in two), as open_index.
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run = {});
 
-/// The k-NN graph of `base` [n, d], self excluded, by a search of an index of it that is made for this and not kept (Johnson, Douze, Jégou 2017, section 6.5).
-/// Distances are those of rows, whatever the index compares; it is not marked exact, and its recall is not measured (sampled_recall).
-/// Throws Error: invalid_argument (k; `params.ids` or `search.only` given), as make_index and Index::search.
-KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params, const SearchParams& search = {}, const RunOptions& run = {});
+/// The k-NN graph of `base` [n, d], self excluded, by a search of an index of it that is made for this and not kept (Johnson, Douze, Jégou
+/// 2017, section 6.5). Distances are those of rows, whatever the index compares; it is not marked exact, and its recall is not measured
+/// (sampled_recall). Throws Error: invalid_argument (k; `params.ids` or `search.only` given), as make_index and Index::search.
+KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params, const SearchParams& search = {},
+                      const RunOptions& run = {});
 /// The most that it allocates, the graph with it.
 std::size_t search_graph_bytes_needed(MatrixRef base, std::int64_t k, const IndexParams& params, const RunOptions& run = {});
 

@@ -28,8 +28,8 @@ enum class KMeansLevels : std::uint8_t {
   two,        ///< sqrt(clusters) regions first, then each region's share of the clusters among its rows: n sqrt(clusters) comparisons
 };
 
-/// What one round found, before it moved the centroids. In two levels: the sums over all regions, in which rows choose among the centroids of
-/// their own, and which may come to rest in different rounds.
+/// What one round found, before it moved the centroids. In two levels: the sums over all regions, in which rows choose among the centroids
+/// of their own, and which may come to rest in different rounds.
 struct KMeansRound {
   double objective = 0;    ///< sum over the rows of weight times distance (l2: squared) to the nearest centroid
   double imbalance = 1;    ///< clusters * sum of (weight of a cluster's rows)^2 / (all weight)^2: 1 where all are alike, `clusters` where one has all

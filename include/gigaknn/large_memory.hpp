@@ -12,7 +12,8 @@ namespace gigaknn {
 inline constexpr std::size_t large_page_bytes = std::size_t{2} << 20;
 inline constexpr std::size_t least_large_bytes = 16 * large_page_bytes;  ///< from which on a page more, for where it begins, is little
 
-/// Aligned to 64 bytes and not written. Where it is large the system is asked for large pages, which are there sooner, since there are fewer of them, and are found faster. Throws std::bad_alloc.
+/// Aligned to 64 bytes and not written. Where it is large the system is asked for large pages, which are there sooner, since there are
+/// fewer of them, and are found faster. Throws std::bad_alloc.
 void* allocate_large(std::size_t bytes);
 void free_large(void* memory) noexcept;
 

@@ -56,7 +56,8 @@ class PathFinder {
 
   /// The path whose largest step is smallest (Johnson et al. 2017, section 6.6); among those the one of fewest steps, then of the
   /// lexicographically smallest rows. Empty where the rows are not connected.
-  /// All calls throw Error: invalid_argument (no such row), invalid_data or corrupt_file (the graph lists a row it does not have), cancelled.
+  /// All calls throw Error: invalid_argument (no such row), invalid_data or corrupt_file (the graph lists a row it does not have),
+  /// cancelled.
   Path path(RowId from, RowId to, const RunOptions& run = {});
 
   /// The `count` best different paths in that order, none of which visits a row twice; fewer where there are no more (Yen 1971).
@@ -73,8 +74,10 @@ class PathFinder {
 
 /// As `smooth_path` of a graph in memory (graph.hpp), and as PathFinder's calls.
 Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed = false, const RunOptions& run = {});
-std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed = false, const RunOptions& run = {});
-std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed = false, const RunOptions& run = {});
+std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed = false,
+                               const RunOptions& run = {});
+std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed = false,
+                               const RunOptions& run = {});
 PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed = false, const RunOptions& run = {});
 PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed = false, const RunOptions& run = {});
 

@@ -3,7 +3,8 @@
 //   base file --make_plan--> OUT.knng.work/plan.txt --run_plan, or run_task on many machines--> OUT.knng
 //
 // Every task reads files of tasks before it and writes one: aside, synced, renamed, then its checksummed record. Killed anywhere, the
-// same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its cells and bands.
+// same calls go on with what is done, and the graph has the same bytes: those of a build in memory, unless the budget has no room for its
+// cells and bands.
 #pragma once
 
 #include <cstddef>
@@ -76,8 +77,8 @@ GraphPlan make_plan(const PlanParams& params);
 /// The same for a base that is not there.
 GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype);
 
-/// Measures on a sample how many cells each row will look into, and how fast this machine is, and estimates the time anew. Takes about a tenth of that time, and memory
-/// within the plan's budget unless k is in the thousands: the sample's neighbours are gathered.
+/// Measures on a sample how many cells each row will look into, and how fast this machine is, and estimates the time anew. Takes about a
+/// tenth of that time, and memory within the plan's budget unless k is in the thousands: the sample's neighbours are gathered.
 void measure_plan(GraphPlan& plan, const RunOptions& run = {});
 
 /// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned, with the new

@@ -23,7 +23,8 @@ class Progress {
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: that waits.
+  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: that
+  /// waits.
   void report(std::string_view stage, std::int64_t done, std::int64_t total) {
     if (!callback_ || quiet_.load(std::memory_order_relaxed) > 0) return;
     while (busy_.exchange(true, std::memory_order_acquire)) {

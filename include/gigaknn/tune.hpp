@@ -35,8 +35,8 @@ struct RecallCurve {
   std::vector<OperatingPoint> points;
   double slowest = 0;           ///< seconds a query of the slowest that was measured; not kept in files
 
-  /// The quickest way to a recall: a point, or one between two of the same `refine`, whose nprobe, recall and time are between theirs. Recall grows
-  /// slower and slower with nprobe, so what is found is rather more than a straight line says. None beyond the last point.
+  /// The quickest way to a recall: a point, or one between two of the same `refine`, whose nprobe, recall and time are between theirs.
+  /// Recall grows slower and slower with nprobe, so what is found is rather more than a straight line says. None beyond the last point.
   std::optional<OperatingPoint> point_for(double recall) const;
 };
 
@@ -49,9 +49,9 @@ struct CurveParams {
   double slowest = 0;           ///< and where a query takes longer than so many seconds; 0: it does not
 };
 
-/// Searches with more lists and more candidates, whichever gives more recall for its time, until `until`. Nothing but `points` depends on how quick
-/// the machine is. Where `truth` [q, k or more] is not given, the index is searched exactly.
-/// Throws Error: as Index::search, unsupported (no truth, and an index without full vectors).
+/// Searches with more lists and more candidates, whichever gives more recall for its time, until `until`. Nothing but `points` depends on
+/// how quick the machine is. Where `truth` [q, k or more] is not given, the index is searched exactly. Throws Error: as Index::search,
+/// unsupported (no truth, and an index without full vectors).
 RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params = {}, const RunOptions& run = {},
                           const Neighbors* truth = nullptr);
 
@@ -59,8 +59,8 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
 inline constexpr std::int64_t most_held_out = 2000;
 constexpr std::int64_t rows_to_hold_out(std::int64_t n) { return std::clamp<std::int64_t>(n / 10, 1, most_held_out); }
 
-/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it meanwhile.
-/// Throws Error: unsupported where there are none, or no full vectors.
+/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it
+/// meanwhile. Throws Error: unsupported where there are none, or no full vectors.
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params = {}, const RunOptions& run = {});
 
 /// What the index at `path` keeps. Throws as open_index.
@@ -91,8 +91,9 @@ struct IndexChoice {
   std::vector<Trial> trials;
 };
 
-/// Makes indexes of a sample of `base` [n, d] and takes the best. Depends on how quick the machine is. Throws Error: invalid_argument, invalid_data,
-/// out_of_memory (no index fits `run.memory_bytes`), unsupported (none that was tried reaches the recall in the time it is given).
+/// Makes indexes of a sample of `base` [n, d] and takes the best. Depends on how quick the machine is. Throws Error: invalid_argument,
+/// invalid_data, out_of_memory (no index fits `run.memory_bytes`), unsupported (none that was tried reaches the recall in the time it is
+/// given).
 IndexChoice choose_index(MatrixRef base, const ChoiceParams& params = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn

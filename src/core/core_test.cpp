@@ -161,7 +161,8 @@ TEST(LargeMemory, is_aligned_and_holds_what_is_asked_for) {
   EXPECT_THROW(allocate_large(~std::size_t{0} / 2), std::bad_alloc);
 #endif
   EXPECT_THROW(allocate_large(~std::size_t{0}), std::bad_alloc);
-  test::expect_error(Fault::out_of_memory, {"no memory for a matrix of 4611686018427387904 x 128 f32"}, [] { Matrix(std::int64_t{1} << 62, 128, DType::f32); });
+  test::expect_error(Fault::out_of_memory, {"no memory for a matrix of 4611686018427387904 x 128 f32"},
+                     [] { Matrix(std::int64_t{1} << 62, 128, DType::f32); });
 }
 TEST(LargeMemory, lists_have_no_entries_or_are_for_others_to_write) {
   const Neighbors lists(2500000, 2);

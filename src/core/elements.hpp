@@ -38,8 +38,8 @@ Matrix as_floats(MatrixRef rows, const RunOptions& run = {.threads = 1});
 
 /// Whether rows of this type may be `whole_bytes`.
 inline bool may_be_whole_bytes(DType dtype) { return is_floating(dtype); }
-/// A copy of rows of f32, f16 or bf16 as u8, where each element is a whole number from 0 to 255 and none is -0: by every metric their distances are
-/// the same bits. None otherwise, which the first rows tell as a rule.
+/// A copy of rows of f32, f16 or bf16 as u8, where each element is a whole number from 0 to 255 and none is -0: by every metric their
+/// distances are the same bits. None otherwise, which the first rows tell as a rule.
 std::optional<Matrix> whole_bytes(MatrixRef rows, const RunOptions& run = {});
 
 }  // namespace gigaknn

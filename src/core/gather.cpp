@@ -29,7 +29,9 @@ Matrix gather_rows(MatrixRef base, std::span<const RowId> rows, const RunOptions
 
 Matrix copy_rows(MatrixRef base) {
   Matrix copy(base.rows, base.cols, base.dtype);
-  for (std::int64_t i = 0; i < base.rows; ++i) std::memcpy(copy.row<std::byte>(i), base.row_bytes(i), static_cast<std::size_t>(copy.ref().stride_bytes));
+  for (std::int64_t i = 0; i < base.rows; ++i) {
+    std::memcpy(copy.row<std::byte>(i), base.row_bytes(i), static_cast<std::size_t>(copy.ref().stride_bytes));
+  }
   return copy;
 }
 

@@ -14,7 +14,9 @@ constexpr std::size_t alignment = 64;  // a cache line, and one AVX-512 register
 void* allocate_large(std::size_t bytes) {
   void* memory = nullptr;
   const bool large = bytes >= least_large_bytes;
-  if (bytes > static_cast<std::size_t>(-1) / 2 || posix_memalign(&memory, large ? large_page_bytes : alignment, bytes + alignment) != 0) throw std::bad_alloc();
+  if (bytes > static_cast<std::size_t>(-1) / 2 || posix_memalign(&memory, large ? large_page_bytes : alignment, bytes + alignment) != 0) {
+    throw std::bad_alloc();
+  }
   // Whole pages alone, so that what is written from end to end takes no more than it did. Where the system has none, nothing is lost.
   if (large) madvise(memory, bytes / large_page_bytes * large_page_bytes, MADV_HUGEPAGE);
   return memory;

@@ -8,7 +8,9 @@ namespace {
 void bring_pages(void* memory, std::size_t bytes, const RunOptions& run) {
   if (bytes < least_large_bytes) return;
   parallel_for(run, static_cast<std::int64_t>(bytes / large_page_bytes), 1, [&](std::int64_t begin, std::int64_t end, int) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) static_cast<volatile std::byte*>(memory)[i * large_page_bytes] = std::byte{0};
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      static_cast<volatile std::byte*>(memory)[i * large_page_bytes] = std::byte{0};
+    }
   });
 }
 

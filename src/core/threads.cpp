@@ -47,8 +47,9 @@ int find_available_threads() {
   return limit > 0 ? std::min(count, limit) : count;
 }
 
-// Arenas that no call uses. oneTBB 2021.8, Debian 12's, frees none before its threads end, and these look through all of them: a new one a call
-// were 7 KiB lost, and calls that take longer and longer. Of each number of workers there are never more than calls, and calls within these, at one time.
+// Arenas that no call uses. oneTBB 2021.8, Debian 12's, frees none before its threads end, and these look through all of them: a new one a
+// call were 7 KiB lost, and calls that take longer and longer. Of each number of workers there are never more than calls, and calls within
+// these, at one time.
 class IdleArenas {
  public:
   using Arena = std::unique_ptr<oneapi::tbb::task_arena>;

@@ -33,7 +33,8 @@ constexpr std::int64_t least_rows = 2048;  // that repay codes, which are fitted
 constexpr std::int64_t most_rotated = 1024;  // dimensions: a rotation takes multiples of their cube, and each row their square
 constexpr std::int64_t least_bits = 32;     // dimensions of which a bit each says enough
 
-// Codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small. A rotation costs as much memory again as it has numbers, and is of use where time counts.
+// Codes are slower than rows of fewer dimensions wherever there are these, and take long to fit; but they are small. A rotation costs as
+// much memory again as it has numbers, and is of use where time counts.
 std::vector<std::string> recipes_for(MatrixRef base, std::int64_t n, const ChoiceParams& params, const RunOptions& run) {
   std::vector<std::string> recipes = {"IVF,Flat"};
   const Metric metric = params.index.metric;
@@ -121,7 +122,8 @@ Trial planned(const std::string& recipe, MatrixRef base, const ChoiceParams& par
 }
 
 // Made of the sample, and measured.
-void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double slowest, const ChoiceParams& params, const RunOptions& beside_sample) {
+void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double slowest, const ChoiceParams& params,
+             const RunOptions& beside_sample) {
   IndexParams index = index_of(trial.recipe, params);
   index.expected_queries = sample.queries.rows();
   std::unique_ptr<Index> made;
@@ -146,12 +148,14 @@ void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double 
 }  // namespace
 
 IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
-  require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ", params.recall);
+  require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ",
+          params.recall);
   require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);
   require(base.rows >= 2, Fault::invalid_argument, "a base of ", base.rows, " rows has none to try an index with");
   require_columns(base, "the base");
   const SampleSize size = sample_size(base, params, run.memory_bytes);
-  require(params.k >= 1 && params.k <= size.rows, Fault::invalid_argument, "k must be from 1 to the ", size.rows, " rows that are tried, got ", params.k);
+  require(params.k >= 1 && params.k <= size.rows, Fault::invalid_argument, "k must be from 1 to the ", size.rows,
+          " rows that are tried, got ", params.k);
   IndexChoice choice;
   const std::int64_t tried_rows = std::min(params.sample, base.rows);
   for (const std::string& recipe : recipes_for(base, tried_rows, params, run)) choice.trials.push_back(planned(recipe, base, params, run));
@@ -164,7 +168,8 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
       trial.fits = bytes <= run.memory_bytes;
       least_bytes = std::min(least_bytes, bytes);
     }
-    require(least_bytes <= run.memory_bytes, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes, " bytes; the smallest needs ", least_bytes);
+    require(least_bytes <= run.memory_bytes, Fault::out_of_memory, "no index that may be tried fits a budget of ", run.memory_bytes,
+            " bytes; the smallest needs ", least_bytes);
   }
   Sample sample = sample_of(base, size, params.index.seed, run);
   FlatParams exact;
@@ -208,11 +213,13 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
     const double bytes = params.memory_first ? static_cast<double>(trial.search_bytes) : 0;
     return std::tuple(!trial.point, bytes, trial.point ? trial.point->seconds : 0);
   };
-  const auto best = std::min_element(choice.trials.begin(), choice.trials.end(), [&](const Trial& a, const Trial& b) { return cost(a) < cost(b); });
+  const auto best =
+      std::min_element(choice.trials.begin(), choice.trials.end(), [&](const Trial& a, const Trial& b) { return cost(a) < cost(b); });
   if (!best->point) {
-    require(std::any_of(choice.trials.begin(), choice.trials.end(), [](const Trial& trial) { return trial.fits; }), Fault::out_of_memory, "no index could be tried on a sample in a budget of ",
-            run.memory_bytes, " bytes");
-    fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest in ", seconds_each, " s of searching");
+    require(std::any_of(choice.trials.begin(), choice.trials.end(), [](const Trial& trial) { return trial.fits; }), Fault::out_of_memory,
+            "no index could be tried on a sample in a budget of ", run.memory_bytes, " bytes");
+    fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest in ", seconds_each,
+         " s of searching");
   }
   choice.recipe = best->recipe;
   return choice;

@@ -109,7 +109,8 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
   for (std::int64_t row = 0; row < result.queries; ++row) {
     rows.push_back(count_hits(result, truth, row, at, at, form));
   }
-  require(population == 0 || population >= result.queries, Fault::invalid_argument, result.queries, " queries are not drawn from ", population);
+  require(population == 0 || population >= result.queries, Fault::invalid_argument, result.queries, " queries are not drawn from ",
+          population);
   return recall_of_rows(rows, at, population == 0 ? result.queries : population);
 }
 

@@ -36,7 +36,8 @@ constexpr double least_seconds_a_query = 1e-9;  // that a clock may not show
 
 class CurveMeasurement {
  public:
-  CurveMeasurement(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params, const RunOptions& run)
+  CurveMeasurement(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params,
+                   const RunOptions& run)
       : index_(index), queries_(queries), truth_(truth), only_(only), params_(params), run_(run) {}
 
   OperatingPoint at(std::int64_t nprobe, std::int64_t refine) {
@@ -68,8 +69,12 @@ class CurveMeasurement {
     index_.search(queries_, params_.k, {.nprobe = 1, .refine = 1}, run_);  // what the first search prepares is not of its time
     std::vector<OperatingPoint> points = {at(1, 1)};
     OperatingPoint now = points.back();
-    while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds && (params_.slowest == 0 || now.seconds <= params_.slowest)) {
-      if (run_.progress) run_.progress->report("measure", static_cast<std::int64_t>(1000 * now.recall.value), static_cast<std::int64_t>(1000 * params_.until));
+    while (now.recall.value < params_.until && seconds_since(begin) < params_.seconds &&
+           (params_.slowest == 0 || now.seconds <= params_.slowest)) {
+      if (run_.progress) {
+        run_.progress->report("measure", static_cast<std::int64_t>(1000 * now.recall.value),
+                              static_cast<std::int64_t>(1000 * params_.until));
+      }
       check_cancelled(run_);
       const Progress::Quiet quiet(run_.progress);
       const std::int64_t nprobe = std::min(more_than(now.nprobe), lists), refine = std::min(more_than(now.refine), most_refine);
@@ -123,7 +128,8 @@ std::vector<OperatingPoint> front_of(std::vector<OperatingPoint> points) {
   return front;
 }
 
-RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params, const RunOptions& run) {
+RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params,
+                     const RunOptions& run) {
   CurveMeasurement measurement(index, queries, truth, only, params, run);
   const std::vector<OperatingPoint> points = measurement.all();
   const auto slowest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
@@ -131,7 +137,8 @@ RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& tru
 }
 
 void require_params(const CurveParams& params, std::int64_t rows) {
-  require(params.k >= 1 && params.k <= rows, Fault::invalid_argument, "a curve of recall is of k from 1 to the ", rows, " rows, got ", params.k);
+  require(params.k >= 1 && params.k <= rows, Fault::invalid_argument, "a curve of recall is of k from 1 to the ", rows, " rows, got ",
+          params.k);
   require(params.until >= 0 && params.until <= 1, Fault::invalid_argument, "recall is from 0 to 1, got ", params.until);
   require(params.sample >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
 }
@@ -162,8 +169,10 @@ std::optional<OperatingPoint> RecallCurve::point_for(double recall) const {
 RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params, const RunOptions& run, const Neighbors* truth) {
   require_params(params, index.rows());
   require(queries.rows >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
-  require(truth || index.keeps_rows(), Fault::unsupported, "an index without full vectors does not know the true neighbours: they must be given");
-  require(!truth || truth->queries == queries.rows, Fault::invalid_argument, "the truth is of ", truth ? truth->queries : 0, " queries, there are ", queries.rows);
+  require(truth || index.keeps_rows(), Fault::unsupported,
+          "an index without full vectors does not know the true neighbours: they must be given");
+  require(!truth || truth->queries == queries.rows, Fault::invalid_argument, "the truth is of ", truth ? truth->queries : 0,
+          " queries, there are ", queries.rows);
   if (queries.rows <= params.sample) {
     return truth ? measured(index, queries, *truth, nullptr, params, run)
                  : measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
@@ -176,7 +185,9 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto to = static_cast<std::int64_t>(i) * truth->k;
     std::copy_n(truth->ids.begin() + rows[i] * truth->k, truth->k, true_of_some.ids.begin() + to);
-    if (!truth->distances.empty()) std::copy_n(truth->distances.begin() + rows[i] * truth->k, truth->k, true_of_some.distances.begin() + to);
+    if (!truth->distances.empty()) {
+      std::copy_n(truth->distances.begin() + rows[i] * truth->k, truth->k, true_of_some.distances.begin() + to);
+    }
   }
   return measured(index, some, true_of_some, nullptr, params, run);
 }

@@ -78,8 +78,10 @@ TEST(RecallAt, reads_inner_products_larger_first) {
 TEST(RecallAt, refuses_what_does_not_fit) {
   const Neighbors three = lists_of(2, {1, 2, 3, 4, 5, 6});
   const Neighbors one = lists_of(3, {1, 2, 3});
-  test::expect_error(Fault::invalid_argument, {"the result has 3 rows, the truth 1: they must be of the same queries"}, [&] { recall_at(three, one, 1, Metric::l2); });
-  test::expect_error(Fault::invalid_argument, {"recall at is 0, must be in [1, 2], the neighbours a row of the result"}, [&] { recall_at(three, three, 0, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"the result has 3 rows, the truth 1: they must be of the same queries"},
+                     [&] { recall_at(three, one, 1, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"recall at is 0, must be in [1, 2], the neighbours a row of the result"},
+                     [&] { recall_at(three, three, 0, Metric::l2); });
   test::expect_error(Fault::invalid_argument, {"recall at is 3, must be in [1, 2], the neighbours a row of the truth"}, [&] {
         recall_at(one, lists_of(2, {1, 2}), 3, Metric::l2);
       });
@@ -100,8 +102,10 @@ TEST(NearestAmongFirst, takes_an_equal_for_the_nearest) {
 
 TEST(NearestAmongFirst, refuses_what_does_not_fit) {
   const Neighbors lists = lists_of(2, {1, 2});
-  test::expect_error(Fault::invalid_argument, {"r is 3, must be in [1, 2], the neighbours a row of the result"}, [&] { nearest_among_first(lists, lists, 3, Metric::l2); });
-  test::expect_error(Fault::invalid_argument, {"the nearest is 1, must be in [1, 0], the neighbours a row of the truth"}, [&] { nearest_among_first(lists, Neighbors(1, 0), 1, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"r is 3, must be in [1, 2], the neighbours a row of the result"},
+                     [&] { nearest_among_first(lists, lists, 3, Metric::l2); });
+  test::expect_error(Fault::invalid_argument, {"the nearest is 1, must be in [1, 0], the neighbours a row of the truth"},
+                     [&] { nearest_among_first(lists, Neighbors(1, 0), 1, Metric::l2); });
 }
 
 // A base of u8 rows with many duplicates, and its exact graph.
@@ -181,7 +185,8 @@ TEST_F(SampledRecall, does_not_count_the_row_itself_as_its_neighbour) {
 }
 
 TEST_F(SampledRecall, refuses_what_does_not_fit) {
-  test::expect_error(Fault::invalid_argument, {"the graph has 300 rows, the base 299: they must be of the same set"}, [&] { sampled_recall(graph_, base_.ref().slice(0, 299), 10, 1); });
+  test::expect_error(Fault::invalid_argument, {"the graph has 300 rows, the base 299: they must be of the same set"},
+                     [&] { sampled_recall(graph_, base_.ref().slice(0, 299), 10, 1); });
   test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { sampled_recall(graph_, base_, 0, 1); });
 }
 

@@ -24,7 +24,9 @@ Matrix make_normal(std::int64_t n, std::uint64_t seed) {
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < d; ++j) {
       double sum = -6;
-      for (std::uint64_t part = 0; part < 12; ++part) sum += random_unit(seed + part, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j));
+      for (std::uint64_t part = 0; part < 12; ++part) {
+        sum += random_unit(seed + part, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j));
+      }
       rows.row<float>(i)[j] = static_cast<float>(sum);
     }
   }
@@ -59,7 +61,8 @@ class Tune : public FileTest {
 
 double recall_with(const Index& index, const Matrix& queries, const OperatingPoint& point, const IdSet* only = nullptr) {
   const Neighbors truth = index.search_all(queries, 10, only);
-  return recall_at(index.search(queries, 10, {.nprobe = point.nprobe, .refine = point.refine, .only = only}), truth, 10, index.metric()).value;
+  return recall_at(index.search(queries, 10, {.nprobe = point.nprobe, .refine = point.refine, .only = only}), truth, 10, index.metric())
+      .value;
 }
 
 TEST(RecallCurve, gives_the_least_that_reaches_a_recall) {

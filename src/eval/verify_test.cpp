@@ -146,16 +146,23 @@ TEST(VerifySample, refuses_what_does_not_fit) {
                          bool self, std::int64_t sample) {
     verify_sample(result, queries, base_, metric, self, sample, 1);
   };
-  test::expect_error(Fault::invalid_argument, {"the result has 4 rows, the queries 5: they must be of the same set"}, [&] { verify(Neighbors(4, 2), base, base, Metric::l2, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"the result has 4 rows, the queries 5: they must be of the same set"},
+                     [&] { verify(Neighbors(4, 2), base, base, Metric::l2, false, 1); });
   Neighbors ids_only(5, 2);
   ids_only.distances.clear();
-  test::expect_error(Fault::invalid_argument, {"the result has 10 ids and 0 distances: without distances there is nothing to verify"}, [&] { verify(ids_only, base, base, Metric::l2, false, 1); });
-  test::expect_error(Fault::invalid_argument, {"queries are u8 with 8 columns, the base is f32 with 8: they must agree"}, [&] { verify(Neighbors(6, 2), bytes, base, Metric::l2, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"the result has 10 ids and 0 distances: without distances there is nothing to verify"},
+                     [&] { verify(ids_only, base, base, Metric::l2, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"queries are u8 with 8 columns, the base is f32 with 8: they must agree"},
+                     [&] { verify(Neighbors(6, 2), bytes, base, Metric::l2, false, 1); });
   const Matrix ids(5, 8, DType::i32);
-  test::expect_error(Fault::invalid_argument, {"vectors must be f32, f16, bf16, u8 or i8, got i32"}, [&] { verify(Neighbors(5, 2), ids, ids, Metric::l2, false, 1); });
-  test::expect_error(Fault::invalid_argument, {"metric hamming takes packed bits, rows of u8, got f32"}, [&] { verify(Neighbors(5, 2), base, base, Metric::hamming, false, 1); });
-  test::expect_error(Fault::invalid_argument, {"the queries have 6 rows, the base 5: row i cannot be row i of the base"}, [&] { verify(Neighbors(6, 2), bytes, bytes.ref().slice(0, 5), Metric::l2, true, 1); });
-  test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { verify(Neighbors(5, 2), base, base, Metric::l2, false, 0); });
+  test::expect_error(Fault::invalid_argument, {"vectors must be f32, f16, bf16, u8 or i8, got i32"},
+                     [&] { verify(Neighbors(5, 2), ids, ids, Metric::l2, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"metric hamming takes packed bits, rows of u8, got f32"},
+                     [&] { verify(Neighbors(5, 2), base, base, Metric::hamming, false, 1); });
+  test::expect_error(Fault::invalid_argument, {"the queries have 6 rows, the base 5: row i cannot be row i of the base"},
+                     [&] { verify(Neighbors(6, 2), bytes, bytes.ref().slice(0, 5), Metric::l2, true, 1); });
+  test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"},
+                     [&] { verify(Neighbors(5, 2), base, base, Metric::l2, false, 0); });
 }
 
 TEST(VerifySample, stops_where_cancelled) {

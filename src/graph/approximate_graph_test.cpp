@@ -171,7 +171,8 @@ TEST(NnDescent, begins_at_random_on_a_gpu) {
     // What `auto` takes there.
     params.method = "auto";
     const KnnGraph compared = build_graph(base.rows, params);
-    EXPECT_TRUE(compared.exact && compared.method.ends_with("; exact, since a GPU compares so few rows sooner than it searches cells")) << compared.method;
+    EXPECT_TRUE(compared.exact && compared.method.ends_with("; exact, since a GPU compares so few rows sooner than it searches cells"))
+        << compared.method;
     params.metric = Metric::l1;
     const KnnGraph grown = build_graph(base.rows, params);
     EXPECT_TRUE(grown.method.starts_with("nn-descent: begun at random; ")) << grown.method;
@@ -184,7 +185,9 @@ TEST(NnDescent, begins_at_random_on_a_gpu) {
   // One element outweighs all others, so that bytes tell nothing: what stays below the recall is begun again in cells.
   Matrix heavy(sanitized ? 300 : 1200, 8, DType::f32);
   for (std::int64_t i = 0; i < heavy.rows(); ++i) {
-    for (std::int64_t j = 0; j < 8; ++j) heavy.row<float>(i)[j] = static_cast<float>(random_unit(3, static_cast<std::uint64_t>(j), static_cast<std::uint64_t>(i)));
+    for (std::int64_t j = 0; j < 8; ++j) {
+      heavy.row<float>(i)[j] = static_cast<float>(random_unit(3, static_cast<std::uint64_t>(j), static_cast<std::uint64_t>(i)));
+    }
     heavy.row<float>(i)[0] = i % 2 ? 1e5f : -1e5f;
   }
   GraphParams params;
@@ -222,7 +225,8 @@ TEST_P(ApproximateGraph, of_whole_numbers_is_that_of_their_bytes) {
     const GraphParams params = asked(5, 0.8, metric);
     const KnnGraph want = build_graph(bytes.rows, params);
     const MatrixRef rows = bytes.rows;
-    Matrix floats(rows.rows, rows.cols, DType::f32), halves(rows.rows, rows.cols, DType::f16), upper_halves(rows.rows, rows.cols, DType::bf16);
+    Matrix floats(rows.rows, rows.cols, DType::f32), halves(rows.rows, rows.cols, DType::f16),
+        upper_halves(rows.rows, rows.cols, DType::bf16);
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       for (std::int64_t j = 0; j < rows.cols; ++j) {
         floats.row<float>(i)[j] = element_of(rows, i, j);

@@ -33,8 +33,9 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
   return graph;
 }
 
-// A GPU with all of its memory grows a large graph before it has searched cells, and compares all rows of a smaller one: on an H200 a million rows of 128 bytes took 0.30 s by NN-Descent,
-// 2.3 s by cells, 0.56 s in full, which grows with the square of the rows (bench/results/nvidia-h200). A budget of the host's was planned for cells.
+// A GPU with all of its memory grows a large graph before it has searched cells, and compares all rows of a smaller one: on an H200 a
+// million rows of 128 bytes took 0.30 s by NN-Descent, 2.3 s by cells, 0.56 s in full, which grows with the square of the rows
+// (bench/results/nvidia-h200). A budget of the host's was planned for cells.
 constexpr std::int64_t most_compared_rows = 500000;
 std::string method_of_auto(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   if (!begins_at_random(ops, base, run) || run.memory_bytes > 0 || base.rows > most_growing_rows) return "auto";
@@ -71,13 +72,14 @@ std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphP
   const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
                              (grows ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
   if (!may_be_whole_bytes(base.dtype)) return needed;
-  return std::max(needed, byte_copy(base) + approximate_graph_bytes(ops, MatrixRef(nullptr, base.rows, base.cols, DType::u8), params, threads));
+  return std::max(needed,
+                  byte_copy(base) + approximate_graph_bytes(ops, MatrixRef(nullptr, base.rows, base.cols, DType::u8), params, threads));
 }
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::string& method = params.method;
-  require(method == "auto" || method == "exact" || method == "ivf" || method == "nn-descent", Fault::invalid_argument, "unknown method '", method,
-          "': must be one of auto, exact, ivf, nn-descent");
+  require(method == "auto" || method == "exact" || method == "ivf" || method == "nn-descent", Fault::invalid_argument, "unknown method '",
+          method, "': must be one of auto, exact, ivf, nn-descent");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
           params.recall);
   require((method != "ivf" && method != "nn-descent") || params.recall < 1, Fault::invalid_argument, "method ", method,

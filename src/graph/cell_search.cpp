@@ -57,7 +57,8 @@ void CellSearch::divide(std::uint64_t seed) {
       cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at((i - begin) * width)])));
     }
     if (noted_width_ == 0) continue;
-    std::transform(found.begin(), found.end(), noted_.begin() + begin * width, [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
+    std::transform(found.begin(), found.end(), noted_.begin() + begin * width,
+                   [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
   }
   begins_.assign(at(quantizer_.cells() + 1), 0);
   for (const std::uint32_t cell : cell_of_) ++begins_[cell + 1];
@@ -167,7 +168,8 @@ void CellSearch::find_probes(std::span<const RowId> rows, std::span<const RowId>
   if (width > noted_width_) return finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::int32_t* noted = noted_.data() + value_of(rows[i]) * noted_width_;
-    std::transform(noted, noted + width, cells.begin() + static_cast<std::int64_t>(i) * width, [](std::int32_t cell) { return RowId{cell}; });
+    std::transform(noted, noted + width, cells.begin() + static_cast<std::int64_t>(i) * width,
+                   [](std::int32_t cell) { return RowId{cell}; });
   }
 }
 

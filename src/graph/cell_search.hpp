@@ -48,8 +48,8 @@ class CellSearch {
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
 
-  /// The k nearest rows in the cells of each row, and of those in its band that look into its own. Lists come in batches, in the order of the rows' cells: take(begin, rows, lists)
-  /// gets those of the rows at places [begin, begin + rows.size()).
+  /// The k nearest rows in the cells of each row, and of those in its band that look into its own. Lists come in batches, in the order of
+  /// the rows' cells: take(begin, rows, lists) gets those of the rows at places [begin, begin + rows.size()).
   void search(std::int64_t k, const std::function<void(std::int64_t, std::span<const RowId>, Neighbors&)>& take) const;
   /// Takes what a search finds into `lists` [n, k], which keep what they have.
   void search_into(Neighbors& lists) const;

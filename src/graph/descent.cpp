@@ -98,7 +98,8 @@ void Descent::fill_nearby(std::int64_t width, std::int64_t split) {
   std::vector<LocalRow> groups(at(2 * n_), 0);
   {
     const Matrix some = gather_rows(rows, centres, run_);
-    const auto prepared = ops_.prepare(some, rows_.metric(), {.k = 2, .queries = n_, .batch = std::min(n_, batch_rows), .self = false}, run_);
+    const auto prepared =
+        ops_.prepare(some, rows_.metric(), {.k = 2, .queries = n_, .batch = std::min(n_, batch_rows), .self = false}, run_);
     for (std::int64_t begin = 0; begin < n_; begin += batch_rows) {
       Neighbors nearest(std::min(batch_rows, n_ - begin), 2);
       ops_.nearest_rows(*prepared, rows.slice(begin, begin + nearest.queries), 2, NeighborsOut(nearest), run_);
@@ -130,7 +131,9 @@ std::string Descent::description(std::int64_t rounds) const {
   return join_text(rounds, rounds == 1 ? " round" : " rounds", ", lists of ", growth_.k, ", ", growth_.samples, " samples");
 }
 
-RowId Descent::row_of_place(RowId place) const { return order_.empty() ? place : place == no_row ? no_row : RowId{order_[at(value_of(place))]}; }
+RowId Descent::row_of_place(RowId place) const {
+  return order_.empty() ? place : place == no_row ? no_row : RowId{order_[at(value_of(place))]};
+}
 
 Recall Descent::recall_of(const RecallSample& steer) const {
   std::vector<LocalRow> places;

@@ -29,15 +29,17 @@ class Descent {
 
   /// Entries of a list for k neighbours of n rows, while it grows.
   static std::int64_t list_length(std::int64_t k, std::int64_t n);
-  LocalRow place_of(RowId row) const { return order_.empty() ? static_cast<LocalRow>(value_of(row)) : place_of_[static_cast<std::size_t>(value_of(row))]; }
+  LocalRow place_of(RowId row) const {
+    return order_.empty() ? static_cast<LocalRow>(value_of(row)) : place_of_[static_cast<std::size_t>(value_of(row))];
+  }
 
   /// Takes rows, by their ids, which become places, into the lists of places [first, first + count); see GrowingGraph::fill.
   void fill(std::int64_t first, std::int64_t count, std::span<RowId> ids, std::int64_t width, std::int64_t old_columns);
   /// Offers each list so many random rows; of the other side of `split`, if it is above 0.
   void fill_at_random(std::int64_t width, std::int64_t split = 0) { growing_->fill_at_random(width, growth_.seed, split, run_); }
-  /// Offers each list `width` rows of the other side of `split`, or at least 64, most of which lie near, as far as a few centres tell; random ones where these tell
-  /// little for their price, or a budget of the device's memory was planned for the lists alone.
-  /// Lists that have other neighbours already are to take them: rows that begin with those of their groups alone learn late of what lies beyond.
+  /// Offers each list `width` rows of the other side of `split`, or at least 64, most of which lie near, as far as a few centres tell;
+  /// random ones where these tell little for their price, or a budget of the device's memory was planned for the lists alone. Lists that
+  /// have other neighbours already are to take them: rows that begin with those of their groups alone learn late of what lies beyond.
   void fill_nearby(std::int64_t width, std::int64_t split);
   /// Rounds until `steer` has the recall (below 1), lists stand still, or there were enough; says how many. `split`: see
   /// GrowingGraph::local_join.

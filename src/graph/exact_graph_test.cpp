@@ -101,8 +101,10 @@ TEST_F(ExactGraph, refuses_what_it_cannot_build) {
   for (const Metric metric : {Metric::l2, Metric::cosine, Metric::l1}) {
     params.metric = metric;
     expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { build_graph(no_columns, params); });
-    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { radius_graph(no_columns, 1, {.metric = metric}); });
-    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { find_duplicates(no_columns, 1, {.metric = metric}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"},
+                 [&] { radius_graph(no_columns, 1, {.metric = metric}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"},
+                 [&] { find_duplicates(no_columns, 1, {.metric = metric}); });
   }
 }
 

@@ -43,7 +43,8 @@ Neighbors reference_lists(const Neighbors& ranking, const Labels& labels, Only o
   return lists;
 }
 
-void expect_graph(MatrixRef base, const Neighbors& ranking, const Labels& labels, Only only, const GraphParams& params, const std::string& what) {
+void expect_graph(MatrixRef base, const Neighbors& ranking, const Labels& labels, Only only, const GraphParams& params,
+                  const std::string& what) {
   const KnnGraph graph = build_grouped_graph(base, labels, only, params);
   const Neighbors want = reference_lists(ranking, labels, only, params.metric, params.k);
   EXPECT_EQ(graph.lists.ids, want.ids) << what;
@@ -83,8 +84,10 @@ std::vector<std::pair<std::string, Labels>> kinds_of_labels() {
 }
 
 TEST(GroupedGraph, equals_the_reference_whatever_the_labels) {
-  for (const auto& [metric, dtype, kind] : {std::tuple(Metric::l2, DType::u8, Kind::small_integers), {Metric::l2, DType::f32, Kind::duplicates},
-                                            {Metric::inner_product, DType::i8, Kind::small_integers}, {Metric::hamming, DType::u8, Kind::small_integers}}) {
+  for (const auto& [metric, dtype, kind] : {std::tuple(Metric::l2, DType::u8, Kind::small_integers),
+                                            {Metric::l2, DType::f32, Kind::duplicates},
+                                            {Metric::inner_product, DType::i8, Kind::small_integers},
+                                            {Metric::hamming, DType::u8, Kind::small_integers}}) {
     StridedRows base(rows, 5, dtype, 1), none(0, 5, dtype, 0);
     test::VectorMaker(kind, rows, 5, dtype, metric, 2).fill(base, none);
     const Neighbors ranking = ranking_of(base, metric);
@@ -93,7 +96,8 @@ TEST(GroupedGraph, equals_the_reference_whatever_the_labels) {
         GraphParams params;
         params.k = 6;
         params.metric = metric;
-        expect_graph(base, ranking, labels, only, params, std::string(name_of(metric)) + ", " + name + (only == Only::same ? ", same" : ", other"));
+        expect_graph(base, ranking, labels, only, params,
+                     std::string(name_of(metric)) + ", " + name + (only == Only::same ? ", same" : ", other"));
       }
     }
   }

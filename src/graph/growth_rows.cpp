@@ -28,12 +28,15 @@ Metric metric_of_bytes(Metric metric) { return metric == Metric::l1 || metric ==
 
 GrowthRows growth_rows(MatrixRef base, std::span<const LocalRow> order, Metric metric, std::uint64_t seed,
                        const RunOptions& run) {
-  if (stays_as_it_is(base, metric)) return order.empty() ? GrowthRows(base, metric) : GrowthRows(gather_rows(base, order, run), metric, true);
+  if (stays_as_it_is(base, metric)) {
+    return order.empty() ? GrowthRows(base, metric) : GrowthRows(gather_rows(base, order, run), metric, true);
+  }
   const ByteRows form = fit_byte_rows(gather_rows(base, sample_rows(base.rows, fitted_rows, seed)), metric);
   Matrix bytes(base.rows, base.cols, DType::u8);
   for (std::int64_t begin = 0; begin < base.rows; begin += rows_at_once) {
     const std::int64_t count = std::min(rows_at_once, base.rows - begin);
-    const Matrix part = order.empty() ? form.encode(base.slice(begin, begin + count), run) : form.encode(gather_rows(base, order.subspan(at(begin), at(count)), run), run);
+    const Matrix part = order.empty() ? form.encode(base.slice(begin, begin + count), run)
+                                      : form.encode(gather_rows(base, order.subspan(at(begin), at(count)), run), run);
     std::copy_n(part.row<std::byte>(0), count * base.cols, bytes.row<std::byte>(begin));
   }
   return {std::move(bytes), metric_of_bytes(metric), false};

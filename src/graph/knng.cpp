@@ -115,7 +115,9 @@ void require_graph(const KnnGraph& graph, const RunOptions& run) {
           lists.distances.size(), " distances");
   in_turns(size, run, [&](std::size_t begin, std::size_t count) {
     for (const RowId id : std::span(lists.ids).subspan(begin, count)) {
-      if (value_of(id) < -1 || value_of(id) >= lists.queries) fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ", value_of(id));
+      if (value_of(id) < -1 || value_of(id) >= lists.queries) {
+        fail(Fault::invalid_argument, "a graph of ", lists.queries, " rows has the neighbour ", value_of(id));
+      }
     }
   });
 }
@@ -170,8 +172,10 @@ void GraphWriter::finish() { writer_.finish(); }
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path, const RunOptions& run) {
   require_graph(graph, run);
   GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact);
-  in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_ids(std::span(graph.lists.ids).subspan(begin, count)); });
-  in_turns(graph.lists.distances.size(), run, [&](std::size_t begin, std::size_t count) { writer.append_distances(std::span(graph.lists.distances).subspan(begin, count)); });
+  in_turns(graph.lists.ids.size(), run,
+           [&](std::size_t begin, std::size_t count) { writer.append_ids(std::span(graph.lists.ids).subspan(begin, count)); });
+  in_turns(graph.lists.distances.size(), run,
+           [&](std::size_t begin, std::size_t count) { writer.append_distances(std::span(graph.lists.distances).subspan(begin, count)); });
   check_cancelled(run);
   writer.finish();
 }

@@ -281,7 +281,9 @@ TEST_F(Knng, cancelled_calls_end_and_leave_the_file_as_it_was) {
   const RunOptions run{.progress = &progress};
   KnnGraph other = small_graph();
   std::fill(other.lists.distances.begin(), other.lists.distances.end(), 7.0f);
-  for (const char* name : {"a.knng", "new.knng"}) test::expect_error(Fault::cancelled, {"cancelled"}, [&] { save_graph(other, file(name), run); });
+  for (const char* name : {"a.knng", "new.knng"}) {
+    test::expect_error(Fault::cancelled, {"cancelled"}, [&] { save_graph(other, file(name), run); });
+  }
   test::expect_error(Fault::cancelled, {"cancelled"}, [&] { load_graph(file("a.knng"), run); });
   test::expect_error(Fault::cancelled, {"cancelled"}, [&] { check_graph(other, run); });
   test::expect_error(Fault::cancelled, {"cancelled"}, [&] { shape_of(other, run); });

@@ -55,7 +55,9 @@ KnnGraph random_graph(std::int64_t n, std::int64_t k, std::uint64_t seed) {
       return random_below(bound, seed, stream, static_cast<std::uint64_t>(i));
     };
     graph.lists.distances[static_cast<std::size_t>(i)] = static_cast<float>(draw(20, 0));
-    if (draw(8, 1) > 0) graph.lists.ids[static_cast<std::size_t>(i)] = RowId{static_cast<std::int64_t>(draw(static_cast<std::uint64_t>(n), 2))};
+    if (draw(8, 1) > 0) {
+      graph.lists.ids[static_cast<std::size_t>(i)] = RowId{static_cast<std::int64_t>(draw(static_cast<std::uint64_t>(n), 2))};
+    }
   }
   return graph;
 }
@@ -104,7 +106,9 @@ TEST_F(MappedGraphs, are_read_across_blocks) {
   const MappedGraph mapped(saved(graph));
   PathFinder loaded_finder(graph);
   PathFinder finder(mapped);
-  for (std::int64_t to = 1; to < 300000; to += 99991) expect_same(finder.path(RowId{0}, RowId{to}), loaded_finder.path(RowId{0}, RowId{to}));
+  for (std::int64_t to = 1; to < 300000; to += 99991) {
+    expect_same(finder.path(RowId{0}, RowId{to}), loaded_finder.path(RowId{0}, RowId{to}));
+  }
 }
 
 TEST_F(MappedGraphs, live_as_long_as_a_finder_needs_them) {

@@ -118,7 +118,8 @@ class GraphMerger {
       compare_all(base_b_, base_a_.rows, base_a_, 0, graph.lists);
       graph.exact = a_.exact && b_.exact;
       graph.method = "comparison: rows of each set were compared with all of the other";
-      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_} : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
+      graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_}
+                                 : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
     } else if (params_.method == "nn-descent" || !search_cells(graph)) {
       grow(graph);
     }
@@ -178,7 +179,9 @@ class GraphMerger {
     const PrepareHints hints{.k = k_ + 1, .queries = queries.rows(), .batch = queries.rows(), .self = false};
     for (const auto& [base, first] : {std::pair(base_a_, std::int64_t{0}), std::pair(base_b_, base_a_.rows)}) {
       std::vector<RowId> self;
-      for (const RowId row : rows) self.push_back(value_of(row) >= first && value_of(row) < first + base.rows ? RowId{value_of(row) - first} : no_row);
+      for (const RowId row : rows) {
+        self.push_back(value_of(row) >= first && value_of(row) < first + base.rows ? RowId{value_of(row) - first} : no_row);
+      }
       const BlockedBase all(ops_, base, a_.metric, hints, list_bytes(n_, k_), run_);
       const Neighbors others = all.nearest_others(queries, self, k_, run_);
       merge_lists(NeighborsOut(truth), others, first, a_.metric, run_);
@@ -202,7 +205,8 @@ class GraphMerger {
     return lists;
   }
 
-  // Half of a list are rows that it has, the others are drawn from the other set: from near the row, which spares the rounds that bring it there.
+  // Half of a list are rows that it has, the others are drawn from the other set: from near the row, which spares the rounds that bring it
+  // there.
   void begin_lists(Descent& descent) const {
     const std::int64_t width = Descent::list_length(k_, n_);
     const std::int64_t kept = std::min(k_, (width + 1) / 2);
@@ -332,8 +336,8 @@ ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, std::span<const 
   ReducedGraph result;
   result.new_id.assign(at(base.rows), RowId{0});
   for (const RowId row : removed) {
-    require(value_of(row) >= 0 && value_of(row) < base.rows, Fault::invalid_argument, "row ", value_of(row), " cannot be removed: rows are 0 to ",
-            base.rows - 1);
+    require(value_of(row) >= 0 && value_of(row) < base.rows, Fault::invalid_argument, "row ", value_of(row),
+            " cannot be removed: rows are 0 to ", base.rows - 1);
     result.new_id[at(value_of(row))] = no_row;
   }
   std::vector<std::int64_t> left;  // old ids

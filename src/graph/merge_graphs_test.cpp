@@ -240,7 +240,8 @@ TEST(MergeGraphs, refuse_what_does_not_belong_together) {
   expect_error(Fault::invalid_argument, {"method ivf is approximate"}, [&] { merge(of_a, a, of_b, b, merging("ivf")); });
   expect_error(Fault::invalid_argument, {"unknown method 'cells'"}, [&] { merge(of_a, a, of_b, b, merging("cells", 0.9)); });
   expect_error(Fault::invalid_argument, {"no rows to add"}, [&] { extend_graph(of_a, a, a.slice(0, 0)); });
-  expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"}, [&] { remove_rows(of_a, a, std::vector{RowId{30}}); });
+  expect_error(Fault::invalid_argument, {"row 30 cannot be removed: rows are 0 to 29"},
+               [&] { remove_rows(of_a, a, std::vector{RowId{30}}); });
   std::vector<RowId> most;
   for (std::int64_t i = 0; i < 26; ++i) most.push_back(RowId{i});
   expect_error(Fault::invalid_argument, {"removing leaves 4 rows, too few for lists of 4"}, [&] { remove_rows(of_a, a, most); });

@@ -220,15 +220,23 @@ PathEnds PathFinder::ends(RowId from, RowId to, const RunOptions& run) {
   return {.from_rows = from_rows, .to_rows = to_rows};
 }
 
-Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).path(from, to, run); }
-Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).path(from, to, run); }
+Path smooth_path(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).path(from, to, run);
+}
+Path smooth_path(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).path(from, to, run);
+}
 std::vector<Path> smooth_paths(const KnnGraph& graph, RowId from, RowId to, std::int64_t count, bool directed, const RunOptions& run) {
   return PathFinder(graph, directed).paths(from, to, count, run);
 }
 std::vector<Path> smooth_paths(const MappedGraph& graph, RowId from, RowId to, std::int64_t count, bool directed, const RunOptions& run) {
   return PathFinder(graph, directed).paths(from, to, count, run);
 }
-PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).ends(from, to, run); }
-PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) { return PathFinder(graph, directed).ends(from, to, run); }
+PathEnds path_ends(const KnnGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).ends(from, to, run);
+}
+PathEnds path_ends(const MappedGraph& graph, RowId from, RowId to, bool directed, const RunOptions& run) {
+  return PathFinder(graph, directed).ends(from, to, run);
+}
 
 }  // namespace gigaknn

@@ -50,7 +50,8 @@ std::size_t finding_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType 
 // or, later, a visit; lists of neighbours that need not be fewer.
 std::size_t batch_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells, std::int64_t entries) {
   const std::int64_t rows = std::min(n, cell_batch_rows);
-  return at(rows) * at(d) * (size_of(dtype) + 1) + at(rows) * 64 + list_bytes(std::min(rows, CellFinder::batch_rows), region_count(cells)) + at(entries) * 32;
+  return at(rows) * at(d) * (size_of(dtype) + 1) + at(rows) * 64 + list_bytes(std::min(rows, CellFinder::batch_rows), region_count(cells)) +
+         at(entries) * 32;
 }
 
 std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype) {
@@ -59,7 +60,9 @@ std::int64_t usual_band_rows(std::int64_t n, std::int64_t d, DType dtype) {
 }
 
 // Rows, the cells they stand in and look into, and their lists.
-std::size_t band_bytes(std::int64_t rows, std::int64_t k) { return at(rows) * (16 + probes_a_band_row * sizeof(RowId)) + list_bytes(rows, k); }
+std::size_t band_bytes(std::int64_t rows, std::int64_t k) {
+  return at(rows) * (16 + probes_a_band_row * sizeof(RowId)) + list_bytes(rows, k);
+}
 
 std::vector<std::int64_t> bands_of(const std::vector<std::int64_t>& begins, std::int64_t most_rows, std::int64_t width, std::int64_t k) {
   const std::int64_t most = most_rows * probes_a_band_row / std::max({width, k, probes_a_band_row});
@@ -161,8 +164,8 @@ std::vector<std::int64_t> ProbeChooser::ranks_back(const ProbeSample& sample, st
   return ranks_of(sample.neighbors, sample.neighbor_cells, begins, wanted, near, width);
 }
 
-// Of the cells `wanted` by each row, those from begins[i] on by row i, among what a NearCellFinder would find for it, or about. Rows are few in
-// each cell, so what is near is not gathered: it is what a CellFinder finds, but for cells that are not near the row's own.
+// Of the cells `wanted` by each row, those from begins[i] on by row i, among what a NearCellFinder would find for it, or about. Rows are
+// few in each cell, so what is near is not gathered: it is what a CellFinder finds, but for cells that are not near the row's own.
 std::vector<std::int64_t> ProbeChooser::ranks_of(MatrixRef rows, std::span<const RowId> own, std::span<const std::int64_t> begins,
                                                  std::span<const RowId> wanted, std::int64_t near, std::int64_t width) const {
   const bool all = near == quantizer_.cells();

@@ -28,7 +28,9 @@ TEST(Bands, are_narrower_where_rows_look_into_many_cells_or_have_long_lists) {
 
 TEST(SampledNeighbors, are_spread_over_the_list_and_leave_out_what_is_none) {
   Neighbors truth(3, 10);
-  for (std::size_t i = 0; i < truth.ids.size(); ++i) truth.ids[i] = i < 10 || (i >= 20 && i < 22) ? RowId{static_cast<std::int64_t>(i)} : no_row;
+  for (std::size_t i = 0; i < truth.ids.size(); ++i) {
+    truth.ids[i] = i < 10 || (i >= 20 && i < 22) ? RowId{static_cast<std::int64_t>(i)} : no_row;
+  }
   std::vector<std::int64_t> begins;
   EXPECT_EQ(sampled_neighbors(truth, 5, begins), (std::vector<std::size_t>{1, 3, 5, 7, 9, 20, 21}));
   EXPECT_EQ(begins, (std::vector<std::int64_t>{0, 5, 5, 7}));

@@ -35,7 +35,8 @@ constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows,
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
 
-// Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 36 of another (bench/results/amd-epyc-2c/descent.md).
+// Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 36 of another
+// (bench/results/amd-epyc-2c/descent.md).
 constexpr double us_a_merged_row = 65;
 
 // The trial of slowness_of_this_machine. It was not run on that machine: set so that plans of 1,000,000 rows come out right on another,
@@ -75,7 +76,8 @@ class Planner {
 
     // A shard is looked at whole, beside its rows' cells or ranks.
     const auto bytes_of_shard = [&](std::int64_t rows) { return shard_bytes(rows); };
-    plan.shard_rows = sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), bytes_of_shard);
+    plan.shard_rows =
+        sizes_.shard_rows > 0 ? std::min(sizes_.shard_rows, n_) : most_within(free / 4, std::min(n_, task_rows()), bytes_of_shard);
     if (shard_bytes(plan.shard_rows) > free / 2 || (sizes_.shard_rows == 0 && plan.shard_rows < least)) return false;
     plan.shards = (n_ + plan.shard_rows - 1) / plan.shard_rows;
 
@@ -133,7 +135,8 @@ class Planner {
     // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
     // least where the rows are in this proportion.
     const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
-    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
+    plan.block_rows =
+        std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
     plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
     if (plan.chunk_rows < least) return false;
     const std::size_t searching = std::max(chunk_bytes(plan.chunk_rows), joining);
@@ -155,7 +158,8 @@ class Planner {
   std::size_t kept_bytes(std::int64_t cells, std::size_t budget) const {
     // Not more shards than those of a quarter of the budget would be: less is not free for one only where the budget hardly does.
     const std::int64_t by_memory = n_ / std::max<std::int64_t>(1, static_cast<std::int64_t>(budget / 4 / (row_bytes_ + 32)));
-    const std::int64_t shards = sizes_.shard_rows > 0 ? (n_ + sizes_.shard_rows - 1) / sizes_.shard_rows : std::max(most_tasks, by_memory) + 1;
+    const std::int64_t shards =
+        sizes_.shard_rows > 0 ? (n_ + sizes_.shard_rows - 1) / sizes_.shard_rows : std::max(most_tasks, by_memory) + 1;
     // Of a batch that looks for its cells.
     const std::int64_t a_row = std::max(most_probes, sizes_.k);
     const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
@@ -191,21 +195,25 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
   const double candidates = static_cast<double>(probes * plan.cell_rows) + std::sqrt(static_cast<double>(plan.cells)) * (1 + least_regions);
   const bool bytes = sizes.dtype == DType::u8 || sizes.dtype == DType::i8;
   const double a_row = us_a_row + us_a_row_and_dim * d + us_a_candidate_and_dim * d * candidates * (bytes ? 1 : share_of_values) +
-                       us_a_loaded_byte * row_bytes * (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
+                       us_a_loaded_byte * row_bytes *
+                           (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
                        us_a_sampled_byte * row_bytes;
   return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / sizes.threads;
 }
 
 double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {
   Matrix base(trial_rows, trial_cols, DType::u8);
-  for (std::int64_t i = 0; i < trial_rows * trial_cols; ++i) base.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(random_bits(1, 2, at(i)));
+  for (std::int64_t i = 0; i < trial_rows * trial_cols; ++i) {
+    base.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(random_bits(1, 2, at(i)));
+  }
   const Progress::Quiet quiet(run.progress);
   const MatrixRef queries = base.ref().slice(0, trial_queries);
   Neighbors found(trial_queries, 10);
   double best = std::numeric_limits<double>::infinity();
   for (int trial = 0; trial < trials; ++trial) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto prepared = ops.prepare(base, Metric::l2, {.k = found.k, .queries = trial_queries, .batch = trial_queries, .self = false}, run);
+    const auto prepared =
+        ops.prepare(base, Metric::l2, {.k = found.k, .queries = trial_queries, .batch = trial_queries, .self = false}, run);
     ops.nearest_rows(*prepared, queries, found.k, NeighborsOut(found), run);
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
@@ -223,7 +231,8 @@ ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
     estimate_pairwise(ops, sizes, plan);
     return plan;
   }
-  std::size_t too_few = (sizes.memory_bytes - std::min(sizes.memory_bytes, driver)) / workers, enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
+  std::size_t too_few = (sizes.memory_bytes - std::min(sizes.memory_bytes, driver)) / workers,
+              enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
   while (!planner.plan(enough, plan)) enough *= 2;
   while (enough - too_few > (std::size_t{1} << 20)) {
     const std::size_t middle = too_few + (enough - too_few) / 2;

@@ -6,8 +6,8 @@
 //   lists of all blocks --in the order of the rows--> OUT.knng
 //
 // Each row is compared with what the same search in memory would compare it with (cell_graph.cpp), so that no graphs have to be
-// merged, and the bytes of the result are the same, unless the budget has no room for all cells. Pairs of shards, built and merged (GGM), would be S (S - 1) / 2 passes
-// (docs/decisions/graphs-larger-than-memory.md).
+// merged, and the bytes of the result are the same, unless the budget has no room for all cells. Pairs of shards, built and merged (GGM),
+// would be S (S - 1) / 2 passes (docs/decisions/graphs-larger-than-memory.md).
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,8 @@ Matrix copy_of(MatrixRef rows) {
 void write_quantizer(const CoarseQuantizer& quantizer, const std::filesystem::path& path) {
   ContainerWriter writer(path, quantizer_schema, 1);
   const double steps[2] = {quantizer.bytes ? quantizer.bytes->low : 0, quantizer.bytes ? quantizer.bytes->inverse_step : 0};
-  const std::uint8_t kind[3] = {quantizer.bytes.has_value(), static_cast<std::uint8_t>(quantizer.bytes ? quantizer.bytes->form : ByteRows::Form{}),
+  const std::uint8_t kind[3] = {quantizer.bytes.has_value(),
+                                static_cast<std::uint8_t>(quantizer.bytes ? quantizer.bytes->form : ByteRows::Form{}),
                                 static_cast<std::uint8_t>(quantizer.metric)};
   writer.add_section("kind", Element::u8, 1, 3, kind);
   writer.add_section("steps", Element::f64, 1, 2, steps);

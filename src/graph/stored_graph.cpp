@@ -145,7 +145,8 @@ struct StoredGraph::SampledRows {
       const MatrixRef part = part_from(begin);
       await_mapped({bytes_of(part)});
       reader.begin({bytes_of(part_from(begin + graph.plan.truth_rows))});
-      merge_nearest(graph.ops, *graph.ops.prepare(part, graph.params.metric, hints, run), begin, rows, found.k, NeighborsOut(found), run, -1);
+      merge_nearest(graph.ops, *graph.ops.prepare(part, graph.params.metric, hints, run), begin, rows, found.k, NeighborsOut(found), run,
+                    -1);
       release_rows(part);
     }
     truth = without_self(found, ids);
@@ -264,7 +265,8 @@ class BlockSearch {
     for (std::int64_t cell = 0; cell < cells_.cells(); ++cell) {
       if (!wanted_[at(cell)]) continue;
       const std::int64_t more = cells_.begins()[at(cell + 1)] - cells_.begins()[at(cell)];
-      if (all.empty() || rows + more > graph_.plan.chunk_rows || std::ssize(all.back()) == graph_.plan.chunk_cells(graph_.plan.chunk_rows)) {
+      if (all.empty() || rows + more > graph_.plan.chunk_rows ||
+          std::ssize(all.back()) == graph_.plan.chunk_cells(graph_.plan.chunk_rows)) {
         all.emplace_back();
         rows = 0;
       }
@@ -406,7 +408,8 @@ std::vector<StoredLists> open_lists(const StoredGraph& graph) {
       const Section& ids = file.section("ids" + std::to_string(pass), Element::u32);
       const Section& distances = file.section("distances" + std::to_string(pass), Element::f32);
       const auto k = static_cast<std::uint64_t>(graph.params.k);
-      require_at(rows->element == Element::u32 && ids.rows == rows->rows && ids.cols == k && distances.rows == rows->rows && distances.cols == k,
+      require_at(rows->element == Element::u32 && ids.rows == rows->rows && ids.cols == k && distances.rows == rows->rows &&
+                     distances.cols == k,
                  file.file(), rows->offset, "holds no lists of this graph");
       all.push_back({file, {reinterpret_cast<const std::uint32_t*>(file.bytes_of(*rows).data()), rows->rows},
                      reinterpret_cast<const std::uint32_t*>(file.bytes_of(ids).data()),
@@ -420,8 +423,8 @@ RowId row_of_stored(std::uint32_t id) { return id == no_row_of_u32 ? no_row : Ro
 
 // Calls take(entries of the lists of some rows) for all rows in their order; an entry is of(file, its value there).
 template <class T, class Values, class Of>
-void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Values StoredLists::* values, Of of, const std::function<void(std::span<const T>)>& take,
-                   const RunOptions& run) {
+void for_each_list(std::vector<StoredLists>& all, std::int64_t n, std::int64_t k, Values StoredLists::*values, Of of,
+                   const std::function<void(std::span<const T>)>& take, const RunOptions& run) {
   std::vector<T> batch;
   std::vector<bool> found;
   for (StoredLists& lists : all) lists.next = 0;
@@ -475,7 +478,8 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   const SampledRows sampled(*this, std::move(both), run);
   const std::vector<RowId> known = sampled.all();
   std::vector<RowId> cells(known.size());
-  CellFinder(ops, quantizer, quantizer.metric, least_regions, 1, run).nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
+  CellFinder(ops, quantizer, quantizer.metric, least_regions, 1, run)
+      .nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
   for (RowId& cell : cells) cell = own_cell(cell);
   // As if all cells had as many rows.
   std::vector<std::int64_t> begins;
@@ -562,7 +566,8 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
     require_at(value_of(id) < base.rows, lists.file.file(), 0, "names row ", value_of(id), " of ", base.rows);
     return id;
   };
-  for_each_list<RowId>(all, base.rows, params.k, &StoredLists::ids, id_of, [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
+  for_each_list<RowId>(
+      all, base.rows, params.k, &StoredLists::ids, id_of, [&](std::span<const RowId> ids) { writer.append_ids(ids); }, run);
   for_each_list<float>(all, base.rows, params.k, &StoredLists::distances, [](const StoredLists&, float distance) { return distance; },
                        [&](std::span<const float> distances) { writer.append_distances(distances); }, run);
   writer.finish();

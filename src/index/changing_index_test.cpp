@@ -123,7 +123,9 @@ TEST_F(ChangingIndex, any_sequence_of_changes_leaves_the_rows_it_should) {
     model_.row_of.clear();
     const auto index = of_first(200);
     std::int64_t counter = 0;
-    const auto draw = [&](std::uint64_t below) { return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++))); };
+    const auto draw = [&](std::uint64_t below) {
+      return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++)));
+    };
     for (int step = 0; step < 40; ++step) {
       const std::int64_t kind = draw(4), count = 1 + draw(draw(4) == 0 ? 400 : 20), first = draw(1500 - 421);
       std::vector<RowId> ids;
@@ -297,7 +299,8 @@ TEST_F(ChangingIndex, a_change_that_is_refused_changes_nothing) {
   refused(Fault::invalid_argument, {"id -1 is not in the index"}, [&] { index->remove(ids_of({-1})); });
   refused(Fault::invalid_argument, {"id 300 is not in the index"}, [&] { index->reconstruct(ids_of({5, 300})); });
   const IdSet short_bits = IdSet::of_bits(std::vector<std::uint8_t>(37)), long_bits = IdSet::of_bits(std::vector<std::uint8_t>(39));
-  refused(Fault::invalid_argument, {"a filter of 37 bytes", "ids below 300, which has 38"}, [&] { index->search(queries_, 1, {.only = &short_bits}); });
+  refused(Fault::invalid_argument, {"a filter of 37 bytes", "ids below 300, which has 38"},
+          [&] { index->search(queries_, 1, {.only = &short_bits}); });
   refused(Fault::invalid_argument, {"a filter of 39 bytes"}, [&] { index->search(queries_, 1, {.only = &long_bits}); });
   refused(Fault::invalid_argument, {"ids must be >= 0, got -7"}, [&] { IdSet::of_ids(ids_of({3, -7})); });
   const StridedRows of_floats(20, d, DType::f32, 0);

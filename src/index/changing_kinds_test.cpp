@@ -78,7 +78,8 @@ class ChangingKinds : public FileTest {
     return file("rebuilt.gknn");
   }
 
-  static void expect_alike(const Index& got, const Index& want, MatrixRef queries, const std::string& what, std::initializer_list<std::int64_t> nprobes = {1, 4, 12}) {
+  static void expect_alike(const Index& got, const Index& want, MatrixRef queries, const std::string& what,
+                           std::initializer_list<std::int64_t> nprobes = {1, 4, 12}) {
     ASSERT_EQ(got.rows(), want.rows()) << what;
     EXPECT_EQ(got.next_id(), want.next_id()) << what;
     std::vector<RowId> third, few;
@@ -97,7 +98,8 @@ class ChangingKinds : public FileTest {
         }
       }
       const float radius = want.search(queries.slice(0, 1), 9, {.nprobe = 12, .only = only}).distances[6];
-      const RadiusNeighbors within = got.search_radius(queries, radius, {.nprobe = 4, .only = only}), wanted_within = want.search_radius(queries, radius, {.nprobe = 4, .only = only});
+      const RadiusNeighbors within = got.search_radius(queries, radius, {.nprobe = 4, .only = only}),
+                            wanted_within = want.search_radius(queries, radius, {.nprobe = 4, .only = only});
       EXPECT_EQ(within.offsets, wanted_within.offsets) << what;
       EXPECT_EQ(within.ids, wanted_within.ids) << what;
       EXPECT_EQ(within.distances, wanted_within.distances) << what;
@@ -143,7 +145,9 @@ TEST_F(ChangingKinds, rows_that_were_removed_and_are_added_again_are_the_file_th
       const auto index = open_index(file("built.gknn"), {.map = true});
       index->remove(ids);
       EXPECT_EQ(index->rows(), 0);
-      for (std::int64_t begin = 0; begin < base_rows; begin += 100) index->add(base.ref().slice(begin, begin + 100), std::span(ids).subspan(at(begin), 100));
+      for (std::int64_t begin = 0; begin < base_rows; begin += 100) {
+        index->add(base.ref().slice(begin, begin + 100), std::span(ids).subspan(at(begin), 100));
+      }
       index->save(file("again.gknn"));
       EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("built.gknn"))) << recipe << ' ' << name_of(dtype);
       check_index(file("again.gknn"));
@@ -163,7 +167,9 @@ TEST_P(ChangingKind, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves)
     const auto index = open_index(file("base.gknn"), {.map = seed == 1});
     std::int64_t counter = 0;
     std::size_t most_parts = 0;
-    const auto draw = [&](std::uint64_t below) { return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++))); };
+    const auto draw = [&](std::uint64_t below) {
+      return static_cast<std::int64_t>(random_below(below, seed, 1, static_cast<std::uint64_t>(counter++)));
+    };
     for (int step = 0; step < 24; ++step) {
       const std::int64_t kind = draw(4), count = 1 + draw(draw(4) == 0 ? 300 : 40), first = draw(pool_rows - 341);
       std::vector<RowId> ids;
@@ -187,7 +193,9 @@ TEST_P(ChangingKind, any_sequence_of_changes_is_the_index_of_the_rows_it_leaves)
         index->remove(ids);
       }
       const std::string text = index->description();
-      if (const auto end = text.find(" parts"); end != std::string::npos) most_parts = std::max<std::size_t>(most_parts, std::stoul(text.substr(text.rfind(' ', end - 1))));
+      if (const auto end = text.find(" parts"); end != std::string::npos) {
+        most_parts = std::max<std::size_t>(most_parts, std::stoul(text.substr(text.rfind(' ', end - 1))));
+      }
       if (step % 6 != 5) continue;
       const std::string what = join_text(recipe, " seed ", seed, " step ", step);
       const auto whole = open_index(rebuilt(row_of, index->next_id()));
@@ -251,7 +259,9 @@ TEST_F(ChangingKinds, within_a_radius_is_what_search_finds_so_near) {
         ASSERT_EQ(std::ssize(found.offsets), all.queries + 1);
         for (std::int64_t i = 0; i < all.queries; ++i) {
           std::int64_t count = 0;
-          while (count < 340 && (metric != Metric::inner_product ? all.distances[at(i * 340 + count)] <= radius : all.distances[at(i * 340 + count)] >= radius)) ++count;
+          while (count < 340 && (metric != Metric::inner_product ? all.distances[at(i * 340 + count)] <= radius
+                                                                 : all.distances[at(i * 340 + count)] >= radius))
+            ++count;
           ASSERT_EQ(found.offsets[at(i + 1)] - found.offsets[at(i)], count) << recipe << " rank " << rank;
           for (std::int64_t j = 0; j < count; ++j) {
             EXPECT_EQ(found.ids[at(found.offsets[at(i)] + j)], all.ids[at(i * 340 + j)]) << recipe;
@@ -375,11 +385,13 @@ TEST_F(ChangingKinds, few_rows_that_may_be_found_are_all_found) {
           EXPECT_EQ(ids, std::set<RowId>({few[1], few[2], few[3], few[4], few[6]})) << what;
         }
         // As many lists as there are: then rows are not copied, but the others left out.
-        const Neighbors wanted = index->keeps_rows() ? index->search_all(queries_, 7, &only) : index->search(queries_, 7, {.nprobe = 12, .only = &only});
+        const Neighbors wanted =
+            index->keeps_rows() ? index->search_all(queries_, 7, &only) : index->search(queries_, 7, {.nprobe = 12, .only = &only});
         EXPECT_EQ(found.ids, wanted.ids) << what;
         EXPECT_EQ(found.distances, wanted.distances) << what;
         const float radius = found.distances[2];
-        const RadiusNeighbors within = index->search_radius(queries_, radius, {.nprobe = 1, .only = &only}), all_within = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 100, .only = &only});
+        const RadiusNeighbors within = index->search_radius(queries_, radius, {.nprobe = 1, .only = &only}),
+                              all_within = index->search_radius(queries_, radius, {.nprobe = 12, .refine = 100, .only = &only});
         EXPECT_EQ(within.ids, all_within.ids) << what;
         EXPECT_EQ(within.distances, all_within.distances) << what;
       }
@@ -392,7 +404,8 @@ TEST_F(ChangingKinds, readers_see_the_whole_of_each_change) {
   for (const char* recipe : recipes) {
     build(recipe);
     const auto index = open_index(file("base.gknn"));
-    const Matrix marked = gather_rows(pool_, std::vector<std::int64_t>(10, 700)), moved = gather_rows(pool_, std::vector<std::int64_t>(10, 701));
+    const Matrix marked = gather_rows(pool_, std::vector<std::int64_t>(10, 700)),
+                 moved = gather_rows(pool_, std::vector<std::int64_t>(10, 701));
     const std::vector<RowId> ids = all_from(100000, 100010);
     index->add(moved, ids);
     std::atomic<bool> done{false};
@@ -501,7 +514,8 @@ TEST_F(ChangingKinds, what_differs_is_not_merged) {
       merge_indexes(both, file("none.gknn"));
     };
   };
-  const auto build = [&](const char* name, const char* recipe, std::int64_t rows = base_rows, std::uint64_t seed = 0, Metric metric = Metric::l2) {
+  const auto build = [&](const char* name, const char* recipe, std::int64_t rows = base_rows, std::uint64_t seed = 0,
+                         Metric metric = Metric::l2) {
     build_index(some(0, rows), file(name), {.recipe = recipe, .metric = metric, .iterations = 2, .seed = seed});
   };
   build("flat", "IVF12,Flat");

@@ -27,13 +27,14 @@ void verify(const Container& file, const Section& section) {
 }  // namespace
 
 void add_curve(ContainerWriter& writer, const RecallCurve& curve) {
-  const std::uint64_t facts[facts_count] = {static_cast<std::uint64_t>(curve.k), static_cast<std::uint64_t>(curve.queries), std::uint64_t{curve.held_out},
-                                            static_cast<std::uint64_t>(curve.rows), static_cast<std::uint64_t>(curve.threads)};
+  const std::uint64_t facts[facts_count] = {static_cast<std::uint64_t>(curve.k), static_cast<std::uint64_t>(curve.queries),
+                                            std::uint64_t{curve.held_out}, static_cast<std::uint64_t>(curve.rows),
+                                            static_cast<std::uint64_t>(curve.threads)};
   writer.add_section(curve_facts_section, Element::u64, 1, facts_count, facts);
   std::vector<double> values;
   for (const OperatingPoint& point : curve.points) {
-    values.insert(values.end(), {static_cast<double>(point.nprobe), static_cast<double>(point.refine), point.recall.value, point.recall.low, point.recall.high,
-                                 point.seconds});
+    values.insert(values.end(), {static_cast<double>(point.nprobe), static_cast<double>(point.refine), point.recall.value, point.recall.low,
+                                 point.recall.high, point.seconds});
   }
   writer.add_section(curve_points_section, Element::f64, curve.points.size(), columns, values.data());
 }
@@ -41,13 +42,13 @@ void add_curve(ContainerWriter& writer, const RecallCurve& curve) {
 std::optional<RecallCurve> curve_in(const Container& file) {
   if (!file.find_section(curve_facts_section)) return std::nullopt;
   const Section& head = file.section(curve_facts_section, Element::u64);
-  require_at(head.rows == 1 && head.cols == facts_count, file.file(), head.offset, "section '", curve_facts_section, "' is ", head.rows, " x ", head.cols,
-             ", expected 1 x ", +facts_count);
+  require_at(head.rows == 1 && head.cols == facts_count, file.file(), head.offset, "section '", curve_facts_section, "' is ", head.rows,
+             " x ", head.cols, ", expected 1 x ", +facts_count);
   verify(file, head);
   const auto facts = values_in<std::uint64_t>(file, curve_facts_section, Element::u64);
   for (const std::uint64_t fact : facts) require_at(fact <= most, file.file(), head.offset, "a curve of recall says ", fact);
-  require_at(facts[k_fact] >= 1 && facts[held_out_fact] <= 1, file.file(), head.offset, "a curve of recall is of k = ", facts[k_fact], ", held out ",
-             facts[held_out_fact]);
+  require_at(facts[k_fact] >= 1 && facts[held_out_fact] <= 1, file.file(), head.offset, "a curve of recall is of k = ", facts[k_fact],
+             ", held out ", facts[held_out_fact]);
   RecallCurve curve;
   curve.k = static_cast<std::int64_t>(facts[k_fact]);
   curve.queries = static_cast<std::int64_t>(facts[queries_fact]);
@@ -56,23 +57,26 @@ std::optional<RecallCurve> curve_in(const Container& file) {
   curve.threads = static_cast<int>(std::min<std::uint64_t>(facts[threads_fact], 1 << 20));
 
   const Section& section = file.section(curve_points_section, Element::f64);
-  require_at(section.rows <= most_points && section.cols == columns, file.file(), section.offset, "section '", curve_points_section, "' is ", section.rows, " x ",
-             section.cols, ", expected at most ", most_points, " x ", +columns);
+  require_at(section.rows <= most_points && section.cols == columns, file.file(), section.offset, "section '", curve_points_section,
+             "' is ", section.rows, " x ", section.cols, ", expected at most ", most_points, " x ", +columns);
   verify(file, section);
   const auto values = values_in<double>(file, curve_points_section, Element::f64);
   for (std::uint64_t i = 0; i < section.rows; ++i) {
     const auto at = values.subspan(i * columns, columns);
     const double seconds = at[seconds_column];
-    require_at(is_count(at[nprobe_column]) && is_count(at[refine_column]) && is_share(at[low_column]) && at[recall_column] >= at[low_column] &&
-                   at[high_column] >= at[recall_column] && is_share(at[high_column]) && seconds >= 1e-12 && seconds <= 1e12,
+    require_at(is_count(at[nprobe_column]) && is_count(at[refine_column]) && is_share(at[low_column]) &&
+                   at[recall_column] >= at[low_column] && at[high_column] >= at[recall_column] && is_share(at[high_column]) &&
+                   seconds >= 1e-12 && seconds <= 1e12,
                file.file(), section.offset + i * columns * sizeof(double), "point ", i, " of the curve of recall is none");
     OperatingPoint point;
     point.nprobe = static_cast<std::int64_t>(at[nprobe_column]);
     point.refine = static_cast<std::int64_t>(at[refine_column]);
     point.recall = {curve.k, at[recall_column], at[low_column], at[high_column], curve.queries};
     point.seconds = seconds;
-    require_at(curve.points.empty() || (curve.points.back().recall.value < point.recall.value && curve.points.back().seconds <= point.seconds), file.file(),
-               section.offset + i * columns * sizeof(double), "point ", i, " of the curve of recall is no better than the one before, or no slower");
+    require_at(curve.points.empty() ||
+                   (curve.points.back().recall.value < point.recall.value && curve.points.back().seconds <= point.seconds),
+               file.file(), section.offset + i * columns * sizeof(double), "point ", i,
+               " of the curve of recall is no better than the one before, or no slower");
     curve.points.push_back(point);
   }
   return curve;

@@ -17,9 +17,11 @@
 
 namespace gigaknn::test {
 
-/// Of what is cut nothing is opened. What is changed is refused by `check_index`, and when it is read; mapped, it is refused when it is opened or by `use`, which is handed it with the
-/// number of the byte and looks into all lists. But for full vectors behind them, a search of which ends well all the same.
-inline void expect_damage_is_refused(const std::string& whole, const std::filesystem::path& folder, const std::function<void(Index&, std::size_t)>& use) {
+/// Of what is cut nothing is opened. What is changed is refused by `check_index`, and when it is read; mapped, it is refused when it is
+/// opened or by `use`, which is handed it with the number of the byte and looks into all lists. But for full vectors behind them, a search
+/// of which ends well all the same.
+inline void expect_damage_is_refused(const std::string& whole, const std::filesystem::path& folder,
+                                     const std::function<void(Index&, std::size_t)>& use) {
   const auto path = folder / "damaged.gknn";
   const auto write = [&](const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; };
   write(whole);

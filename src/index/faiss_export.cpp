@@ -28,7 +28,8 @@ class Exporter {
       : name_(container.file().name), facts_(facts), centroids_(centroids), metric_(faiss_metric_of(facts.metric, name_)), run_(run), params_(params), writer_(to) {
     if (ListCentroids::chosen_by(facts.metric) == Metric::l2) return;
     const auto list = not_of_length_one(centroids);
-    require(!list, Fault::unsupported, name_, ": the centroid of list ", list.value_or(0), " is not of length 1: Faiss would look into other lists");
+    require(!list, Fault::unsupported, name_, ": the centroid of list ", list.value_or(0),
+            " is not of length 1: Faiss would look into other lists");
   }
 
   void flat(const StoredIvfFlat& stored);
@@ -38,7 +39,8 @@ class Exporter {
  private:
   void require_finite(MatrixRef rows) {
     const ValueFaults faults = find_value_faults(rows, facts_.metric, run_);
-    require(faults.nonfinite_rows == 0, Fault::unsupported, name_, ": ", faults.nonfinite_rows, " rows have NaN or infinity, by which Faiss finds nothing");
+    require(faults.nonfinite_rows == 0, Fault::unsupported, name_, ": ", faults.nonfinite_rows,
+            " rows have NaN or infinity, by which Faiss finds nothing");
   }
   void begin_inverted_file(std::string_view letters, std::int64_t rows);
   void centroids();
@@ -135,7 +137,8 @@ void Exporter::flat(const StoredIvfFlat& stored) {
   if (rows.dtype != DType::f32) {
     if (facts_.form && rows.dtype == DType::i8) {
       const auto trained = trained_by(facts_.form->step);
-      require(std::isfinite(trained[0]) && std::isfinite(trained[1]) && trained[1] > 0, Fault::unsupported, name_, ": a step of ", facts_.form->step, " has no width in float32");
+      require(std::isfinite(trained[0]) && std::isfinite(trained[1]) && trained[1] > 0, Fault::unsupported, name_, ": a step of ",
+              facts_.form->step, " has no width in float32");
       writer_.scalar_quantizer(FaissScalarType::bits8_uniform, rows.cols, code_bytes, trained);
     } else {
       writer_.scalar_quantizer(scalar_type_of(rows.dtype), rows.cols, code_bytes);
@@ -192,7 +195,9 @@ void Exporter::end_around_lists(const FullRows& full, const RowIds& ids) {
   if (mapped(ids, full.any())) ids_of_map(ids);
 }
 
-void Exporter::begin_map(const RowIds& ids) { writer_.begin(params_.map == FaissMap::id_map2 ? "IxM2" : "IxMp", facts_.cols, ids.count(), metric_); }
+void Exporter::begin_map(const RowIds& ids) {
+  writer_.begin(params_.map == FaissMap::id_map2 ? "IxM2" : "IxMp", facts_.cols, ids.count(), metric_);
+}
 
 void Exporter::ids_of_map(const RowIds& ids) {
   writer_.value(ids.count());
@@ -244,8 +249,9 @@ void export_faiss(const std::filesystem::path& from, const std::filesystem::path
     return Exporter(file, stored.facts, stored.parts.centroids, to, run, params).codes(stored);
   }
   constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_sq_schema, ivf_transformed_schema};
-  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(), "', no index; allowed: ",
-          flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
+  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name,
+          ": holds '", file.schema(), "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema,
+          " ", ivf_transformed_schema);
   const StoredIvfFlat stored = read_ivf_flat(file);
   Exporter exporter(file, stored.facts, stored.centroids, to, run, params);
   return file.schema() == flat_schema ? exporter.vectors(stored) : exporter.flat(stored);

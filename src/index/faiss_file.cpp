@@ -53,7 +53,8 @@ const FaissIvf* inverted_file_in(const FaissIndex& index) {
 }
 
 std::string_view faiss_metric_name(std::int32_t metric) {
-  const auto* found = std::find_if(std::begin(metric_names), std::end(metric_names), [&](const MetricName& m) { return m.number == metric; });
+  const auto* found =
+      std::find_if(std::begin(metric_names), std::end(metric_names), [&](const MetricName& m) { return m.number == metric; });
   return found == std::end(metric_names) ? std::string_view() : found->name;
 }
 
@@ -77,7 +78,8 @@ std::string_view name_of(FaissScalarType type) { return scalar_names[static_cast
 const FaissIndex* vectors_alone(const FaissIndex& root) {
   const auto* const map = std::get_if<FaissIdMap>(&root.what);
   const FaissIndex& index = map ? *map->index : root;
-  return root.whole && (std::holds_alternative<FaissFlat>(index.what) || std::holds_alternative<FaissScalarRows>(index.what)) ? &index : nullptr;
+  return root.whole && (std::holds_alternative<FaissFlat>(index.what) || std::holds_alternative<FaissScalarRows>(index.what)) ? &index
+                                                                                                                              : nullptr;
 }
 
 }  // namespace gigaknn

@@ -153,7 +153,8 @@ std::string_view faiss_metric_name(std::int32_t metric);  ///< empty: none of Fa
 /// Throws Error: unsupported where Faiss has no such index; `name`: whose metric it is.
 std::int32_t faiss_metric_of(Metric metric, const std::string& name);
 
-/// The first that is not of length 1, to the rounding of float32, if any: where all are, directions, products and distances choose the same lists.
+/// The first that is not of length 1, to the rounding of float32, if any: where all are, directions, products and distances choose the same
+/// lists.
 std::optional<std::int64_t> not_of_length_one(MatrixRef centroids);
 
 }  // namespace gigaknn

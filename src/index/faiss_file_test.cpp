@@ -76,7 +76,8 @@ class FaissFile : public FileTest {
     return file(name);
   }
 
-  const std::filesystem::path quick_ = std::filesystem::is_directory("/dev/shm") ? std::filesystem::path("/dev/shm") / folder().filename() : folder() / "quick";
+  const std::filesystem::path quick_ =
+      std::filesystem::is_directory("/dev/shm") ? std::filesystem::path("/dev/shm") / folder().filename() : folder() / "quick";
   const std::filesystem::path converted_ = quick_ / "converted.gknn";
 };
 
@@ -84,14 +85,16 @@ TEST_F(FaissFile, is_read_back_to_the_same_bytes) {
   for (const DType dtype : vector_dtypes) {
     for (const Metric metric : {Metric::l2, Metric::inner_product}) {
       for (const bool with_ids : {false, true}) {
-        for (const std::string_view recipe : {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4", "OPQ3,IVF7,PQ3,RFlat", "IVF7,SQfp16",
-                                              "PCA4,IVF7,SQfp16,RFlat", "IVF7,SQbf16", "PCA4,IVF7,SQbf16,RFlat"}) {
+        for (const std::string_view recipe :
+             {"IVF7,Flat", "IVF7,PQ3", "IVF7,PQ6x4", "IVF7,PQ2,RFlat", "PCA4,IVF7,Flat", "RR,IVF7,Flat,RFlat", "OPQ2_4,IVF7,PQ2x4",
+              "OPQ3,IVF7,PQ3,RFlat", "IVF7,SQfp16", "PCA4,IVF7,SQfp16,RFlat", "IVF7,SQbf16", "PCA4,IVF7,SQbf16,RFlat"}) {
           build(std::string(recipe), 300, 6, dtype, with_ids, metric);
           EXPECT_EQ(import_faiss(file("x.faiss"), file("back.gknn")), "");
           check_index(file("back.gknn"));
           // Codes and transformed rows alone do not say what type rows were of.
           if (recipe != "IVF7,Flat" && !recipe.ends_with("RFlat") && dtype != DType::f32) continue;
-          EXPECT_EQ(bytes_of(file("back.gknn")), bytes_of(file("x.gknn"))) << recipe << ' ' << name_of(dtype) << ' ' << name_of(metric) << ' ' << with_ids;
+          EXPECT_EQ(bytes_of(file("back.gknn")), bytes_of(file("x.gknn")))
+              << recipe << ' ' << name_of(dtype) << ' ' << name_of(metric) << ' ' << with_ids;
         }
       }
     }
@@ -115,8 +118,11 @@ TEST_F(FaissFile, bytes_by_a_step_stay_bytes) {
           EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), got.begin(), got.end())) << recipe << ' ' << section.name;
         }
         const StridedRows queries = rows_of(20, 6, DType::f32, metric);
-        const Neighbors wanted = open_index(file("x.gknn"))->search(queries, 5, {.nprobe = 7}), got = open_index(file("back.gknn"))->search(queries, 5, {.nprobe = 7});
-        for (std::size_t i = 0; i < wanted.distances.size(); ++i) EXPECT_NEAR(got.distances[i], wanted.distances[i], 1e-5 * std::abs(wanted.distances[i])) << recipe;
+        const Neighbors wanted = open_index(file("x.gknn"))->search(queries, 5, {.nprobe = 7}),
+                        got = open_index(file("back.gknn"))->search(queries, 5, {.nprobe = 7});
+        for (std::size_t i = 0; i < wanted.distances.size(); ++i) {
+          EXPECT_NEAR(got.distances[i], wanted.distances[i], 1e-5 * std::abs(wanted.distances[i])) << recipe;
+        }
         // From then on nothing is rounded.
         export_faiss(file("back.gknn"), file("again.faiss"));
         import_faiss(file("again.faiss"), file("again.gknn"));
@@ -162,10 +168,11 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
     DType dtype;
     bool with_ids;
   };
-  for (const Case& c : {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
-                        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true}, Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false},
-                        Case{"PCA2,IVF4,SQ8,RFlat", 20, 3, DType::f32, true}, Case{"IVF4,SQfp16", 20, 3, DType::f32, false},
-                        Case{"IVF4,Flat", 20, 3, DType::bf16, false}}) {
+  for (const Case& c :
+       {Case{"IVF4,Flat", 20, 3, DType::f32, true}, Case{"IVF4,Flat", 20, 3, DType::i8, false}, Case{"IVF4,Flat", 20, 3, DType::f16, false},
+        Case{"IVF2,PQ1,RFlat", 256, 1, DType::f32, true}, Case{"PCA2,IVF4,Flat,RFlat", 20, 3, DType::f32, true},
+        Case{"OPQ1_1,IVF2,PQ1", 256, 2, DType::f32, false}, Case{"PCA2,IVF4,SQ8,RFlat", 20, 3, DType::f32, true},
+        Case{"IVF4,SQfp16", 20, 3, DType::f32, false}, Case{"IVF4,Flat", 20, 3, DType::bf16, false}}) {
     build(c.recipe, c.n, c.d, c.dtype, c.with_ids);
     const std::string whole = bytes_of(file("x.faiss"));
     const StridedRows query = rows_of(1, c.d, c.dtype);
@@ -180,7 +187,8 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
         read_faiss(file_of(bytes));
         import_as(quick("flipped.faiss", bytes));
       } catch (const Error& error) {
-        EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported || error.fault() == Fault::invalid_data) << error.what();
+        EXPECT_TRUE(error.fault() == Fault::corrupt_file || error.fault() == Fault::unsupported || error.fault() == Fault::invalid_data)
+            << error.what();
         return;
       }
       ++sound;
@@ -198,8 +206,8 @@ TEST_F(FaissFile, cut_at_any_byte_or_with_any_byte_changed_is_rejected_or_sound)
 
 TEST_F(FaissFile, what_cannot_be_meant_is_refused) {
   build("IVF4,Flat", 20, 3, DType::f32, false);
-  // letters 0, d 4, n 8, trained 32, metric 33, lists 37, nprobe 45; centroids: letters 53, d 57, n 61, metric 86, values 90; direct map 146;
-  // lists: letters 155, lists 159, bytes 167, how 175, sizes 179
+  // letters 0, d 4, n 8, trained 32, metric 33, lists 37, nprobe 45; centroids: letters 53, d 57, n 61, metric 86, values 90; direct map
+  // 146; lists: letters 155, lists 159, bytes 167, how 175, sizes 179
   const std::uint64_t huge = std::uint64_t{1} << 60;
   expect_error(Fault::corrupt_file, changed(0, std::array<char, 4>{'I', 'w', '\n', 'l'}), "byte 0: 'Iw?l' begins no index of Faiss");
   expect_error(Fault::corrupt_file, changed(4, std::int32_t{0}), "byte 4: 0 dimensions, expected 1 to 1048576");
@@ -215,9 +223,12 @@ TEST_F(FaissFile, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, changed(37, std::uint64_t{0}), "byte 37: 0 lists");
   expect_error(Fault::corrupt_file, changed(61, std::int64_t{1} << 47), "byte 90: the rows has 12 values, expected 422212465065984");
   expect_error(Fault::corrupt_file, changed(90, huge), "byte 98: the rows needs 4611686018427387904 bytes, but");
-  expect_error(Fault::corrupt_file, changed(98, std::numeric_limits<float>::quiet_NaN()), "byte 53: a centroid of IndexFlat has the value nan");
-  expect_error(Fault::unsupported, changed(86, std::int32_t{0}), "lists are chosen by INNER_PRODUCT is not converted: the centroid of list 0 is not of length 1");
-  expect_error(Fault::unsupported, changed(33, std::int32_t{0}), "lists are chosen by L2 is not converted: the centroid of list 0 is not of length 1");
+  expect_error(Fault::corrupt_file, changed(98, std::numeric_limits<float>::quiet_NaN()),
+               "byte 53: a centroid of IndexFlat has the value nan");
+  expect_error(Fault::unsupported, changed(86, std::int32_t{0}),
+               "lists are chosen by INNER_PRODUCT is not converted: the centroid of list 0 is not of length 1");
+  expect_error(Fault::unsupported, changed(33, std::int32_t{0}),
+               "lists are chosen by L2 is not converted: the centroid of list 0 is not of length 1");
   expect_error(Fault::corrupt_file, changed(146, std::uint8_t{3}), "byte 146: a direct map of type 3");
   expect_error(Fault::corrupt_file, changed(147, huge), "the direct map needs 9223372036854775808 bytes");
   expect_error(Fault::corrupt_file, changed(155, std::array<char, 4>{'i', 'l', 'a', 'x'}), "byte 155: 'ilax' begins no inverted lists");
@@ -231,7 +242,8 @@ TEST_F(FaissFile, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, changed(187, std::uint64_t{0} - 1), "lists of ", "rows, expected 20");
   const std::string whole = bytes_of(file("x.faiss"));
   expect_error(Fault::corrupt_file, [&] { import_as(quick("longer.faiss", whole + 'x')); }, join_text("byte ", whole.size(), ": 1 bytes behind the index"));
-  expect_error(Fault::invalid_data, changed(219, std::numeric_limits<float>::infinity()), "byte 219: the row of id ", " has NaN or infinity");
+  expect_error(Fault::invalid_data, changed(219, std::numeric_limits<float>::infinity()), "byte 219: the row of id ",
+               " has NaN or infinity");
   expect_error(Fault::corrupt_file, changed(whole.size() - 8, std::int64_t{-5}), "changed.faiss: id -5 is negative");
   expect_error(Fault::invalid_data, changed(whole.size() - 8, std::int64_t{1} << 62), "id 4611686018427387904 is above");
   EXPECT_FALSE(std::filesystem::exists(converted_));
@@ -250,7 +262,8 @@ TEST_F(FaissFile, numbers_of_full_vectors_are_each_there_once) {
   std::memcpy(&before, whole.data() + last - 8, sizeof before);
   expect_error(Fault::corrupt_file, changed(last, before), "each once");
   expect_error(Fault::corrupt_file, changed(whole.size() - 8, std::int64_t{-1}), "id -1 is negative");
-  expect_error(Fault::invalid_data, changed(whole.size() - (256 * 8 + 8) - 4 - 4, std::numeric_limits<float>::quiet_NaN()), "a row has NaN or infinity");
+  expect_error(Fault::invalid_data, changed(whole.size() - (256 * 8 + 8) - 4 - 4, std::numeric_limits<float>::quiet_NaN()),
+               "a row has NaN or infinity");
 }
 
 // As Faiss decodes them: the middle of a step.
@@ -377,7 +390,8 @@ TEST_F(FaissFile, kinds_that_are_not_converted_are_named_to_the_depth_that_is_re
   // An index that could be converted, of which what stands behind something unknown is missing.
   build("IVF2,PQ1,RFlat", 256, 1, DType::f32, true);
   const std::size_t refine = bytes_of(file("x.faiss")).rfind("IxF2");
-  expect_error(Fault::unsupported, changed(refine, std::array<char, 4>{'I', 'H', 'N', 'f'}), "IndexIDMap(IndexRefine(IndexIVFPQ, IndexHNSWFlat)) is not converted");
+  expect_error(Fault::unsupported, changed(refine, std::array<char, 4>{'I', 'H', 'N', 'f'}),
+               "IndexIDMap(IndexRefine(IndexIVFPQ, IndexHNSWFlat)) is not converted");
   expect_error(Fault::corrupt_file, [&] { import_as(nested(8)); }, "byte 296: more than 8 indexes in one another");
   const auto chain = [&](std::int64_t rows, std::int32_t cols, std::size_t values) {
     return written("chain.faiss", [&](FaissWriter& writer) {
@@ -490,7 +504,8 @@ TEST_F(FaissFile, chains_of_linear_transforms_become_one) {
   EXPECT_EQ(transform_of(), std::pair(Floats({0, 101, 20}), Floats({-2 - 60 - 200 + 5})));
   imported_chain({linear(3, 2, turn, {})}, 2, faiss_inner_product)();
   EXPECT_EQ(transform_of(), std::pair(turn, Floats()));
-  expect_error(Fault::unsupported, imported_chain({linear(3, 2, turn, {1, 1})}, 2, faiss_inner_product), "by INNER_PRODUCT that moves rows is not converted");
+  expect_error(Fault::unsupported, imported_chain({linear(3, 2, turn, {1, 1})}, 2, faiss_inner_product),
+               "by INNER_PRODUCT that moves rows is not converted");
   expect_error(Fault::unsupported, imported_chain({normed}, 3), "NormalizationTransform is not converted, allowed: LinearTransform");
   expect_error(Fault::unsupported, imported_chain({linear(3, 2, {}, {})}, 2), "LinearTransform is not converted");  // without a matrix
   expect_error(Fault::unsupported, imported_chain({}, 3), "IndexPreTransform without a transform");
@@ -499,7 +514,8 @@ TEST_F(FaissFile, chains_of_linear_transforms_become_one) {
   expect_error(Fault::corrupt_file, imported_chain({remapped(3, {0, 3})}, 2), "dimension 3, expected -1 to 2");
   expect_error(Fault::corrupt_file, imported_chain({remapped(3, {0, -2})}, 2), "dimension -2, expected -1 to 2");
   expect_error(Fault::corrupt_file, imported_chain({linear(3, 2, {0, 1, 0, 0, 0, INFINITY}, {})}, 2), "a transform has the value inf");
-  expect_error(Fault::corrupt_file, imported_chain({linear(3, 1, {1, 1, 3e38F}, {}), linear(1, 1, {1e3F}, {})}, 1), "a transform has the value inf");
+  expect_error(Fault::corrupt_file, imported_chain({linear(3, 1, {1, 1, 3e38F}, {}), linear(1, 1, {1e3F}, {})}, 1),
+               "a transform has the value inf");
   // A few bytes stand for a large matrix.
   const std::vector<float> long_column(1 << 20, 1.0F);
   expect_error(Fault::unsupported, imported_chain({linear(3, 1, {1, 1, 1}, {}), linear(1, 1 << 20, long_column, {}),
@@ -513,7 +529,8 @@ TEST_F(FaissFile, what_faiss_cannot_hold_is_named) {
   for (const Metric metric : {Metric::cosine, Metric::l1, Metric::chi2}) {
     const StridedRows of_metric = rows_of(300, 7, DType::f32, metric);
     build_index(of_metric, file("y.gknn"), {.recipe = "IVF4,Flat", .metric = metric, .iterations = 1});
-    expect_error(Fault::unsupported, exported, join_text("y.gknn: Faiss has no such index by ", name_of(metric), ", allowed: l2 euclidean inner_product"));
+    expect_error(Fault::unsupported, exported,
+                 join_text("y.gknn: Faiss has no such index by ", name_of(metric), ", allowed: l2 euclidean inner_product"));
   }
   build_index(rows, file("y.gknn"), {.recipe = "IVF4,PQ4", .iterations = 1});
   expect_error(Fault::unsupported, exported, "product codes of 4 parts do not divide 7 dimensions evenly");

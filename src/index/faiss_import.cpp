@@ -47,8 +47,9 @@ struct OneList {
     ivf.quantizer->what = FaissFlat{FileValues<float>(std::as_bytes(std::span(centroid)))};
     const auto* const scalar = std::get_if<FaissScalarRows>(&vectors.what);
     if (scalar) ivf.codes = scalar->quantizer;
-    const std::span<const std::byte> codes =
-        scalar ? scalar->codes : std::span(vectors.rows > 0 ? std::get<FaissFlat>(vectors.what).values.at(0) : nullptr, at(vectors.rows * vectors.cols) * sizeof(float));
+    const std::span<const std::byte> codes = scalar ? scalar->codes
+                                                    : std::span(vectors.rows > 0 ? std::get<FaissFlat>(vectors.what).values.at(0) : nullptr,
+                                                                at(vectors.rows * vectors.cols) * sizeof(float));
     ivf.lists.push_back({codes, FileValues<std::int64_t>(std::as_bytes(std::span(numbers)))});
     index.what = std::move(ivf);
   }
@@ -79,13 +80,16 @@ Source source_in(const FileBytes& file, const FaissIndex& root) {
   const auto* const chain = root.whole ? std::get_if<FaissPreTransform>(&index->what) : nullptr;
   if (chain) index = chain->index.get();
   std::shared_ptr<const OneList> one_list;
-  if (root.whole && (chain || refine) && (std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what))) {
+  if (root.whole && (chain || refine) &&
+      (std::holds_alternative<FaissFlat>(index->what) || std::holds_alternative<FaissScalarRows>(index->what))) {
     one_list = std::make_shared<const OneList>(*index);
     index = &one_list->index;
   }
   const auto* const ivf = std::get_if<FaissIvf>(&index->what);
   if (!ivf || !root.whole) {
-    refuse(file, tree_of(root), " is not converted, allowed: IndexFlat, IndexScalarQuantizer, IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, IndexPreTransform of these, IndexRefine of "
+    refuse(file, tree_of(root),
+           " is not converted, allowed: IndexFlat, IndexScalarQuantizer, IndexIVFFlat, IndexIVFScalarQuantizer, IndexIVFPQ, "
+           "IndexPreTransform of these, IndexRefine of "
            "these, IndexIDMap of all these");
   }
   return {file, *index, *ivf, refine ? refine->refine.get() : nullptr, map, chain, one_list};
@@ -116,14 +120,15 @@ Matrix centroids_of(const Source& source, Metric metric) {
   const auto* const flat = std::get_if<FaissFlat>(&quantizer.what);
   if (!flat) refuse(source.file, source.index.kind, " over ", tree_of(quantizer), " is not converted: centroids are to be an IndexFlat");
   if (quantizer.metric != faiss_l2 && quantizer.metric != faiss_inner_product) {
-    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric), " is not converted, allowed: L2 INNER_PRODUCT");
+    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric),
+           " is not converted, allowed: L2 INNER_PRODUCT");
   }
   Matrix centroids = matrix_of(flat->values, quantizer.rows, quantizer.cols);
   require_finite(source.file, quantizer, centroids, "a centroid");
   if (ListCentroids::chosen_by(metric) == Metric::l2 && quantizer.metric == faiss_l2) return centroids;
   if (const auto list = not_of_length_one(centroids)) {
-    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric), " is not converted: the centroid of list ", *list,
-           " is not of length 1, and other lists would be looked into");
+    refuse(source.file, source.index.kind, " whose lists are chosen by ", faiss_metric_name(quantizer.metric),
+           " is not converted: the centroid of list ", *list, " is not of length 1, and other lists would be looked into");
   }
   return centroids;
 }
@@ -142,8 +147,8 @@ void require_numbers(const Source& source) {
     for (std::size_t row = 0; row < list.ids.size(); ++row) {
       const std::int64_t number = list.ids[row];
       const auto offset = static_cast<std::uint64_t>(list.ids.at(row) - source.file.bytes.data());
-      require_at(number >= 0 && number < source.index.rows && !seen[at(number)], source.file, offset, "row ", number, ", expected 0 to ", source.index.rows - 1,
-                 ", each once");
+      require_at(number >= 0 && number < source.index.rows && !seen[at(number)], source.file, offset, "row ", number, ", expected 0 to ",
+                 source.index.rows - 1, ", each once");
       seen[at(number)] = true;
     }
   }
@@ -184,7 +189,10 @@ SortedLists sorted_lists(const Source& source) {
 constexpr std::int64_t most_unchanged_dims = 4096;
 LinearTransform no_change(const Source& source) {
   const std::int64_t d = source.index.cols;
-  if (d > most_unchanged_dims) refuse(source.file, "full vectors behind ", source.index.kind, " of ", d, " dimensions are not converted, allowed: up to ", most_unchanged_dims);
+  if (d > most_unchanged_dims) {
+    refuse(source.file, "full vectors behind ", source.index.kind, " of ", d, " dimensions are not converted, allowed: up to ",
+           most_unchanged_dims);
+  }
   LinearTransform same;
   same.matrix = Matrix(d, d, DType::f32);
   for (std::int64_t i = 0; i < d; ++i) {
@@ -209,18 +217,21 @@ IvfFacts facts_of(const Source& source, Metric metric, const SortedLists& sorted
   const bool moves = !form.linear.bias.empty() || !form.linear.mean.empty();
   facts.form = std::make_shared<const RowForm>(std::move(form));
   if (metric == Metric::inner_product && moves) {
-    refuse(source.file, "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of rows");
+    refuse(source.file,
+           "an IndexPreTransform by INNER_PRODUCT that moves rows is not converted: products with them have another order than those of "
+           "rows");
   }
   return facts;
 }
 
 void require_trained(const FileBytes& file, const FaissIndex& index, const FaissScalar& quantizer) {
-  require_at(std::all_of(quantizer.trained.begin(), quantizer.trained.end(), [](float value) { return std::isfinite(value); }), file, index.offset,
-             "scalar codes of ", index.kind, " stand for no finite rows");
+  require_at(std::all_of(quantizer.trained.begin(), quantizer.trained.end(), [](float value) { return std::isfinite(value); }), file,
+             index.offset, "scalar codes of ", index.kind, " stand for no finite rows");
 }
 
 std::string note_of(const std::string& kind, const FaissScalar& quantizer, bool by_residual) {
-  return join_text(kind, " of ", name_of(quantizer.type), by_residual ? " by residual" : "", ": its codes became the f32 rows that they stand for");
+  return join_text(kind, " of ", name_of(quantizer.type), by_residual ? " by residual" : "",
+                   ": its codes became the f32 rows that they stand for");
 }
 
 // Rows that stand list after list.
@@ -229,15 +240,18 @@ RowReader list_reader(const Source& source, FaissRows& rows, const Matrix& centr
     while (sorted.begins[at(list + 1)] <= place) ++list;
     const std::byte* const code = source.ivf.lists[at(list)].codes.data() + sorted.rows[at(place)] * rows.code_bytes();
     const bool finite = rows.read(code, source.ivf.by_residual ? centroids.row<float>(list) : nullptr, out);
-    require(finite, Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": the row of id ", value_of(sorted.ids[at(place)]),
-            " has NaN or infinity");
+    require(finite, Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": the row of id ",
+            value_of(sorted.ids[at(place)]), " has NaN or infinity");
   };
 }
 
-// What lists hold as product codes: their own, or scalar codes of what centroids leave, a part a dimension, where these fill their bytes: others had no way back.
+// What lists hold as product codes: their own, or scalar codes of what centroids leave, a part a dimension, where these fill their bytes:
+// others had no way back.
 std::optional<CodeShape> shape_of_codes(const Source& source) {
   const std::int64_t d = source.index.cols;
-  if (const auto* const product = std::get_if<FaissProduct>(&source.ivf.codes)) return CodeShape{d, product->m, d / product->m, static_cast<int>(product->bits)};
+  if (const auto* const product = std::get_if<FaissProduct>(&source.ivf.codes)) {
+    return CodeShape{d, product->m, d / product->m, static_cast<int>(product->bits)};
+  }
   const auto* const scalar = std::get_if<FaissScalar>(&source.ivf.codes);
   const int bits = scalar && source.ivf.by_residual ? step_bits_of(scalar->type) : 0;
   if (bits == 0 || d % parts_together(bits) != 0 || d > most_code_parts) return std::nullopt;
@@ -254,7 +268,8 @@ std::vector<std::uint8_t> block_codes(const Source& source, std::int64_t code_by
     for (std::int64_t row = 0; row < count; ++row) {
       const std::byte* const code = source.ivf.lists[list].codes.data() + std::int64_t{sorted.rows[at(first + row)]} * code_bytes;
       for (std::int64_t byte = 0; byte < code_bytes; ++byte) {
-        codes[at(ProductCodes::place(begin + row / code_block_rows, code_bytes, byte, row % code_block_rows))] = std::to_integer<std::uint8_t>(code[byte]);
+        codes[at(ProductCodes::place(begin + row / code_block_rows, code_bytes, byte, row % code_block_rows))] =
+            std::to_integer<std::uint8_t>(code[byte]);
       }
     }
     begin += ProductCodes::blocks_of(count);
@@ -267,7 +282,8 @@ std::vector<std::int64_t> numbers_by_id(const Source& source) {
   if (!source.map) return {};
   std::vector<std::int64_t> numbers(at(source.index.rows));
   std::iota(numbers.begin(), numbers.end(), 0);
-  std::sort(numbers.begin(), numbers.end(), [&](std::int64_t a, std::int64_t b) { return source.map->ids[at(a)] < source.map->ids[at(b)]; });
+  std::sort(numbers.begin(), numbers.end(),
+            [&](std::int64_t a, std::int64_t b) { return source.map->ids[at(a)] < source.map->ids[at(b)]; });
   return numbers;
 }
 
@@ -302,7 +318,8 @@ OwnedCodes codes_of(const Source& source, const CodeShape& shape, const SortedLi
     refuse(source.file, kind, " of ", bits, " bits a part is converted with a multiple of ", together, " parts alone, got ", product.m);
   }
   if (product.m > most_code_parts) refuse(source.file, kind, " of ", product.m, " parts is not converted, allowed: 1 to ", most_code_parts);
-  OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m), block_codes(source, shape.code_bytes(), sorted)};
+  OwnedCodes owned{matrix_of(product.codewords, product.m << bits, source.index.cols / product.m),
+                   block_codes(source, shape.code_bytes(), sorted)};
   require_finite(source.file, source.index, owned.codewords, "a codeword");
   return owned;
 }
@@ -318,23 +335,27 @@ FullVectors full_vectors_of(const Source& source) {
   if (!source.full) return {};
   const auto* const flat = std::get_if<FaissFlat>(&source.full->what);
   const auto* const scalar = std::get_if<FaissScalarRows>(&source.full->what);
-  if (!flat && !scalar) refuse(source.file, "full vectors in ", tree_of(*source.full), " are not converted, allowed: IndexFlat, IndexScalarQuantizer");
+  if (!flat && !scalar) {
+    refuse(source.file, "full vectors in ", tree_of(*source.full), " are not converted, allowed: IndexFlat, IndexScalarQuantizer");
+  }
   if (scalar) require_trained(source.file, *source.full, scalar->quantizer);
   const auto rows = std::make_shared<FaissRows>(source.full->cols, scalar ? &scalar->quantizer : nullptr, false);
   const std::byte* const first = scalar ? scalar->codes.data() : flat->values.at(0);
   const auto read = [&source, rows, first, numbers = numbers_by_id(source)](std::int64_t rank, std::byte* out) {
     const std::byte* const code = first + at(numbers.empty() ? rank : numbers[at(rank)]) * rows->code_bytes();
-    require(rows->read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(), ": a row has NaN or infinity");
+    require(rows->read(code, nullptr, out), Fault::invalid_data, source.file.name, ": byte ", code - source.file.bytes.data(),
+            ": a row has NaN or infinity");
   };
   return {rows->dtype(), read, rows->decodes() ? note_of(source.full->kind, scalar->quantizer, false) : std::string()};
 }
 
-std::string import_codes(const Source& source, const CodeShape& shape, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                         const RunOptions& run) {
+std::string import_codes(const Source& source, const CodeShape& shape, Metric metric, const Matrix& centroids, const SortedLists& sorted,
+                         const std::filesystem::path& to, const RunOptions& run) {
   const OwnedCodes owned = codes_of(source, shape, sorted);
   const FullVectors full = full_vectors_of(source);
   const ProductCodes fit{source.index.cols, shape.m, owned.codewords, centroids, {}, {}, shape.bits};
-  const LiveRows all[] = {{std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
+  const LiveRows all[] = {
+      {std::make_shared<ListCodes>(fit, owned.codes, sorted.begins, RowIds(sorted.ids, nullptr), nullptr), nullptr, source.index.rows}};
   write_ivf_pq(facts_of(source, metric, sorted, full.dtype), fit, all, full.read, to, run);
   return full.note;
 }
@@ -344,7 +365,8 @@ Matrix divided(const Source& source, const Matrix& centroids, double step) {
   Matrix out(centroids.rows(), centroids.cols(), DType::f32);
   const auto quotient = [&](float y) {
     constexpr double most = std::numeric_limits<float>::max();
-    require_at(std::abs(static_cast<double>(y) / step) <= most, source.file, source.index.offset, "a centroid of ", source.index.kind, " has the value ", y, ", too large for steps of ", step);
+    require_at(std::abs(static_cast<double>(y) / step) <= most, source.file, source.index.offset, "a centroid of ", source.index.kind,
+               " has the value ", y, ", too large for steps of ", step);
     const auto nearest = static_cast<float>(static_cast<double>(y) / step);
     for (const float x : {nearest, std::nextafter(nearest, -INFINITY), std::nextafter(nearest, INFINITY)}) {
       if (static_cast<float>(static_cast<double>(x) * step) == y) return x;
@@ -372,8 +394,8 @@ bool hold_the_same(const Source& source, FaissRows& rows, const FullVectors& ful
   return true;
 }
 
-std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted, const std::filesystem::path& to,
-                        const RunOptions& run) {
+std::string import_flat(const Source& source, Metric metric, const Matrix& centroids, const SortedLists& sorted,
+                        const std::filesystem::path& to, const RunOptions& run) {
   const auto* const quantizer = std::get_if<FaissScalar>(&source.ivf.codes);
   if (quantizer) require_trained(source.file, source.index, *quantizer);
   const double step = quantizer && !source.ivf.by_residual ? step_of(*quantizer).value_or(0) : 0;
@@ -388,31 +410,39 @@ std::string import_flat(const Source& source, Metric metric, const Matrix& centr
   const bool formed = source.chain || full.read;
   RowForm form{.dtype = as_bytes || formed ? rows.dtype() : DType::f32, .step = as_bytes ? step : 1};
   if (formed && !as_bytes && !is_floating(rows.dtype())) {
-    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type), source.chain ? " behind IndexPreTransform" : " before full vectors that differ from it",
+    refuse(source.file, source.index.kind, " of ", name_of(quantizer->type),
+           source.chain ? " behind IndexPreTransform" : " before full vectors that differ from it",
            " is not converted: transformed rows are f32, or quantized");
   }
   const bool refines = static_cast<bool>(full.read);
   const IvfFacts facts = facts_of(source, metric, sorted, formed || as_bytes ? full.dtype : rows.dtype(), std::move(form), refines);
   const Matrix in_steps = as_bytes && ListCentroids::chosen_by(metric) == Metric::l2 ? divided(source, centroids, step) : Matrix();
-  write_ivf_flat(facts, in_steps.rows() > 0 ? in_steps : centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted), full.read, to, run);
+  write_ivf_flat(facts, in_steps.rows() > 0 ? in_steps : centroids, sorted.begins, sorted.ids, list_reader(source, rows, centroids, sorted),
+                 full.read, to, run);
   if (!rows.decodes()) return note;
   return note_of(source.index.kind, *quantizer, source.ivf.by_residual) + (note.empty() ? "" : "; " + note);
 }
 
 // Ids, sorted, with ranks and what sorts them; their places; centroids; product codes.
 std::size_t held_bytes(const Source& source) {
-  std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) + at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
+  std::size_t bytes = at(source.index.rows) * (3 * sizeof(RowId) + 3 * sizeof(LocalRow)) +
+                      at(source.ivf.quantizer->rows * source.index.cols) * sizeof(float);
   const auto codes = shape_of_codes(source);
   if (codes) {
-    bytes += at(codes->code_bytes()) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) + at(codes->codewords() * codes->part_dims) * sizeof(float);
+    bytes += at(codes->code_bytes()) * at(source.index.rows + std::ssize(source.ivf.lists) * (code_block_rows - 1)) +
+             at(codes->codewords() * codes->part_dims) * sizeof(float);
   }
   if (source.one_list) bytes += at(source.index.rows) * sizeof(std::int64_t);
-  if (source.full && !source.chain && !codes && source.index.cols <= most_unchanged_dims) bytes += at(source.index.cols * source.index.cols) * sizeof(float);
+  if (source.full && !source.chain && !codes && source.index.cols <= most_unchanged_dims) {
+    bytes += at(source.index.cols * source.index.cols) * sizeof(float);
+  }
   // In float64: what comes before, what comes next, and both.
   for (std::size_t i = 0; source.chain && i < source.chain->chain.size(); ++i) {
-    bytes += 3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);
+    bytes +=
+        3 * sizeof(double) * at(source.chain->chain[i].cols_out) * at(source.chain->chain.front().cols_in + source.chain->chain[i].cols_in);
   }
-  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) + source.ivf.lists.size() * (sizeof(FaissList) + 3 * sizeof(std::int64_t));
+  return bytes + longest_list(source) * sizeof(std::pair<RowId, LocalRow>) +
+         source.ivf.lists.size() * (sizeof(FaissList) + 3 * sizeof(std::int64_t));
 }
 
 std::size_t writing_bytes(const Source& source) {
@@ -421,12 +451,13 @@ std::size_t writing_bytes(const Source& source) {
 }
 
 // All rows without lists.
-std::string import_vectors(const FileBytes& file, const FaissIndex& root, const FaissIndex& index, const std::filesystem::path& to, const RunOptions& run) {
+std::string import_vectors(const FileBytes& file, const FaissIndex& root, const FaissIndex& index, const std::filesystem::path& to,
+                           const RunOptions& run) {
   const auto* const map = std::get_if<FaissIdMap>(&root.what);
   const Metric metric = metric_of(file, index);
   const std::size_t needed = at(index.rows) * (2 * sizeof(RowId) + sizeof(std::pair<RowId, std::int64_t>)) + container_block_bytes;  // ids, and sorted once more
-  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: the conversion of ", file.name,
-          " needs ", needed);
+  require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: the conversion of ", file.name, " needs ", needed);
   const auto* const scalar = std::get_if<FaissScalarRows>(&index.what);
   if (scalar) require_trained(file, index, scalar->quantizer);
   FaissRows rows(index.cols, scalar ? &scalar->quantizer : nullptr, false);
@@ -442,7 +473,8 @@ std::string import_vectors(const FileBytes& file, const FaissIndex& root, const 
   const IvfFacts facts{metric, rows.dtype(), index.cols, ids.empty() ? 0 : value_of(ids.back()) + 1, false};
   const auto read = [&](std::int64_t place, std::byte* out) {
     const std::byte* const code = first + at(sorted[at(place)].second) * rows.code_bytes();
-    require(rows.read(code, nullptr, out), Fault::invalid_data, file.name, ": byte ", code - file.bytes.data(), ": the row of id ", value_of(ids[at(place)]), " has NaN or infinity");
+    require(rows.read(code, nullptr, out), Fault::invalid_data, file.name, ": byte ", code - file.bytes.data(), ": the row of id ",
+            value_of(ids[at(place)]), " has NaN or infinity");
   };
   write_flat(facts, ids, read, to, run);
   return rows.decodes() ? note_of(index.kind, scalar->quantizer, false) : std::string();
@@ -455,8 +487,8 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const FaissIndex root = read_faiss(file);
   if (const FaissIndex* const vectors = vectors_alone(root)) return import_vectors(file, root, *vectors, to, run);
   const Source source = source_in(file, root);
-  require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an inverted file has at most 4294967294 rows, got ",
-          source.index.rows);
+  require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name,
+          ": an inverted file has at most 4294967294 rows, got ", source.index.rows);
   const std::size_t held = held_bytes(source), needed = held + writing_bytes(source);
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: the conversion of ", file.name, " needs ", needed);
@@ -467,7 +499,8 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const auto codes = shape_of_codes(source);
   RunOptions writing = run;
   if (run.memory_bytes > 0) writing.memory_bytes -= held;
-  return codes ? import_codes(source, *codes, metric, centroids, sorted, to, writing) : import_flat(source, metric, centroids, sorted, to, run);
+  return codes ? import_codes(source, *codes, metric, centroids, sorted, to, writing)
+               : import_flat(source, metric, centroids, sorted, to, run);
 }
 
 }  // namespace gigaknn

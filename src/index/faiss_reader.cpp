@@ -41,8 +41,10 @@ constexpr Letters other_kinds[] = {
 };
 // Those whose header is another still.
 constexpr Letters headless_kinds[] = {
-    {"IxLa", "IndexLattice"}, {"IRMf", "IndexRowwiseMinMaxFP16"}, {"IRMh", "IndexRowwiseMinMax"}, {"ISVD", "IndexSVS"}, {"ISVL", "IndexSVS"}, {"ILVQ", "IndexSVS"},
-    {"ISVF", "IndexSVS"}, {"null", "no index"},
+    {"IxLa", "IndexLattice"},       {"IRMf", "IndexRowwiseMinMaxFP16"},
+    {"IRMh", "IndexRowwiseMinMax"}, {"ISVD", "IndexSVS"},
+    {"ISVL", "IndexSVS"},           {"ILVQ", "IndexSVS"},
+    {"ISVF", "IndexSVS"},           {"null", "no index"},
 };
 // Of bits; their header is another.
 constexpr Letters binary_kinds[] = {
@@ -136,7 +138,9 @@ class Reader {
     stopped_ = true;
   }
 
-  FaissFlat flat(const FaissIndex& index) { return {array<float>(WideSize(index.rows) * static_cast<std::uint64_t>(index.cols), "the rows")}; }
+  FaissFlat flat(const FaissIndex& index) {
+    return {array<float>(WideSize(index.rows) * static_cast<std::uint64_t>(index.cols), "the rows")};
+  }
   std::optional<FaissScalar> scalar_quantizer(FaissIndex& index);
   FaissProduct product_quantizer(const FaissIndex& index);
   void read_scalar_rows(FaissIndex& index);
@@ -227,7 +231,8 @@ void Reader::read_contents(FaissIndex& index, std::string_view four, int level) 
 
 FaissPart Reader::part_of(const FaissIndex& outer, std::int64_t cols, int level) {
   auto part = std::make_unique<FaissIndex>(read(level + 1));
-  require_at(stopped_ || part->cols == cols, file_, part->offset, part->kind, " of ", part->cols, " dimensions in ", outer.kind, ", which needs ", cols);
+  require_at(stopped_ || part->cols == cols, file_, part->offset, part->kind, " of ", part->cols, " dimensions in ", outer.kind,
+             ", which needs ", cols);
   return part;
 }
 
@@ -251,8 +256,8 @@ std::optional<FaissScalar> Reader::scalar_quantizer(FaissIndex& index) {
   const auto quantizer_cols = value<std::uint64_t>("dimensions of scalar codes");
   require_at(quantizer_cols == cols, file_, place_ - 8, "scalar codes of ", quantizer_cols, " dimensions, expected ", cols);
   quantizer.code_bytes = value<std::uint64_t>("bytes of a scalar code");
-  require_at(quantizer.code_bytes == code_bytes_of(quantizer.type, cols), file_, place_ - 8, "scalar codes of ", quantizer.code_bytes, " bytes, expected ",
-             code_bytes_of(quantizer.type, cols));
+  require_at(quantizer.code_bytes == code_bytes_of(quantizer.type, cols), file_, place_ - 8, "scalar codes of ", quantizer.code_bytes,
+             " bytes, expected ", code_bytes_of(quantizer.type, cols));
   const auto trained = array<float>(trained_values_of(quantizer.type, cols), "what scalar codes were trained to");
   for (std::size_t i = 0; i < trained.size(); ++i) quantizer.trained.push_back(trained[i]);
   return quantizer;
@@ -260,7 +265,8 @@ std::optional<FaissScalar> Reader::scalar_quantizer(FaissIndex& index) {
 
 FaissProduct Reader::product_quantizer(const FaissIndex& index) {
   const auto cols = value<std::uint64_t>("dimensions of product codes");
-  require_at(cols == static_cast<std::uint64_t>(index.cols), file_, place_ - 8, "product codes of ", cols, " dimensions, expected ", index.cols);
+  require_at(cols == static_cast<std::uint64_t>(index.cols), file_, place_ - 8, "product codes of ", cols, " dimensions, expected ",
+             index.cols);
   const auto m = value<std::uint64_t>("parts of product codes");
   require_at(m >= 1 && m <= cols && cols % m == 0, file_, place_ - 8, "product codes of ", m, " parts, expected a divisor of ", cols);
   const auto bits = value<std::uint64_t>("bits of a part");
@@ -287,7 +293,8 @@ void Reader::read_inverted_file(FaissIndex& index, std::string_view four, int le
   if (ivf.quantizer->kind != "IndexFlat") stopped_ = true;
   if (!stopped_) {
     // So many centroids, of floats, are in the file: what is allocated for lists is bounded by it.
-    require_at(lists >= 1 && lists == static_cast<std::uint64_t>(ivf.quantizer->rows), file_, from, lists, " lists, but ", ivf.quantizer->rows, " centroids");
+    require_at(lists >= 1 && lists == static_cast<std::uint64_t>(ivf.quantizer->rows), file_, from, lists, " lists, but ",
+               ivf.quantizer->rows, " centroids");
     const auto map_type = value<std::uint8_t>("the type of the direct map");
     require_at(map_type <= 2, file_, place_ - 1, "a direct map of type ", int{map_type}, ", expected 0, 1 or 2");
     array<std::int64_t>("the direct map");
@@ -336,8 +343,8 @@ std::vector<std::uint64_t> Reader::list_sizes(std::uint64_t lists) {
   const auto pairs = array<std::uint64_t>("the sizes of lists");
   require_at(pairs.size() % 2 == 0, file_, from + 4, "the sizes of lists are ", pairs.size(), " values, expected pairs");
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    require_at(pairs[i] < lists && (i == 0 || pairs[i - 2] < pairs[i]), file_, from + 12 + i * 8, "list ", pairs[i], ", expected numbers that ascend to ",
-               lists - 1);
+    require_at(pairs[i] < lists && (i == 0 || pairs[i - 2] < pairs[i]), file_, from + 12 + i * 8, "list ", pairs[i],
+               ", expected numbers that ascend to ", lists - 1);
     sizes[pairs[i]] = pairs[i + 1];
   }
   return sizes;
@@ -373,7 +380,8 @@ void Reader::read_pre_transform(FaissIndex& index, int level) {
     const std::uint64_t from = place_;
     chain.chain.push_back(transform());
     if (stopped_) break;
-    require_at(chain.chain.back().cols_in == cols, file_, from, chain.chain.back().kind, " of ", chain.chain.back().cols_in, " dimensions, expected ", cols);
+    require_at(chain.chain.back().cols_in == cols, file_, from, chain.chain.back().kind, " of ", chain.chain.back().cols_in,
+               " dimensions, expected ", cols);
     cols = chain.chain.back().cols_out;
   }
   if (!stopped_) chain.index = part_of(index, cols, level);
@@ -420,13 +428,13 @@ FaissTransform Reader::transform() {
   }
   found.cols_in = value<std::int32_t>("dimensions that a transform takes");
   found.cols_out = value<std::int32_t>("dimensions that a transform makes");
-  require_at(found.cols_in >= 1 && found.cols_in <= most_faiss_cols && found.cols_out >= 1 && found.cols_out <= most_faiss_cols, file_, place_ - 8, found.kind, " of ",
-             found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_faiss_cols);
+  require_at(found.cols_in >= 1 && found.cols_in <= most_faiss_cols && found.cols_out >= 1 && found.cols_out <= most_faiss_cols, file_,
+             place_ - 8, found.kind, " of ", found.cols_in, " to ", found.cols_out, " dimensions, expected 1 to ", most_faiss_cols);
   flag("whether a transform is trained");
   const auto rows = static_cast<std::size_t>(found.cols_out), values = rows * static_cast<std::size_t>(found.cols_in);
   const std::size_t matrix = found.matrix.size(), bias = found.bias.size();
-  require_at(matrix == 0 || (matrix == values && (bias == 0 || bias == rows)), file_, from, "a matrix of ", matrix, " values and a bias of ", bias,
-             ", expected ", found.cols_out, " x ", found.cols_in);
+  require_at(matrix == 0 || (matrix == values && (bias == 0 || bias == rows)), file_, from, "a matrix of ", matrix,
+             " values and a bias of ", bias, ", expected ", found.cols_out, " x ", found.cols_in);
   return found;
 }
 

@@ -14,8 +14,10 @@ struct OwnCodes {
   DType dtype;
   FaissScalarType type;
 };
-constexpr OwnCodes own_codes[] = {
-    {DType::u8, FaissScalarType::direct}, {DType::i8, FaissScalarType::direct_signed}, {DType::f16, FaissScalarType::fp16}, {DType::bf16, FaissScalarType::bf16}};
+constexpr OwnCodes own_codes[] = {{DType::u8, FaissScalarType::direct},
+                                  {DType::i8, FaissScalarType::direct_signed},
+                                  {DType::f16, FaissScalarType::fp16},
+                                  {DType::bf16, FaissScalarType::bf16}};
 
 unsigned byte_at(const std::byte* code, std::size_t i) { return std::to_integer<unsigned>(code[i]); }
 
@@ -25,10 +27,14 @@ unsigned six_bits_at(const std::byte* code, std::size_t j) {
   return (byte_at(code, byte) | high) >> shift & 63U;
 }
 
-std::uint16_t word_at(const std::byte* code, std::size_t j) { return static_cast<std::uint16_t>(byte_at(code, 2 * j) | byte_at(code, 2 * j + 1) << 8); }
+std::uint16_t word_at(const std::byte* code, std::size_t j) {
+  return static_cast<std::uint16_t>(byte_at(code, 2 * j) | byte_at(code, 2 * j + 1) << 8);
+}
 
 float decoded_at(const FaissScalar& quantizer, const std::byte* code, std::size_t cols, std::size_t j) {
-  const auto stepped = [&](unsigned value) { return in_steps(quantizer, static_cast<std::int64_t>(cols), static_cast<std::int64_t>(j), value); };
+  const auto stepped = [&](unsigned value) {
+    return in_steps(quantizer, static_cast<std::int64_t>(cols), static_cast<std::int64_t>(j), value);
+  };
   switch (quantizer.type) {
     case FaissScalarType::bits8:
     case FaissScalarType::bits8_uniform: return stepped(byte_at(code, j));
@@ -67,7 +73,8 @@ std::optional<double> step_of(const FaissScalar& quantizer) {
   return step;
 }
 
-// Faiss's code c stands for least + width * (c + 0.5) / 255. The least goes by the width as float32 has it, which is all that a reader knows of the step.
+// Faiss's code c stands for least + width * (c + 0.5) / 255. The least goes by the width as float32 has it, which is all that a reader
+// knows of the step.
 std::array<float, 2> trained_by(double step) {
   const auto width = static_cast<float>(255 * step);
   return {static_cast<float>(-128.5 * (static_cast<double>(width) / 255)), width};
@@ -96,7 +103,9 @@ void flip_signs(std::span<std::byte> values) {
 }
 
 FaissRows::FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual, bool as_bytes)
-    : quantizer_(quantizer), decoded_(at(cols)), code_bytes_(quantizer ? static_cast<std::size_t>(quantizer->code_bytes) : at(cols) * sizeof(float)) {
+    : quantizer_(quantizer),
+      decoded_(at(cols)),
+      code_bytes_(quantizer ? static_cast<std::size_t>(quantizer->code_bytes) : at(cols) * sizeof(float)) {
   if (!quantizer || by_residual) return;
   if (const auto own = as_bytes ? std::optional(DType::i8) : dtype_of(quantizer->type)) {
     dtype_ = *own;
@@ -106,7 +115,9 @@ FaissRows::FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_re
 
 bool FaissRows::read(const std::byte* code, const float* centroid, std::byte* row) {
   if (decodes()) {
-    for (std::size_t j = 0; j < decoded_.size(); ++j) decoded_[j] = decoded_at(*quantizer_, code, decoded_.size(), j) + (centroid ? centroid[j] : 0);
+    for (std::size_t j = 0; j < decoded_.size(); ++j) {
+      decoded_[j] = decoded_at(*quantizer_, code, decoded_.size(), j) + (centroid ? centroid[j] : 0);
+    }
     std::memcpy(row, decoded_.data(), decoded_.size() * sizeof(float));
     return all_finite(decoded_);
   }

@@ -29,8 +29,8 @@ void flip_signs(std::span<std::byte> values);
 
 class FaissRows {
  public:
-  /// `quantizer`, which must outlive this: null where rows are f32. Residuals are to the centroid that `read` is given; `as_bytes`: codes by a step are
-  /// i8 rows, not decoded.
+  /// `quantizer`, which must outlive this: null where rows are f32. Residuals are to the centroid that `read` is given; `as_bytes`: codes
+  /// by a step are i8 rows, not decoded.
   FaissRows(std::int64_t cols, const FaissScalar* quantizer, bool by_residual, bool as_bytes = false);
 
   DType dtype() const { return dtype_; }                         ///< of the rows that `read` makes

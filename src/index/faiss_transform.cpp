@@ -19,7 +19,8 @@ struct Step {
 };
 
 void require_small(const FileBytes& file, std::int64_t rows, std::int64_t cols) {
-  require(rows <= most_values / cols, Fault::unsupported, file.name, ": transforms that make ", rows, " x ", cols, " values are not converted, allowed: ", most_values);
+  require(rows <= most_values / cols, Fault::unsupported, file.name, ": transforms that make ", rows, " x ", cols,
+          " values are not converted, allowed: ", most_values);
 }
 
 std::vector<double> as_doubles(FileValues<float> values) {
@@ -32,12 +33,14 @@ Step step_of(const FileBytes& file, const FaissTransform& transform) {
   const std::int64_t rows = transform.cols_out, cols = transform.cols_in;
   if (transform.matrix.size() > 0) return {as_doubles(transform.matrix), as_doubles(transform.bias)};
   const bool centres = transform.kind == "CenteringTransform", remaps = transform.kind == "RemapDimensionsTransform";
-  require(centres || remaps, Fault::unsupported, file.name, ": ", transform.kind, " is not converted, allowed: LinearTransform, RandomRotationMatrix, PCAMatrix, CenteringTransform, "
+  require(centres || remaps, Fault::unsupported, file.name, ": ", transform.kind,
+          " is not converted, allowed: LinearTransform, RandomRotationMatrix, PCAMatrix, CenteringTransform, "
           "RemapDimensionsTransform");
   require_small(file, rows, cols);
   Step step{std::vector<double>(at(rows * cols)), {}};
   if (centres) {
-    require_at(rows == cols && transform.mean.size() == at(cols), file, transform.offset, "a mean of ", transform.mean.size(), " values, expected ", cols, " and as many dimensions");
+    require_at(rows == cols && transform.mean.size() == at(cols), file, transform.offset, "a mean of ", transform.mean.size(),
+               " values, expected ", cols, " and as many dimensions");
     step.bias = as_doubles(transform.mean);
     for (std::int64_t i = 0; i < rows; ++i) {
       step.matrix[at(i * cols + i)] = 1;
@@ -45,7 +48,8 @@ Step step_of(const FileBytes& file, const FaissTransform& transform) {
     }
     return step;
   }
-  require_at(transform.from.size() == at(rows), file, transform.offset, "a remapping of ", transform.from.size(), " dimensions, expected ", rows);
+  require_at(transform.from.size() == at(rows), file, transform.offset, "a remapping of ", transform.from.size(), " dimensions, expected ",
+             rows);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t from = transform.from[at(i)];
     require_at(from >= -1 && from < cols, file, transform.offset, "dimension ", from, ", expected -1 to ", cols - 1);
@@ -97,9 +101,11 @@ LinearTransform composed_for_codes(const FileBytes& file, std::span<const FaissT
   const FaissTransform& first = chain.front();
   if (first.kind != "CenteringTransform") return composed(file, chain);
   if (chain.size() > 1) linear = composed(file, chain.subspan(1));
-  require_at(first.mean.size() == at(first.cols_in) && first.cols_in == first.cols_out, file, first.offset, "a mean of ", first.mean.size(), " values, expected ", first.cols_in);
+  require_at(first.mean.size() == at(first.cols_in) && first.cols_in == first.cols_out, file, first.offset, "a mean of ", first.mean.size(),
+             " values, expected ", first.cols_in);
   for (std::size_t i = 0; i < first.mean.size(); ++i) linear.mean.push_back(first.mean[i]);
-  require_at(std::all_of(linear.mean.begin(), linear.mean.end(), [](float x) { return std::isfinite(x); }), file, first.offset, "a mean is not finite");
+  require_at(std::all_of(linear.mean.begin(), linear.mean.end(), [](float x) { return std::isfinite(x); }), file, first.offset,
+             "a mean is not finite");
   return linear;
 }
 

@@ -21,14 +21,16 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 const FaissIndex& vectors_in(const FileBytes& file, const FaissIndex& root) {
   const FaissIndex* const index = vectors_alone(root);
-  require(index, Fault::unsupported, file.name, ": ", tree_of(root), " is no set of vectors, expected IndexFlat or IndexScalarQuantizer; an inverted file is converted to a .gknn");
+  require(index, Fault::unsupported, file.name, ": ", tree_of(root),
+          " is no set of vectors, expected IndexFlat or IndexScalarQuantizer; an inverted file is converted to a .gknn");
   require_at(index->rows >= 1, file, index->offset, "0 rows, expected at least 1");
   return *index;
 }
 
 }  // namespace
 
-Converted convert_faiss_vectors(const std::filesystem::path& in, const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run) {
+Converted convert_faiss_vectors(const std::filesystem::path& in, const std::filesystem::path& out, const ConvertParams& params,
+                                const RunOptions& run) {
   const FileBytes file = map_file(in);
   const FaissIndex root = read_faiss(file);
   const FaissIndex& index = vectors_in(file, root);
@@ -37,7 +39,9 @@ Converted convert_faiss_vectors(const std::filesystem::path& in, const std::file
   const std::byte* const first = scalar ? scalar->codes.data() : std::get<FaissFlat>(index.what).values.at(0);
   const auto read_rows = [&](std::int64_t begin, std::int64_t end) {
     Matrix block(end - begin, index.cols, rows.dtype());
-    for (std::int64_t row = begin; row < end; ++row) rows.read(first + at(row) * rows.code_bytes(), nullptr, block.row<std::byte>(row - begin));
+    for (std::int64_t row = begin; row < end; ++row) {
+      rows.read(first + at(row) * rows.code_bytes(), nullptr, block.row<std::byte>(row - begin));
+    }
     return block;
   };
   return convert_blocks({index.rows, index.cols, rows.dtype()}, read_rows, file.name, out, params, run);
@@ -79,7 +83,8 @@ FaissFacts describe_faiss(const std::filesystem::path& path) {
 
 void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
-  require(rows.dtype != DType::i32 && rows.dtype != DType::i64, Fault::unsupported, "an IndexFlat holds vectors of numbers, not ", name_of(rows.dtype));
+  require(rows.dtype != DType::i32 && rows.dtype != DType::i64, Fault::unsupported, "an IndexFlat holds vectors of numbers, not ",
+          name_of(rows.dtype));
   if (!ids.empty()) RowIds(ids, nullptr).require_sound();
   const std::int32_t number = faiss_metric_of(metric, printable(to.string()));
   FaissWriter writer(to);

@@ -10,8 +10,10 @@
 
 namespace gigaknn {
 
-/// Writes them as a file of vectors, scalar codes as the rows they stand for. Throws as `convert_vectors`, and Error: unsupported (other indexes).
-Converted convert_faiss_vectors(const std::filesystem::path& in, const std::filesystem::path& out, const ConvertParams& params = {}, const RunOptions& run = {});
+/// Writes them as a file of vectors, scalar codes as the rows they stand for. Throws as `convert_vectors`, and Error: unsupported (other
+/// indexes).
+Converted convert_faiss_vectors(const std::filesystem::path& in, const std::filesystem::path& out, const ConvertParams& params = {},
+                                const RunOptions& run = {});
 
 /// What they are called; empty where there is no IndexIDMap. Throws alike.
 std::vector<RowId> faiss_ids(const std::filesystem::path& path);

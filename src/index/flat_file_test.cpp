@@ -67,7 +67,8 @@ TEST_F(FlatFile, answers_exactly_for_every_metric_and_type) {
   }
   const auto [base, queries] = vectors(300, 7, DType::f32);
   build_index(base, file("x.gknn"), {.recipe = "Flat"});
-  expect_same(open_index(file("x.gknn"), {.device = "emulated"})->search(queries, 9), reference::nearest_rows(queries, base, Metric::l2, 9));
+  expect_same(open_index(file("x.gknn"), {.device = "emulated"})->search(queries, 9),
+              reference::nearest_rows(queries, base, Metric::l2, 9));
 }
 
 TEST_F(FlatFile, rows_stand_by_id_whatever_order_they_came_in) {

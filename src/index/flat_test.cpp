@@ -111,8 +111,10 @@ TEST_F(FlatIndexTest, refuses_what_it_cannot_answer) {
   expect_error(Fault::invalid_argument, {"the queries: 0 columns, expected at least 1"}, [&] { index->search(no_columns, 1); });
   expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { make_flat_index(no_columns); });
   for (const char* recipe : {"Flat", "IVF2,Flat", "IVF2,PQ1", "IVF2,SQ8", "OPQ1,IVF2,PQ1"}) {
-    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { make_index(no_columns, {.recipe = recipe}); });
-    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"}, [&] { build_index_bytes_needed(no_columns, {.recipe = recipe}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"},
+                 [&] { make_index(no_columns, {.recipe = recipe}); });
+    expect_error(Fault::invalid_argument, {"the base: 0 columns, expected at least 1"},
+                 [&] { build_index_bytes_needed(no_columns, {.recipe = recipe}); });
   }
   FlatParams params;
   params.device = "abacus";
@@ -152,7 +154,8 @@ TEST_F(FlatIndexTest, takes_rows_in_the_memory_of_a_gpu) {
   expect_error(Fault::unsupported, {"the base: rows in the memory of a GPU"}, [&] { build_graph(base, graph); });
   for (const char* recipe : {"Flat", "IVF2,Flat", "IVF2,PQ1,RFlat"}) {
     expect_error(Fault::unsupported, {"the base: rows in the memory of a GPU"}, [&] { make_index(base, {.recipe = recipe}); });
-    expect_error(Fault::unsupported, {"the queries: rows in the memory of a GPU"}, [&] { make_index(few, {.recipe = recipe})->search(queries, 7); });
+    expect_error(Fault::unsupported, {"the queries: rows in the memory of a GPU"},
+                 [&] { make_index(few, {.recipe = recipe})->search(queries, 7); });
   }
   expect_error(Fault::unsupported, {"the rows: rows in the memory of a GPU"}, [&] { fit_kmeans(base, {.clusters = 2}); });
 }
@@ -169,7 +172,8 @@ TEST_F(FlatIndexTest, results_that_do_not_fit_are_refused_before_the_work) {
   for (const char* recipe : {"", "Flat", "IVF4,Flat", "IVF4,SQ8,RFlat"}) {
     const auto index = *recipe ? make_index(base_, {.recipe = recipe}) : make_flat_index(base_, {});
     for (const std::int64_t k : {std::int64_t{1} << 40, std::int64_t{1} << 62}) {
-      expect_error(Fault::out_of_memory, {join_text("k = ", k, " of 40 queries: the results take"), "this machine has free"}, [&] { index->search(queries_, k); });
+      expect_error(Fault::out_of_memory, {join_text("k = ", k, " of 40 queries: the results take"), "this machine has free"},
+                   [&] { index->search(queries_, k); });
     }
     RunOptions run;
     run.memory_bytes = 12 * 100 * 41 - 1;

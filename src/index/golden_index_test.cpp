@@ -1,5 +1,6 @@
 // Index files of earlier days, in tests/golden: they are opened and searched for ever, and the same arguments make the same bytes.
-// Nothing in them depends on the processor: k-means, PCA, OPQ and codes are IEEE arithmetic in one order, without the functions of libm that round as they like.
+// Nothing in them depends on the processor: k-means, PCA, OPQ and codes are IEEE arithmetic in one order, without the functions of libm
+// that round as they like.
 //
 // To add a kind: a row in `golden`, then
 //   build/release/src/index/golden_index_test --gtest_also_run_disabled_tests --gtest_filter='*writes_those_that_are_missing'
@@ -58,7 +59,9 @@ class GoldenIndex : public FileTest {
  protected:
   GoldenIndex() : base_(260, 4, DType::f32) {
     for (std::int64_t i = 0; i < 260; ++i) {
-      for (std::int64_t j = 0; j < 4; ++j) base_.row<float>(i)[j] = static_cast<float>((i * (i + 7 * j) + 13 * j * j) % 97 - 48) / (4 + 4 * static_cast<float>(j));
+      for (std::int64_t j = 0; j < 4; ++j) {
+        base_.row<float>(i)[j] = static_cast<float>((i * (i + 7 * j) + 13 * j * j) % 97 - 48) / (4 + 4 * static_cast<float>(j));
+      }
       ids_.push_back(RowId{(i * 7) % 260 * 11 + 100});
     }
   }

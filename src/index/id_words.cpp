@@ -43,7 +43,9 @@ std::vector<std::uint64_t> id_words(const IdSet& only, const RowIds& ids) {
     }
   } else if (ids.consecutive()) {
     const std::int64_t first = value_of(ids.of_rank(0));
-    for (std::size_t word = 0; word < words.size(); ++word) words[word] = bits_from(only.bits(), first + static_cast<std::int64_t>(word) * 64);
+    for (std::size_t word = 0; word < words.size(); ++word) {
+      words[word] = bits_from(only.bits(), first + static_cast<std::int64_t>(word) * 64);
+    }
     clear_beyond(words, ids.count());
   } else {
     for (std::int64_t rank = 0; rank < ids.count(); ++rank) {
@@ -62,7 +64,9 @@ std::int64_t count_of(std::span<const std::uint64_t> words) {
 std::vector<LocalRow> ranks_in(std::span<const std::uint64_t> words) {
   std::vector<LocalRow> ranks;
   for (std::size_t word = 0; word < words.size(); ++word) {
-    for (std::uint64_t bits = words[word]; bits != 0; bits &= bits - 1) ranks.push_back(static_cast<LocalRow>(word * 64 + at(std::countr_zero(bits))));
+    for (std::uint64_t bits = words[word]; bits != 0; bits &= bits - 1) {
+      ranks.push_back(static_cast<LocalRow>(word * 64 + at(std::countr_zero(bits))));
+    }
   }
   return ranks;
 }

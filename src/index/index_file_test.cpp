@@ -108,7 +108,8 @@ TEST_F(IndexFile, an_index_without_rows_is_one) {
   EXPECT_EQ(opened->next_id(), 50);
   EXPECT_EQ(opened->search(queries, 2).ids, std::vector<RowId>(40, no_row));
   opened->add(base);
-  EXPECT_EQ(opened->search(queries, 1, {.nprobe = 3}).ids.front(), RowId{value_of(make_ivf_flat_index(base, {.lists = 3})->search(queries, 1, {.nprobe = 3}).ids.front()) + 50});
+  EXPECT_EQ(opened->search(queries, 1, {.nprobe = 3}).ids.front(),
+            RowId{value_of(make_ivf_flat_index(base, {.lists = 3})->search(queries, 1, {.nprobe = 3}).ids.front()) + 50});
 }
 
 TEST_F(IndexFile, cut_at_any_byte_or_with_any_byte_changed_is_refused) {
@@ -116,7 +117,8 @@ TEST_F(IndexFile, cut_at_any_byte_or_with_any_byte_changed_is_refused) {
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 40; ++i) ids.push_back(RowId{1000 - 7 * i});
   make_ivf_flat_index(base, {.lists = 4, .ids = ids})->save(file("whole.gknn"));
-  test::expect_damage_is_refused(bytes_of(file("whole.gknn")), folder(), [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 1}, {.threads = 1}); });
+  test::expect_damage_is_refused(bytes_of(file("whole.gknn")), folder(),
+                                 [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 1}, {.threads = 1}); });
 }
 
 // Nobody who copies rows or writes them anew gives what is damaged a new checksum.
@@ -174,7 +176,8 @@ TEST_F(IndexFile, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, changed("begins", 8, std::int64_t{-1}), "lists must ascend");
   expect_error(Fault::corrupt_file, changed("begins", 32, std::int64_t{41}), "lists must ascend");
   expect_error(Fault::corrupt_file, changed("ids", 8, std::int64_t{-5}), "changed.gknn: id -5 is negative");
-  expect_error(Fault::corrupt_file, changed("ids", 0, *reinterpret_cast<const std::int64_t*>(whole.bytes_of(whole.section("ids", Element::i64)).data() + 8)),
+  expect_error(Fault::corrupt_file,
+               changed("ids", 0, *reinterpret_cast<const std::int64_t*>(whole.bytes_of(whole.section("ids", Element::i64)).data() + 8)),
                "is there twice");
   changed("rows", 4, std::uint32_t{0x7FC00000})();  // a row that is found by nothing
   expect_error(Fault::corrupt_file, [&] { check_index(file("changed.gknn")); }, "1 rows have NaN or infinity");
@@ -269,7 +272,8 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   EXPECT_TRUE(parse_recipe("IVF7,SQ6").each_dim);
   EXPECT_EQ(parse_recipe("IVF7,SQ6").code_bits, 6);
   for (int bits = 1; bits <= 8; ++bits) EXPECT_EQ(parse_recipe("IVF7,RaBitQ" + std::to_string(bits)).rabitq_bits, bits);
-  EXPECT_TRUE(parse_recipe("PCAR64,IVF7,Flat").transform->rotated && parse_recipe("PCA64,IVF7,RaBitQ4").transform->rotated && parse_recipe("PCAW64,IVF7,RaBitQ4").transform->rotated);
+  EXPECT_TRUE(parse_recipe("PCAR64,IVF7,Flat").transform->rotated && parse_recipe("PCA64,IVF7,RaBitQ4").transform->rotated &&
+              parse_recipe("PCAW64,IVF7,RaBitQ4").transform->rotated);
   EXPECT_FALSE(parse_recipe("PCA64,IVF7,Flat").transform->rotated || parse_recipe("RR64,IVF7,RaBitQ4").transform->rotated);
   EXPECT_TRUE(parse_recipe("IVF,PQ12,RFlat").refine);
   EXPECT_TRUE(parse_recipe("IVF7,SQ4").codes() && parse_recipe("PCA8,IVF7,SQ4").each_dim);
@@ -296,8 +300,11 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
                                {"RR,IVF7,Flat,RFlat", Kind::random_rotation, 0, 0, 7, 0, true}, {"RR64,IVF7,PQ8", Kind::random_rotation, 64, 0, 7, 8, false}}) {
     const IndexRecipe recipe = parse_recipe(t.text);
     ASSERT_TRUE(recipe.transform.has_value()) << t.text;
-    EXPECT_EQ(std::tuple(recipe.transform->kind, recipe.transform->dims, recipe.transform->parts), std::tuple(t.kind, t.dims, t.parts)) << t.text;
-    EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.listed), std::tuple(t.lists, t.code_bytes, t.refine, DType::f32)) << t.text;
+    EXPECT_EQ(std::tuple(recipe.transform->kind, recipe.transform->dims, recipe.transform->parts), std::tuple(t.kind, t.dims, t.parts))
+        << t.text;
+    EXPECT_EQ(std::tuple(recipe.lists, recipe.code_bytes, recipe.refine, recipe.listed),
+              std::tuple(t.lists, t.code_bytes, t.refine, DType::f32))
+        << t.text;
   }
   EXPECT_FALSE(parse_recipe("PCA64,IVF7,Flat").transform->whiten);
   for (const char* text : {"PCAW64,IVF7,Flat", "PCAW64,IVF7,PQ16,RFlat"}) {
@@ -306,8 +313,8 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
     EXPECT_TRUE(parse_recipe(text).transform->whiten);
   }
   EXPECT_FALSE(parse_recipe("IVF64,PQ12,RFlat").transform.has_value());
-  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ8,RFlat,RFlat", "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8",
-                           "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
+  for (const char* text : {"PCA0,IVF4,SQ8,RFlat", "PCA,IVF4,SQ8,RFlat", "PCAW0,IVF4,Flat", "PCAW,IVF4,Flat", "IVF4,SQ8,RFlat,RFlat",
+                           "PCA8,PCA8,IVF4,SQ8,RFlat", "PCA8", "PCA8,SQ8,RFlat", "IVF4,PCA8,SQ8,RFlat", "IVF0,SQ8,RFlat"}) {
     expect_error(Fault::unsupported, [&] { parse_recipe(text); }, join_text("recipe '", text, "' is not built"), "SQ8");
   }
   for (const char* text : {"IVF65536_HNSW32,PQ16", "OPQ16,IVF65536_HNSW32,PQ16", "OPQ,IVF256,PQ16", "OPQ16_,IVF256,PQ16", "OPQ0_8,IVF256,PQ16", "OPQ16_0,IVF4,Flat", "RR0,IVF4,Flat", "RR,IVF4", "RR,RR,IVF4,Flat",
@@ -322,8 +329,10 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   for (const auto& [text, plain] : {std::pair("IVF16,PQ12x8", "IVF16,PQ12"), {"IVF16,PQ12np", "IVF16,PQ12"}, {"IVF16,PQ12x8np", "IVF16,PQ12"}, {"IVF16,PQ12x4np", "IVF16,PQ12x4"},
                                     {"IDMap,Flat", "Flat"}, {"IDMap2,IVF16,SQ8", "IVF16,SQ8"}, {" OPQ8 , IVF16 ,PQ8, RFlat ", "OPQ8,IVF16,PQ8,RFlat"}, {"IVF16,PQ12,Refine(Flat)", "IVF16,PQ12,RFlat"}}) {
     const IndexRecipe recipe = parse_recipe(text), same = parse_recipe(plain);
-    EXPECT_EQ(std::tuple(recipe.inverted, recipe.lists, recipe.code_bytes, recipe.code_bits, recipe.listed, recipe.refine, recipe.transform.has_value()),
-              std::tuple(same.inverted, same.lists, same.code_bytes, same.code_bits, same.listed, same.refine, same.transform.has_value())) << text;
+    EXPECT_EQ(std::tuple(recipe.inverted, recipe.lists, recipe.code_bytes, recipe.code_bits, recipe.listed, recipe.refine,
+                         recipe.transform.has_value()),
+              std::tuple(same.inverted, same.lists, same.code_bytes, same.code_bits, same.listed, same.refine, same.transform.has_value()))
+        << text;
   }
   for (const char* text : {"", "IVF16,", "ivf16,flat", "16,Flat", "IVF16,Flat,"}) {
     expect_error(Fault::invalid_argument, [&] { parse_recipe(text); }, join_text("recipe '", text, "': "), "says nothing");

@@ -92,7 +92,8 @@ std::int64_t MergedLists::end_of_band(std::int64_t first, std::int64_t rows) con
 namespace {
 
 // Entries order[begin .. end), all of one part whose form is made here, to where they stand.
-void copy_formed(const FormedRows& formed, std::span<const MergedLists::Entry> entries, std::span<const std::uint32_t> order, Matrix& rows, const RunOptions& run) {
+void copy_formed(const FormedRows& formed, std::span<const MergedLists::Entry> entries, std::span<const std::uint32_t> order, Matrix& rows,
+                 const RunOptions& run) {
   const std::size_t row_bytes = at(rows.cols()) * size_of(rows.dtype());
   const std::int64_t turn_rows = formed.turn_rows();
   const Progress::Quiet quiet(run.progress);
@@ -112,7 +113,8 @@ void copy_formed(const FormedRows& formed, std::span<const MergedLists::Entry> e
 
 Matrix gather_entries(std::span<const LiveRows> parts, std::span<const MergedLists::Entry> entries, const RunOptions& run) {
   const LiveRows& like = parts.front();
-  Matrix rows = like.formed ? Matrix(std::ssize(entries), like.formed->width(), like.formed->dtype()) : Matrix(std::ssize(entries), like.lists->cols(), like.lists->dtype());
+  Matrix rows = like.formed ? Matrix(std::ssize(entries), like.formed->width(), like.formed->dtype())
+                            : Matrix(std::ssize(entries), like.lists->cols(), like.lists->dtype());
   // In the order in which they stand, so that a file is read forwards.
   std::vector<std::uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -168,7 +170,8 @@ LiveRows merged(std::span<const LiveRows> parts, const RunOptions& run) {
           merged_full(parts, lists.rows(), run)};
 }
 
-LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
+LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count,
+                  const RunOptions& run) {
   struct Found {
     std::int64_t list;
     MergedLists::Entry entry;

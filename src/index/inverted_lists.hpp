@@ -39,7 +39,9 @@ class InvertedLists {
   const RowIds& ids() const { return ids_; }
   std::span<const LocalRow> order() const { return order_; }  ///< empty: the rows stand list after list
   std::int64_t list_at(std::int64_t place) const { return std::upper_bound(begins_.begin(), begins_.end(), place) - begins_.begin() - 1; }
-  LocalRow row_at(std::int64_t place) const { return order_.empty() ? static_cast<LocalRow>(place) : order_[static_cast<std::size_t>(place)]; }
+  LocalRow row_at(std::int64_t place) const {
+    return order_.empty() ? static_cast<LocalRow>(place) : order_[static_cast<std::size_t>(place)];
+  }
 
   virtual std::int64_t cols() const = 0;  ///< of a row as lists hold it
   virtual DType dtype() const = 0;
@@ -51,8 +53,8 @@ class InvertedLists {
   /// Lists of the same kind, of rows [n, cols] that stand list after list.
   virtual std::shared_ptr<const InvertedLists> with_rows(Matrix rows, std::vector<std::int64_t> begins, std::vector<RowId> ids) const = 0;
 
-  /// The k nearest, named by the ranks of their ids, of those that `allowed` has, by rank; not `in_order`: in any, with unspecified distances.
-  /// The first call prepares the lists.
+  /// The k nearest, named by the ranks of their ids, of those that `allowed` has, by rank; not `in_order`: in any, with unspecified
+  /// distances. The first call prepares the lists.
   virtual void nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
                        const RunOptions& run) const = 0;
   /// What the first search would do.
@@ -61,8 +63,10 @@ class InvertedLists {
   virtual std::string description() const = 0;
 
  protected:
-  /// `order` [n]: each row once, list after list; empty: the rows stand so. `owner` keeps what is borrowed alive; `check`: of bytes that were not looked at yet.
-  InvertedLists(std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner, std::shared_ptr<const FileCheck> check)
+  /// `order` [n]: each row once, list after list; empty: the rows stand so. `owner` keeps what is borrowed alive; `check`: of bytes that
+  /// were not looked at yet.
+  InvertedLists(std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
+                std::shared_ptr<const FileCheck> check)
       : order_(std::move(order)), begins_(std::move(begins)), ids_(std::move(ids)), owner_(std::move(owner)), check_(std::move(check)) {}
 
   /// Throws Error: corrupt_file where what is about to be read is not what was written.
@@ -167,7 +171,9 @@ class RowsById {
 /// One part of them all, whose rows are its own.
 LiveRows merged(std::span<const LiveRows> parts, const RunOptions& run);
 
-/// The rows that masks leave, `count` of them: in one list, or, where what lists hold means something in a row's own list alone, each in its own.
-LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run);
+/// The rows that masks leave, `count` of them: in one list, or, where what lists hold means something in a row's own list alone, each in
+/// its own.
+LiveRows gathered(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count,
+                  const RunOptions& run);
 
 }  // namespace gigaknn

@@ -21,7 +21,8 @@ using test::Kind;
 using test::recall;
 using test::StridedRows;
 
-constexpr const char* recipes[] = {"IVF9,PQ5", "IVF9,PQ10x4", "IVF9,PQ8x6", "IVF9,SQ8", "IVF9,SQfp16", "IVF9,SQbf16", "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4", "IVF9,RaBitQ6"};
+constexpr const char* recipes[] = {"IVF9,PQ5",       "IVF9,PQ10x4",    "IVF9,PQ8x6",  "IVF9,SQ8",         "IVF9,SQfp16",  "IVF9,SQbf16",
+                                   "PCA8,IVF9,Flat", "PCAW8,IVF9,SQ8", "RR,IVF9,PQ5", "OPQ5_10,IVF9,PQ5", "IVF9,RaBitQ4", "IVF9,RaBitQ6"};
 
 class IvfCosine : public FileTest {
  protected:
@@ -79,7 +80,8 @@ TEST_F(IvfCosine, is_the_same_in_a_file_and_on_every_device) {
     const auto index = make_index(few, {.recipe = recipe, .metric = Metric::cosine, .iterations = 2}, {.threads = 1});
     index->save(file("saved.gknn"));
     check_index(file("saved.gknn"));
-    build_index(few, file("built.gknn"), {.recipe = recipe, .metric = Metric::cosine, .iterations = 2, .device = "cpu:generic"}, {.threads = 3});
+    build_index(few, file("built.gknn"), {.recipe = recipe, .metric = Metric::cosine, .iterations = 2, .device = "cpu:generic"},
+                {.threads = 3});
     EXPECT_EQ(bytes_of(file("built.gknn")), bytes_of(file("saved.gknn"))) << recipe;
     const Neighbors want = index->search(asked, 6, {.nprobe = 3});
     for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
@@ -112,17 +114,21 @@ TEST_F(IvfCosine, zeros_have_no_direction) {
     expect_error(Fault::invalid_data, {"the rows: row 1 is all zeros and has no direction"}, [&] { index->add(zeros); });
     const RowId some[] = {RowId{1}, RowId{2}, RowId{3}};
     expect_error(Fault::invalid_data, {"the rows: row 1 is all zeros"}, [&] { index->update(zeros, some); });
-    expect_error(Fault::invalid_data, {"the rows: row 1 is all zeros"}, [&] { add_to_index(file("x.gknn"), zeros, {}, false, file("none.gknn")); });
+    expect_error(Fault::invalid_data, {"the rows: row 1 is all zeros"},
+                 [&] { add_to_index(file("x.gknn"), zeros, {}, false, file("none.gknn")); });
     EXPECT_EQ(index->rows(), 1200);
     // By other metrics they are rows like any others.
     make_index(base_, {.recipe = recipe, .iterations = 2})->add(zeros);
   }
   for (std::int64_t j = 0; j < 20; ++j) base_.set(7, j, 0);
   for (const char* recipe : recipes) {
-    expect_error(Fault::invalid_data, {"the base: row 7 is all zeros and has no direction"}, [&] { make_index(base_, {.recipe = recipe, .metric = Metric::cosine}); });
-    expect_error(Fault::invalid_data, {"the base: row 7 is all zeros"}, [&] { build_index(base_, file("none.gknn"), {.recipe = recipe, .metric = Metric::cosine}); });
+    expect_error(Fault::invalid_data, {"the base: row 7 is all zeros and has no direction"},
+                 [&] { make_index(base_, {.recipe = recipe, .metric = Metric::cosine}); });
+    expect_error(Fault::invalid_data, {"the base: row 7 is all zeros"},
+                 [&] { build_index(base_, file("none.gknn"), {.recipe = recipe, .metric = Metric::cosine}); });
   }
-  expect_error(Fault::invalid_data, {"the base: row 7 is all zeros"}, [&] { make_ivf_pq_index(base_, {.metric = Metric::cosine, .code_bytes = 5}); });
+  expect_error(Fault::invalid_data, {"the base: row 7 is all zeros"},
+               [&] { make_ivf_pq_index(base_, {.metric = Metric::cosine, .code_bytes = 5}); });
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
 }
 
@@ -133,7 +139,8 @@ TEST_F(IvfCosine, budgets_are_kept) {
     const std::size_t building = build_index_bytes_needed(base_, params);
     build_index(base_, file("budget.gknn"), params, {.memory_bytes = building});
     EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn"))) << recipe;
-    expect_error(Fault::out_of_memory, {std::to_string(building)}, [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
+    expect_error(Fault::out_of_memory, {std::to_string(building)},
+                 [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
     const std::size_t searching = open_index_bytes_needed(file("free.gknn"));
     open_index(file("free.gknn"), {}, {.memory_bytes = searching})->search(queries_, 10, {.nprobe = 9}, {.memory_bytes = searching});
   }

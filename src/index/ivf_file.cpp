@@ -65,8 +65,8 @@ About decode(const FileBytes& file, const Section& section) {
   const auto cols = value_at<std::uint64_t>(file, offset + 8, "columns");
   require_at(cols >= 1 && cols < std::uint64_t{1} << 32, file, offset + 8, cols, " columns, expected 1 to 4294967295");
   const auto next_id = value_at<std::uint64_t>(file, offset + 16, "the next id");
-  require_at(next_id >= about.rows && next_id <= std::uint64_t{1} << 62, file, offset + 16, "the next id is ", next_id, ", expected ", about.rows,
-             " to 2^62");
+  require_at(next_id >= about.rows && next_id <= std::uint64_t{1} << 62, file, offset + 16, "the next id is ", next_id, ", expected ",
+             about.rows, " to 2^62");
   about.facts.cols = static_cast<std::int64_t>(cols);
   about.facts.next_id = static_cast<std::int64_t>(next_id);
   about.facts.metric = metric_at(file, offset + 24);
@@ -133,7 +133,8 @@ void write_quantizer(ContainerWriter& writer, const RowForm& form) {
   if (form.dtype == DType::i8) writer.add_section("step", Element::f64, 1, 1, &form.step);
 }
 
-void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols, const RowReader& read_row, const RunOptions& run) {
+void write_rows(ContainerWriter& writer, std::string_view name, DType dtype, std::int64_t rows, std::int64_t cols,
+                const RowReader& read_row, const RunOptions& run) {
   writer.begin_section(name, element_of(dtype), at(rows), at(cols));
   std::vector<std::byte> row(at(cols) * size_of(dtype));
   for (std::int64_t place = 0; place < rows; ++place) {
@@ -247,7 +248,8 @@ void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const st
   writer.finish();
 }
 
-void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run) {
+void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path,
+                const RunOptions& run) {
   ContainerWriter writer(path, flat_schema, schema_version);
   write_about(writer, facts, std::ssize(ids));
   writer.add_section("ids", Element::i64, ids.size(), 1, ids.data());
@@ -255,8 +257,8 @@ void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowRead
   writer.finish();
 }
 
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
-                    const RunOptions& run) {
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full,
+                    const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, schema_of(facts, ivf_flat_schema), schema_version);
   const PartsWriter rows(writer, parts, centroids.rows, run);
   write_about(writer, facts, rows.lists().rows());
@@ -269,8 +271,8 @@ void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const 
   writer.finish();
 }
 
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
-                    const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run) {
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids,
+                    const RowReader& read_row, const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, schema_of(facts, ivf_flat_schema), schema_version);
   write_about(writer, facts, std::ssize(ids));
   add_matrix(writer, "centroids", centroids);
@@ -316,7 +318,8 @@ LinearTransform read_linear(const Container& file, std::string_view name, const 
     std::vector<float> values;
     if (!file.find_section(vector)) return values;
     const Section& section = sized_section(file, vector, Element::f32, 1, at(size));
-    require_at(facts.metric != Metric::inner_product, file.file(), section.offset, "a ", vector, ", expected none under inner_product, whose order it would change");
+    require_at(facts.metric != Metric::inner_product, file.file(), section.offset, "a ", vector,
+               ", expected none under inner_product, whose order it would change");
     require_finite(file, section, vector == "mean" ? "the mean" : "a bias");
     const auto held = values_in<float>(file, vector, Element::f32);
     values.assign(held.begin(), held.end());
@@ -325,8 +328,8 @@ LinearTransform read_linear(const Container& file, std::string_view name, const 
   linear.mean = read("mean", facts.cols);
   if (!file.find_section(name)) return linear;
   const Section& matrix = file.section(name, Element::f32);
-  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset, "section '", name, "' is ", matrix.rows,
-             " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
+  require_at(matrix.rows >= 1 && matrix.rows < std::uint64_t{1} << 32 && matrix.cols == at(facts.cols), file.file(), matrix.offset,
+             "section '", name, "' is ", matrix.rows, " x ", matrix.cols, ", expected 1 to 4294967295 x ", facts.cols);
   require_finite(file, matrix, name == "transform" ? "a transform" : "a direction");
   linear.matrix = copy_rows(matrix_in(file, name));
   linear.bias = read("bias", linear.cols_out());
@@ -342,7 +345,8 @@ RowForm read_quantizer(const Container& file, const IvfFacts& facts) {
   verify_section(file, step);
   form.step = values_in<double>(file, "step", Element::f64).front();
   // What is larger or smaller no numbers in float32 have, and its square is nothing, or infinite.
-  require_at(form.step >= 0x1p-160 && form.step <= std::numeric_limits<float>::max(), file.file(), step.offset, "the step is ", form.step, ", expected ", 0x1p-160, " to ", std::numeric_limits<float>::max());
+  require_at(form.step >= 0x1p-160 && form.step <= std::numeric_limits<float>::max(), file.file(), step.offset, "the step is ", form.step,
+             ", expected ", 0x1p-160, " to ", std::numeric_limits<float>::max());
   return form;
 }
 
@@ -353,8 +357,8 @@ About read_about_codes(const Container& file) {
   const std::uint64_t offset = file.section("about", Element::u8).offset;
   require_at(!facts.allow_nonfinite, file.file(), offset + 48, "whether NaN is allowed is 1, expected 0 of codes");
   const bool cosine = facts.metric == Metric::cosine;
-  require_at(cosine || facts.metric == Metric::l2 || facts.metric == Metric::euclidean || facts.metric == Metric::inner_product, file.file(), offset + 24, "metric ",
-             name_of(facts.metric), ", expected l2, euclidean, inner_product or cosine of codes");
+  require_at(cosine || facts.metric == Metric::l2 || facts.metric == Metric::euclidean || facts.metric == Metric::inner_product,
+             file.file(), offset + 24, "metric ", name_of(facts.metric), ", expected l2, euclidean, inner_product or cosine of codes");
   if (file.schema() == ivf_sq_schema) {
     facts.form = std::make_shared<const RowForm>(read_quantizer(file, facts));
   } else if (file.schema() == ivf_transformed_schema) {
@@ -392,7 +396,8 @@ Head read_head(const Container& file, const About& about, std::int64_t width) {
 }
 
 // `rows` [n, width] that stand list after list and remain in the file; null: there are none.
-std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows, const std::shared_ptr<const FileCheck>& check) {
+std::shared_ptr<const ListRows> lists_in(const Container& file, const Head& head, MatrixRef rows,
+                                         const std::shared_ptr<const FileCheck>& check) {
   if (rows.rows == 0) return nullptr;
   return std::make_shared<ListRows>(rows, std::vector<LocalRow>(), std::vector<std::int64_t>(head.begins.begin(), head.begins.end()),
                                     RowIds(head.ids, file.file().owner, file.file().name, check), file.file().owner, check);
@@ -442,8 +447,8 @@ void add_fit(ContainerWriter& writer, const ProductCodes& fit) {
 
 }  // namespace
 
-void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
-                  const RunOptions& run) {
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full,
+                  const std::filesystem::path& path, const RunOptions& run) {
   ContainerWriter writer(path, schema_of(facts, ivf_pq_schema), schema_version);
   const PartsWriter rows(writer, parts, fit.centroids.rows, run);
   const std::vector<std::int64_t>& begins = rows.lists().begins();
@@ -459,7 +464,8 @@ void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<cons
   rows.rows(writing_bytes_of_code(fit.code_bytes()), [&](const Matrix& codes, std::int64_t first, std::int64_t end) {
     std::vector<std::int64_t> in_band(begins.begin() + first, begins.begin() + end + 1);
     for (std::int64_t& begin : in_band) begin -= begins[at(first)];
-    const std::vector<std::uint8_t> band = in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band, run);
+    const std::vector<std::uint8_t> band =
+        in_blocks({codes.row<std::uint8_t>(0), at(codes.rows() * codes.cols())}, fit.code_bytes(), in_band, run);
     writer.append(band.data(), band.size());
   });
   if (read_full) write_rows(writer, "rows", facts.dtype, rows.lists().rows(), facts.cols, read_full, run);
@@ -472,16 +478,20 @@ namespace {
 // Codes of rows [n, d], without what stands behind them.
 IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   std::uint64_t blocks = 0;
-  for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
+  for (std::size_t list = 0; list + 1 < head.begins.size(); ++list) {
+    blocks += at(ProductCodes::blocks_of(head.begins[list + 1] - head.begins[list]));
+  }
   if (file.find_section("rabitq")) {
     const Section& section = sized_section(file, "rabitq", Element::i64, 1, 1);
     verify_section(file, section);
     const auto bits = values_in<std::int64_t>(file, "rabitq", Element::i64).front();
     require_at(bits >= 1 && bits <= 8, file.file(), section.offset, "RaBitQ of ", bits, " bits a dimension, expected 1 to 8");
     const CodeShape shape = grid_shape(d, static_cast<int>(bits));
-    require_at(shape.m <= most_code_parts, file.file(), section.offset, "RaBitQ of ", bits, " bits has at most ", most_code_parts, " bytes, of ", d, " columns it would have ", shape.m);
+    require_at(shape.m <= most_code_parts, file.file(), section.offset, "RaBitQ of ", bits, " bits has at most ", most_code_parts,
+               " bytes, of ", d, " columns it would have ", shape.m);
     sized_section(file, "codes", Element::u8, blocks, at(shape.code_bytes() * code_block_rows));
-    return {head.centroids, {}, head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, shape.bits, static_cast<int>(bits)};
+    return {head.centroids,        {}, head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, shape.bits,
+            static_cast<int>(bits)};
   }
   const Section& codewords = file.section("codewords", Element::f32);
   // A byte of codes of 8 bits a part has 256 codewords, of 4 bits 32; 3 bytes of 6 bits have 256.
@@ -489,10 +499,10 @@ IvfPqParts read_codes(const Container& file, const Head& head, std::int64_t d) {
   const int bits = code_bytes < 1 ? 8 : codewords.rows == 32 * code_bytes ? 4 : code_bytes % 3 == 0 && codewords.rows == 256 * (code_bytes / 3) ? 6 : 8;
   const std::uint64_t m = codewords.rows >> bits;
   const auto together = at(parts_together(bits));
-  require_at(m >= 1 && m <= at(most_code_parts) && m % together == 0 && codewords.rows == m << bits && codewords.cols >= 1 && m * codewords.cols >= at(d) &&
-                 (m - together) * codewords.cols < at(d),
-             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits, " of each part of ", d,
-             " columns");
+  require_at(m >= 1 && m <= at(most_code_parts) && m % together == 0 && codewords.rows == m << bits && codewords.cols >= 1 &&
+                 m * codewords.cols >= at(d) && (m - together) * codewords.cols < at(d),
+             file.file(), codewords.offset, "section 'codewords' is ", codewords.rows, " x ", codewords.cols, ", which are not ", 1 << bits,
+             " of each part of ", d, " columns");
   require_finite(file, codewords, "a codeword");
   sized_section(file, "codes", Element::u8, blocks, m * at(bits) / 8 * code_block_rows);
   return {head.centroids, matrix_in(file, "codewords"), head.begins, head.ids, values_in<std::uint8_t>(file, "codes", Element::u8), {}, bits};

@@ -1,4 +1,5 @@
-// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"; docs/formats.md draws them.
+// .gknn: inverted files in a container (io/container.hpp), of schema "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed";
+// docs/formats.md draws them.
 #pragma once
 
 #include <cstddef>
@@ -60,24 +61,25 @@ std::string_view rows_name(const IvfFacts& facts);
 using RowReader = std::function<void(std::int64_t place, std::byte* out)>;
 
 /// Writes rows without centroids by their `ids`, ascending.
-void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path, const RunOptions& run);
+void write_flat(const IvfFacts& facts, std::span<const RowId> ids, const RowReader& read_row, const std::filesystem::path& path,
+                const RunOptions& run);
 /// Writes the rows of `parts`, each one list, that count, by their ids.
 void write_flat(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run);
 
 /// The full vectors behind `parts`, in the order of their ids.
 RowReader full_rows_by_id(std::span<const LiveRows> parts);
 
-/// Writes the rows of `parts` that count; full vectors behind others by `read_full`, in the order of their ids; null: none. Here and below a band of
-/// lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
-                    const RunOptions& run);
+/// Writes the rows of `parts` that count; full vectors behind others by `read_full`, in the order of their ids; null: none. Here and below
+/// a band of lists is held at a time: 256 MiB, or as much of `run.memory_bytes` as that is.
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const LiveRows> parts, const RowReader& read_full,
+                    const std::filesystem::path& path, const RunOptions& run);
 
 /// As above, of rows that stand nowhere together.
 ///
 ///   begins  [lists + 1]
 ///   ids     [n]  list after list, ascending in each
-void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids, const RowReader& read_row,
-                    const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run);
+void write_ivf_flat(const IvfFacts& facts, MatrixRef centroids, std::span<const std::int64_t> begins, std::span<const RowId> ids,
+                    const RowReader& read_row, const RowReader& read_full, const std::filesystem::path& path, const RunOptions& run);
 
 /// What it must be left: lists that are longer than 4,096 rows are held whatever the budget. `row_bytes`: of what lists hold of a row.
 std::size_t least_writing_bytes(std::int64_t rows, std::size_t row_bytes);
@@ -107,8 +109,8 @@ struct StoredIvfPq {
 inline constexpr std::string_view ivf_pq_schema = "ivf_pq";
 
 /// Writes the rows of `parts`, lists of codes of `fit`, that count; full vectors as above.
-void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full, const std::filesystem::path& path,
-                  const RunOptions& run);
+void write_ivf_pq(const IvfFacts& facts, const ProductCodes& fit, std::span<const LiveRows> parts, const RowReader& read_full,
+                  const std::filesystem::path& path, const RunOptions& run);
 /// So many bytes of a row, and of the block it may have for itself, writing holds.
 std::size_t writing_bytes_of_code(std::int64_t code_bytes);
 /// Whether this is for `read_ivf_pq`: of that schema, or of transformed rows with codes.
@@ -116,8 +118,8 @@ bool holds_product_codes(const Container& file);
 /// `check`: null: the file was looked at whole; else what it holds of rows is when it is first read.
 StoredIvfPq read_ivf_pq(const Container& file, const std::shared_ptr<const FileCheck>& check = nullptr);
 
-/// Of schema flat, ivf_flat, ivf_sq or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the contents of all but these; of them
-/// only whether lists could be meant. Throws Error: corrupt_file, unsupported.
+/// Of schema flat, ivf_flat, ivf_sq or ivf_transformed. Here and above rows and ids stay in the file. Looks at all sizes, and at the
+/// contents of all but these; of them only whether lists could be meant. Throws Error: corrupt_file, unsupported.
 StoredIvfFlat read_ivf_flat(const Container& file, const std::shared_ptr<const FileCheck>& check = nullptr);
 
 }  // namespace gigaknn

@@ -24,9 +24,11 @@ std::size_t IvfFlatIndex::bytes_needed(const IvfShape& shape, const IndexSetting
   const DType listed = shape.listed_dtype();
   const Metric metric = shape.compared_by();
   const std::size_t of_rows = sizeof(std::int64_t) + 2 * sizeof(LocalRow) + sizeof(RowId);  // their order, ids and ranks
-  const std::size_t of_cells = suited.ops().cell_bytes_needed(shape.n, shape.width(), listed, metric, std::max<std::int64_t>(1, shape.lists), suited.hints(), threads);
-  const std::size_t of_lists = at(shape.lists + 1) * 16 + of_cells +
-                               ListCentroids::bytes_needed(shape.lists, shape.width(), listed, metric, suited.device, suited.expected_queries, threads);
+  const std::size_t of_cells = suited.ops().cell_bytes_needed(shape.n, shape.width(), listed, metric,
+                                                              std::max<std::int64_t>(1, shape.lists), suited.hints(), threads);
+  const std::size_t of_lists =
+      at(shape.lists + 1) * 16 + of_cells +
+      ListCentroids::bytes_needed(shape.lists, shape.width(), listed, metric, suited.device, suited.expected_queries, threads);
   return of_lists + (shape.form ? bytes_beside_lists(shape, suited, threads) : at(shape.n) * of_rows);
 }
 
@@ -39,7 +41,8 @@ Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSe
   return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
 }
 
-void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
+void IvfFlatIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                         const RunOptions& run) const {
   if (lists() == 0) return write_flat(facts, parts, path, run);
   write_ivf_flat(facts, centroids_.centroids(), parts, full_reader(parts), path, run);
 }

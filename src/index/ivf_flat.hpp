@@ -27,7 +27,8 @@ class IvfFlatIndex : public IvfIndex {
 
  private:
   std::string lists_description() const override;
-  void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
+  void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,
+             const RunOptions& run) const override;
   const char* other_fit_than(const IvfIndex&) const override { return nullptr; }
 };
 

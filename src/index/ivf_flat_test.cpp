@@ -107,7 +107,8 @@ TEST_F(IvfFlat, is_the_same_on_every_device_and_from_many_threads) {
   for (const char* device : {"cpu:generic", "emulated", "emulated:2"}) {
     IvfFlatParams other = params;
     other.device = device;
-    expect_same(make_ivf_flat_index(few, other)->search(queries_, 10, {.nprobe = 4}), make_ivf_flat_index(few, params)->search(queries_, 10, {.nprobe = 4}));
+    expect_same(make_ivf_flat_index(few, other)->search(queries_, 10, {.nprobe = 4}),
+                make_ivf_flat_index(few, params)->search(queries_, 10, {.nprobe = 4}));
   }
   const Neighbors want = make_ivf_flat_index(base_, params)->search(queries_, 10, {.nprobe = 4});
   const auto index = make_ivf_flat_index(base_, params);
@@ -142,7 +143,8 @@ TEST_F(IvfFlat, a_radius_finds_all_rows_within_it_of_the_probes) {
           if (metric == Metric::inner_product ? distance < radius : distance > radius) break;
         }
         ASSERT_EQ(count, within) << i;
-        EXPECT_TRUE(std::equal(fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin), fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin + count),
+        EXPECT_TRUE(std::equal(fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                               fewer.ids.begin() + static_cast<std::ptrdiff_t>(begin + count),
                                probed.ids.begin() + static_cast<std::ptrdiff_t>(i * 2000)));
       }
     }
@@ -180,7 +182,8 @@ TEST_F(IvfFlat, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"0 rows"}, [&] { make_ivf_flat_index(base_.ref().slice(0, 0), {}); });
   RunOptions small;
   small.memory_bytes = 100000;
-  expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small", "2000 rows needs"}, [&] { make_ivf_flat_index(base_, {.lists = 10}, small); });
+  expect_error(Fault::out_of_memory, {"a budget of 100000 bytes is too small", "2000 rows needs"},
+               [&] { make_ivf_flat_index(base_, {.lists = 10}, small); });
   const auto index = make_ivf_flat_index(base_, {.lists = 10});
   expect_error(Fault::invalid_argument, {"k must be >= 1, got 0"}, [&] { index->search(queries_, 0); });
   expect_error(Fault::invalid_argument, {"nprobe must be >= 1, got 0"}, [&] { index->search(queries_, 1, {.nprobe = 0}); });

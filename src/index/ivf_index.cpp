@@ -83,9 +83,11 @@ std::size_t IvfIndex::bytes_beside_lists(const IvfShape& shape, const IndexSetti
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
   const std::int64_t batch = std::min(hints.batch, ListCentroids::batch_of_width(hints.k));
   const std::size_t of_rows = 2 * sizeof(RowId) + 3 * sizeof(LocalRow);  // ids sorted, ranks and what sorts them
-  const std::size_t of_queries = at(shape.width()) * sizeof(float) + at(shape.d) * size_of(shape.dtype) + at(hints.k) * (sizeof(RowId) + sizeof(float));
+  const std::size_t of_queries =
+      at(shape.width()) * sizeof(float) + at(shape.d) * size_of(shape.dtype) + at(hints.k) * (sizeof(RowId) + sizeof(float));
   const std::size_t forming = shape.form ? shape.form->bytes(0) + shape.form->applying_bytes(batch) : 0;
-  const std::size_t scanning = shape.refines ? scan_bytes_needed(setting.ops(), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
+  const std::size_t scanning =
+      shape.refines ? scan_bytes_needed(setting.ops(), shape.n, shape.d, shape.dtype, shape.metric, hints, threads) : 0;
   return at(shape.n) * of_rows + at(batch) * of_queries + forming + scanning;
 }
 
@@ -93,8 +95,11 @@ std::string IvfIndex::description() const {
   std::string form;
   if (facts_.form) {
     if (facts_.form->unit) form += "rows of length 1, ";
-    form += facts_.form->linear.turns() ? join_text(cols(), " dimensions transformed into ", facts_.width()) : join_text("all ", cols(), " dimensions");
-    if (facts_.form->quantizes()) form += join_text(", ", 8 * size_of(facts_.form->dtype), facts_.form->dtype == DType::bf16 ? " bits of bfloat16 each" : " bits each");
+    form += facts_.form->linear.turns() ? join_text(cols(), " dimensions transformed into ", facts_.width())
+                                        : join_text("all ", cols(), " dimensions");
+    if (facts_.form->quantizes()) {
+      form += join_text(", ", 8 * size_of(facts_.form->dtype), facts_.form->dtype == DType::bf16 ? " bits of bfloat16 each" : " bits each");
+    }
     form += ", in ";
   }
   return join_text(form, lists_description(), refines_ ? ", full vectors behind them" : "");
@@ -149,7 +154,8 @@ IvfIndex::Scope IvfIndex::gathered_scope(const IdSet* only, std::int64_t nprobe,
   }
   scope.narrow = true;
   if (scope.allowed > 0) {
-    scope.few.push_back(scope.by_full ? gathered_full(parts, scope.words, scope.allowed, run) : gathered(parts, scope.words, scope.allowed, run));
+    scope.few.push_back(scope.by_full ? gathered_full(parts, scope.words, scope.allowed, run)
+                                      : gathered(parts, scope.words, scope.allowed, run));
     const auto begins = scope.few.front().lists->begins();
     for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
       if (begins[list] < begins[list + 1]) scope.few_lists.push_back(RowId{static_cast<std::int64_t>(list)});
@@ -161,7 +167,8 @@ IvfIndex::Scope IvfIndex::gathered_scope(const IdSet* only, std::int64_t nprobe,
 }
 
 ProbingBatch IvfIndex::probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const {
-  return scope.narrow ? ProbingBatch::of_lists(queries, begin, end, scope.few_lists, run) : centroids_.probe(queries, begin, end, scope.width, run);
+  return scope.narrow ? ProbingBatch::of_lists(queries, begin, end, scope.few_lists, run)
+                      : centroids_.probe(queries, begin, end, scope.width, run);
 }
 
 Neighbors IvfIndex::nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const {
@@ -236,7 +243,8 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));
     const FormedQueries listed = scope.by_full ? FormedQueries() : listed_queries(some, run);
     const ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
-    const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run) : nearest_in_lists(scope, batch, k, run);
+    const Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), candidates, k, run)
+                                   : nearest_in_lists(scope, batch, k, run);
     batch.put(found, begin, result);
     if (!refine) show(result, begin, listed.factor);
   }
@@ -259,9 +267,12 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
     ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
     // Longer and longer lists for the queries that need them.
     for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
-      Neighbors found = refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
+      Neighbors found =
+          refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
       std::vector<double> factors;
-      for (std::int64_t i = 0; !refine && !listed.factor.empty() && i < batch.queries.rows(); ++i) factors.push_back(listed.factor[at(batch.rows[at(i)])]);
+      for (std::int64_t i = 0; !refine && !listed.factor.empty() && i < batch.queries.rows(); ++i) {
+        factors.push_back(listed.factor[at(batch.rows[at(i)])]);
+      }
       show(found, 0, factors);
       std::vector<std::int64_t> unfinished;
       for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
@@ -326,7 +337,8 @@ LiveRows IvfIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) co
     division = centroids_.divide(rows, run);
   }
   FullRows full = full_behind(rows, ids);
-  return {std::make_shared<ListRows>(rows, std::move(division.order), std::move(division.begins), std::move(ids)), nullptr, rows.rows, std::move(full), formed};
+  return {std::make_shared<ListRows>(rows, std::move(division.order), std::move(division.begins), std::move(ids)), nullptr, rows.rows,
+          std::move(full), formed};
 }
 
 std::size_t IvfIndex::part_bytes_needed(std::int64_t n, const RunOptions& run) const {
@@ -375,8 +387,8 @@ IvfIndex::State IvfIndex::without(const State& state, std::span<const RowId> ids
 // The state with rows that are borrowed, as a part of their own.
 IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) const {
   State next = *state();
-  require(rows.cols == facts_.cols && rows.dtype == facts_.dtype, Fault::invalid_argument, "rows are ", rows.cols, " x ", name_of(rows.dtype),
-          ", the index ", facts_.cols, " x ", name_of(facts_.dtype));
+  require(rows.cols == facts_.cols && rows.dtype == facts_.dtype, Fault::invalid_argument, "rows are ", rows.cols, " x ",
+          name_of(rows.dtype), ", the index ", facts_.cols, " x ", name_of(facts_.dtype));
   require(ids.empty() || std::ssize(ids) == rows.rows, Fault::invalid_argument, ids.size(), " ids are not those of ", rows.rows, " rows");
   if (rows.rows == 0) return next;
   require_usable_values(rows, facts_.metric, facts_.allow_nonfinite, "the rows", run);
@@ -386,7 +398,8 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
     const RowIds& there = next.parts[p].lists->ids();
     there.look();
     for (std::int64_t row = 0; row < there.count(); ++row) {
-      require(value_of(there.of_row(row)) < next.next_id, Fault::corrupt_file, "id ", value_of(there.of_row(row)), " is not below the next id, ", next.next_id);
+      require(value_of(there.of_row(row)) < next.next_id, Fault::corrupt_file, "id ", value_of(there.of_row(row)),
+              " is not below the next id, ", next.next_id);
     }
   }
   RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
@@ -397,7 +410,8 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
   }
   require(replace || known.empty(), Fault::invalid_data, "id ", known.empty() ? 0 : value_of(known.front()), " is in the index already");
   next = without(next, known);
-  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ", next.rows + rows.rows);
+  require(next.rows + rows.rows <= most_rows, Fault::unsupported, "an inverted file has at most ", most_rows, " rows, got ",
+          next.rows + rows.rows);
   next.next_id = std::max(next.next_id, value_of(called.largest()) + 1);
   next.parts.push_back(part_of(rows, std::move(called), run));
   next.rows += rows.rows;
@@ -472,7 +486,8 @@ std::vector<RowId> IvfIndex::ids() const {
 std::vector<RowId> IvfIndex::held_out() const {
   const auto state = this->state();
   std::vector<RowId> ids;
-  std::copy_if(facts_.held_out.begin(), facts_.held_out.end(), std::back_inserter(ids), [&](RowId id) { return place_of(*state, id).has_value(); });
+  std::copy_if(facts_.held_out.begin(), facts_.held_out.end(), std::back_inserter(ids),
+               [&](RowId id) { return place_of(*state, id).has_value(); });
   return ids;
 }
 
@@ -503,8 +518,9 @@ bool IvfIndex::same_values(MatrixRef a, MatrixRef b) {
 
 void IvfIndex::require_like(const IvfIndex& first, std::size_t number) const {
   require(kind() == first.kind(), Fault::invalid_argument, "index ", number, " is an ", kind(), ", the first an ", first.kind());
-  require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number, " is of ", cols(), " x ",
-          name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ", name_of(first.dtype()), " by ", name_of(first.metric()));
+  require(metric() == first.metric() && dtype() == first.dtype() && cols() == first.cols(), Fault::invalid_argument, "index ", number,
+          " is of ", cols(), " x ", name_of(dtype()), " by ", name_of(metric()), ", the first of ", first.cols(), " x ",
+          name_of(first.dtype()), " by ", name_of(first.metric()));
   const char* other = same_values(centroids_.centroids(), first.centroids_.centroids()) ? nullptr : "other lists";
   if (typeid(*this) != typeid(first)) other = "other rows in its lists";  // of transformed rows: codes, and not
   const RowForm *form = facts_.form.get(), *form_of_first = first.facts_.form.get();

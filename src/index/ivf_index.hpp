@@ -1,10 +1,11 @@
 // What inverted files of every kind do alike: they change, are searched part by part, and are written.
 //
-//   rows [m, d] --part_of: their lists--> a part: rows as they stand, and how their form is made --copied, in their form--> lists, and full vectors behind them or not --add--> State
-//   queries --listed_queries--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by part--> candidates --full vectors of their parts--> neighbours
+//   rows [m, d] --part_of: their lists--> a part: rows as they stand, and how their form is made --copied, in their form--> lists, and full
+//   vectors behind them or not --add--> State queries --listed_queries--> IvfIndex::probe--> ProbingBatch --InvertedLists::nearest, part by
+//   part--> candidates --full vectors of their parts--> neighbours
 //
-// The form of rows (IvfFacts::form: turned, quantized) is no business of most kinds: their lists hold what it makes. Without full vectors distances are then those
-// among rows of that form, in the unit of the rows.
+// The form of rows (IvfFacts::form: turned, quantized) is no business of most kinds: their lists hold what it makes. Without full vectors
+// distances are then those among rows of that form, in the unit of the rows.
 //
 // The index at one time is a State that never changes: parts, each with the rows that still count. A search keeps the one it began with.
 // `add` brings a part of its own, and parts become one as soon as the last is half as large as the one before: few parts, and each
@@ -50,8 +51,8 @@ class IvfIndex : public Index {
   bool refines() const override { return refines_; }
   std::string description() const override;
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override;
-  /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of candidates: `refine` times one
-  /// more than are found are compared at least.
+  /// Of rows as lists hold them, by the distances that `search` gives without full vectors; with these behind, and `refine` above 0, of
+  /// candidates: `refine` times one more than are found are compared at least.
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override;
   Neighbors search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const override;
   std::vector<RowId> ids() const override;
@@ -64,8 +65,8 @@ class IvfIndex : public Index {
 
   /// What the first search would do.
   void prepare(const RunOptions& run) const;
-  /// Writes the index with `rows` added, which it borrows for this; `replace`: or in place of those that are called so. `writing`: what is left of
-  /// the budget for that.
+  /// Writes the index with `rows` added, which it borrows for this; `replace`: or in place of those that are called so. `writing`: what is
+  /// left of the budget for that.
   void save_with(MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& path, const RunOptions& run,
                  const RunOptions& writing) const;
   /// Writes the rows of several, all of one kind and the same lists.
@@ -75,7 +76,9 @@ class IvfIndex : public Index {
   /// The most that making a part of n rows allocates.
   virtual std::size_t part_bytes_needed(std::int64_t n, const RunOptions& run) const;
   /// What the index holds that rows have nothing to do with: centroids and the form.
-  std::size_t held_bytes() const { return static_cast<std::size_t>(lists() * centroids_.centroids().cols) * sizeof(float) + formed_bytes(0); }
+  std::size_t held_bytes() const {
+    return static_cast<std::size_t>(lists() * centroids_.centroids().cols) * sizeof(float) + formed_bytes(0);
+  }
   /// What writing holds at least, of an index of n rows.
   virtual std::size_t least_writing_bytes(std::int64_t n) const = 0;
 
@@ -111,13 +114,15 @@ class IvfIndex : public Index {
   virtual LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const;
   /// "1024 inverted lists of 16-byte product codes"
   virtual std::string lists_description() const = 0;
-  virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const = 0;
+  virtual void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                     const RunOptions& run) const = 0;
   /// What else than lists this index has that another of its kind has not ("other codewords"); null: nothing.
   virtual const char* other_fit_than(const IvfIndex& other) const = 0;
   static bool same_values(MatrixRef a, MatrixRef b);
 
   static IndexSetting setting_for(IndexSetting setting, bool refines);
-  /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the form; full vectors.
+  /// Of a search what lists do not take themselves: ids and ranks; queries as rows are and as lists compare them; candidates; the form;
+  /// full vectors.
   static std::size_t bytes_beside_lists(const IvfShape& shape, const IndexSetting& setting, int threads);
   std::optional<FormShape> form_shape() const { return facts_.form ? std::optional(facts_.form->shape(facts_.cols)) : std::nullopt; }
   IvfShape shape() const { return {rows(), cols(), dtype(), metric(), lists(), form_shape(), refines_}; }
@@ -130,15 +135,16 @@ class IvfIndex : public Index {
   std::shared_ptr<const State> state() const;
   void require_search(MatrixRef queries, std::int64_t k, std::int64_t refine, const RunOptions& run) const;
   Scope scope_of(const IdSet* only, std::int64_t nprobe) const;
-  /// The same, but where few rows pass `only` they are copied, if the budget has room; `refine`: their full vectors, where these are no more bytes than a look into
-  /// lists would read.
+  /// The same, but where few rows pass `only` they are copied, if the budget has room; `refine`: their full vectors, where these are no
+  /// more bytes than a look into lists would read.
   Scope gathered_scope(const IdSet* only, std::int64_t nprobe, bool refine, const RunOptions& run) const;
   /// Queries [begin, end) of what lists hold.
   ProbingBatch probe(const Scope& scope, MatrixRef queries, std::int64_t begin, std::int64_t end, const RunOptions& run) const;
   /// The k nearest of what lists hold.
   Neighbors nearest_in_lists(const Scope& scope, const ProbingBatch& batch, std::int64_t k, const RunOptions& run) const;
   /// The k nearest by full vectors of the `candidates` nearest of what lists hold; `full`: the queries of the batch, as rows are.
-  Neighbors nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k, const RunOptions& run) const;
+  Neighbors nearest_by_full(const Scope& scope, const ProbingBatch& batch, MatrixRef full, std::int64_t candidates, std::int64_t k,
+                            const RunOptions& run) const;
   /// " in 3 parts", and what the first is once it is prepared, or else `unprepared`.
   std::string parts_description(const std::string& unprepared) const;
 

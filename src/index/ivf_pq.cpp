@@ -23,7 +23,8 @@ struct Encoded {
   std::vector<std::uint8_t> codes;  // [n, code_bytes]
 };
 
-Encoded encode_in_turns(const Ops& ops, const FormedRows& rows, const ProductQuantizer& quantizer, MatrixRef centroids, const ListFinder& finder, const RunOptions& run) {
+Encoded encode_in_turns(const Ops& ops, const FormedRows& rows, const ProductQuantizer& quantizer, MatrixRef centroids,
+                        const ListFinder& finder, const RunOptions& run) {
   Encoded all;
   all.lists.reserve(at(rows.rows()));
   all.codes.reserve(at(rows.rows() * quantizer.code_bytes()));
@@ -46,7 +47,8 @@ IvfPqIndex::IvfPqIndex(StoredIvfPq stored, IndexSetting setting)
   if (parts.ids.empty()) return;
   const std::int64_t rows = std::ssize(parts.ids);
   RowIds ids(parts.ids, stored.owner, std::move(stored.file), stored.check);
-  auto lists = std::make_shared<ListCodes>(fit(), parts.codes, std::vector(parts.begins.begin(), parts.begins.end()), std::move(ids), stored.owner, stored.check);
+  auto lists = std::make_shared<ListCodes>(fit(), parts.codes, std::vector(parts.begins.begin(), parts.begins.end()), std::move(ids),
+                                           stored.owner, stored.check);
   if (!parts.full.owner) parts.full.owner = stored.owner;
   begin_with({std::move(lists), nullptr, rows, std::move(parts.full)});
 }
@@ -56,7 +58,8 @@ std::size_t IvfPqIndex::bytes_needed(const IvfShape& shape, const CodeShape& cod
   hints.k = std::min(hints.k, std::max<std::int64_t>(1, shape.n));
   return bytes_beside_lists(shape, setting, threads) + at(shape.lists + 1) * 16 + at(codes.codewords() * codes.part_dims) * sizeof(float) +
          setting.ops().code_bytes_needed(shape.n, codes, shape.compared_by(), shape.lists, hints, threads) +
-         ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.compared_by(), setting.device, setting.expected_queries, threads);
+         ListCentroids::bytes_needed(shape.lists, shape.width(), DType::f32, shape.compared_by(), setting.device, setting.expected_queries,
+                                     threads);
 }
 
 std::string IvfPqIndex::lists_description() const {
@@ -77,7 +80,8 @@ LiveRows IvfPqIndex::part_of(MatrixRef rows, RowIds ids, const RunOptions& run) 
   std::vector<RowId> called;
   called.reserve(at(rows.rows));
   for (const LocalRow row : division.order) called.push_back(ids.of_row(row));
-  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), at(rows.rows * code_bytes())}, std::move(division.begins), std::move(called), run);
+  auto lists = ListCodes::of_rows(fit(), {by_list.row<std::uint8_t>(0), at(rows.rows * code_bytes())}, std::move(division.begins),
+                                  std::move(called), run);
   return {std::move(lists), nullptr, rows.rows, full_behind(rows, ids)};
 }
 
@@ -85,15 +89,18 @@ std::size_t IvfPqIndex::part_bytes_needed(std::int64_t n, const RunOptions& run)
   const std::size_t padding = at(lists() * (code_block_rows - 1) * code_bytes());
   const std::optional<FormShape> form = form_shape();
   const FormedRowsShape rows{n, facts_.cols, facts_.dtype, form ? &*form : nullptr};
-  return encoding_bytes_needed(rows, quantizer_.shape(), lists(), facts_.compared_by(), setting_.device, run) + at(n * code_bytes()) + padding +
-         at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their ids, ranks and orders
+  return encoding_bytes_needed(rows, quantizer_.shape(), lists(), facts_.compared_by(), setting_.device, run) + at(n * code_bytes()) +
+         padding + at(n) * (2 * sizeof(RowId) + 4 * sizeof(LocalRow));  // their ids, ranks and orders
 }
 
-void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const {
+void IvfPqIndex::write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,
+                       const RunOptions& run) const {
   write_ivf_pq(facts, fit(), parts, full_reader(parts), path, run);
 }
 
-std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const { return gigaknn::least_writing_bytes(n, writing_bytes_of_code(code_bytes())); }
+std::size_t IvfPqIndex::least_writing_bytes(std::int64_t n) const {
+  return gigaknn::least_writing_bytes(n, writing_bytes_of_code(code_bytes()));
+}
 
 const char* IvfPqIndex::other_fit_than(const IvfIndex& other) const {
   const ProductQuantizer& others = static_cast<const IvfPqIndex&>(other).quantizer_;
@@ -124,7 +131,9 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   KMeansParams fit = lists_fit(base.rows - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device);
   fit.left_out = held_out;
   owned->centroids = rows.fit_kmeans(fit, run).centroids;
-  const auto finder = [&](std::int64_t of_rows) { return ListFinder(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, of_rows, run); };
+  const auto finder = [&](std::int64_t of_rows) {
+    return ListFinder(owned->centroids, ListCentroids::chosen_by(params.metric), params.device, of_rows, run);
+  };
   if (params.rabitq_bits > 0) {
     owned->quantizer = grid_quantizer(rows.width(), params.rabitq_bits);
   } else {
@@ -168,16 +177,21 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   IvfFacts facts{params.metric, base.dtype, base.cols, next_id, false};
   for (const std::int64_t row : held_out) facts.held_out.push_back(id_of(static_cast<LocalRow>(row)));
   std::sort(facts.held_out.begin(), facts.held_out.end());
-  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins, owned->ids, owned->codes, {full, nullptr, owned}, owned->quantizer.bits, owned->quantizer.grid_bits};
+  const IvfPqParts parts{owned->centroids, owned->quantizer.codewords, owned->begins,         owned->ids,
+                         owned->codes,     {full, nullptr, owned},     owned->quantizer.bits, owned->quantizer.grid_bits};
   return {facts, parts, owned};
 }
 
-std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric, const std::string& device, const RunOptions& run) {
+std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric,
+                                  const std::string& device, const RunOptions& run) {
   const std::int64_t turn = rows.turn_rows(), sampled = codes.scaled ? 0 : std::min(rows.n, quantizer_sample_rows);
   const Metric chosen_by = ListCentroids::chosen_by(metric);
   const auto dividing = [&](std::int64_t n) { return nearest_centroids_bytes_needed(n, codes.d, lists, chosen_by, device, run); };
-  const auto coding = [&](std::int64_t n) { return at(n) * sizeof(RowId) + quantizer_bytes_needed(ops_of(device), n, codes, threads_of(run)); };
-  const std::size_t of_sample = std::max(rows.gathering_bytes(sampled), at(sampled * codes.d) * size_of(rows.formed().dtype) + std::max(dividing(sampled), coding(sampled)));
+  const auto coding = [&](std::int64_t n) {
+    return at(n) * sizeof(RowId) + quantizer_bytes_needed(ops_of(device), n, codes, threads_of(run));
+  };
+  const std::size_t of_sample = std::max(rows.gathering_bytes(sampled), at(sampled * codes.d) * size_of(rows.formed().dtype) +
+                                                                            std::max(dividing(sampled), coding(sampled)));
   const std::size_t of_all = at(rows.n) * (sizeof(RowId) + at(codes.code_bytes()));
   // What finds lists stays for the next turn.
   const std::size_t finder = ListFinder::bytes_needed(rows.n, lists, codes.d, chosen_by, device, threads_of(run));
@@ -185,7 +199,8 @@ std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& 
 }
 
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
-  return std::make_unique<IvfPqIndex>(encode_ivf_pq(base, nullptr, params, run), IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
+  return std::make_unique<IvfPqIndex>(encode_ivf_pq(base, nullptr, params, run),
+                                      IndexSetting{params.device, params.expected_k, params.expected_queries, SearchParams{}.refine});
 }
 
 }  // namespace gigaknn

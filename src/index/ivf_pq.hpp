@@ -1,9 +1,9 @@
-// An inverted file of product codes (IVFADC: Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5), or of RaBitQ's, whose codewords are a grid
-// (learn/rabitq.hpp), with full vectors behind it or not.
+// An inverted file of product codes (IVFADC: Jégou, Douze, Schmid 2011, section IV; Johnson, Douze, Jégou 2017, section 5), or of RaBitQ's,
+// whose codewords are a grid (learn/rabitq.hpp), with full vectors behind it or not.
 //
 //   a sample of the base --k-means--> centroids; of another what these leave --fit_product_quantizer--> codewords
-//   the base [n, d], some thousand rows at a time --RowForm--> --ListFinder--> lists --encode_rows--> codes: only codes are held of all rows
-//   queries [q, d] --ListCentroids::probe--> probes --Ops::nearest_in_codes--> k, or k * refine, nearest decoded rows
+//   the base [n, d], some thousand rows at a time --RowForm--> --ListFinder--> lists --encode_rows--> codes: only codes are held of all
+//   rows queries [q, d] --ListCentroids::probe--> probes --Ops::nearest_in_codes--> k, or k * refine, nearest decoded rows
 //     --Ops::nearest_among, where there are full vectors--> the k nearest of these
 //
 // Results depend on no table and no bound: they are the nearest of the decoded rows, exactly, the same bits on every device.
@@ -33,7 +33,8 @@ class IvfPqIndex : public IvfIndex {
   std::optional<Matrix> compared_form_of(MatrixRef queries, const RunOptions& run) const override;
   LiveRows part_of(MatrixRef rows, RowIds ids, const RunOptions& run) const override;
   std::string lists_description() const override;
-  void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path, const RunOptions& run) const override;
+  void write(const IvfFacts& facts, std::span<const LiveRows> parts, const std::filesystem::path& path,
+             const RunOptions& run) const override;
   const char* other_fit_than(const IvfIndex& other) const override;
 
   const ProductQuantizer quantizer_;
@@ -42,7 +43,8 @@ class IvfPqIndex : public IvfIndex {
 /// What an index is made of, of rows in `form` (null: as they stand).
 StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams& params, const RunOptions& run);
 /// The most that it allocates beside what it returns and the ids of `params`, fitting the lists left out.
-std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric, const std::string& device, const RunOptions& run);
+std::size_t encoding_bytes_needed(const FormedRowsShape& rows, const CodeShape& codes, std::int64_t lists, Metric metric,
+                                  const std::string& device, const RunOptions& run);
 
 /// `base` divided, fitted and encoded; borrows it where it refines, and its rows have no ids of their own.
 std::unique_ptr<IvfPqIndex> build_ivf_pq(MatrixRef base, const IvfPqParams& params, const RunOptions& run);

@@ -113,10 +113,15 @@ TEST_F(IvfPq, four_or_six_bits_a_dimension_are_product_codes_of_so_many_parts) {
   EXPECT_GT(recall(found, reference::nearest_rows(queries, base, Metric::l2, 10)), 0.85);
   index->save(file("x.gknn"));
   check_index(file("x.gknn"));
-  for (const char* device : {"cpu:generic", "emulated"}) expect_same(open_index(file("x.gknn"), {.device = device})->search(queries, 10, {.nprobe = 5}), found);
-  expect_same(make_index(base_, {.recipe = "IVF5,SQ4"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x4"})->search(queries_, 9));
-  expect_same(make_index(base_, {.recipe = "IVF5,SQ6"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12x6"})->search(queries_, 9));
-  expect_same(make_index(base_, {.recipe = "IVF5,SQ8d"})->search(queries_, 9), make_index(base_, {.recipe = "IVF5,PQ12"})->search(queries_, 9));
+  for (const char* device : {"cpu:generic", "emulated"}) {
+    expect_same(open_index(file("x.gknn"), {.device = device})->search(queries, 10, {.nprobe = 5}), found);
+  }
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ4"})->search(queries_, 9),
+              make_index(base_, {.recipe = "IVF5,PQ12x4"})->search(queries_, 9));
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ6"})->search(queries_, 9),
+              make_index(base_, {.recipe = "IVF5,PQ12x6"})->search(queries_, 9));
+  expect_same(make_index(base_, {.recipe = "IVF5,SQ8d"})->search(queries_, 9),
+              make_index(base_, {.recipe = "IVF5,PQ12"})->search(queries_, 9));
   // Fewer rows than codewords are met nearly exactly.
   const MatrixRef few = base_.ref().slice(0, 100);
   const Neighbors own = make_index(few, {.recipe = "IVF3,SQ8d"})->search(few, 1, {.nprobe = 3});
@@ -131,14 +136,18 @@ TEST_F(IvfPq, four_or_six_bits_a_dimension_are_product_codes_of_so_many_parts) {
       few->save(file("y.gknn"));
       check_index(file("y.gknn"));
       const Neighbors of_few = few->search(of_odd, 10, {.nprobe = 5});
-      for (const char* device : {"cpu", "cpu:generic", "emulated"}) expect_same(open_index(file("y.gknn"), {.device = device})->search(of_odd, 10, {.nprobe = 5}), of_few);
+      for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
+        expect_same(open_index(file("y.gknn"), {.device = device})->search(of_odd, 10, {.nprobe = 5}), of_few);
+      }
     }
   }
 }
 
 TEST_F(IvfPq, six_bits_a_dimension_find_more_than_four) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
-  const auto found = [&](const char* recipe) { return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 400}), truth); };
+  const auto found = [&](const char* recipe) {
+    return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 400}), truth);
+  };
   EXPECT_GT(found("IVF9,SQ6"), found("IVF9,SQ4"));
   EXPECT_GT(found("IVF9,SQ6"), 0.9);
 }
@@ -164,9 +173,12 @@ TEST_F(IvfPq, ids_and_filters_hold) {
   const auto named = make_ivf_pq_index(base_, {.lists = 12, .code_bytes = 6, .iterations = 2, .ids = ids});
   EXPECT_EQ(named->next_id(), 1499 * 1000000007ll + 4);
   for (const std::int64_t refine : {0, 2}) {
-    const Neighbors by_row = plain->search(queries_, 8, {.nprobe = 5, .refine = refine}), by_id = named->search(queries_, 8, {.nprobe = 5, .refine = refine});
+    const Neighbors by_row = plain->search(queries_, 8, {.nprobe = 5, .refine = refine}),
+                    by_id = named->search(queries_, 8, {.nprobe = 5, .refine = refine});
     EXPECT_EQ(by_id.distances, by_row.distances);
-    for (std::size_t i = 0; i < by_row.ids.size(); ++i) EXPECT_EQ(by_id.ids[i], by_row.ids[i] == no_row ? no_row : ids[static_cast<std::size_t>(value_of(by_row.ids[i]))]);
+    for (std::size_t i = 0; i < by_row.ids.size(); ++i) {
+      EXPECT_EQ(by_id.ids[i], by_row.ids[i] == no_row ? no_row : ids[static_cast<std::size_t>(value_of(by_row.ids[i]))]);
+    }
   }
   const RowId wanted[] = {ids[77], ids[3]};
   const Matrix rows = named->reconstruct(wanted);
@@ -175,7 +187,8 @@ TEST_F(IvfPq, ids_and_filters_hold) {
   std::vector<RowId> third;
   for (std::size_t i = 0; i < ids.size(); i += 3) third.push_back(ids[i]);
   const IdSet only = IdSet::of_ids(third);
-  const Neighbors all = named->search(queries_, 1500, {.nprobe = 5, .refine = 0}), some = named->search(queries_, 8, {.nprobe = 5, .refine = 0, .only = &only});
+  const Neighbors all = named->search(queries_, 1500, {.nprobe = 5, .refine = 0}),
+                  some = named->search(queries_, 8, {.nprobe = 5, .refine = 0, .only = &only});
   for (std::int64_t i = 0; i < 60; ++i) {
     std::int64_t j = 0;
     for (std::int64_t rank = 0; rank < 1500 && j < 8; ++rank) {
@@ -204,7 +217,8 @@ TEST_P(IvfPqBits, files_are_what_was_saved) {
         EXPECT_EQ(opened->keeps_rows(), refine);
         EXPECT_EQ(opened->next_id(), index->next_id());
         for (const std::int64_t again : {0, 3}) {
-          expect_same(opened->search(queries_, 9, {.nprobe = 4, .refine = again}), index->search(queries_, 9, {.nprobe = 4, .refine = again}));
+          expect_same(opened->search(queries_, 9, {.nprobe = 4, .refine = again}),
+                      index->search(queries_, 9, {.nprobe = 4, .refine = again}));
         }
         opened->save(file("again.gknn"));
         EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn")));
@@ -216,7 +230,8 @@ TEST_P(IvfPqBits, files_are_what_was_saved) {
 TEST_P(IvfPqBits, a_file_cut_at_any_byte_or_with_any_byte_changed_is_refused) {
   StridedRows narrow(260, 2, DType::u8, 0), queries(3, 2, DType::u8, 0);
   test::VectorMaker(Kind::gaussian, 260, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
-  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = GetParam() == 6 ? 3 : 1, .code_bits = GetParam(), .codeword_iterations = 1})->save(file("whole.gknn"));
+  make_ivf_pq_index(narrow, {.lists = 3, .code_bytes = GetParam() == 6 ? 3 : 1, .code_bits = GetParam(), .codeword_iterations = 1})
+      ->save(file("whole.gknn"));
   const std::string whole = bytes_of(file("whole.gknn"));
   test::expect_damage_is_refused(whole, folder(), [&](Index& index, std::size_t i) {
               index.search(queries, 5, {.nprobe = 3, .refine = 3});
@@ -265,7 +280,8 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
     RunOptions just;
     just.memory_bytes = open_index_bytes_needed(file("budget.gknn"), {.expected_k = 50, .expected_queries = 60});
     const auto opened = open_index(file("budget.gknn"), {.expected_k = 50, .expected_queries = 60}, just);
-    EXPECT_EQ(opened->search(queries_, 50, {.nprobe = 10}, just).ids, open_index(file("budget.gknn"))->search(queries_, 50, {.nprobe = 10}).ids);
+    EXPECT_EQ(opened->search(queries_, 50, {.nprobe = 10}, just).ids,
+              open_index(file("budget.gknn"))->search(queries_, 50, {.nprobe = 10}).ids);
     open_index_bytes_needed(file("budget.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
   }
   const auto refining = make_ivf_pq_index(base_, {.lists = 10, .code_bytes = 4, .codeword_iterations = 1});

@@ -33,7 +33,8 @@ using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
 
-constexpr const char* recipes[] = {"IVF9,RaBitQ", "RR,IVF9,RaBitQ2,RFlat", "RR12,IVF9,RaBitQ4", "IVF9,RaBitQ8,RFlat", "IVF9,RaBitQ3", "PCA10,IVF9,RaBitQ5,RFlat"};
+constexpr const char* recipes[] = {"IVF9,RaBitQ",        "RR,IVF9,RaBitQ2,RFlat", "RR12,IVF9,RaBitQ4",
+                                   "IVF9,RaBitQ8,RFlat", "IVF9,RaBitQ3",          "PCA10,IVF9,RaBitQ5,RFlat"};
 
 class IvfRabitq : public FileTest {
  protected:
@@ -118,7 +119,8 @@ TEST_F(IvfRabitq, is_the_same_on_every_device_for_any_threads_and_many_dimension
     for (const char* device : {"cpu", "cpu:generic", "emulated"}) {
       build_index(base, file("other.gknn"), {.recipe = recipe, .iterations = 2, .device = device}, {.threads = 3});
       EXPECT_EQ(bytes_of(file("other.gknn")), bytes_of(file("one.gknn"))) << recipe << ' ' << device;
-      expect_same(open_index(file("one.gknn"), {.device = device})->search(queries, 6, {.nprobe = 2}, {.threads = 3}), want, join_text(recipe, ' ', device));
+      expect_same(open_index(file("one.gknn"), {.device = device})->search(queries, 6, {.nprobe = 2}, {.threads = 3}), want,
+                  join_text(recipe, ' ', device));
     }
   }
 }
@@ -130,7 +132,8 @@ TEST_F(IvfRabitq, opens_as_what_was_saved_and_keeps_budgets) {
       const IndexParams params{.recipe = recipe, .iterations = 2, .held_out = 20, .ids = called};
       const std::size_t building = build_index_bytes_needed(base_, params);
       build_index(base_, file("built.gknn"), params, {.memory_bytes = building});
-      expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)}, [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
+      expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)},
+                   [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
       const auto index = make_index(base_, params);
       index->save(file("saved.gknn"));
       EXPECT_EQ(bytes_of(file("saved.gknn")), bytes_of(file("built.gknn"))) << recipe;
@@ -141,7 +144,8 @@ TEST_F(IvfRabitq, opens_as_what_was_saved_and_keeps_budgets) {
         const auto opened = open_index(file("saved.gknn"), open, {.memory_bytes = needed});
         EXPECT_EQ(opened->kind(), "ivf_transformed");
         EXPECT_EQ(opened->held_out(), index->held_out());
-        expect_same(opened->search(queries_, 9, {.nprobe = 4}, {.memory_bytes = needed}), index->search(queries_, 9, {.nprobe = 4}), recipe);
+        expect_same(opened->search(queries_, 9, {.nprobe = 4}, {.memory_bytes = needed}), index->search(queries_, 9, {.nprobe = 4}),
+                    recipe);
         opened->save(file("again.gknn"));
         EXPECT_EQ(bytes_of(file("again.gknn")), bytes_of(file("saved.gknn"))) << recipe;
       }
@@ -171,8 +175,11 @@ TEST_F(IvfRabitq, rows_that_the_caller_has_rotated_are_encoded_as_they_stand) {
 // Read as parts of 4 bits a query's table is an eighth, and so many more queries are at work together.
 TEST_F(IvfRabitq, a_plan_knows_how_codes_are_scanned) {
   build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
-  const auto needed = [&](const char* device, std::int64_t k) { return open_index_bytes_needed(file("x.gknn"), {.device = device, .expected_k = k, .map = true}, {.threads = 1}); };
-  // 512 queries of 10 tables of 256 bytes in 512 KiB, or of 20 of 16 bytes: each takes 4 k candidates besides, of 12 bytes, twice as they grow.
+  const auto needed = [&](const char* device, std::int64_t k) {
+    return open_index_bytes_needed(file("x.gknn"), {.device = device, .expected_k = k, .map = true}, {.threads = 1});
+  };
+  // 512 queries of 10 tables of 256 bytes in 512 KiB, or of 20 of 16 bytes: each takes 4 k candidates besides, of 12 bytes, twice as they
+  // grow.
   EXPECT_GT(needed("cpu:generic", 1000) - needed("cpu:generic", 1), 512u * 12 * 4 * 999);
 }
 #endif
@@ -182,7 +189,8 @@ TEST_F(IvfRabitq, a_file_cut_at_any_byte_or_with_any_byte_changed_is_refused) {
   test::VectorMaker(Kind::gaussian, 20, 2, DType::u8, Metric::l2, 3).fill(narrow, queries);
   build_index(narrow, file("whole.gknn"), {.recipe = "IVF2,RaBitQ2,RFlat"});
   const std::string whole = bytes_of(file("whole.gknn"));
-  test::expect_damage_is_refused(whole, folder(), [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 2, .refine = 3}, {.threads = 1}); });
+  test::expect_damage_is_refused(whole, folder(),
+                                 [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 2, .refine = 3}, {.threads = 1}); });
 }
 
 // Files whose checksums are right and whose contents are not.
@@ -194,7 +202,8 @@ TEST_F(IvfRabitq, what_cannot_be_meant_is_refused) {
     return [&] { open_index(file("changed.gknn"))->search(queries_, 3); };
   };
   for (const std::int64_t bits : {0, 9, -1, 16}) {
-    expect_error(Fault::corrupt_file, {join_text("RaBitQ of ", bits, " bits a dimension, expected 1 to 8")}, changed("rabitq", put(0, bits)));
+    expect_error(Fault::corrupt_file, {join_text("RaBitQ of ", bits, " bits a dimension, expected 1 to 8")},
+                 changed("rabitq", put(0, bits)));
   }
   expect_error(Fault::corrupt_file, {"section 'codes' is 38 x 352, expected 38 x 416"}, changed("rabitq", put(0, std::int64_t{2})));
   expect_error(Fault::corrupt_file, {"section 'rabitq' is 2 x 1"}, changed("rabitq", resized(2, 1)));
@@ -206,7 +215,9 @@ TEST_F(IvfRabitq, what_cannot_be_meant_is_refused) {
     write_changed(whole, file("half.gknn"), "codes", at_byte(byte, static_cast<std::uint8_t>(value)));
     write_changed(Container::open(file("half.gknn")), file("changed.gknn"), "codes", at_byte(byte - 1, 0xff));
     const Neighbors found = everything();
-    for (std::int64_t i = 0; i < 50; ++i) EXPECT_EQ(std::count(found.ids.begin() + i * 1200, found.ids.begin() + (i + 1) * 1200, no_row), 1) << byte;
+    for (std::int64_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(std::count(found.ids.begin() + i * 1200, found.ids.begin() + (i + 1) * 1200, no_row), 1) << byte;
+    }
     expect_error(Fault::corrupt_file, {"1 codes have a factor or shift"}, [&] { check_index(file("changed.gknn")); });
   }
 }
@@ -216,8 +227,10 @@ TEST_F(IvfRabitq, refuses_what_it_cannot_do) {
   for (const char* recipe : {"IVF9,RaBitQ9", "IVF9,RaBitQ16", "OPQ4,IVF9,RaBitQ2", "RaBitQ", "IVF9,RaBitQ,Flat"}) {
     expect_error(Fault::unsupported, {"RaBitQ", "is not built"}, build({.recipe = recipe}));
   }
-  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, build({.recipe = "IVF9,RaBitQ", .metric = Metric::l1}));
-  expect_error(Fault::invalid_argument, {"1 to 8 bits a dimension, got 9"}, [&] { make_ivf_pq_index(base_, {.lists = 2, .rabitq_bits = 9}); });
+  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"},
+               build({.recipe = "IVF9,RaBitQ", .metric = Metric::l1}));
+  expect_error(Fault::invalid_argument, {"1 to 8 bits a dimension, got 9"},
+               [&] { make_ivf_pq_index(base_, {.lists = 2, .rabitq_bits = 9}); });
   build_index(base_, file("x.gknn"), {.recipe = "IVF9,RaBitQ"});
   expect_error(Fault::unsupported, {"codes of RaBitQ are not written as Faiss's"}, [&] { export_faiss(file("x.gknn"), file("x.faiss")); });
   base_.set(7, 3, 3e38f);

@@ -55,8 +55,8 @@ class IvfSq : public FileTest {
     test::VectorMaker(Kind::decaying, 1200, 20, DType::f32, Metric::l2, 3).fill(base_, queries_);
   }
   // What a search of all lists must find: both steps row by row. `dims` of 0: all.
-  static Neighbors by_the_book(MatrixRef base, std::span<const RowId> ids, MatrixRef queries, std::int64_t dims, std::int64_t k, std::int64_t refine,
-                               Metric metric, const IdSet* only = nullptr) {
+  static Neighbors by_the_book(MatrixRef base, std::span<const RowId> ids, MatrixRef queries, std::int64_t dims, std::int64_t k,
+                               std::int64_t refine, Metric metric, const IdSet* only = nullptr) {
     const RowForm form = bytes_of_rows(base, dims);
     std::vector<std::int64_t> rows;
     for (std::int64_t i = 0; i < base.rows; ++i) {
@@ -65,7 +65,8 @@ class IvfSq : public FileTest {
     std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) { return ids[at(a)] < ids[at(b)]; });
     const Matrix full = gather_rows(base, rows);
     const std::int64_t candidates = std::max(k, std::min(k * refine, base.rows));
-    const Neighbors near = reference::nearest_rows(form.apply(ops_of("cpu"), queries, {}), form.apply(ops_of("cpu"), full, {}), Metric::l2, candidates);
+    const Neighbors near =
+        reference::nearest_rows(form.apply(ops_of("cpu"), queries, {}), form.apply(ops_of("cpu"), full, {}), Metric::l2, candidates);
     Neighbors want(queries.rows, k);
     for (std::int64_t i = 0; i < queries.rows; ++i) {
       std::vector<std::int64_t> among;
@@ -135,7 +136,8 @@ TEST_F(IvfSq, more_dimensions_find_more) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
   double before = 0;
   for (const std::int64_t dims : {1, 4, 20}) {
-    const double found = recall(make_ivf_sq_index(base_, {.lists = 10, .dims = dims})->search(queries_, 10, {.nprobe = 10, .refine = 1}), truth);
+    const double found =
+        recall(make_ivf_sq_index(base_, {.lists = 10, .dims = dims})->search(queries_, 10, {.nprobe = 10, .refine = 1}), truth);
     EXPECT_GT(found, before) << dims;
     before = found;
   }
@@ -158,12 +160,15 @@ TEST_F(IvfSq, is_the_same_on_every_device_and_for_any_threads) {
 }
 
 TEST_F(IvfSq, rows_that_vary_in_few_directions_or_none_are_found) {
-  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row, Kind::huge, Kind::huger, Kind::tiny_values, Kind::offset, Kind::extremes}) {
+  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row, Kind::huge, Kind::huger, Kind::tiny_values,
+                          Kind::offset, Kind::extremes}) {
     StridedRows base(200, 12, DType::f32, 0), queries(9, 12, DType::f32, 0);
     test::VectorMaker(kind, 200, 12, DType::f32, Metric::l2, 3).fill(base, queries);
     const auto index = make_ivf_sq_index(base, {.lists = 4, .dims = 12});
     for (const std::int64_t refine : {std::int64_t{40}, std::int64_t{1} << 62}) {
-      EXPECT_EQ(index->search(queries, 5, {.nprobe = 4, .refine = refine}).distances, reference::nearest_rows(queries, base, Metric::l2, 5).distances) << name_of(kind);
+      EXPECT_EQ(index->search(queries, 5, {.nprobe = 4, .refine = refine}).distances,
+                reference::nearest_rows(queries, base, Metric::l2, 5).distances)
+          << name_of(kind);
     }
   }
 }
@@ -179,18 +184,21 @@ TEST_F(IvfSq, finds_the_nearest_by_full_vectors_of_the_nearest_by_bytes) {
       for (const std::int64_t dims : {0, 3}) {
         const auto index = make_ivf_sq_index(base, {.metric = Metric::euclidean, .lists = 7, .reduce = dims > 0, .dims = dims, .ids = ids});
         EXPECT_EQ(index->next_id(), 149 * 1000000007ll + 4);
-        for (const auto& allowed : {std::optional<IdSet>(), std::optional(IdSet::of_ids(some)), std::optional(IdSet::of_ids(few)), std::optional(IdSet::of_ids({RowId{5}}))}) {
+        for (const auto& allowed : {std::optional<IdSet>(), std::optional(IdSet::of_ids(some)), std::optional(IdSet::of_ids(few)),
+                                    std::optional(IdSet::of_ids({RowId{5}}))}) {
           const IdSet* only = allowed ? &*allowed : nullptr;
           for (const std::int64_t k : {6, 151}) {
             for (const std::int64_t refine : {1, 3}) {
-              expect_same(index->search(queries, k, {.nprobe = 7, .refine = refine, .only = only}), by_the_book(base, ids, queries, dims, k, refine, Metric::euclidean, only));
+              expect_same(index->search(queries, k, {.nprobe = 7, .refine = refine, .only = only}),
+                          by_the_book(base, ids, queries, dims, k, refine, Metric::euclidean, only));
             }
           }
           expect_same(index->search_all(queries, 5, only), by_the_book(base, ids, queries, dims, 5, 150, Metric::euclidean, only));
         }
         // So few are all looked at, whatever the lists.
         const IdSet only = IdSet::of_ids(few);
-        expect_same(index->search(queries, 3, {.nprobe = 1, .only = &only}), by_the_book(base, ids, queries, dims, 3, 4, Metric::euclidean, &only));
+        expect_same(index->search(queries, 3, {.nprobe = 1, .only = &only}),
+                    by_the_book(base, ids, queries, dims, 3, 4, Metric::euclidean, &only));
       }
     }
   }
@@ -198,13 +206,17 @@ TEST_F(IvfSq, finds_the_nearest_by_full_vectors_of_the_nearest_by_bytes) {
 
 // Without full vectors: rounded by a program of a few lines, compared row by row, and measured in the unit of the rows.
 TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
-  const auto coordinates = [](const RowForm& form, MatrixRef rows) { return form.linear.apply(ops_of("cpu"), form.unit ? unit_rows(rows, {}) : copy_rows(rows), {}); };
+  const auto coordinates = [](const RowForm& form, MatrixRef rows) {
+    return form.linear.apply(ops_of("cpu"), form.unit ? unit_rows(rows, {}) : copy_rows(rows), {});
+  };
   const auto rounded = [](const RowForm& form, Matrix rows, std::vector<double>* own_steps) {
     for (std::int64_t i = 0; i < rows.rows(); ++i) {
       float* const x = rows.row<float>(i);
       double step = form.step;
       if (own_steps) {
-        step = static_cast<double>(std::abs(*std::max_element(x, x + rows.cols(), [](float a, float b) { return std::abs(a) < std::abs(b); }))) / 127;
+        step = static_cast<double>(
+                   std::abs(*std::max_element(x, x + rows.cols(), [](float a, float b) { return std::abs(a) < std::abs(b); }))) /
+               127;
         own_steps->push_back(step);
       }
       for (std::int64_t j = 0; j < rows.cols(); ++j) {
@@ -214,7 +226,8 @@ TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
     return rows;
   };
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine}) {
-    for (const char* recipe : {"IVF9,SQ8", "PCA7,IVF9,SQ8", "OPQ4_8,IVF9,SQ8", "IVF9,SQfp16", "PCAW7,IVF9,SQfp16", "IVF9,SQbf16", "PCA7,IVF9,SQbf16"}) {
+    for (const char* recipe :
+         {"IVF9,SQ8", "PCA7,IVF9,SQ8", "OPQ4_8,IVF9,SQ8", "IVF9,SQfp16", "PCAW7,IVF9,SQfp16", "IVF9,SQbf16", "PCA7,IVF9,SQbf16"}) {
       const std::string what = join_text(recipe, ' ', name_of(metric));
       build_index(base_, file("x.gknn"), {.recipe = recipe, .metric = metric, .iterations = 3});
       const RowForm form = [&] {
@@ -224,7 +237,8 @@ TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
       const bool of_bytes = form.dtype == DType::i8, own = of_bytes && metric == Metric::inner_product;
       EXPECT_EQ(metric != Metric::inner_product, !form.linear.mean.empty()) << what;
       std::vector<double> steps;
-      const Matrix rows = rounded(form, coordinates(form, base_), nullptr), asked = rounded(form, coordinates(form, queries_), own ? &steps : nullptr);
+      const Matrix rows = rounded(form, coordinates(form, base_), nullptr),
+                   asked = rounded(form, coordinates(form, queries_), own ? &steps : nullptr);
       const Metric compared = metric == Metric::cosine || (of_bytes && metric == Metric::euclidean) ? Metric::l2 : metric;
       Neighbors want = reference::nearest_rows(asked, rows, compared, 12);
       for (std::int64_t i = 0; i < 50 * 12; ++i) {
@@ -239,7 +253,8 @@ TEST_F(IvfSq, distances_without_full_vectors_are_those_among_what_lists_hold) {
       EXPECT_FALSE(index->keeps_rows() || index->refines());
       const Neighbors found = index->search(queries_, 12, {.nprobe = 9});
       expect_same(found, want, what);
-      expect_same(make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3})->search(queries_, 12, {.nprobe = 9}), want, what);
+      expect_same(make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3})->search(queries_, 12, {.nprobe = 9}), want,
+                  what);
       if (!form.linear.turns()) {
         EXPECT_GT(recall(found, reference::nearest_rows(queries_, base_, metric, 12)), of_bytes ? 0.95 : 0.99) << what;
         // Their unit is that of rows.
@@ -268,7 +283,9 @@ TEST_F(IvfSq, queries_that_are_longer_than_rows_are_not_cut_by_inner_product) {
     }
     const Neighbors got = index->search(longer, 10, {.nprobe = 9});
     EXPECT_EQ(got.ids, found.ids);
-    for (std::size_t i = 0; i < got.distances.size(); ++i) EXPECT_FLOAT_EQ(got.distances[i], static_cast<float>(factor) * found.distances[i]);
+    for (std::size_t i = 0; i < got.distances.size(); ++i) {
+      EXPECT_FLOAT_EQ(got.distances[i], static_cast<float>(factor) * found.distances[i]);
+    }
   }
   const Matrix zeros = [] {
     Matrix rows(1, 20, DType::f32);
@@ -293,7 +310,8 @@ TEST_F(IvfSq, bitmaps_are_filters_too) {
     for (const RowId id : found.ids) EXPECT_TRUE(id == no_row || value_of(id) % 5 == 0);
   }
   const IdSet shorter = IdSet::of_bits(std::span(bits).first(149));
-  expect_error(Fault::invalid_argument, {"a filter of 149 bytes", "which has 150"}, [&] { index->search(queries_, 3, {.only = &shorter}); });
+  expect_error(Fault::invalid_argument, {"a filter of 149 bytes", "which has 150"},
+               [&] { index->search(queries_, 3, {.only = &shorter}); });
 }
 
 TEST_F(IvfSq, files_are_what_was_saved_and_what_was_built) {
@@ -330,7 +348,8 @@ TEST_F(IvfSq, files_are_what_was_saved_and_what_was_built) {
     }
   }
   const MatrixRef some = queries_.ref().slice(0, 5);  // of the last file
-  expect_same(open_index(file("saved.gknn"), {.device = "emulated"})->search(some, 9, {.nprobe = 4}), open_index(file("saved.gknn"))->search(some, 9, {.nprobe = 4}));
+  expect_same(open_index(file("saved.gknn"), {.device = "emulated"})->search(some, 9, {.nprobe = 4}),
+              open_index(file("saved.gknn"))->search(some, 9, {.nprobe = 4}));
 }
 
 TEST_F(IvfSq, rows_that_are_few_or_thin_have_files) {
@@ -340,7 +359,8 @@ TEST_F(IvfSq, rows_that_are_few_or_thin_have_files) {
     for (const char* recipe : {"PCA1,IVF1,SQ8,RFlat", "IVF1,SQ8,RFlat", "IVF,SQ8,RFlat"}) {
       build_index(base, file("x.gknn"), {.recipe = recipe});
       check_index(file("x.gknn"));
-      expect_same(open_index(file("x.gknn"))->search(queries, 4, {.nprobe = 100, .refine = 40}), reference::nearest_rows(queries, base, Metric::l2, 4));
+      expect_same(open_index(file("x.gknn"))->search(queries, 4, {.nprobe = 100, .refine = 40}),
+                  reference::nearest_rows(queries, base, Metric::l2, 4));
     }
   }
 }
@@ -378,7 +398,8 @@ TEST_F(IvfSq, halves_hold_rows_far_from_zero_and_refuse_what_they_cannot) {
     Matrix large(500, 4, DType::f32);
     for (std::int64_t i = 0; i < 500 * 4; ++i) large.row<float>(0)[i] = factor * base.row<float>(0)[i];
     const IndexParams params{.recipe = "IVF4,SQfp16", .metric = Metric::inner_product};
-    expect_error(Fault::unsupported, {"SQfp16 holds numbers of", "should be multiplied"}, [&] { build_index(large, file("none.gknn"), params); });
+    expect_error(Fault::unsupported, {"SQfp16 holds numbers of", "should be multiplied"},
+                 [&] { build_index(large, file("none.gknn"), params); });
   }
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
 }
@@ -430,11 +451,13 @@ TEST_F(IvfSq, what_cannot_be_meant_is_refused) {
   };
   expect_error(Fault::corrupt_file, {"lists must ascend from 0 to the 0 rows"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
-  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"}, changed("about", put(24, std::array<char, 16>{"l1"})));
+  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"},
+               changed("about", put(24, std::array<char, 16>{"l1"})));
   expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 20, expected 1 x 19"}, changed("about", put(8, std::uint64_t{19})));
   expect_error(Fault::corrupt_file, {"section 'mean' is 1 x 19"}, changed("mean", resized(1, 19)));
   expect_error(Fault::corrupt_file, {"the mean has the value nan"}, changed("mean", put(8, NAN)));
-  expect_error(Fault::corrupt_file, {"section 'directions' is 4 x 19, expected 1 to 4294967295 x 20"}, changed("directions", resized(4, 19)));
+  expect_error(Fault::corrupt_file, {"section 'directions' is 4 x 19, expected 1 to 4294967295 x 20"},
+               changed("directions", resized(4, 19)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 21"}, changed("directions", resized(21, 20)));
   expect_error(Fault::corrupt_file, {"section 'directions' is 0 x 20"}, changed("directions", resized(0, 20)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 4, expected 1 or more x 5"}, changed("directions", resized(5, 20)));
@@ -469,14 +492,17 @@ TEST_F(IvfSq, budgets_are_kept) {
     const std::size_t building = build_index_bytes_needed(base_, params);
     build_index(base_, file("budget.gknn"), params, {.memory_bytes = building});
     EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn")));
-    expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)}, [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
+    expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)},
+                 [&] { build_index(base_, file("none.gknn"), params, {.memory_bytes = building - 1}); });
     EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
   }
   const OpenParams open{.expected_k = 50, .expected_queries = 50};
   const std::size_t needed = open_index_bytes_needed(file("free.gknn"), open);
-  EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}), std::filesystem::file_size(file("free.gknn")));
+  EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}),
+            std::filesystem::file_size(file("free.gknn")));
   const auto opened = open_index(file("free.gknn"), open, {.memory_bytes = needed});
-  expect_same(opened->search(queries_, 50, {.nprobe = 10}, {.memory_bytes = needed}), open_index(file("free.gknn"))->search(queries_, 50, {.nprobe = 10}));
+  expect_same(opened->search(queries_, 50, {.nprobe = 10}, {.memory_bytes = needed}),
+              open_index(file("free.gknn"))->search(queries_, 50, {.nprobe = 10}));
   expect_error(Fault::out_of_memory, {"free.gknn needs"}, [&] { open_index(file("free.gknn"), open, {.memory_bytes = needed - 1}); });
   open_index_bytes_needed(file("free.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
 }
@@ -484,12 +510,15 @@ TEST_F(IvfSq, budgets_are_kept) {
 TEST_F(IvfSq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, [&] { make_ivf_sq_index(base_, {.dims = 21}); });
   expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 0"}, [&] { make_ivf_sq_index(base_, {.dims = 0}); });
-  expect_error(Fault::invalid_argument, {"quantized rows are i8, f16 or bf16, not u8"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .dtype = DType::u8}); });
-  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"}, [&] { make_ivf_sq_index(base_, {.metric = Metric::l1, .dims = 4}); });
+  expect_error(Fault::invalid_argument, {"quantized rows are i8, f16 or bf16, not u8"},
+               [&] { make_ivf_sq_index(base_, {.dims = 4, .dtype = DType::u8}); });
+  expect_error(Fault::unsupported, {"l2, euclidean, inner_product or cosine, not l1"},
+               [&] { make_ivf_sq_index(base_, {.metric = Metric::l1, .dims = 4}); });
   expect_error(Fault::invalid_argument, {"lists must be in [1, 1200]"}, [&] { make_ivf_sq_index(base_, {.lists = 1201, .dims = 4}); });
   expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { make_ivf_sq_index(base_, {.dims = 4}, {.memory_bytes = 1000}); });
   std::vector<RowId> ids = scattered_ids(1200);
-  expect_error(Fault::invalid_argument, {"1199 ids are not those of 1200 rows"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = std::span(ids).first(1199)}); });
+  expect_error(Fault::invalid_argument, {"1199 ids are not those of 1200 rows"},
+               [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = std::span(ids).first(1199)}); });
   ids[7] = ids[5];
   expect_error(Fault::invalid_data, {"is there twice"}, [&] { make_ivf_sq_index(base_, {.dims = 4, .ids = ids}); });
   ids[7] = RowId{std::int64_t{1} << 62};
@@ -499,7 +528,8 @@ TEST_F(IvfSq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "IVF1201,SQ8,RFlat"}));
   expect_error(Fault::unsupported, {"inner_product or cosine, not chi2"}, build({.recipe = "IVF4,SQ8,RFlat", .metric = Metric::chi2}));
   expect_error(Fault::unsupported, {"finite rows alone"}, build({.recipe = "IVF4,SQ8,RFlat", .allow_nonfinite = true}));
-  expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"}, [&] { build_index(base_, file("none.gknn"), {.recipe = "IVF4,SQ8,RFlat"}, {.memory_bytes = 1000}); });
+  expect_error(Fault::out_of_memory, {"a budget of 1000 bytes"},
+               [&] { build_index(base_, file("none.gknn"), {.recipe = "IVF4,SQ8,RFlat"}, {.memory_bytes = 1000}); });
   EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
   const auto index = make_ivf_sq_index(base_, {.lists = 4, .dims = 4});
   expect_error(Fault::invalid_argument, {"nprobe must be >= 1, got 0"}, [&] { index->search(queries_, 1, {.nprobe = 0}); });

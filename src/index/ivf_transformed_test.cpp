@@ -38,7 +38,8 @@ using test::SectionChange;
 using test::StridedRows;
 using test::write_changed;
 
-constexpr const char* recipes[] = {"PCA6,IVF9,Flat", "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat", "PCAW6,IVF9,PQ3,RFlat", "OPQ5,IVF9,PQ5", "OPQ4_12,IVF9,PQ4,RFlat"};
+constexpr const char* recipes[] = {"PCA6,IVF9,Flat",       "RR,IVF9,Flat,RFlat", "RR8,IVF9,PQ4,RFlat",
+                                   "PCAW6,IVF9,PQ3,RFlat", "OPQ5,IVF9,PQ5",      "OPQ4_12,IVF9,PQ4,RFlat"};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -88,7 +89,8 @@ TEST_F(IvfTransformed, finds_what_an_index_of_transformed_rows_finds) {
     const LinearTransform white = fit_pca(base_, {.dims = 6, .with_bias = metric == Metric::l2, .whiten = true}, {});
     const auto by_hand = [&](const LinearTransform& transform, const char* inner, const char* recipe) {
       const Matrix rows = transform.apply(ops_of("cpu"), base_, {}), asked = transform.apply(ops_of("cpu"), queries_, {});
-      const auto want = make_index(rows, {.recipe = inner, .metric = metric, .iterations = 3}), got = make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3});
+      const auto want = make_index(rows, {.recipe = inner, .metric = metric, .iterations = 3}),
+                 got = make_index(base_, {.recipe = recipe, .metric = metric, .iterations = 3});
       expect_same(got->search(queries_, 7, {.nprobe = 3}), want->search(asked, 7, {.nprobe = 3}), recipe);
       EXPECT_FALSE(got->keeps_rows());
     };
@@ -102,7 +104,9 @@ TEST_F(IvfTransformed, finds_what_an_index_of_transformed_rows_finds) {
 
 TEST_F(IvfTransformed, opq_finds_more_than_product_codes_alone) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
-  const auto found_by = [&](const char* recipe) { return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 10}), truth); };
+  const auto found_by = [&](const char* recipe) {
+    return recall(make_index(base_, {.recipe = recipe})->search(queries_, 10, {.nprobe = 10}), truth);
+  };
   EXPECT_GT(found_by("OPQ4,IVF10,PQ4"), found_by("IVF10,PQ4") + 0.05);
   EXPECT_GT(found_by("OPQ4_12,IVF10,PQ4"), found_by("RR12,IVF10,PQ4") + 0.05);
   EXPECT_GT(found_by("PCA10,IVF10,Flat"), 0.8);
@@ -229,7 +233,8 @@ TEST_F(IvfTransformed, a_file_cut_at_any_byte_or_with_any_byte_changed_is_refuse
   for (const auto& [recipe, n] : {std::pair("PCA1,IVF3,Flat,RFlat", 20), {"OPQ1_1,IVF2,PQ1", 256}}) {
     build_index(narrow.ref().slice(0, n), file("whole.gknn"), {.recipe = recipe, .ids = std::span(ids).first(at(n))});
     const std::string whole = bytes_of(file("whole.gknn"));
-    test::expect_damage_is_refused(whole, folder(), [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 3}, {.threads = 1}); });
+    test::expect_damage_is_refused(whole, folder(),
+                                   [&](Index& index, std::size_t) { index.search(queries, 5, {.nprobe = 3}, {.threads = 1}); });
   }
 }
 
@@ -247,9 +252,12 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   build("PCA4,IVF3,Flat,RFlat");
   expect_error(Fault::corrupt_file, {"lists must ascend from 0 to the 0 rows"}, changed("about", put(0, std::uint64_t{0})));
   expect_error(Fault::corrupt_file, {"expected 0 of codes"}, changed("about", put(48, std::uint64_t{1})));
-  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"}, changed("about", put(24, std::array<char, 16>{"l1"})));
-  expect_error(Fault::corrupt_file, {"a bias, expected none under inner_product"}, changed("about", put(24, std::array<char, 16>{"inner_product"})));
-  expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 20, expected 1 to 4294967295 x 19"}, changed("about", put(8, std::uint64_t{19})));
+  expect_error(Fault::corrupt_file, {"metric l1, expected l2, euclidean, inner_product or cosine"},
+               changed("about", put(24, std::array<char, 16>{"l1"})));
+  expect_error(Fault::corrupt_file, {"a bias, expected none under inner_product"},
+               changed("about", put(24, std::array<char, 16>{"inner_product"})));
+  expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 20, expected 1 to 4294967295 x 19"},
+               changed("about", put(8, std::uint64_t{19})));
   expect_error(Fault::corrupt_file, {"section 'transform' is 4 x 19"}, changed("transform", resized(4, 19)));
   expect_error(Fault::corrupt_file, {"section 'transform' is 0 x 20"}, changed("transform", resized(0, 20)));
   expect_error(Fault::corrupt_file, {"section 'bias' is 1 x 4, expected 1 x 5"}, changed("transform", resized(5, 20)));
@@ -258,10 +266,13 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   expect_error(Fault::corrupt_file, {"section 'bias' is 1 x 3"}, changed("bias", resized(1, 3)));
   expect_error(Fault::corrupt_file, {"section 'centroids' is 3 x 5"}, changed("centroids", resized(3, 5)));
   expect_error(Fault::corrupt_file, {"section 'transformed' is 1200 x 5, expected 1200 x 4"}, changed("transformed", resized(1200, 5)));
-  expect_error(Fault::corrupt_file, {"'transformed'"}, changed("transformed", [](Section& section, std::string&) { section.element = Element::i32; }));
+  expect_error(Fault::corrupt_file, {"'transformed'"},
+               changed("transformed", [](Section& section, std::string&) { section.element = Element::i32; }));
   expect_error(Fault::corrupt_file, {"section 'rows' is 1199 x 20"}, changed("rows", resized(1199, 20)));
   expect_error(Fault::corrupt_file, {"id -1 is negative"}, changed("ids", put(0, std::int64_t{-1})));
-  for (const char* name : {"about", "transform", "centroids", "begins", "ids"}) expect_error(Fault::corrupt_file, {name}, changed(name, left_out()));
+  for (const char* name : {"about", "transform", "centroids", "begins", "ids"}) {
+    expect_error(Fault::corrupt_file, {name}, changed(name, left_out()));
+  }
   expect_error(Fault::corrupt_file, {"codewords"}, changed("transformed", left_out()));
   for (const char* name : {"rows", "transformed"}) {
     changed(name, put(4, NAN))();  // a row that is found by nothing
@@ -277,7 +288,8 @@ TEST_F(IvfTransformed, what_cannot_be_meant_is_refused) {
   EXPECT_FALSE(open_index(file("changed.gknn"))->keeps_rows());
 
   build("OPQ4_8,IVF3,PQ4");
-  expect_error(Fault::corrupt_file, {"section 'codewords' is 1024 x 3, which are not 256 of each part of 8 columns"}, changed("codewords", resized(1024, 3)));
+  expect_error(Fault::corrupt_file, {"section 'codewords' is 1024 x 3, which are not 256 of each part of 8 columns"},
+               changed("codewords", resized(1024, 3)));
   expect_error(Fault::corrupt_file, {"a codeword has the value nan"}, changed("codewords", put(4, NAN)));
   expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", resized(1, 128)));
   expect_error(Fault::corrupt_file, {"'codes'"}, changed("codes", left_out()));
@@ -293,14 +305,17 @@ TEST_F(IvfTransformed, budgets_are_kept) {
       EXPECT_GT(building, at(300 * 6 * 4));
       build_index(few(), file("budget.gknn"), params, {.memory_bytes = building});
       EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn")));
-      expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)}, [&] { build_index(few(), file("none.gknn"), params, {.memory_bytes = building - 1}); });
+      expect_error(Fault::out_of_memory, {"is too small", std::to_string(building)},
+                   [&] { build_index(few(), file("none.gknn"), params, {.memory_bytes = building - 1}); });
       EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
     }
     const OpenParams open{.expected_k = 50, .expected_queries = 50};
     const std::size_t needed = open_index_bytes_needed(file("free.gknn"), open);
-    EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}), std::filesystem::file_size(file("free.gknn")));
+    EXPECT_EQ(needed - open_index_bytes_needed(file("free.gknn"), {.expected_k = 50, .expected_queries = 50, .map = true}),
+              std::filesystem::file_size(file("free.gknn")));
     const auto opened = open_index(file("free.gknn"), open, {.memory_bytes = needed});
-    expect_same(opened->search(few_queries(), 50, {.nprobe = 9}, {.memory_bytes = needed}), open_index(file("free.gknn"))->search(few_queries(), 50, {.nprobe = 9}), recipe);
+    expect_same(opened->search(few_queries(), 50, {.nprobe = 9}, {.memory_bytes = needed}),
+                open_index(file("free.gknn"))->search(few_queries(), 50, {.nprobe = 9}), recipe);
     expect_error(Fault::out_of_memory, {"free.gknn needs"}, [&] { open_index(file("free.gknn"), open, {.memory_bytes = needed - 1}); });
     open_index_bytes_needed(file("free.gknn"), {.expected_k = 0, .expected_refine = std::int64_t{1} << 62});
   }
@@ -312,7 +327,8 @@ TEST_F(IvfTransformed, rows_that_are_added_are_found_as_an_index_of_transformed_
     const LinearTransform transform = random_rotation(20, 8, 0);
     const auto turned = [&](MatrixRef rows) { return transform.apply(ops_of("cpu"), rows, {}); };
     const Matrix few_turned = turned(few());
-    const auto want = make_index(few_turned, {.recipe = inner, .iterations = 3}), got = make_index(few(), {.recipe = std::string("RR8,") + inner, .iterations = 3});
+    const auto want = make_index(few_turned, {.recipe = inner, .iterations = 3}),
+               got = make_index(few(), {.recipe = std::string("RR8,") + inner, .iterations = 3});
     for (std::int64_t begin = 300; begin < 1200; begin += 300) {
       got->add(base_.ref().slice(begin, begin + 300));
       want->add(turned(base_.ref().slice(begin, begin + 300)));
@@ -340,8 +356,9 @@ TEST_F(IvfTransformed, what_adding_says_it_needs_is_enough) {
     const std::size_t needed = needed_for(900);
     add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("budget.gknn"), "cpu", {.memory_bytes = needed});
     EXPECT_EQ(bytes_of(file("budget.gknn")), bytes_of(file("free.gknn"))) << recipe;
-    expect_error(Fault::out_of_memory, {std::to_string(needed)},
-                 [&] { add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("none.gknn"), "cpu", {.memory_bytes = needed - 1}); });
+    expect_error(Fault::out_of_memory, {std::to_string(needed)}, [&] {
+      add_to_index(file("x.gknn"), base_.ref().slice(300, 1200), {}, false, file("none.gknn"), "cpu", {.memory_bytes = needed - 1});
+    });
     EXPECT_FALSE(std::filesystem::exists(file("none.gknn")));
   }
 }
@@ -435,16 +452,20 @@ TEST_F(IvfTransformed, refuses_what_it_cannot_do) {
   const auto build = [&](const IndexParams& params) { return [this, params] { build_index(base_, file("none.gknn"), params); }; };
   for (const char* recipe : {"PCA21,IVF4,Flat", "RR21,IVF4,Flat", "OPQ3_21,IVF4,PQ3"}) {
     expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, build({.recipe = recipe}));
-    expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"}, [&] { build_index_bytes_needed(base_, {.recipe = recipe}); });
+    expect_error(Fault::invalid_argument, {"20 dimensions keeps 1 to 20, got 21"},
+                 [&] { build_index_bytes_needed(base_, {.recipe = recipe}); });
   }
   expect_error(Fault::invalid_argument, {"got 3 parts of 20 dimensions: OPQ3_<dims>"}, build({.recipe = "OPQ3,IVF4,PQ4"}));
   expect_error(Fault::invalid_argument, {"product codes of 6 dimensions have 1 to 6 parts", "got 7"}, build({.recipe = "PCA6,IVF4,PQ7"}));
-  expect_error(Fault::invalid_argument, {"OPQ needs at least 256 rows"}, [&] { build_index(base_.ref().slice(0, 255), file("none.gknn"), {.recipe = "OPQ4,IVF4,Flat"}); });
+  expect_error(Fault::invalid_argument, {"OPQ needs at least 256 rows"},
+               [&] { build_index(base_.ref().slice(0, 255), file("none.gknn"), {.recipe = "OPQ4,IVF4,Flat"}); });
   expect_error(Fault::invalid_argument, {"more lists than the base has rows: 1200"}, build({.recipe = "RR,IVF1201,Flat"}));
   for (const Metric metric : {Metric::linf, Metric::l1}) {
-    expect_error(Fault::unsupported, {"transformed rows are searched by l2, euclidean, inner_product or cosine, not "}, build({.recipe = "RR,IVF4,Flat", .metric = metric}));
+    expect_error(Fault::unsupported, {"transformed rows are searched by l2, euclidean, inner_product or cosine, not "},
+                 build({.recipe = "RR,IVF4,Flat", .metric = metric}));
   }
-  expect_error(Fault::unsupported, {"transformed rows stand for finite rows alone"}, build({.recipe = "RR,IVF4,Flat", .allow_nonfinite = true}));
+  expect_error(Fault::unsupported, {"transformed rows stand for finite rows alone"},
+               build({.recipe = "RR,IVF4,Flat", .allow_nonfinite = true}));
   std::vector<RowId> ids = scattered_ids(1200);
   ids[7] = ids[5];
   for (const char* recipe : recipes) expect_error(Fault::invalid_data, {"is there twice"}, build({.recipe = recipe, .ids = ids}));

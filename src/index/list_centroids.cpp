@@ -56,7 +56,8 @@ ProbingBatch ProbingBatch::some(const std::vector<std::int64_t>& which) const {
   return batch;
 }
 
-ProbingBatch ProbingBatch::of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists, const RunOptions& run) {
+ProbingBatch ProbingBatch::of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists,
+                                    const RunOptions& run) {
   const std::int64_t width = std::max<std::int64_t>(1, std::ssize(lists));
   ProbingBatch batch{std::vector<std::int64_t>(at(end - begin)), {}, std::vector<RowId>(at((end - begin) * width), RowId{0}), width};
   std::iota(batch.rows.begin(), batch.rows.end(), begin);
@@ -79,7 +80,8 @@ ListCentroids::ListCentroids(Matrix centroids, Metric metric, std::string device
 std::size_t ListCentroids::bytes_needed(std::int64_t lists, std::int64_t d, DType dtype, Metric metric, const std::string& device,
                                         std::int64_t expected_queries, int threads) {
   const PrepareHints hints = hints_of(expected_queries);
-  const std::size_t batch = at(hints.batch) * at(d) * (size_of(dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
+  const std::size_t batch =
+      at(hints.batch) * at(d) * (size_of(dtype) + sizeof(float)) + at(std::min(batch_probes, hints.batch * lists)) * 20;
   if (lists == 0) return batch;
   return at(lists * d) * sizeof(float) + ops_of(device).bytes_needed(lists, d, DType::f32, chosen_by(metric), hints, threads) + batch;
 }
@@ -98,9 +100,12 @@ ListFinder::ListFinder(MatrixRef centroids, Metric metric, const std::string& de
   if (rows > 0 && ops_.space() == MemorySpace::host) prepared_ = prepare(rows, run);
 }
 
-std::unique_ptr<PreparedRows> ListFinder::prepare(std::int64_t rows, const RunOptions& run) const { return ops_.prepare(centroids_, metric_, Ops::hints_to_label(rows), run); }
+std::unique_ptr<PreparedRows> ListFinder::prepare(std::int64_t rows, const RunOptions& run) const {
+  return ops_.prepare(centroids_, metric_, Ops::hints_to_label(rows), run);
+}
 
-std::size_t ListFinder::bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads) {
+std::size_t ListFinder::bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device,
+                                     int threads) {
   const Ops& ops = ops_of(device);
   return ops.space() == MemorySpace::host ? ops.bytes_needed(lists, d, DType::f32, metric, Ops::hints_to_label(rows), threads) : 0;
 }
@@ -130,7 +135,8 @@ const PreparedRows& ListCentroids::prepared(const RunOptions& run) const {
   return *prepared_;
 }
 
-ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const {
+ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width,
+                                  const RunOptions& run) const {
   if (centroids_.rows() == 0) return ProbingBatch::of_lists(queries, begin, end, {}, run);
   const MatrixRef part = queries.slice(begin, end);
   const Matrix floats = as_floats(part, run);

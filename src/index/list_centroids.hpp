@@ -35,7 +35,8 @@ std::int64_t candidates_of(std::int64_t k, std::int64_t refine, std::int64_t n);
 KMeansParams lists_fit(std::int64_t n, std::int64_t lists, Metric metric, int iterations, std::uint64_t seed, const std::string& device,
                        bool allow_nonfinite = false);
 
-/// The rows of n that are held out, ascending. Drawn by a stream of their own: samples that are fitted to hold no more of them, or of those beside them, than chance.
+/// The rows of n that are held out, ascending. Drawn by a stream of their own: samples that are fitted to hold no more of them, or of those
+/// beside them, than chance.
 std::vector<std::int64_t> held_out_rows(std::int64_t n, std::int64_t count, std::uint64_t seed);
 
 /// Queries in the order of their nearest list, so that those that look into the same lists stand side by side.
@@ -47,7 +48,8 @@ struct ProbingBatch {
 
   ProbingBatch some(const std::vector<std::int64_t>& which) const;
   /// Queries [begin, end), each of which looks into all of `lists`; where there are none, into list 0.
-  static ProbingBatch of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists, const RunOptions& run);
+  static ProbingBatch of_lists(MatrixRef queries, std::int64_t begin, std::int64_t end, std::span<const RowId> lists,
+                               const RunOptions& run);
   /// What its queries found, to where they stand in the lists of all, of which its rows are counted from `first` on.
   void put(const Neighbors& found, std::int64_t first, Neighbors& to) const;
 };
@@ -57,8 +59,9 @@ struct ListDivision {
   std::vector<LocalRow> order;       ///< [n]; empty: as they stand
   std::vector<std::int64_t> begins;  ///< [lists + 1]
 };
-/// The lists of rows that come some at a time: those of their nearest centroids, which are prepared once, or on a GPU for each turn, so that nothing stays in its memory. Rows that are no numbers
-/// are found by no query; those of zeros have no direction; both stand in the first list.
+/// The lists of rows that come some at a time: those of their nearest centroids, which are prepared once, or on a GPU for each turn, so
+/// that nothing stays in its memory. Rows that are no numbers are found by no query; those of zeros have no direction; both stand in the
+/// first list.
 class ListFinder {
  public:
   /// `centroids`, `metric` by which lists are chosen: borrowed; of `rows` in all.
@@ -66,7 +69,8 @@ class ListFinder {
 
   std::vector<RowId> lists_of(MatrixRef rows, const RunOptions& run) const;
   /// At least what it holds between searches, of the host's memory.
-  static std::size_t bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device, int threads);
+  static std::size_t bytes_needed(std::int64_t rows, std::int64_t lists, std::int64_t d, Metric metric, const std::string& device,
+                                  int threads);
 
  private:
   std::unique_ptr<PreparedRows> prepare(std::int64_t rows, const RunOptions& run) const;
@@ -118,8 +122,8 @@ class ListCentroids {
   std::int64_t width_of(std::int64_t nprobe) const { return std::min(nprobe, lists()); }
   /// As many queries as a batch may have.
   static std::int64_t batch_of_width(std::int64_t width) { return std::clamp<std::int64_t>(batch_probes / width, 1, batch_rows); }
-  /// Whether `allowed` of n rows are sooner copied to a list of their own than looked for in `width` lists. With all lists a mask is exact as well, and
-  /// copies nothing; but few rows are sooner copied than many looked at.
+  /// Whether `allowed` of n rows are sooner copied to a list of their own than looked for in `width` lists. With all lists a mask is exact
+  /// as well, and copies nothing; but few rows are sooner copied than many looked at.
   bool gathering_pays(std::int64_t allowed, std::int64_t n, std::int64_t width) const;
   ProbingBatch probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width, const RunOptions& run) const;
 

@@ -14,16 +14,16 @@ struct OwnedCodes {
 
 }  // namespace
 
-ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
-                     std::shared_ptr<const FileCheck> check)
+ListCodes::ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids,
+                     std::shared_ptr<const void> owner, std::shared_ptr<const FileCheck> check)
     : InvertedLists({}, std::move(begins), std::move(ids), std::move(owner), std::move(check)), fit_(fit), codes_(codes) {
   ProductCodes standing = fit_;
   standing.cells = {{}, this->begins()};
   blocks_ = standing.block_begins();
 }
 
-std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
-                                                    std::vector<RowId> ids, const RunOptions& run) {
+std::shared_ptr<const ListCodes> ListCodes::of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes,
+                                                    std::vector<std::int64_t> begins, std::vector<RowId> ids, const RunOptions& run) {
   const auto owned = std::make_shared<OwnedCodes>(in_blocks(codes, fit.code_bytes(), begins, run), std::move(ids));
   return std::make_shared<ListCodes>(fit, owned->blocks, std::move(begins), RowIds(owned->ids, owned), owned);
 }
@@ -38,7 +38,9 @@ ListCodes::Place ListCodes::place_of(std::int64_t row) const {
 
 void ListCodes::copy_row(std::int64_t row, std::byte* out) const {
   const Place place = place_of(row);
-  for (std::int64_t byte = 0; byte < cols(); ++byte) out[byte] = std::byte{codes_[at(ProductCodes::place(place.block, cols(), byte, place.row))]};
+  for (std::int64_t byte = 0; byte < cols(); ++byte) {
+    out[byte] = std::byte{codes_[at(ProductCodes::place(place.block, cols(), byte, place.row))]};
+  }
 }
 
 void ListCodes::decode_row(std::int64_t row, float* out) const {

@@ -15,11 +15,12 @@ class ListCodes : public InvertedLists {
  public:
   /// `fit`: what codes are written in, whose codewords and centroids must outlive this; its codes and cells are not looked at.
   /// Rows stand list after list; `owner` keeps codes and begins alive.
-  ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner,
-            std::shared_ptr<const FileCheck> check = {});
+  ListCodes(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins, RowIds ids,
+            std::shared_ptr<const void> owner, std::shared_ptr<const FileCheck> check = {});
   /// Of codes [n, bytes of a row], row after row.
-  static std::shared_ptr<const ListCodes> of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes, std::vector<std::int64_t> begins,
-                                                  std::vector<RowId> ids, const RunOptions& run = {.threads = 1});
+  static std::shared_ptr<const ListCodes> of_rows(const ProductCodes& fit, std::span<const std::uint8_t> codes,
+                                                  std::vector<std::int64_t> begins, std::vector<RowId> ids,
+                                                  const RunOptions& run = {.threads = 1});
 
   std::int64_t cols() const override { return fit_.code_bytes(); }
   DType dtype() const override { return DType::u8; }

@@ -54,7 +54,8 @@ std::string ListRows::description() const {
   return prepared_ ? prepared_->description() : std::string();
 }
 
-LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run) {
+LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count,
+                       const RunOptions& run) {
   const MatrixRef like = parts.front().full.rows;
   Matrix rows(count, like.cols, like.dtype);
   std::vector<RowId> ids;
@@ -62,7 +63,8 @@ LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::v
   for (std::size_t p = 0; p < parts.size(); ++p) {
     check_cancelled(run);
     for (const LocalRow rank : ranks_in(words[p])) {
-      std::memcpy(rows.row<std::byte>(std::ssize(ids)), parts[p].full.of_rank(rank), static_cast<std::size_t>(like.cols) * size_of(like.dtype));
+      std::memcpy(rows.row<std::byte>(std::ssize(ids)), parts[p].full.of_rank(rank),
+                  static_cast<std::size_t>(like.cols) * size_of(like.dtype));
       ids.push_back(parts[p].lists->ids().of_rank(rank));
     }
   }

@@ -13,8 +13,8 @@ namespace gigaknn {
 class ListRows : public InvertedLists {
  public:
   /// As InvertedLists; `owner` keeps rows and begins alive.
-  ListRows(MatrixRef rows, std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids, std::shared_ptr<const void> owner = {},
-           std::shared_ptr<const FileCheck> check = {})
+  ListRows(MatrixRef rows, std::vector<LocalRow> order, std::vector<std::int64_t> begins, RowIds ids,
+           std::shared_ptr<const void> owner = {}, std::shared_ptr<const FileCheck> check = {})
       : InvertedLists(std::move(order), std::move(begins), std::move(ids), std::move(owner), std::move(check)), rows_(rows) {}
 
   /// That are its own, and stand list after list.
@@ -40,6 +40,7 @@ class ListRows : public InvertedLists {
 };
 
 /// The full vectors behind the rows that masks leave, `count` of them, in one list.
-LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count, const RunOptions& run);
+LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count,
+                       const RunOptions& run);
 
 }  // namespace gigaknn

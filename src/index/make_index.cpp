@@ -22,7 +22,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // `held_out`: what held_out_rows says.
 KMeansParams fit_params(std::int64_t n, const IvfFlatParams& params, std::span<const std::int64_t> held_out = {}) {
-  KMeansParams fit = lists_fit(n - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device, params.allow_nonfinite);
+  KMeansParams fit =
+      lists_fit(n - params.held_out, params.lists, params.metric, params.iterations, params.seed, params.device, params.allow_nonfinite);
   fit.left_out = held_out;
   return fit;
 }
@@ -67,14 +68,15 @@ std::size_t dividing_bytes(const FormedRowsShape& rows, const IvfFlatParams& par
 void require_shape(MatrixRef base, const IvfFlatParams& params) {
   require_columns(base, "the base");
   require(!on_bits(params.metric), Fault::unsupported, "an index takes no metric of packed bits, got ", name_of(params.metric));
-  require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out, " rows cannot be held out of ",
-          base.rows);
+  require(params.held_out >= 0 && params.held_out < std::max<std::int64_t>(1, base.rows), Fault::invalid_argument, params.held_out,
+          " rows cannot be held out of ", base.rows);
   const std::int64_t most = base.rows - params.held_out;
-  require(params.lists >= 0 && params.lists <= most, Fault::invalid_argument, "lists must be in [1, ", most, "], or 0: as many as suit, got ", params.lists);
+  require(params.lists >= 0 && params.lists <= most, Fault::invalid_argument, "lists must be in [1, ", most,
+          "], or 0: as many as suit, got ", params.lists);
   require(base.rows >= 1, Fault::invalid_argument, "a base of 0 rows has nothing to search");
   require(base.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "an inverted file has at most 4294967294 rows, got ", base.rows);
-  require(params.ids.empty() || std::ssize(params.ids) == base.rows, Fault::invalid_argument, params.ids.size(), " ids are not those of ", base.rows,
-          " rows");
+  require(params.ids.empty() || std::ssize(params.ids) == base.rows, Fault::invalid_argument, params.ids.size(), " ids are not those of ",
+          base.rows, " rows");
 }
 
 void require_budget(std::size_t needed, std::int64_t rows, const RunOptions& run) {
@@ -108,7 +110,8 @@ struct Division {
   ListDivision rows;  // of each list by id
 };
 
-Division divide(const FormedRows& rows, const RowIds& called, const IvfFlatParams& params, std::span<const std::int64_t> held_out, const RunOptions& run) {
+Division divide(const FormedRows& rows, const RowIds& called, const IvfFlatParams& params, std::span<const std::int64_t> held_out,
+                const RunOptions& run) {
   Division made{rows.fit_kmeans(fit_params(rows.rows(), params, held_out), run).centroids, {}};
   std::vector<RowId> lists;
   lists.reserve(at(rows.rows()));
@@ -133,7 +136,8 @@ StoredIvfFlat divided(MatrixRef base, const IvfFlatParams& params, const RunOpti
   const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.held_out, params.seed);
   Division made = divide({base, nullptr, ops_of(params.device)}, called, params, held_out, run);
   IvfFacts facts = facts_of(base, params, called, held_out);
-  return {std::move(facts), std::move(made.centroids), std::make_shared<ListRows>(base, std::move(made.rows.order), std::move(made.rows.begins), std::move(called), std::move(owner))};
+  return {std::move(facts), std::move(made.centroids),
+          std::make_shared<ListRows>(base, std::move(made.rows.order), std::move(made.rows.begins), std::move(called), std::move(owner))};
 }
 
 // All rows in one list, as in the base.
@@ -141,7 +145,9 @@ StoredIvfFlat undivided(MatrixRef base, const IvfFlatParams& params) {
   RowIds called = ids_of(base, params);
   IvfFacts facts = facts_of(base, params, called, held_out_rows(base.rows, params.held_out, params.seed));
   std::vector<LocalRow> order = called.rows_by_rank();
-  return {std::move(facts), {}, std::make_shared<ListRows>(base, std::move(order), std::vector<std::int64_t>{0, base.rows}, std::move(called))};
+  return {std::move(facts),
+          {},
+          std::make_shared<ListRows>(base, std::move(order), std::vector<std::int64_t>{0, base.rows}, std::move(called))};
 }
 
 std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
@@ -149,7 +155,8 @@ std::unique_ptr<IvfFlatIndex> divided_index(MatrixRef base, const IvfFlatParams&
 }
 
 CodeShape shape_of_codes(std::int64_t d, const IvfPqParams& params) {
-  return params.rabitq_bits > 0 ? grid_shape(d, params.rabitq_bits) : product_shape(d, params.code_bytes * 8 / params.code_bits, params.code_bits);
+  return params.rabitq_bits > 0 ? grid_shape(d, params.rabitq_bits)
+                                : product_shape(d, params.code_bytes * 8 / params.code_bits, params.code_bits);
 }
 
 void require_codes(MatrixRef base, const IvfPqParams& params) {
@@ -159,24 +166,30 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   if (params.rabitq_bits != 0) {
     require_grid_bits(params.rabitq_bits);
     const std::int64_t parts = shape_of_codes(base.cols, params).m;
-    return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols, " dimensions they had ", parts);
+    return require(parts <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, of ", base.cols,
+                   " dimensions they had ", parts);
   }
   require(is_part_bits(params.code_bits), Fault::invalid_argument, "product codes have 8, 6 or 4 bits a part, got ", params.code_bits);
   const std::int64_t most_bytes = most_code_parts * params.code_bits / 8, together = parts_together(params.code_bits);
-  const std::int64_t most = std::min(most_code_parts, parts_of_dims(base.cols, params.code_bits)), words = std::int64_t{1} << params.code_bits;
-  require(params.code_bytes >= 1 && params.code_bytes <= most_bytes, Fault::invalid_argument, "product codes have 1 to ", most_bytes, " bytes, got ", params.code_bytes);
-  require(params.code_bytes * 8 % (together * params.code_bits) == 0, Fault::invalid_argument, "product codes of 6 bits a part have a multiple of 3 bytes, got ", params.code_bytes);
+  const std::int64_t most = std::min(most_code_parts, parts_of_dims(base.cols, params.code_bits)),
+                     words = std::int64_t{1} << params.code_bits;
+  require(params.code_bytes >= 1 && params.code_bytes <= most_bytes, Fault::invalid_argument, "product codes have 1 to ", most_bytes,
+          " bytes, got ", params.code_bytes);
+  require(params.code_bytes * 8 % (together * params.code_bits) == 0, Fault::invalid_argument,
+          "product codes of 6 bits a part have a multiple of 3 bytes, got ", params.code_bytes);
   const std::int64_t parts = shape_of_codes(base.cols, params).m;
-  require(parts <= most && part_dims_of(base.cols, parts) * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ", base.cols,
-          " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
-  require(base.rows >= words || part_dims_of(base.cols, parts) == 1, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", base.rows);
+  require(parts <= most && part_dims_of(base.cols, parts) * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ",
+          base.cols, " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
+  require(base.rows >= words || part_dims_of(base.cols, parts) == 1, Fault::invalid_argument, "product codes need at least ", words,
+          " rows to be fitted to, got ", base.rows);
 }
 
 // Of rows that are encoded and not yet written.
 std::size_t encoded_bytes(MatrixRef base, const IvfPqParams& params) {
   const std::int64_t lists = fit_params(base.rows, of_lists(params)).clusters;
   const CodeShape codes = shape_of_codes(base.cols, params);
-  return at(lists * (code_block_rows - 1) * codes.code_bytes()) + at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(codes.code_bytes())) +
+  return at(lists * (code_block_rows - 1) * codes.code_bytes()) +
+         at(base.rows) * (2 * sizeof(RowId) + 2 * sizeof(LocalRow) + at(codes.code_bytes())) +
          (params.refine && !params.ids.empty() ? at(base.rows) * (at(base.cols) * size_of(base.dtype) + sizeof(RowId)) : 0) +
          2 * at(lists * base.cols + codes.codewords() * codes.part_dims) * sizeof(float);
 }
@@ -186,14 +199,17 @@ std::size_t encoding_bytes(const FormedRowsShape& rows, const IvfPqParams& param
   const MatrixRef formed = rows.formed();
   const CodeShape codes = shape_of_codes(formed.cols, params);
   const std::int64_t lists = fit_params(rows.n, of_lists(params)).clusters;
-  const std::size_t held = 2 * at(lists * formed.cols + codes.codewords() * codes.part_dims) * sizeof(float) + 2 * at(std::ssize(params.ids)) * (sizeof(RowId) + sizeof(LocalRow));
-  return std::max({fitting_lists_bytes(rows, of_lists(params), run), held + encoding_bytes_needed(rows, codes, lists, params.metric, params.device, run),
+  const std::size_t held = 2 * at(lists * formed.cols + codes.codewords() * codes.part_dims) * sizeof(float) +
+                           2 * at(std::ssize(params.ids)) * (sizeof(RowId) + sizeof(LocalRow));
+  return std::max({fitting_lists_bytes(rows, of_lists(params), run),
+                   held + encoding_bytes_needed(rows, codes, lists, params.metric, params.device, run),
                    encoded_bytes(formed, params) + 2 * at(rows.n * codes.code_bytes())});
 }
 
 // Of preparing and searching what was made.
 std::size_t searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
-  return IvfFlatIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters}, setting_of(params), threads_of(run));
+  return IvfFlatIndex::bytes_needed({base.rows, base.cols, base.dtype, params.metric, fit_params(base.rows, params).clusters},
+                                    setting_of(params), threads_of(run));
 }
 
 std::size_t undivided_searching_bytes(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
@@ -226,7 +242,9 @@ MatrixRef shape_of_formed(MatrixRef base, const IvfFormedParams& params) {
   return {nullptr, base.rows, shape.width, shape.dtype};
 }
 
-OpqParams opq_of(const IvfFormedParams& params) { return {.m = params.transform->parts, .dims = params.transform->dims, .seed = params.lists.seed}; }
+OpqParams opq_of(const IvfFormedParams& params) {
+  return {.m = params.transform->parts, .dims = params.transform->dims, .seed = params.lists.seed};
+}
 
 // How what has its form is divided and encoded.
 IvfFlatParams formed_lists(const IvfFormedParams& params) {
@@ -249,7 +267,8 @@ void require_formable(MatrixRef base, const IvfFormedParams& params) {
           "codes, quantized and transformed rows are searched by l2, euclidean, inner_product or cosine, not ", name_of(metric));
   require(!params.lists.allow_nonfinite, Fault::unsupported, "codes, quantized and transformed rows stand for finite rows alone");
   const MatrixRef rows = shape_of_formed(base, params);
-  require(rows.cols <= base.cols, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", rows.cols);
+  require(rows.cols <= base.cols, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ",
+          rows.cols);
   if (params.transform && params.transform->kind == TransformRecipe::Kind::opq) require_opq(base, opq_of(params));
   if (params.codes) require_codes(rows, formed_codes(params));
 }
@@ -260,7 +279,8 @@ LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, 
   const std::int64_t dims = shape_of_form(base, params).width;
   switch (params.transform->kind) {
     case TransformRecipe::Kind::pca: {
-      LinearTransform pca = fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
+      LinearTransform pca =
+          fit_pca(base, {.dims = dims, .with_bias = with_bias, .whiten = params.transform->whiten, .seed = params.lists.seed}, run);
       if (params.transform->rotated) pca = rotated(std::move(pca), random_rotation(dims, dims, params.lists.seed), run);
       return pca;
     }
@@ -272,7 +292,8 @@ LinearTransform fitted_transform(MatrixRef base, const IvfFormedParams& params, 
 // Under inner_product nothing is moved: it would change the order of products. Bytes and halves hold most of what is left by the mean.
 RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   RowForm form{.unit = params.lists.metric == Metric::cosine, .dtype = params.dtype};
-  const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8, quantized = params.dtype != DType::f32;
+  const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8,
+             quantized = params.dtype != DType::f32;
   Matrix sample;
   if (form.unit && (params.transform || quantized)) {
     sample = unit_rows(gather_rows(base, sample_rows(base.rows, form_sample_rows, params.lists.seed), run), run);
@@ -296,27 +317,32 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
   const auto transform = [&]() -> std::size_t {
     if (!params.transform) return 0;
     switch (params.transform->kind) {
-      case TransformRecipe::Kind::pca: return fit_pca_bytes_needed(base.rows, base.cols, shape.width) + (params.transform->rotated ? rotating_bytes(base.cols, shape.width) : 0);
+      case TransformRecipe::Kind::pca:
+        return fit_pca_bytes_needed(base.rows, base.cols, shape.width) +
+               (params.transform->rotated ? rotating_bytes(base.cols, shape.width) : 0);
       case TransformRecipe::Kind::random_rotation: return at(shape.width * base.cols) * (sizeof(double) + sizeof(float));
       default: return opq_bytes_needed(ops_of(params.lists.device), base.rows, base.cols, opq_of(params), threads_of(run));
     }
   };
   const std::int64_t drawn = std::min(base.rows, step_sample_rows);
-  const std::size_t of_step = shape.quantizes() ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
+  const std::size_t of_step =
+      shape.quantizes() ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
   const std::size_t of_unit = shape.unit ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
   return shape.bytes(0) + of_unit + std::max(transform(), of_step);
 }
 
 // Of codes of rows in a form that are not yet written, and of what orders full vectors by id.
 std::size_t encoded_bytes(MatrixRef base, const IvfFormedParams& params) {
-  return params.lists.ids.size() * sizeof(LocalRow) + shape_of_form(base, params).bytes(0) + encoded_bytes(shape_of_formed(base, params), formed_codes(params));
+  return params.lists.ids.size() * sizeof(LocalRow) + shape_of_form(base, params).bytes(0) +
+         encoded_bytes(shape_of_formed(base, params), formed_codes(params));
 }
 
 // Of fitting a form, lists and codewords, and of dividing or encoding the rows, a turn after the other.
 std::size_t forming_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   const FormShape shape = shape_of_form(base, params);
   const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
-  const std::size_t inner = params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
+  const std::size_t inner =
+      params.codes ? encoding_bytes(rows, formed_codes(params), run) : dividing_bytes(rows, formed_lists(params), run);
   return std::max(ids_bytes(params.lists) + fitting_bytes(base, params, run), shape.bytes(0) + inner);
 }
 
@@ -324,7 +350,9 @@ std::size_t forming_bytes(MatrixRef base, const IvfFormedParams& params, const R
 std::size_t held_forming_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   const MatrixRef rows = shape_of_formed(base, params);
   const FormShape shape = shape_of_form(base, params);
-  return std::max(fitting_bytes(base, params, run), shape.bytes(base.rows) + std::max(shape.applying_bytes(base.rows), dividing_bytes(as_they_stand(rows), formed_lists(params), run)));
+  return std::max(fitting_bytes(base, params, run),
+                  shape.bytes(base.rows) +
+                      std::max(shape.applying_bytes(base.rows), dividing_bytes(as_they_stand(rows), formed_lists(params), run)));
 }
 
 // Of writing rows in a form, list after list.
@@ -333,7 +361,8 @@ std::size_t writing_formed_bytes(MatrixRef base, const IvfFormedParams& params) 
   const FormedRowsShape rows{base.rows, base.cols, base.dtype, &shape};
   const std::size_t ordering = ids_bytes(params.lists) + params.lists.ids.size() * sizeof(LocalRow);
   return shape.bytes(0) + at(fit_params(base.rows, params.lists).clusters) * (at(shape.width) * sizeof(float) + 16) +
-         at(base.rows) * (sizeof(LocalRow) + sizeof(RowId)) + ordering + rows.gathering_bytes(rows.turn_rows()) + at(rows.turn_rows()) * 3 * sizeof(LocalRow) + container_block_bytes;
+         at(base.rows) * (sizeof(LocalRow) + sizeof(RowId)) + ordering + rows.gathering_bytes(rows.turn_rows()) +
+         at(rows.turn_rows()) * 3 * sizeof(LocalRow) + container_block_bytes;
 }
 
 IndexSetting setting_of(const IvfFormedParams& params) {
@@ -365,7 +394,9 @@ RunOptions left_by_form(MatrixRef base, const IvfFormedParams& params, std::int6
   return left_by(shape_of_form(base, params).bytes(held), run);
 }
 
-FullRows full_of(MatrixRef base, const RowIds& called, const IvfFormedParams& params) { return params.refine ? full_rows(base, called) : FullRows(); }
+FullRows full_of(MatrixRef base, const RowIds& called, const IvfFormedParams& params) {
+  return params.refine ? full_rows(base, called) : FullRows();
+}
 
 // Codes of rows in their form. Full vectors remain those of the base, as they stand there or, to be searched, by rank.
 std::unique_ptr<IvfPqIndex> formed_codes_index(MatrixRef base, const IvfFormedParams& params, bool by_rank, const RunOptions& run) {
@@ -441,7 +472,9 @@ std::size_t making_bytes(MatrixRef base, const IvfPqParams& params, const RunOpt
 std::size_t making_bytes(MatrixRef base, const IvfFormedParams& params, const RunOptions& run) {
   const std::size_t copied = params.refine ? at(std::ssize(params.lists.ids) * base.cols) * size_of(base.dtype) : 0;
   const FormShape shape = shape_of_form(base, params);
-  const std::size_t kept = params.codes ? at(base.rows * (shape_of_codes(shape.width, formed_codes(params)).code_bytes() + std::int64_t{sizeof(RowId)})) : shape.bytes(base.rows);
+  const std::size_t kept =
+      params.codes ? at(base.rows * (shape_of_codes(shape.width, formed_codes(params)).code_bytes() + std::int64_t{sizeof(RowId)}))
+                   : shape.bytes(base.rows);
   const std::size_t forming = params.codes ? forming_bytes(base, params, run) : held_forming_bytes(base, params, run);
   return copied + std::max(forming, kept + searching_bytes(base, params, run));
 }
@@ -470,7 +503,8 @@ struct Wanted {
 
 Wanted wanted(MatrixRef base, const IndexParams& params) {
   const IndexRecipe recipe = parse_recipe(params.recipe);
-  require(recipe.lists <= base.rows, Fault::invalid_argument, "recipe '", params.recipe, "' has more lists than the base has rows: ", base.rows);
+  require(recipe.lists <= base.rows, Fault::invalid_argument, "recipe '", params.recipe,
+          "' has more lists than the base has rows: ", base.rows);
   Wanted wanted;
   wanted.flat = {.metric = params.metric, .lists = recipe.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
                  .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries,
@@ -522,8 +556,10 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 }
 
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
-  require(!params.reduce || params.dims >= 1, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols, ", got ", params.dims);
-  require(params.dtype == DType::i8 || params.dtype == DType::f16 || params.dtype == DType::bf16, Fault::invalid_argument, "quantized rows are i8, f16 or bf16, not ", name_of(params.dtype));
+  require(!params.reduce || params.dims >= 1, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols,
+          ", got ", params.dims);
+  require(params.dtype == DType::i8 || params.dtype == DType::f16 || params.dtype == DType::bf16, Fault::invalid_argument,
+          "quantized rows are i8, f16 or bf16, not ", name_of(params.dtype));
   IvfFormedParams formed{std::nullopt, params.dtype, std::nullopt,
                          {.metric = params.metric, .lists = params.lists, .iterations = params.iterations, .seed = params.seed, .held_out = params.held_out, .ids = params.ids,
                           .device = params.device, .expected_k = params.expected_k, .expected_queries = params.expected_queries},
@@ -551,9 +587,13 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
   if (what.formed && params.metric == Metric::cosine) require_directions(base, "the base", run);
   require_budget(build_index_bytes_needed(base, params, run), base.rows, run);
   if (what.codes) return build_ivf_pq(base, *what.codes, run)->save(path, left_by(encoded_bytes(base, *what.codes), run));
-  if (what.formed && what.formed->codes) return formed_codes_index(base, *what.formed, false, run)->save(path, left_by(encoded_bytes(base, *what.formed), run));
+  if (what.formed && what.formed->codes) {
+    return formed_codes_index(base, *what.formed, false, run)->save(path, left_by(encoded_bytes(base, *what.formed), run));
+  }
   if (what.formed) return write_formed_rows(base, *what.formed, path, run);
-  if (!what.inverted) return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
+  if (!what.inverted) {
+    return IvfFlatIndex(undivided(base, what.flat), setting_of(what.flat)).save(path, left_by(undivided_bytes(what.flat), run));
+  }
   divided_index(base, what.flat, run)->save(path, left_by(divided_bytes(base, what.flat), run));
 }
 
@@ -564,7 +604,8 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
     return std::max(encoding_bytes(as_they_stand(base), *what.codes, run), encoded_bytes(base, *what.codes) + writing);
   }
   if (what.formed && what.formed->codes) {
-    const std::size_t code_bytes = writing_bytes_of_code(shape_of_codes(shape_of_formed(base, *what.formed).cols, formed_codes(*what.formed)).code_bytes());
+    const std::size_t code_bytes =
+        writing_bytes_of_code(shape_of_codes(shape_of_formed(base, *what.formed).cols, formed_codes(*what.formed)).code_bytes());
     return std::max(forming_bytes(base, *what.formed, run), encoded_bytes(base, *what.formed) + least_writing_bytes(base.rows, code_bytes));
   }
   if (what.formed) return std::max(forming_bytes(base, *what.formed, run), writing_formed_bytes(base, *what.formed));

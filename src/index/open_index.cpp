@@ -20,8 +20,9 @@ namespace {
 
 void require_index(const Container& file) {
   constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
-  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name, ": holds '", file.schema(),
-          "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema, " ", ivf_transformed_schema);
+  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name,
+          ": holds '", file.schema(), "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema,
+          " ", ivf_transformed_schema);
 }
 
 // To add a kind: its schema above, and here, and how it is checked below. `check`: of a file that was not looked at whole.
@@ -41,10 +42,12 @@ void require_finite_rows(const Container& file, std::string_view section, Matrix
 void require_ids(const Container& file, const RowIds& ids, std::span<const std::int64_t> begins, std::int64_t next_id) {
   if (ids.count() == 0) return;
   ids.ranks();
-  require_at(value_of(ids.largest()) < next_id, file.file(), file.section("about", Element::u8).offset + 16, "id ", value_of(ids.largest()), " is not below the next id, ", next_id);
+  require_at(value_of(ids.largest()) < next_id, file.file(), file.section("about", Element::u8).offset + 16, "id ", value_of(ids.largest()),
+             " is not below the next id, ", next_id);
   for (std::size_t list = 0; list + 1 < begins.size(); ++list) {
     for (std::int64_t row = begins[list] + 1; row < begins[list + 1]; ++row) {
-      require_at(ids.of_row(row - 1) < ids.of_row(row), file.file(), file.section("ids", Element::i64).offset + static_cast<std::uint64_t>(row) * sizeof(RowId),
+      require_at(ids.of_row(row - 1) < ids.of_row(row), file.file(),
+                 file.section("ids", Element::i64).offset + static_cast<std::uint64_t>(row) * sizeof(RowId),
                  "ids must ascend in each list");
     }
   }
@@ -54,8 +57,8 @@ void require_ids(const Container& file, const RowIds& ids, std::span<const std::
 
 std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {
   const std::size_t needed = run.memory_bytes == 0 ? 0 : open_index_bytes_needed(path, params, run);
-  require(needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: ", printable(path.string()), " needs ",
-          needed);
+  require(needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+          " bytes is too small: ", printable(path.string()), " needs ", needed);
   if (params.map) {
     const Container file = Container::open(map_file(path));
     return opened(file, params, std::make_shared<const FileCheck>(file));
@@ -86,7 +89,8 @@ void require_scales(const Container& file, const IvfPqParts& parts) {
     const std::int64_t rows = parts.begins[static_cast<std::size_t>(list + 1)] - parts.begins[static_cast<std::size_t>(list)];
     for (std::int64_t row = 0; row < rows; ++row) unusable += !codes.scale(first + row / code_block_rows, row % code_block_rows).usable();
   }
-  require_at(unusable == 0, file.file(), file.section("codes", Element::u8).offset, unusable, " codes have a factor or shift that is not finite, or a factor below 0");
+  require_at(unusable == 0, file.file(), file.section("codes", Element::u8).offset, unusable,
+             " codes have a factor or shift that is not finite, or a factor below 0");
 }
 
 }  // namespace
@@ -133,18 +137,21 @@ RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_
 
 }  // namespace
 
-void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace, const std::filesystem::path& to,
-                  const std::string& device, const RunOptions& run) {
+void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace,
+                  const std::filesystem::path& to, const std::string& device, const RunOptions& run) {
   const auto index = opened(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
-  const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) + (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
+  const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) +
+                             (index->refines() ? sorting_bytes(index->rows() + rows.rows) : 0);
   const std::size_t needed = index->part_bytes_needed(rows.rows, run) + of_ids + index->held_bytes();
   index->save_with(rows, ids, replace, to, run, left_for_writing(*index, index->rows() + rows.rows, needed, run));
 }
 
-void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to, const RunOptions& run) {
+void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to,
+                       const RunOptions& run) {
   const auto index = opened(verified(from, run), {});
-  const RunOptions left = left_for_writing(*index, index->rows(), index->held_bytes() + sorting_bytes(index->rows()) + ids.size_bytes(), run);
+  const RunOptions left =
+      left_for_writing(*index, index->rows(), index->held_bytes() + sorting_bytes(index->rows()) + ids.size_bytes(), run);
   index->remove(ids);
   index->save(to, left);
 }
@@ -158,7 +165,8 @@ void merge_indexes(std::span<const std::filesystem::path> from, const std::files
     indexes.push_back(opened(verified(path, run), {}));
     all.push_back(indexes.back().get());
     rows += indexes.back()->rows();
-    needed += indexes.back()->held_bytes() + sorting_bytes(indexes.back()->rows()) + static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
+    needed += indexes.back()->held_bytes() + sorting_bytes(indexes.back()->rows()) +
+              static_cast<std::size_t>(indexes.back()->rows()) * sizeof(RowId);
   }
   require(!all.empty(), Fault::invalid_argument, "a merge needs an index at least");
   IvfIndex::save_merged(all, to, left_for_writing(*all.front(), rows, needed, run));

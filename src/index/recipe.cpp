@@ -18,7 +18,8 @@ constexpr std::string_view allowed = "allowed: Flat, or IVF<lists>, or IVF alone
     "SQ8, SQfp16, SQbf16, SQ8d, SQ6, SQ4 or RaBitQ<1 to 8 bits>, with ,RFlat behind it or not, and before it PCA<dims>, PCAR<dims>, PCAW<dims>, RR, RR<dims>, OPQ<parts>, OPQ<parts>_<dims> or nothing; "
     "IVF<lists>,Flat has RFlat behind it only if something stands before it, and RaBitQ has no OPQ before it";
 
-// Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index has.
+// Without the blanks around commas, and with Faiss's other names for what is the same here: full vectors behind, and ids, which every index
+// has.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {
@@ -109,7 +110,8 @@ std::optional<IndexRecipe> recipe_of(std::span<const std::string> words) {
 }
 
 bool is_known(std::string_view word) {
-  constexpr std::string_view known[] = {"PCA", "OPQ", "PQ", "SQ", "RaBitQ", "RQ", "LSQ", "ITQ", "RR", "HNSW", "NSG", "IMI", "LSH", "RFlat", "Refine", "IDMap", "L2norm", "Flat", "IVF"};
+  constexpr std::string_view known[] = {"PCA", "OPQ", "PQ",  "SQ",    "RaBitQ", "RQ",    "LSQ",    "ITQ",  "RR", "HNSW",
+                                        "NSG", "IMI", "LSH", "RFlat", "Refine", "IDMap", "L2norm", "Flat", "IVF"};
   return std::any_of(std::begin(known), std::end(known), [&](std::string_view name) { return word.starts_with(name); });
 }
 
@@ -118,7 +120,9 @@ std::string instead_of(std::span<const std::string> words) {
   const auto bits_of = [](std::string_view word) { return number_behind(word, "RaBitQ").value_or(0); };
   for (const std::string_view word : words) {
     if (bits_of(word) > 8) return join_text(word, ": at most 8 bits a dimension");
-    if (word.starts_with("OPQ") && words.back().starts_with("RaBitQ")) return join_text(word, ": PCA or RR, since what stands before RaBitQ is rotated at random");
+    if (word.starts_with("OPQ") && words.back().starts_with("RaBitQ")) {
+      return join_text(word, ": PCA or RR, since what stands before RaBitQ is rotated at random");
+    }
   }
   if (words.size() == 3 && words[1] == "Flat" && words[2] == "RFlat") return "Flat,RFlat: Flat alone, whose lists hold full vectors";
   return {};
@@ -133,7 +137,8 @@ IndexRecipe parse_recipe(const std::string& text) {
     require(is_known(word), Fault::invalid_argument, "recipe '", printable(text), "': '", printable(word), "' says nothing; ", allowed);
   }
   const std::string instead = instead_of(words);
-  fail(Fault::unsupported, "recipe '", printable(text), "' is not built; ", instead.empty() ? "" : "take instead of " + printable(instead) + "; ", allowed);
+  fail(Fault::unsupported, "recipe '", printable(text), "' is not built; ",
+       instead.empty() ? "" : "take instead of " + printable(instead) + "; ", allowed);
 }
 
 }  // namespace gigaknn

@@ -36,10 +36,11 @@ struct IndexRecipe {
 
 /// "Flat", or what rows become before the lists, the lists, what these hold, and full vectors behind it:
 ///
-///   PCA64, PCAR64, PCAW64, RR, RR64, OPQ16, OPQ20_80, or nothing | IVF1024, IVF | Flat, PQ16, PQ32x4, PQ32x6, SQ8, SQfp16, SQbf16, SQ8d, SQ6, SQ4, RaBitQ4 | RFlat, or nothing
+///   PCA64, PCAR64, PCAW64, RR, RR64, OPQ16, OPQ20_80, or nothing | IVF1024, IVF | Flat, PQ16, PQ32x4, PQ32x6, SQ8, SQfp16, SQbf16, SQ8d,
+///   SQ6, SQ4, RaBitQ4 | RFlat, or nothing
 ///
-/// Flat has RFlat behind it where rows are transformed; before RaBitQ rows are rotated: nothing is RR, PCA64 is PCAR64. Throws Error: unsupported where a word is
-/// known but not built, invalid_argument where it says nothing.
+/// Flat has RFlat behind it where rows are transformed; before RaBitQ rows are rotated: nothing is RR, PCA64 is PCAR64. Throws Error:
+/// unsupported where a word is known but not built, invalid_argument where it says nothing.
 IndexRecipe parse_recipe(const std::string& text);
 
 }  // namespace gigaknn

@@ -35,7 +35,8 @@ class RowIds {
     if (check_) check_->require_bytes(std::as_bytes(ids_));
   }
 
-  // The first of these calls looks and sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or there twice.
+  // The first of these calls looks and sorts the ids. All throw Error: invalid_data (of a file: corrupt_file) where one is negative or
+  // there twice.
   RowId of_rank(LocalRow rank) const;
   std::optional<LocalRow> rank_of(RowId id) const;
   /// Ranks become the ids that have them; `no_row` remains.

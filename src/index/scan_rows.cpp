@@ -25,7 +25,8 @@ Neighbors scan_rows(const Ops& ops, MatrixRef rows, Metric metric, MatrixRef que
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     const MatrixRef some = rows.slice(begin, std::min(rows.rows, begin + rows_at_once));
     const std::vector<std::int64_t> begins = {0, some.rows};
-    const auto cells = ops.prepare_cells(some, {{}, begins}, metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
+    const auto cells =
+        ops.prepare_cells(some, {{}, begins}, metric, {.k = k, .queries = queries.rows, .batch = queries.rows, .self = false}, run);
     const auto bits = words.empty() ? words : words.subspan(at(begin / 64), RowMask::words_for(some.rows));
     Neighbors part(queries.rows, k);
     ops.nearest_in_cells(*cells, queries, probes.data(), 1, k, NeighborsOut(part), run, nullptr, {bits});
@@ -34,7 +35,8 @@ Neighbors scan_rows(const Ops& ops, MatrixRef rows, Metric metric, MatrixRef que
   return found;
 }
 
-std::size_t scan_bytes_needed(const Ops& ops, std::int64_t n, std::int64_t d, DType dtype, Metric metric, const PrepareHints& hints, int threads) {
+std::size_t scan_bytes_needed(const Ops& ops, std::int64_t n, std::int64_t d, DType dtype, Metric metric, const PrepareHints& hints,
+                              int threads) {
   return ops.cell_bytes_needed(std::min(n, rows_at_once), d, dtype, metric, 1, hints, threads);
 }
 

@@ -51,7 +51,8 @@ KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params,
   RunOptions inner = run;
   if (run.memory_bytes > 0) {
     const std::size_t lists = bytes_of_lists(base.rows, k) + bytes_of_lists(std::min(base.rows, rows_at_once), 2 * (k + 1));
-    require(lists < run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: lists of ", base.rows, " rows need ", lists);
+    require(lists < run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: lists of ", base.rows,
+            " rows need ", lists);
     inner.memory_bytes -= lists;
   }
   const auto index = make_index(base, of_graph(base, k, params), inner);
@@ -80,7 +81,8 @@ KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params,
 
 std::size_t search_graph_bytes_needed(MatrixRef base, std::int64_t k, const IndexParams& params, const RunOptions& run) {
   const IndexParams index = of_graph(base, k, params);
-  return bytes_of_lists(base.rows, k) + bytes_of_lists(std::min(base.rows, rows_at_once), 2 * (k + 1)) + make_index_bytes_needed(base, index, run) + search_bytes_needed(base, index, run);
+  return bytes_of_lists(base.rows, k) + bytes_of_lists(std::min(base.rows, rows_at_once), 2 * (k + 1)) +
+         make_index_bytes_needed(base, index, run) + search_bytes_needed(base, index, run);
 }
 
 }  // namespace gigaknn

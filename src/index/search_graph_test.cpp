@@ -64,7 +64,9 @@ TEST_F(SearchGraph, codes_find_most_and_distances_are_those_of_rows) {
   EXPECT_GT(share_of_true(search_graph(base_, 6, {.recipe = "PCA8,IVF9,SQ8,RFlat"}, {.nprobe = 5, .refine = 6}), Metric::l2), 0.8);
   EXPECT_GT(share_of_true(search_graph(base_, 6, {.recipe = "IVF9,PQ12"}, {.nprobe = 9}), Metric::l2), 0.6);
   EXPECT_GT(share_of_true(search_graph(base_, 6, {.recipe = "IVF9,PQ12,RFlat"}, {.nprobe = 9, .refine = 0}), Metric::l2), 0.6);
-  EXPECT_GT(share_of_true(search_graph(base_, 6, {.recipe = "IVF9,PQ12", .metric = Metric::inner_product}, {.nprobe = 9}), Metric::inner_product), 0.6);
+  EXPECT_GT(share_of_true(search_graph(base_, 6, {.recipe = "IVF9,PQ12", .metric = Metric::inner_product}, {.nprobe = 9}),
+                          Metric::inner_product),
+            0.6);
 }
 
 TEST_F(SearchGraph, is_the_same_with_any_threads_and_fits_its_budget) {

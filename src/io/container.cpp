@@ -215,7 +215,9 @@ std::uint64_t Container::first_checksum_of(const Section& section) const {
   return first;
 }
 
-bool Container::is_good(const Section& section, std::uint64_t block) const { return has_checksum(section, first_checksum_of(section), block); }
+bool Container::is_good(const Section& section, std::uint64_t block) const {
+  return has_checksum(section, first_checksum_of(section), block);
+}
 
 void Container::verify_block(const Section& section, std::uint64_t block) const {
   if (!is_good(section, block)) fail_at_block(file_, {section.name, section.offset + block * container_block_bytes});

@@ -31,8 +31,10 @@ void add_matrix(ContainerWriter& writer, std::string_view name, MatrixRef rows) 
 MatrixRef matrix_in(const Container& file, std::string_view name) {
   const Section* section = file.find_section(name);
   require_at(section != nullptr, file.file(), 0, "has no section '", name, "'");
-  const auto* found = std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.element == section->element; });
-  require_at(found != std::end(elements), file.file(), section->offset, "section '", name, "' holds ", name_of(section->element), ", no vectors");
+  const auto* found =
+      std::find_if(std::begin(elements), std::end(elements), [&](const ElementOf& e) { return e.element == section->element; });
+  require_at(found != std::end(elements), file.file(), section->offset, "section '", name, "' holds ", name_of(section->element),
+             ", no vectors");
   return {file.bytes_of(*section).data(), static_cast<std::int64_t>(section->rows), static_cast<std::int64_t>(section->cols), found->dtype};
 }
 

@@ -108,8 +108,8 @@ Converted convert_vectors(const std::filesystem::path& in, const std::filesystem
   return shape;
 }
 
-Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows, const std::string& name,
-                         const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run) {
+Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows,
+                         const std::string& name, const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run) {
   const Converted shape = shape_of(source, name, out, params);
   MatrixWriter writer(out, {shape.rows, shape.cols, shape.to});
   Copier copier(writer, shape, params.allow_rounding, run);

@@ -36,8 +36,8 @@ Converted convert_vectors(const std::filesystem::path& in, const std::filesystem
                           const ConvertParams& params = {}, const RunOptions& run = {});
 
 /// As `convert_vectors`, of `source` that `read_rows` reads: rows [begin, end), ascending. `name` is for messages.
-Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows, const std::string& name,
-                         const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run);
+Converted convert_blocks(const MatrixShape& source, const std::function<Matrix(std::int64_t begin, std::int64_t end)>& read_rows,
+                         const std::string& name, const std::filesystem::path& out, const ConvertParams& params, const RunOptions& run);
 
 /// Converts `source` into `target` of the same shape. `name` and `first_row` are for the message.
 /// Throws Error: invalid_data.

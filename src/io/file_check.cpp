@@ -6,7 +6,9 @@
 
 namespace gigaknn {
 FileCheck::FileCheck(Container file) : file_(std::move(file)) {
-  for (const Section& section : file_.sections()) good_.push_back(std::make_unique<std::atomic<bool>[]>(container_blocks_of(section.bytes)));
+  for (const Section& section : file_.sections()) {
+    good_.push_back(std::make_unique<std::atomic<bool>[]>(container_blocks_of(section.bytes)));
+  }
 }
 
 void FileCheck::require_bytes(std::span<const std::byte> bytes, const RunOptions& run) const {

@@ -17,7 +17,8 @@ class FileCheck {
  public:
   explicit FileCheck(Container file);
 
-  /// The blocks that hold these bytes, of one of its sections, are what was written. Throws Error: corrupt_file, which names the section and the byte.
+  /// The blocks that hold these bytes, of one of its sections, are what was written. Throws Error: corrupt_file, which names the section
+  /// and the byte.
   void require_bytes(std::span<const std::byte> bytes, const RunOptions& run = {.threads = 1}) const;
 
  private:

@@ -41,8 +41,10 @@ TEST_F(FileCheckTest, only_blocks_that_hold_the_bytes_are_looked_at) {
   check.require_bytes(file.bytes_of(file.section("first", Element::u8)));
   check.require_bytes(bytes_of_second(file, 0, 2 * container_block_bytes), {});
   check.require_bytes(bytes_of_second(file, container_block_bytes - 1, 2));
-  expect_error(Fault::corrupt_file, {"section 'second'", "checksum is wrong"}, [&] { check.require_bytes(bytes_of_second(file, 2 * container_block_bytes - 1, 2)); });
-  expect_error(Fault::corrupt_file, {"section 'second'"}, [&] { check.require_bytes(bytes_of_second(file, 2 * container_block_bytes, 1)); });
+  expect_error(Fault::corrupt_file, {"section 'second'", "checksum is wrong"},
+               [&] { check.require_bytes(bytes_of_second(file, 2 * container_block_bytes - 1, 2)); });
+  expect_error(Fault::corrupt_file, {"section 'second'"},
+               [&] { check.require_bytes(bytes_of_second(file, 2 * container_block_bytes, 1)); });
   check.require_bytes(bytes_of_second(file, 5, 9));  // what is good remains so
 }
 
@@ -51,7 +53,8 @@ TEST_F(FileCheckTest, the_first_of_several_is_named_whatever_the_threads) {
   const std::uint64_t offset = file.section("second", Element::u8).offset;
   for (int round = 0; round < 20; ++round) {
     const FileCheck check(file);
-    expect_error(Fault::corrupt_file, {join_text("byte ", offset, ":")}, [&] { check.require_bytes(bytes_of_second(file, 0, 2 * container_block_bytes + 1), {.threads = 2}); });
+    expect_error(Fault::corrupt_file, {join_text("byte ", offset, ":")},
+                 [&] { check.require_bytes(bytes_of_second(file, 0, 2 * container_block_bytes + 1), {.threads = 2}); });
   }
 }
 

@@ -42,7 +42,8 @@ void require_columns(MatrixRef matrix, std::string_view what);
 void require_usable_values(MatrixRef matrix, Metric metric, bool allow_nonfinite, std::string_view what,
                            const RunOptions& run = {}, std::int64_t first_row = 0);
 
-/// Throws Error: invalid_data where a row is all zeros: what stands for rows by cosine, codes or transformed rows, stands for none of these.
+/// Throws Error: invalid_data where a row is all zeros: what stands for rows by cosine, codes or transformed rows, stands for none of
+/// these.
 void require_directions(MatrixRef matrix, std::string_view what, const RunOptions& run = {});
 
 }  // namespace gigaknn

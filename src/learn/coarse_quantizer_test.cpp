@@ -90,7 +90,8 @@ TEST(CoarseQuantizer, finds_the_nearest_of_the_cells_near_a_rows_own) {
           if (std::find(first, first + near_cells.k, cell) != first + near_cells.k) want.push_back(cell);
         }
         want.resize(width, no_row);
-        const std::vector<RowId> got(found.begin() + static_cast<std::ptrdiff_t>(i) * width, found.begin() + static_cast<std::ptrdiff_t>(i + 1) * width);
+        const std::vector<RowId> got(found.begin() + static_cast<std::ptrdiff_t>(i) * width,
+                                     found.begin() + static_cast<std::ptrdiff_t>(i + 1) * width);
         ASSERT_EQ(got, want) << name_of(metric) << ' ' << near << " row " << i;
       }
     }

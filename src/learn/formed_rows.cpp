@@ -33,7 +33,8 @@ std::size_t FormedRowsShape::kmeans_bytes(const KMeansParams& params, const RunO
   const std::int64_t drawn = kmeans_training_rows(n, params);
   KMeansParams of_drawn = params;
   of_drawn.left_out = {};
-  return std::max(at(drawn) * sizeof(std::int64_t) + gathering_bytes(drawn), form->bytes(drawn) + kmeans_bytes_needed(drawn, form->width, form->dtype, of_drawn, run));
+  return std::max(at(drawn) * sizeof(std::int64_t) + gathering_bytes(drawn),
+                  form->bytes(drawn) + kmeans_bytes_needed(drawn, form->width, form->dtype, of_drawn, run));
 }
 
 std::int64_t FormedRows::turn_rows() const {

@@ -1,4 +1,5 @@
-// Rows of a base in the form that lists hold, made when they are asked for: the base may be larger than memory, and so may be what it becomes.
+// Rows of a base in the form that lists hold, made when they are asked for: the base may be larger than memory, and so may be what it
+// becomes.
 //
 //   base [n, d] --some thousand rows, or a sample--> RowForm::apply --> [m, width] --> lists, codewords, codes
 #pragma once
@@ -35,12 +36,14 @@ class FormedRows {
     if (!form_) return gather_rows(base_, rows, run);
     Matrix formed(std::ssize(rows), width(), form_->dtype);
     for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(turn_rows())) {
-      const Matrix some = gather_rows(base_, rows.subspan(begin, std::min(rows.size() - begin, static_cast<std::size_t>(turn_rows()))), run);
+      const Matrix some =
+          gather_rows(base_, rows.subspan(begin, std::min(rows.size() - begin, static_cast<std::size_t>(turn_rows()))), run);
       copy_into(formed, static_cast<std::int64_t>(begin), some, run);
     }
     return formed;
   }
-  /// All of them, from the first on, handed to `take` with the number of the first in hand. Reports them as `stage`, and nothing that `take` does.
+  /// All of them, from the first on, handed to `take` with the number of the first in hand. Reports them as `stage`, and nothing that
+  /// `take` does.
   void in_turns(std::string_view stage, const std::function<void(MatrixRef rows, std::int64_t begin)>& take, const RunOptions& run) const;
 
   /// As fit_kmeans of all of them: what it draws is formed alone.

@@ -33,7 +33,8 @@ TEST(FormedRows, turns_and_samples_are_of_what_all_become) {
     StridedRows queries(1, d, DType::u8, 0);
     test::VectorMaker(Kind::gaussian, n, d, DType::u8, Metric::l2, 5).fill(base, queries);
     RowForm turned{.linear = random_rotation(d, 3, 1)}, halves{.unit = true, .dtype = DType::f16};
-    for (const RowForm* form : {static_cast<const RowForm*>(nullptr), static_cast<const RowForm*>(&turned), static_cast<const RowForm*>(&halves)}) {
+    for (const RowForm* form :
+         {static_cast<const RowForm*>(nullptr), static_cast<const RowForm*>(&turned), static_cast<const RowForm*>(&halves)}) {
       const Matrix all = form ? form->apply(ops, base, {}) : copy_rows(base);
       const FormedRows rows(base, form, ops);
       EXPECT_EQ(rows.rows(), n);

@@ -59,7 +59,9 @@ Training draw_by_weight(std::span<const float> weights, std::int64_t count, std:
     double sum = std::accumulate(heaviest.rbegin(), heaviest.rend() - count, 0.0);
     for (std::int64_t i = count - 1; i >= 0; --i) rest[at(i)] = sum += static_cast<double>(heaviest[at(i)]);
     std::int64_t certain = 0;
-    while (certain + 1 < count && static_cast<double>(heaviest[at(certain)]) * static_cast<double>(count - certain) >= rest[at(certain)]) ++certain;
+    while (certain + 1 < count && static_cast<double>(heaviest[at(certain)]) * static_cast<double>(count - certain) >= rest[at(certain)]) {
+      ++certain;
+    }
     share = rest[at(certain)] / static_cast<double>(count - certain);
   }
   Training drawn;
@@ -87,8 +89,8 @@ Training draw_by_weight(std::span<const float> weights, std::int64_t count, std:
 }
 
 void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
-  require(holds_vectors(rows.dtype) && rows.cols >= 1, Fault::unsupported, "k-means takes f32, f16, bf16, u8 or i8 rows of 1 column or more, got ",
-          rows.cols, " of ", name_of(rows.dtype));
+  require(holds_vectors(rows.dtype) && rows.cols >= 1, Fault::unsupported,
+          "k-means takes f32, f16, bf16, u8 or i8 rows of 1 column or more, got ", rows.cols, " of ", name_of(rows.dtype));
   require(params.metric == Metric::l2 || params.metric == Metric::cosine, Fault::unsupported,
           "k-means takes metric l2 or cosine, whose centroids are means, not ", name_of(params.metric));
   require(params.clusters >= 1 && params.clusters <= rows.rows, Fault::invalid_argument, "clusters must be in [1, ", rows.rows,
@@ -104,9 +106,10 @@ void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions
     sum += static_cast<double>(params.weights[i]);
   }
   const auto out = params.left_out;
-  require(out.empty() || (params.weights.empty() && std::ssize(out) <= rows.rows - params.clusters && out.front() >= 0 && out.back() < rows.rows &&
-                          std::adjacent_find(out.begin(), out.end(), std::greater_equal<>()) == out.end()),
-          Fault::invalid_argument, "rows that are left out must ascend below ", rows.rows, ", leave ", params.clusters, " and have no weights");
+  require(out.empty() || (params.weights.empty() && std::ssize(out) <= rows.rows - params.clusters && out.front() >= 0 &&
+                          out.back() < rows.rows && std::adjacent_find(out.begin(), out.end(), std::greater_equal<>()) == out.end()),
+          Fault::invalid_argument, "rows that are left out must ascend below ", rows.rows, ", leave ", params.clusters,
+          " and have no weights");
   require(params.weights.empty() || sum > 0, Fault::invalid_argument, "all weights are 0");
   require_usable_values(rows, params.metric, params.allow_nonfinite, "the rows", run);
 }
@@ -269,8 +272,8 @@ std::vector<std::int64_t> kmeans_sample(std::int64_t n, const KMeansParams& para
 }
 
 std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const KMeansParams& params, const RunOptions& run) {
-  require(n >= 1 && d >= 1 && params.clusters >= 1, Fault::invalid_argument, "k-means needs rows, columns and clusters, got ", n, " x ", d, " in ",
-          params.clusters);
+  require(n >= 1 && d >= 1 && params.clusters >= 1, Fault::invalid_argument, "k-means needs rows, columns and clusters, got ", n, " x ", d,
+          " in ", params.clusters);
   const Ops& ops = ops_of(params.device, params.shards);
   const std::int64_t rows = kmeans_training_rows(n, params);
   const bool sampled = rows < n, two_levels = in_two_levels(params), weighted = !params.weights.empty();
@@ -312,7 +315,8 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
   return fit_one_level(ops, rows, weights, params.clusters, params, on_round, run);
 }
 
-Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run, int shards) {
+Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run,
+                            int shards) {
   Neighbors found(rows.rows, 1);
   if (rows.rows == 0) return found;
   // Rows that look once need no codes of their own that are kept.
@@ -323,7 +327,8 @@ Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, 
 
 std::size_t nearest_centroids_bytes_needed(std::int64_t n, std::int64_t d, std::int64_t clusters, Metric metric, const std::string& device,
                                            const RunOptions& run, int shards) {
-  return at(n) * (sizeof(RowId) + sizeof(float)) + ops_of(device, shards).Ops::assignment_bytes_needed(n, d, metric, clusters, threads_of(run));
+  return at(n) * (sizeof(RowId) + sizeof(float)) +
+         ops_of(device, shards).Ops::assignment_bytes_needed(n, d, metric, clusters, threads_of(run));
 }
 
 }  // namespace gigaknn

@@ -94,7 +94,8 @@ std::vector<std::int64_t> by_weight(std::span<const double> weights, std::int64_
   keys.reserve(weights.size());
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const double u = random_unit(seed, draw_stream, i);
-    keys.emplace_back(weights[i] > 0 ? -std::log1p(-u) / weights[i] : std::numeric_limits<double>::infinity(), static_cast<std::int64_t>(i));
+    keys.emplace_back(weights[i] > 0 ? -std::log1p(-u) / weights[i] : std::numeric_limits<double>::infinity(),
+                      static_cast<std::int64_t>(i));
   }
   std::nth_element(keys.begin(), keys.begin() + (count - 1), keys.end());
   std::vector<std::int64_t> chosen;
@@ -140,7 +141,9 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric 
     std::vector<std::int64_t> candidates;
     for (std::size_t i = 0; i < weights.size() && total > 0; ++i) {
       const double share = (0.5 * static_cast<double>(clusters) + least_candidates) * drawn.mass(i) / total;
-      if (random_unit(seed, round_stream + static_cast<std::uint64_t>(round), i) < share) candidates.push_back(static_cast<std::int64_t>(i));
+      if (random_unit(seed, round_stream + static_cast<std::uint64_t>(round), i) < share) {
+        candidates.push_back(static_cast<std::int64_t>(i));
+      }
     }
     if (!candidates.empty()) drawn.add(candidates, run);
   }

@@ -27,14 +27,18 @@ double noise(std::int64_t i, std::int64_t j) {
 Matrix make_groups(std::int64_t n, std::int64_t d, std::int64_t groups) {
   Matrix rows(n, d, DType::f32);
   for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = static_cast<float>(20.0 * static_cast<double>(i % groups) + static_cast<double>(j) + noise(i, j));
+    for (std::int64_t j = 0; j < d; ++j) {
+      rows.row<float>(i)[j] = static_cast<float>(20.0 * static_cast<double>(i % groups) + static_cast<double>(j) + noise(i, j));
+    }
   }
   return rows;
 }
 
 Matrix make_bytes(std::int64_t n, std::int64_t d, DType dtype = DType::u8) {
   Matrix rows(n, d, dtype);
-  for (std::int64_t i = 0; i < n * d; ++i) static_cast<std::uint8_t*>(rows.data())[i] = static_cast<std::uint8_t>(random_below(100, 3, 4, static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < n * d; ++i) {
+    static_cast<std::uint8_t*>(rows.data())[i] = static_cast<std::uint8_t>(random_below(100, 3, 4, static_cast<std::uint64_t>(i)));
+  }
   return rows;
 }
 
@@ -43,13 +47,16 @@ Matrix make_directions(std::int64_t n, std::int64_t d, std::int64_t groups) {
   Matrix rows(n, d, DType::f32);
   for (std::int64_t i = 0; i < n; ++i) {
     const double length = 0.5 + 3.5 * random_unit(5, 6, static_cast<std::uint64_t>(i));
-    for (std::int64_t j = 0; j < d; ++j) rows.row<float>(i)[j] = static_cast<float>(length * ((j == i % groups ? 1.0 : 0.0) + 0.2 * noise(i, j)));
+    for (std::int64_t j = 0; j < d; ++j) {
+      rows.row<float>(i)[j] = static_cast<float>(length * ((j == i % groups ? 1.0 : 0.0) + 0.2 * noise(i, j)));
+    }
   }
   return rows;
 }
 
 bool same(const Matrix& a, const Matrix& b) {
-  return a.rows() == b.rows() && a.cols() == b.cols() && std::memcmp(a.ref().data, b.ref().data, static_cast<std::size_t>(a.rows() * a.cols()) * 4) == 0;
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::memcmp(a.ref().data, b.ref().data, static_cast<std::size_t>(a.rows() * a.cols()) * 4) == 0;
 }
 
 double squared_distance(MatrixRef rows, std::int64_t i, const Matrix& centroids, std::int64_t c) {
@@ -76,7 +83,9 @@ Matrix plain_lloyd(MatrixRef rows, std::int64_t clusters, int iterations, std::u
       std::int64_t nearest = 0;
       for (std::int64_t c = 1; c < clusters; ++c) {
         // Compared as the library's distances are, which are floats.
-        if (static_cast<float>(squared_distance(rows, i, centroids, c)) < static_cast<float>(squared_distance(rows, i, centroids, nearest))) nearest = c;
+        if (static_cast<float>(squared_distance(rows, i, centroids, c)) < static_cast<float>(squared_distance(rows, i, centroids, nearest))) {
+          nearest = c;
+        }
       }
       members[static_cast<std::size_t>(nearest)].push_back(i);
     }
@@ -319,7 +328,9 @@ TEST(KMeans, plus_plus_draws_no_row_that_is_far_from_everything) {
     const KMeans found = fit_kmeans(rows, {.clusters = 3, .iterations = 0, .metric = Metric::cosine, .start = KMeansStart::plus_plus, .seed = seed,
                                            .allow_nonfinite = true});
     std::set<std::int64_t> groups;
-    for (std::int64_t c = 0; c < 3; ++c) groups.insert(std::max_element(found.centroids.row<float>(c), found.centroids.row<float>(c) + 6) - found.centroids.row<float>(c));
+    for (std::int64_t c = 0; c < 3; ++c) {
+      groups.insert(std::max_element(found.centroids.row<float>(c), found.centroids.row<float>(c) + 6) - found.centroids.row<float>(c));
+    }
     apart += groups.size() == 3;  // of the three groups that odd rows are in
   }
   EXPECT_GE(apart, 17);
@@ -330,7 +341,8 @@ TEST(KMeans, plus_plus_draws_no_row_too_long_for_a_distance) {
   std::fill_n(rows.row<float>(9), 4, 2e19f);
   std::vector<float> weights(400, 1);
   weights[9] = 1e6f;
-  const KMeans found = fit_kmeans(rows, {.clusters = 4, .iterations = 1, .start = KMeansStart::plus_plus, .most_rows_a_cluster = 0, .weights = weights});
+  const KMeans found =
+      fit_kmeans(rows, {.clusters = 4, .iterations = 1, .start = KMeansStart::plus_plus, .most_rows_a_cluster = 0, .weights = weights});
   EXPECT_EQ(found.rounds[0].empty, 0);
   EXPECT_LT(found.rounds[0].objective, 400 * 4);
 }
@@ -340,7 +352,8 @@ TEST(KMeans, in_two_levels_without_any_weight_is_no_division_by_zero) {
   std::fill_n(rows.row<float>(4), 3, std::numeric_limits<float>::quiet_NaN());
   std::vector<float> weights(100, 0);
   weights[4] = 1;
-  const KMeans found = fit_kmeans(rows, {.clusters = 9, .iterations = 3, .levels = KMeansLevels::two, .weights = weights, .allow_nonfinite = true});
+  const KMeans found =
+      fit_kmeans(rows, {.clusters = 9, .iterations = 3, .levels = KMeansLevels::two, .weights = weights, .allow_nonfinite = true});
   for (const KMeansRound& round : found.rounds) EXPECT_EQ(round.imbalance, 1);
 }
 
@@ -438,7 +451,9 @@ TEST(KMeans, refuses_what_it_cannot_do) {
   const auto refused = [&](Fault fault, std::vector<std::string> words, const KMeansParams& params) {
     test::expect_error(fault, words, [&] { fit_kmeans(rows, params); });
   };
-  for (const std::int64_t clusters : {0, 31}) refused(Fault::invalid_argument, {"clusters must be in [1, 30]", std::to_string(clusters)}, {.clusters = clusters});
+  for (const std::int64_t clusters : {0, 31}) {
+    refused(Fault::invalid_argument, {"clusters must be in [1, 30]", std::to_string(clusters)}, {.clusters = clusters});
+  }
   refused(Fault::invalid_argument, {"iterations must be >= 0", "-1"}, {.clusters = 2, .iterations = -1});
   refused(Fault::invalid_argument, {"rows a cluster must be >= 0", "-5"}, {.clusters = 2, .most_rows_a_cluster = -5});
   refused(Fault::unsupported, {"l2 or cosine", "l1"}, {.clusters = 2, .metric = Metric::l1});
@@ -452,9 +467,11 @@ TEST(KMeans, refuses_what_it_cannot_do) {
   refused(Fault::invalid_argument, {"weight 4", "-1"}, {.clusters = 2, .weights = weights});
   RunOptions run;
   run.memory_bytes = 1000;
-  test::expect_error(Fault::out_of_memory, {"a budget of 1000 bytes is too small", "2 clusters of 30 rows"}, [&] { fit_kmeans(rows, {.clusters = 2}, run); });
+  test::expect_error(Fault::out_of_memory, {"a budget of 1000 bytes is too small", "2 clusters of 30 rows"},
+                     [&] { fit_kmeans(rows, {.clusters = 2}, run); });
   const Matrix centroids = fit_kmeans(rows, {.clusters = 2}).centroids;
-  test::expect_error(Fault::invalid_argument, {"centroids are 2 x 2", "expected 2 x 4"}, [&] { nearest_centroids(make_bytes(5, 4), centroids); });
+  test::expect_error(Fault::invalid_argument, {"centroids are 2 x 2", "expected 2 x 4"},
+                     [&] { nearest_centroids(make_bytes(5, 4), centroids); });
   const Matrix ids(3, 2, DType::i32);
   test::expect_error(Fault::unsupported, {"i32"}, [&] { fit_kmeans(ids, {.clusters = 2}); });
 }
@@ -505,7 +522,8 @@ TEST(KMeans, centroids_are_finite_where_rows_may_not_be) {
     std::fill_n(rows.row<float>(0), 30, 1.0F);  // all alike: nothing is far from its centroid, to begin anew at
     rows.row<float>(4)[1] = std::numeric_limits<float>::quiet_NaN();
     KMeans found = fit_kmeans(rows, {.clusters = 5, .seed = seed, .allow_nonfinite = true});
-    EXPECT_TRUE(std::all_of(found.centroids.row<float>(0), found.centroids.row<float>(0) + 15, [](float x) { return std::isfinite(x); })) << seed;
+    EXPECT_TRUE(std::all_of(found.centroids.row<float>(0), found.centroids.row<float>(0) + 15, [](float x) { return std::isfinite(x); }))
+        << seed;
   }
 }
 

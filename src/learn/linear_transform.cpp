@@ -63,7 +63,8 @@ void whiten(Matrix& directions, MatrixRef sample, const RunOptions& run) {
   for (std::int64_t i = 0; i < directions.rows(); ++i) {
     const double deviation = std::sqrt(variances[at(i)] > least_share * largest ? variances[at(i)] : largest);
     float* const direction = directions.row<float>(i);
-    std::transform(direction, direction + directions.cols(), direction, [&](float x) { return as_finite(static_cast<double>(x) / deviation); });
+    std::transform(direction, direction + directions.cols(), direction,
+                   [&](float x) { return as_finite(static_cast<double>(x) / deviation); });
   }
 }
 
@@ -98,7 +99,9 @@ Matrix LinearTransform::apply(const Ops& ops, MatrixRef rows, const RunOptions& 
     parallel_for(run, end - begin, 1024, [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t i = begin + first; i < begin + last; ++i) {
         float* const y = out.row<float>(i);
-        for (std::int64_t j = 0; j < width; ++j) y[j] = std::clamp(std::clamp(y[j], -most, most) + (bias.empty() ? 0 : bias[at(j)]), -most, most);
+        for (std::int64_t j = 0; j < width; ++j) {
+          y[j] = std::clamp(std::clamp(y[j], -most, most) + (bias.empty() ? 0 : bias[at(j)]), -most, most);
+        }
       }
     });
     if (run.progress) run.progress->report("transform", end, rows.rows);
@@ -114,8 +117,8 @@ std::vector<double> LinearTransform::squared_lengths() const {
     squares[at(i)] = squared_norm_of(matrix, i);
     for (std::int64_t other = 0; other < i; ++other) {
       const double product = product_of(direction, matrix.row<float>(other), cols_in());
-      require(std::abs(product) <= most_skew * std::sqrt(squares[at(i)] * squares[at(other)]), Fault::unsupported, "directions ", other, " and ", i,
-              " of the transform are not at right angles: what it made of rows cannot be undone");
+      require(std::abs(product) <= most_skew * std::sqrt(squares[at(i)] * squares[at(other)]), Fault::unsupported, "directions ", other,
+              " and ", i, " of the transform are not at right angles: what it made of rows cannot be undone");
     }
   }
   return squares;
@@ -139,13 +142,16 @@ Matrix LinearTransform::undo(MatrixRef rows, std::span<const double> squares) co
       for (std::int64_t j = 0; j < d; ++j) sum[at(j)] += along * static_cast<double>(matrix.row<float>(i)[j]);
     }
     for (std::int64_t j = 0; j < d; ++j) {
-      out.row<float>(row)[j] = static_cast<float>(std::clamp(sum[at(j)] + (mean.empty() ? 0 : static_cast<double>(mean[at(j)])), -most, most));
+      out.row<float>(row)[j] =
+          static_cast<float>(std::clamp(sum[at(j)] + (mean.empty() ? 0 : static_cast<double>(mean[at(j)])), -most, most));
     }
   }
   return out;
 }
 
-std::size_t LinearTransform::applying_bytes(std::int64_t n, std::int64_t d_in) { return at(std::min(n, rows_at_once) * d_in) * sizeof(float); }
+std::size_t LinearTransform::applying_bytes(std::int64_t n, std::int64_t d_in) {
+  return at(std::min(n, rows_at_once) * d_in) * sizeof(float);
+}
 
 LinearTransform fit_pca(MatrixRef rows, const PcaParams& params, const RunOptions& run) {
   require_dims(params.dims, rows.cols);
@@ -154,7 +160,9 @@ LinearTransform fit_pca(MatrixRef rows, const PcaParams& params, const RunOption
   if (params.whiten) whiten(transform.matrix, sample.rows, run);
   if (!params.with_bias) return transform;
   transform.bias.resize(at(params.dims));
-  for (std::int64_t i = 0; i < params.dims; ++i) transform.bias[at(i)] = as_finite(-product_of(transform.matrix.row<float>(i), sample.mean.data(), rows.cols));
+  for (std::int64_t i = 0; i < params.dims; ++i) {
+    transform.bias[at(i)] = as_finite(-product_of(transform.matrix.row<float>(i), sample.mean.data(), rows.cols));
+  }
   return transform;
 }
 

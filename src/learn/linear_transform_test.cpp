@@ -34,7 +34,9 @@ double furthest_from_orthonormal(const Matrix& rows) {
   for (std::int64_t i = 0; i < rows.rows(); ++i) {
     for (std::int64_t j = 0; j <= i; ++j) {
       double product = i == j ? -1 : 0;
-      for (std::int64_t c = 0; c < rows.cols(); ++c) product += static_cast<double>(rows.row<float>(i)[c]) * static_cast<double>(rows.row<float>(j)[c]);
+      for (std::int64_t c = 0; c < rows.cols(); ++c) {
+        product += static_cast<double>(rows.row<float>(i)[c]) * static_cast<double>(rows.row<float>(j)[c]);
+      }
       most = std::max(most, std::abs(product));
     }
   }
@@ -43,7 +45,8 @@ double furthest_from_orthonormal(const Matrix& rows) {
 
 void expect_same(const LinearTransform& got, const LinearTransform& want, const char* what) {
   ASSERT_EQ(got.matrix.rows(), want.matrix.rows()) << what;
-  EXPECT_EQ(0, std::memcmp(got.matrix.ref().data, want.matrix.ref().data, at(want.matrix.rows() * want.matrix.cols()) * sizeof(float))) << what;
+  EXPECT_EQ(0, std::memcmp(got.matrix.ref().data, want.matrix.ref().data, at(want.matrix.rows() * want.matrix.cols()) * sizeof(float)))
+      << what;
   EXPECT_EQ(got.bias, want.bias) << what;
 }
 
@@ -64,7 +67,8 @@ double lost(MatrixRef rows, std::int64_t m) {
     for (std::int64_t j = 0; j < rows.cols; ++j) {
       const std::int64_t part = j / quantizer.part_dims();
       const float word = quantizer.codewords.row<float>(part * quantizer.words() + codes[at(i * m + part)])[j % quantizer.part_dims()];
-      sum += std::pow(static_cast<double>(rows.row<float>(i)[j]) - static_cast<double>(mean.row<float>(0)[j]) - static_cast<double>(word), 2);
+      sum +=
+          std::pow(static_cast<double>(rows.row<float>(i)[j]) - static_cast<double>(mean.row<float>(0)[j]) - static_cast<double>(word), 2);
     }
   }
   return sum / static_cast<double>(rows.rows);
@@ -73,7 +77,8 @@ double lost(MatrixRef rows, std::int64_t m) {
 TEST(LinearTransform, is_at_right_angles_and_keeps_distances) {
   const Ops& ops = ops_of("cpu");
   const StridedRows rows = rows_of(Kind::decaying, 900, 20);
-  const LinearTransform whole[] = {fit_pca(rows, {.dims = 20}, {}), fit_pca(rows, {.dims = 20, .with_bias = false}, {}), random_rotation(20, 20, 0), fit_opq(ops, rows, {.m = 5}, {})};
+  const LinearTransform whole[] = {fit_pca(rows, {.dims = 20}, {}), fit_pca(rows, {.dims = 20, .with_bias = false}, {}),
+                                   random_rotation(20, 20, 0), fit_opq(ops, rows, {.m = 5}, {})};
   for (const LinearTransform& transform : whole) {
     EXPECT_LT(furthest_from_orthonormal(transform.matrix), 1e-6);
     const Matrix turned = transform.apply(ops, rows, {});
@@ -136,7 +141,9 @@ TEST(LinearTransform, pca_keeps_more_of_the_variance_than_chance) {
     const Matrix along = transform.apply(ops, rows, {});
     double sum = 0;
     for (std::int64_t i = 0; i + 1 < 1000; i += 2) {
-      for (std::int64_t j = 0; j < along.cols(); ++j) sum += std::pow(static_cast<double>(along.row<float>(i)[j]) - along.row<float>(i + 1)[j], 2);
+      for (std::int64_t j = 0; j < along.cols(); ++j) {
+        sum += std::pow(static_cast<double>(along.row<float>(i)[j]) - along.row<float>(i + 1)[j], 2);
+      }
     }
     return sum;
   };
@@ -172,7 +179,9 @@ TEST(LinearTransform, whitened_rows_vary_alike_and_apart) {
         }
         for (std::int64_t b = 0; b <= a; ++b) {
           double product = 0;
-          for (std::int64_t i = 0; i < 3000; ++i) product += (along.row<float>(i)[a] - mean[at(a)]) * (along.row<float>(i)[b] - mean[at(b)]) / 3000.0;
+          for (std::int64_t i = 0; i < 3000; ++i) {
+            product += (along.row<float>(i)[a] - mean[at(a)]) * (along.row<float>(i)[b] - mean[at(b)]) / 3000.0;
+          }
           EXPECT_NEAR(product, a == b ? 1 : 0, a == b ? 1e-3 : 0.05) << name_of(kind) << ' ' << a << ' ' << b;  // directions are those that 40 rounds of iteration find
         }
       }
@@ -205,7 +214,8 @@ TEST(LinearTransform, what_is_constant_is_divided_as_the_widest_direction_is) {
 
 TEST(LinearTransform, opq_loses_less_than_product_codes_and_than_chance) {
   const Ops& ops = ops_of("cpu");
-  for (const auto& [kind, d, m, share] : {std::tuple(Kind::decaying, 24, 6, 0.8), {Kind::low_rank, 16, 4, 0.5}, {Kind::clustered, 16, 4, 1.0}}) {
+  for (const auto& [kind, d, m, share] :
+       {std::tuple(Kind::decaying, 24, 6, 0.8), {Kind::low_rank, 16, 4, 0.5}, {Kind::clustered, 16, 4, 1.0}}) {
     const StridedRows base = rows_of(kind, 3000, d);
     const Matrix rows = as_floats(base);
     const double plain = lost(rows, m), turned = lost(fit_opq(ops, rows, {.m = m}, {}).apply(ops, rows, {}), m);
@@ -224,18 +234,22 @@ TEST(LinearTransform, opq_begins_from_dimensions_as_they_stand_where_these_have_
     }
   }
   const Ops& ops = ops_of("cpu");
-  EXPECT_LT(lost(fit_opq(ops, rows, {.m = 3}, {}).apply(ops, rows, {}), 3), 0.2 * lost(fit_pca(rows, {.dims = 12}, {}).apply(ops, rows, {}), 3));
+  EXPECT_LT(lost(fit_opq(ops, rows, {.m = 3}, {}).apply(ops, rows, {}), 3),
+            0.2 * lost(fit_pca(rows, {.dims = 12}, {}).apply(ops, rows, {}), 3));
 }
 
 TEST(LinearTransform, is_the_same_on_every_device_and_for_any_threads) {
   for (const DType dtype : {DType::f32, DType::u8}) {
     const StridedRows rows = rows_of(Kind::decaying, 400, 12, dtype);
-    const LinearTransform opq = fit_opq(ops_of("cpu"), rows, {.m = 3}, {.threads = 1}), pca = fit_pca(rows, {.dims = 5, .whiten = true}, {.threads = 1});
+    const LinearTransform opq = fit_opq(ops_of("cpu"), rows, {.m = 3}, {.threads = 1}),
+                          pca = fit_pca(rows, {.dims = 5, .whiten = true}, {.threads = 1});
     const Matrix along = opq.apply(ops_of("cpu"), rows, {.threads = 1});
     for (const std::string& device : cpu_devices()) {
       expect_same(fit_opq(ops_of(device), rows, {.m = 3}, {.threads = 3}), opq, device.c_str());
       expect_same(fit_pca(rows, {.dims = 5, .whiten = true}, {.threads = 4}), pca, device.c_str());
-      EXPECT_EQ(0, std::memcmp(opq.apply(ops_of(device), rows, {.threads = 4}).row<float>(0), along.row<float>(0), 400 * 12 * sizeof(float))) << device;
+      EXPECT_EQ(0,
+                std::memcmp(opq.apply(ops_of(device), rows, {.threads = 4}).row<float>(0), along.row<float>(0), 400 * 12 * sizeof(float)))
+          << device;
     }
   }
 #if !defined(GIGAKNN_SANITIZED) && !defined(GIGAKNN_TINY_TILES)  // the emulated GPU takes too long there
@@ -245,8 +259,8 @@ TEST(LinearTransform, is_the_same_on_every_device_and_for_any_threads) {
 }
 
 TEST(LinearTransform, rows_that_vary_in_few_directions_or_none_have_one) {
-  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row, Kind::giant_column, Kind::huge, Kind::huger, Kind::tiny_values, Kind::offset,
-                          Kind::extremes, Kind::one_hot}) {
+  for (const Kind kind : {Kind::all_equal, Kind::duplicates, Kind::low_rank, Kind::giant_row, Kind::giant_column, Kind::huge, Kind::huger,
+                          Kind::tiny_values, Kind::offset, Kind::extremes, Kind::one_hot}) {
     const StridedRows rows = rows_of(kind, 300, 12);
     for (const std::int64_t dims : {12, 6}) {
       const LinearTransform opq = fit_opq(ops_of("cpu"), rows, {.m = 3, .dims = dims}, {.threads = 1});
@@ -290,7 +304,8 @@ TEST(NearestOrthonormal, is_the_same_for_any_threads) {
   std::vector<double> wanted(at(count * d));
   for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = random_unit(1, 2, i) - 0.5;
   std::vector<double> turns, other_turns;
-  EXPECT_EQ(nearest_orthonormal(wanted, count, d, turns, {.threads = 1}), nearest_orthonormal(wanted, count, d, other_turns, {.threads = 3}));
+  EXPECT_EQ(nearest_orthonormal(wanted, count, d, turns, {.threads = 1}),
+            nearest_orthonormal(wanted, count, d, other_turns, {.threads = 3}));
   EXPECT_EQ(turns, other_turns);
 }
 

@@ -67,7 +67,8 @@ class Lloyd {
   KMeansRound last_;
 };
 
-/// Row drawn with a probability proportional to its mass, of which `running` has the sums up to each row; -1 where all are 0. `u` in [0, 1).
+/// Row drawn with a probability proportional to its mass, of which `running` has the sums up to each row; -1 where all are 0. `u` in [0,
+/// 1).
 std::int64_t draw_by_mass(std::span<const double> running, double u);
 
 }  // namespace gigaknn

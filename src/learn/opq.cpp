@@ -120,8 +120,9 @@ class OpqFit {
 void require_opq(MatrixRef rows, const OpqParams& params) {
   const std::int64_t dims = params.dims > 0 ? params.dims : rows.cols;
   require(dims <= rows.cols, Fault::invalid_argument, "a transform of ", rows.cols, " dimensions keeps 1 to ", rows.cols, ", got ", dims);
-  require(params.m >= 1 && params.m <= 256 && dims % params.m == 0, Fault::invalid_argument, "OPQ has 1 to 256 parts of as many dimensions each, got ", params.m,
-          " parts of ", dims, " dimensions: OPQ", params.m, "_<dims> says how many are left");
+  require(params.m >= 1 && params.m <= 256 && dims % params.m == 0, Fault::invalid_argument,
+          "OPQ has 1 to 256 parts of as many dimensions each, got ", params.m, " parts of ", dims, " dimensions: OPQ", params.m,
+          "_<dims> says how many are left");
   require(rows.rows >= words, Fault::invalid_argument, "OPQ needs at least ", words, " rows to be fitted to, got ", rows.rows);
 }
 
@@ -154,8 +155,10 @@ LinearTransform fit_opq(const Ops& ops, MatrixRef rows, const OpqParams& params,
 std::size_t opq_bytes_needed(const Ops& ops, std::int64_t n, std::int64_t d, const OpqParams& params, int threads) {
   const std::int64_t dims = params.dims > 0 ? params.dims : d, sample = std::min(n, sample_limit), m = std::max<std::int64_t>(1, params.m);
   const std::int64_t of_sample = sample * (3 * d + 3 * dims) * 4 + sample * (2 * m + 24);  // drawn, centred, as floats once more; rotated, of two starts, and anew
-  const std::int64_t of_words = dims * words * 12 + words * d * 8 + threads * 64 * (std::max<std::int64_t>(dims / m, 16) + 1) * 4 + m * (words * 4 + 128);
-  return at(of_sample + of_words + dims * d * 56 + dims * dims * 24) + leading_directions_bytes(d, dims) + ops.copies_to_sum_bytes(sample, d) + (1u << 16);
+  const std::int64_t of_words =
+      dims * words * 12 + words * d * 8 + threads * 64 * (std::max<std::int64_t>(dims / m, 16) + 1) * 4 + m * (words * 4 + 128);
+  return at(of_sample + of_words + dims * d * 56 + dims * dims * 24) + leading_directions_bytes(d, dims) +
+         ops.copies_to_sum_bytes(sample, d) + (1u << 16);
 }
 
 }  // namespace gigaknn

@@ -131,7 +131,8 @@ void complete_orthonormal(std::vector<double>& vectors, std::int64_t count, std:
   }
 }
 
-std::vector<double> nearest_orthonormal(std::vector<double> wanted, std::int64_t count, std::int64_t d, std::vector<double>& turns, const RunOptions& run) {
+std::vector<double> nearest_orthonormal(std::vector<double> wanted, std::int64_t count, std::int64_t d, std::vector<double>& turns,
+                                        const RunOptions& run) {
   if (turns.empty()) {
     turns.resize(at(count * count));
     for (std::int64_t i = 0; i < count; ++i) turns[at(i * count + i)] = 1;

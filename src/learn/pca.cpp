@@ -33,7 +33,8 @@ Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions&
 }
 
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
-std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, int rounds, const RunOptions& run) {
+std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, int rounds,
+                                         const RunOptions& run) {
   const std::int64_t count = std::min(d, dims + more_directions);
   std::vector<double> vectors(at(count * d)), next(vectors);
   for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
@@ -94,6 +95,8 @@ CentredSample centred_sample(MatrixRef rows, std::int64_t limit, std::uint64_t s
   return sample;
 }
 
-std::size_t leading_directions_bytes(std::int64_t d, std::int64_t dims) { return at(d * d + 3 * (dims + more_directions) * d) * sizeof(double); }
+std::size_t leading_directions_bytes(std::int64_t d, std::int64_t dims) {
+  return at(d * d + 3 * (dims + more_directions) * d) * sizeof(double);
+}
 
 }  // namespace gigaknn

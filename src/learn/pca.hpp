@@ -16,8 +16,8 @@ struct CentredSample {
 };
 CentredSample centred_sample(MatrixRef rows, std::int64_t limit, std::uint64_t seed, const RunOptions& run);
 
-/// The `dims` directions [dims, d] in which a sample, f32, is longest in the mean square: less its mean, varies most. By orthogonal iteration: fewer rounds find
-/// nearly the same space. A direction in which it is nothing may be zeros.
+/// The `dims` directions [dims, d] in which a sample, f32, is longest in the mean square: less its mean, varies most. By orthogonal
+/// iteration: fewer rounds find nearly the same space. A direction in which it is nothing may be zeros.
 Matrix leading_directions(MatrixRef sample, std::int64_t dims, const RunOptions& run, int rounds = 40);
 std::size_t leading_directions_bytes(std::int64_t d, std::int64_t dims);
 

@@ -24,12 +24,15 @@ constexpr std::int64_t rows_at_once = 1 << 14;  // that are made floats of
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Some parts, one after the other: the rows of a codeword are then read from a cache, and what stands beside a part in memory is copied while it is at hand.
+// Some parts, one after the other: the rows of a codeword are then read from a cache, and what stands beside a part in memory is copied
+// while it is at hand.
 class PartRows {
  public:
   PartRows(const Matrix& rows, std::int64_t part_dims, std::int64_t m)
       : rows_(rows), m_(m), at_once_(std::clamp<std::int64_t>(cache_line_floats / part_dims, 1, m)), copied_(at_once_ * rows.rows(), part_dims, DType::f32), labels_(at(at_once_ * rows.rows())) {}
-  static std::int64_t bytes_of_row(std::int64_t part_dims) { return std::max(part_dims, cache_line_floats) * 4 + std::max<std::int64_t>(1, cache_line_floats / part_dims) * 8; }
+  static std::int64_t bytes_of_row(std::int64_t part_dims) {
+    return std::max(part_dims, cache_line_floats) * 4 + std::max<std::int64_t>(1, cache_line_floats / part_dims) * 8;
+  }
 
   std::int64_t at_once() const { return at_once_; }
   /// Of parts [first, first + at_once()), and the codewords [n, m] they have.
@@ -50,7 +53,9 @@ class PartRows {
     for (std::int64_t part = first; part < std::min(m_, first + at_once_); ++part) {
       const std::int64_t to = (part - first) * rows_.rows();
       with_known_dims(copied_.cols(), [&](auto dims) {
-        for (std::int64_t i = begin; i < end; ++i) std::copy_n(rows_.row<float>(i) + part * dims, std::int64_t{dims}, copied_.row<float>(to + i));
+        for (std::int64_t i = begin; i < end; ++i) {
+          std::copy_n(rows_.row<float>(i) + part * dims, std::int64_t{dims}, copied_.row<float>(to + i));
+        }
       });
       for (std::int64_t i = begin; i < end; ++i) labels_[at(to + i)] = RowId{codes[at(i * m_ + part)]};
     }
@@ -74,7 +79,9 @@ void fit_each_dim(const Matrix& residuals, int iterations, ProductQuantizer& qua
     std::vector<float> values(at(residuals.rows()));
     for (std::int64_t i = 0; i < residuals.rows(); ++i) values[at(i)] = residuals.row<float>(i)[part];
     const std::vector<float> words = fit_scalar_codewords(values, quantizer.words(), iterations);
-    for (std::int64_t word = 0; word < quantizer.words(); ++word) *quantizer.codewords.row<float>(part * quantizer.words() + word) = words[at(word)];
+    for (std::int64_t word = 0; word < quantizer.words(); ++word) {
+      *quantizer.codewords.row<float>(part * quantizer.words() + word) = words[at(word)];
+    }
     if (run.progress) run.progress->report("codewords", ++done, quantizer.m);
   });
 }
@@ -103,15 +110,17 @@ ProductQuantizer grid_quantizer(std::int64_t d, int bits) {
   return {d, grid_shape(d, bits).m, grid_codewords(bits), 8, bits};
 }
 
-ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
-                                       const RunOptions& run) {
+ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels,
+                                       const ProductQuantizerParams& params, const RunOptions& run) {
   require(is_part_bits(params.bits) && params.m % parts_together(params.bits) == 0, Fault::invalid_argument,
-          "product codes have 8 bits a part, 6 of a multiple of 4 parts, or 4 of an even number of parts, got ", params.bits, " of ", params.m);
+          "product codes have 8 bits a part, 6 of a multiple of 4 parts, or 4 of an even number of parts, got ", params.bits, " of ",
+          params.m);
   const std::int64_t most = parts_of_dims(rows.cols, params.bits);
   require(params.m >= 1 && params.m <= most, Fault::invalid_argument, "product codes have 1 to ", most, " parts, got ", params.m);
   const std::int64_t words = std::int64_t{1} << params.bits;
   // Of one number fewer do.
-  require(rows.rows >= words || part_dims_of(rows.cols, params.m) == 1, Fault::invalid_argument, "product codes need at least ", words, " rows to be fitted to, got ", rows.rows);
+  require(rows.rows >= words || part_dims_of(rows.cols, params.m) == 1, Fault::invalid_argument, "product codes need at least ", words,
+          " rows to be fitted to, got ", rows.rows);
   const std::int64_t part_dims = part_dims_of(rows.cols, params.m), padded = part_dims * params.m;
   const std::vector<std::int64_t> sample = sample_rows(rows.rows, quantizer_sample_rows, params.seed);
   const Matrix residuals = residuals_of(rows, sample, centroids, labels, padded, run);
@@ -147,7 +156,8 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
           continue;
         }
         for (std::int64_t j = 0; j < part_dims; ++j) {
-          quantizer.codewords.row<float>(part * words + word)[j] = static_cast<float>(sums[at(word * part_dims + j)] / static_cast<double>(counts[at(word)]));
+          quantizer.codewords.row<float>(part * words + word)[j] =
+              static_cast<float>(sums[at(word * part_dims + j)] / static_cast<double>(counts[at(word)]));
         }
       }
     }
@@ -156,14 +166,15 @@ ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef
   return quantizer;
 }
 
-std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids, const RowId* labels,
-                                      const RunOptions& run) {
+std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids,
+                                      const RowId* labels, const RunOptions& run) {
   std::vector<std::uint8_t> codes(at(rows.rows * quantizer.code_bytes())), parts;
   std::vector<std::int64_t> which;
   for (std::int64_t begin = 0; begin < rows.rows; begin += rows_at_once) {
     which.resize(at(std::min(rows_at_once, rows.rows - begin)));
     std::iota(which.begin(), which.end(), begin);
-    const Matrix residuals = residuals_of(rows, which, centroids, labels, quantizer.scaled() ? quantizer.d : quantizer.m * quantizer.part_dims(), run);
+    const Matrix residuals =
+        residuals_of(rows, which, centroids, labels, quantizer.scaled() ? quantizer.d : quantizer.m * quantizer.part_dims(), run);
     std::uint8_t* const to = codes.data() + begin * quantizer.code_bytes();
     if (quantizer.scaled()) {
       encode_scaled(residuals, quantizer.grid_bits, to, run);
@@ -173,7 +184,8 @@ std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& qu
       parts.resize(at(residuals.rows() * quantizer.m));
       ops.encode_products(residuals, quantizer.codewords, parts.data(), run);
       parallel_for(run, residuals.rows(), 1024, [&](std::int64_t first, std::int64_t end, int) {
-        pack_parts(std::span(parts).subspan(at(first * quantizer.m), at((end - first) * quantizer.m)), quantizer.bits, to + first * quantizer.code_bytes());
+        pack_parts(std::span(parts).subspan(at(first * quantizer.m), at((end - first) * quantizer.m)), quantizer.bits,
+                   to + first * quantizer.code_bytes());
       });
     }
     if (run.progress) run.progress->report("encode", begin + residuals.rows(), rows.rows);
@@ -191,7 +203,8 @@ std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeSha
       (shape.part_dims == 1 ? threads * (sample * 4 + static_cast<std::int64_t>(scalar_codewords_bytes(words))) : 0);
   const std::int64_t encoding = std::min(n, rows_at_once) * (padded * 4 + 8 + m) + n * shape.code_bytes();
   const std::int64_t compared = shape.scaled ? 0 : m * (words * 5 + 128);  // beside codewords once more
-  return at(2 * codewords + compared + threads * a_thread + std::max(fitting, encoding)) + ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
+  return at(2 * codewords + compared + threads * a_thread + std::max(fitting, encoding)) +
+         ops.copies_to_sum_bytes(sample, shape.part_dims) + (1u << 16);
 }
 
 }  // namespace gigaknn

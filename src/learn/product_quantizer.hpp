@@ -1,5 +1,5 @@
-// A product quantizer: the 256 codewords, or 64, or 16, of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each part alone; or the grid of RaBitQ,
-// which all parts share (rabitq.hpp).
+// A product quantizer: the 256 codewords, or 64, or 16, of each part of a row (Jégou, Douze, Schmid 2011, section II), by k-means of each
+// part alone; or the grid of RaBitQ, which all parts share (rabitq.hpp).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,9 @@ inline CodeShape grid_shape(std::int64_t d, int grid_bits) {
   return {d, (d + dims - 1) / dims * planes, dims, 8, true, planes};
 }
 /// Of product codes of one dimension a part: as many as fill bytes, of which the last may have none.
-inline std::int64_t parts_of_dims(std::int64_t d, int bits) { return (d + parts_together(bits) - 1) / parts_together(bits) * parts_together(bits); }
+inline std::int64_t parts_of_dims(std::int64_t d, int bits) {
+  return (d + parts_together(bits) - 1) / parts_together(bits) * parts_together(bits);
+}
 
 /// Of RaBitQ: 1 to 8 bits a dimension. Throws Error: invalid_argument.
 ProductQuantizer grid_quantizer(std::int64_t d, int bits);
@@ -60,13 +62,14 @@ struct ProductQuantizerParams {
 Matrix residuals_of(MatrixRef rows, std::span<const std::int64_t> which, MatrixRef centroids, const RowId* labels, std::int64_t padded,
                     const RunOptions& run);
 
-/// Fits codewords to `rows` [n, d] less the centroids of their labels [n]; n >= words, all finite. The same for the same arguments on every device.
-ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels, const ProductQuantizerParams& params,
-                                       const RunOptions& run);
+/// Fits codewords to `rows` [n, d] less the centroids of their labels [n]; n >= words, all finite. The same for the same arguments on every
+/// device.
+ProductQuantizer fit_product_quantizer(const Ops& ops, MatrixRef rows, MatrixRef centroids, const RowId* labels,
+                                       const ProductQuantizerParams& params, const RunOptions& run);
 
 /// Codes [n, code_bytes] of all rows.
-std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids, const RowId* labels,
-                                      const RunOptions& run);
+std::vector<std::uint8_t> encode_rows(const Ops& ops, const ProductQuantizer& quantizer, MatrixRef rows, MatrixRef centroids,
+                                      const RowId* labels, const RunOptions& run);
 
 /// The most that fitting and encoding allocate, the codes with it.
 std::size_t quantizer_bytes_needed(const Ops& ops, std::int64_t n, const CodeShape& shape, int threads);

@@ -41,9 +41,11 @@ struct Problem {
     for (std::int64_t i = 0; i < rows.ref().rows; ++i) {
       for (std::int64_t j = 0; j < quantizer.d; ++j) {
         const std::int64_t part = j / quantizer.part_dims();
-        const float word = quantizer.codewords.row<float>(part * quantizer.words() + code_of(quantizer, codes, i, part))[j % quantizer.part_dims()];
+        const float word =
+            quantizer.codewords.row<float>(part * quantizer.words() + code_of(quantizer, codes, i, part))[j % quantizer.part_dims()];
         const float centroid = centroids.row<float>(i % 2)[j];
-        const double difference = static_cast<double>(reference::Rows(rows.ref().slice(i, i + 1), Metric::l2).row(0)[j]) - static_cast<double>(centroid + word);
+        const double difference =
+            static_cast<double>(reference::Rows(rows.ref().slice(i, i + 1), Metric::l2).row(0)[j]) - static_cast<double>(centroid + word);
         sum += difference * difference;
       }
     }
@@ -56,14 +58,18 @@ TEST(ProductQuantizer, more_rounds_and_more_parts_lose_less) {
   const Ops& ops = ops_of("cpu");
   double before = INFINITY;
   for (const int iterations : {0, 1, 3, 12}) {
-    const auto quantizer = fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = 3, .iterations = iterations}, {});
-    const double lost = problem.distortion(quantizer, encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {}));
+    const auto quantizer =
+        fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = 3, .iterations = iterations}, {});
+    const double lost =
+        problem.distortion(quantizer, encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {}));
     EXPECT_LE(lost, before) << iterations;
     before = lost;
   }
   for (const std::int64_t m : {5, 12}) {  // parts of three dimensions, the last padded; and of one
-    const auto quantizer = fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = m, .iterations = 6}, {});
-    const double lost = problem.distortion(quantizer, encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {}));
+    const auto quantizer =
+        fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = m, .iterations = 6}, {});
+    const double lost =
+        problem.distortion(quantizer, encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {}));
     EXPECT_LT(lost, before) << m;
     before = lost;
   }
@@ -74,7 +80,8 @@ TEST(ProductQuantizer, four_bits_lose_more_than_eight_and_less_than_none) {
   const Ops& ops = ops_of("cpu");
   std::vector<double> lost;
   for (const auto& [m, bits] : {std::pair{6, 8}, {6, 4}, {2, 4}}) {
-    const auto quantizer = fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = m, .bits = bits, .iterations = 6}, {});
+    const auto quantizer =
+        fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = m, .bits = bits, .iterations = 6}, {});
     EXPECT_EQ(quantizer.codewords.rows(), m << bits);
     const auto codes = encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {});
     EXPECT_EQ(std::ssize(codes), 900 * m * bits / 8);
@@ -90,7 +97,8 @@ TEST(ProductQuantizer, four_bits_lose_more_than_eight_and_less_than_none) {
 TEST(ProductQuantizer, codewords_in_the_end_are_means) {
   const Problem problem(700, 6, DType::u8);
   const Ops& ops = ops_of("cpu");
-  const auto quantizer = fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = 2, .iterations = 300}, {});
+  const auto quantizer =
+      fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), {.m = 2, .iterations = 300}, {});
   const std::vector<std::uint8_t> codes = encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), {});
   std::vector<std::int64_t> all(700);
   std::iota(all.begin(), all.end(), 0);
@@ -122,7 +130,8 @@ TEST(ProductQuantizer, is_the_same_on_every_device_and_for_any_threads) {
         const ProductQuantizerParams params{.m = bits == 8 ? 3 : 4, .bits = bits, .iterations = 4, .seed = 3};
         const auto quantizer = fit_product_quantizer(ops, problem.rows, problem.centroids, problem.labels.data(), params, run);
         const auto codes = encode_rows(ops, quantizer, problem.rows, problem.centroids, problem.labels.data(), run);
-        bytes.emplace_back(reinterpret_cast<const char*>(quantizer.codewords.ref().data), static_cast<std::size_t>(quantizer.codewords.rows() * quantizer.codewords.ref().stride_bytes));
+        bytes.emplace_back(reinterpret_cast<const char*>(quantizer.codewords.ref().data),
+                           static_cast<std::size_t>(quantizer.codewords.rows() * quantizer.codewords.ref().stride_bytes));
         bytes.back().append(codes.begin(), codes.end());
         EXPECT_EQ(bytes.back(), bytes.front()) << device << ' ' << threads << ' ' << bits;
       }
@@ -147,7 +156,8 @@ TEST(ProductQuantizer, says_what_it_cannot_be_fitted_to) {
 
 TEST(ProductQuantizer, rows_that_are_alike_leave_codewords_to_spare) {
   const Problem problem(300, 4, DType::f32, Kind::all_equal);
-  const auto quantizer = fit_product_quantizer(ops_of("cpu"), problem.rows, problem.centroids, problem.labels.data(), {.m = 2, .iterations = 3}, {});
+  const auto quantizer =
+      fit_product_quantizer(ops_of("cpu"), problem.rows, problem.centroids, problem.labels.data(), {.m = 2, .iterations = 3}, {});
   const auto codes = encode_rows(ops_of("cpu"), quantizer, problem.rows, problem.centroids, problem.labels.data(), {});
   EXPECT_NEAR(problem.distortion(quantizer, codes), 0, 1e-3);
 }

@@ -19,7 +19,8 @@ constexpr int rates_tried = 24;  // a row
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Steps of a grid of 2^bits points, bits > 1, that a normal variable of variance 1 loses least by (Max 1960, table II; of 6 bits and more from its asymptote).
+// Steps of a grid of 2^bits points, bits > 1, that a normal variable of variance 1 loses least by (Max 1960, table II; of 6 bits and more
+// from its asymptote).
 double normal_step(int bits) {
   constexpr double steps[] = {0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308};
   return steps[bits - 2];
@@ -38,7 +39,9 @@ struct Magnitudes {
       largest = std::max(largest, static_cast<double>(std::abs(residual[j])));
       square += static_cast<double>(residual[j]) * static_cast<double>(residual[j]);
     }
-    for (std::int64_t j = 0; j < d && largest > 0; ++j) of[at(j)] = static_cast<float>(std::abs(static_cast<double>(residual[j])) / largest);
+    for (std::int64_t j = 0; j < d && largest > 0; ++j) {
+      of[at(j)] = static_cast<float>(std::abs(static_cast<double>(residual[j])) / largest);
+    }
   }
 };
 
@@ -88,7 +91,9 @@ std::int64_t bytes_of_parts(std::int64_t d, int bits) { return (d + grid_dims(bi
 
 // The number of a grid's value in dimension j, into zeros.
 void put_number(int number, std::int64_t j, int bits, std::uint8_t* code) {
-  const auto put = [&](std::int64_t byte, int value, std::int64_t shift) { code[byte] = static_cast<std::uint8_t>(code[byte] | value << shift); };
+  const auto put = [&](std::int64_t byte, int value, std::int64_t shift) {
+    code[byte] = static_cast<std::uint8_t>(code[byte] | value << shift);
+  };
   if (grid_planes(bits) == 1) return put(j * bits / 8, number, j * bits % 8);
   for (int plane = 0; plane < bits; ++plane) put(j / 8 * bits + plane, number >> plane & 1, j % 8);
 }

@@ -1,4 +1,5 @@
-// RaBitQ: points of nearly the best direction, estimates without bias whose errors are as small as the paper says, and codes that ops can search.
+// RaBitQ: points of nearly the best direction, estimates without bias whose errors are as small as the paper says, and codes that ops can
+// search.
 #include "learn/rabitq.hpp"
 
 #include <gtest/gtest.h>
@@ -77,7 +78,8 @@ TEST(RaBitQ, a_row_is_at_0_from_itself_and_of_its_own_length) {
         const float *const r = rows.row<float>(i), *const y = coded.rows.row<float>(i);
         const double square = dot(r, r, d);
         EXPECT_NEAR(dot(r, y, d), square, 1e-5 * square) << bits << " bits of " << d;
-        EXPECT_NEAR(dot(y, y, d) + static_cast<double>(coded.scales[at(i)].shift), square, 1e-5 * (square + dot(y, y, d))) << bits << " bits of " << d;
+        EXPECT_NEAR(dot(y, y, d) + static_cast<double>(coded.scales[at(i)].shift), square, 1e-5 * (square + dot(y, y, d)))
+            << bits << " bits of " << d;
       }
     }
   }
@@ -111,7 +113,8 @@ TEST(RaBitQ, what_bits_bring) {
   constexpr std::int64_t d = 96;
   const Matrix rows = some_rows(50, d, 3);
   // Of a normal variable: 2 / pi of one bit (Gao, Long 2024, lemma B.3), then what a uniform quantizer of so many bits leaves (Max 1960).
-  const std::pair<int, double> expected[] = {{1, 0.637}, {2, 0.881}, {3, 0.9626}, {4, 0.988}, {5, 0.9965}, {6, 0.9989}, {7, 0.9996}, {8, 0.9998}};
+  const std::pair<int, double> expected[] = {{1, 0.637},  {2, 0.881},  {3, 0.9626}, {4, 0.988},
+                                             {5, 0.9965}, {6, 0.9989}, {7, 0.9996}, {8, 0.9998}};
   for (const auto& [bits, least] : expected) {
     const Coded coded(rows, bits);
     double sum = 0, count = 0;
@@ -162,7 +165,9 @@ TEST(RaBitQ, the_same_bits_for_any_number_of_threads) {
 TEST(RaBitQ, nothing_tiny_and_huge) {
   Matrix rows(4, 9, DType::f32);
   for (std::int64_t i = 0; i < 4; ++i) {
-    for (std::int64_t j = 0; j < 9; ++j) rows.row<float>(i)[j] = i == 0 ? 0.0f : (j % 2 == 0 ? 1.0f : -1.0f) * (i == 1 ? 1e-45f : i == 2 ? 1e-20f : 3e18f);
+    for (std::int64_t j = 0; j < 9; ++j) {
+      rows.row<float>(i)[j] = i == 0 ? 0.0f : (j % 2 == 0 ? 1.0f : -1.0f) * (i == 1 ? 1e-45f : i == 2 ? 1e-20f : 3e18f);
+    }
   }
   for (const int bits : {1, 2, 4, 8}) {
     const Coded coded(rows, bits);

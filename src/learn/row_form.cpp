@@ -26,11 +26,14 @@ constexpr std::int64_t rows_at_once = 1 << 13;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 bool same_matrix(const Matrix& a, const Matrix& b) {
-  return a.rows() == b.rows() && a.cols() == b.cols() && (a.rows() == 0 || std::memcmp(a.ref().data, b.ref().data, at(a.rows() * a.cols()) * sizeof(float)) == 0);
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         (a.rows() == 0 || std::memcmp(a.ref().data, b.ref().data, at(a.rows() * a.cols()) * sizeof(float)) == 0);
 }
 
 void store(const float* x, std::int64_t d, double step, std::int8_t* to) {
-  for (std::int64_t j = 0; j < d; ++j) to[j] = static_cast<std::int8_t>(std::clamp(std::nearbyint(static_cast<double>(x[j]) / step), -127.0, 127.0));
+  for (std::int64_t j = 0; j < d; ++j) {
+    to[j] = static_cast<std::int8_t>(std::clamp(std::nearbyint(static_cast<double>(x[j]) / step), -127.0, 127.0));
+  }
 }
 
 double own_step(const float* x, std::int64_t d) {
@@ -67,10 +70,12 @@ Matrix formed(const RowForm& form, const Ops& ops, MatrixRef rows, std::vector<d
             store(x, width, steps ? (*steps)[at(begin + i)] : form.step, out.row<std::int8_t>(begin + i));
             break;
           case DType::f16:
-            std::transform(x, x + width, out.row<std::uint16_t>(begin + i), [](float value) { return half_of_float(std::clamp(value, -most_half, most_half)); });
+            std::transform(x, x + width, out.row<std::uint16_t>(begin + i),
+                           [](float value) { return half_of_float(std::clamp(value, -most_half, most_half)); });
             break;
           case DType::bf16:
-            std::transform(x, x + width, out.row<std::uint16_t>(begin + i), [](float value) { return bf16_of_float(std::clamp(value, -most_bf16, most_bf16)); });
+            std::transform(x, x + width, out.row<std::uint16_t>(begin + i),
+                           [](float value) { return bf16_of_float(std::clamp(value, -most_bf16, most_bf16)); });
             break;
           default: std::copy_n(x, width, out.row<float>(begin + i));
         }
@@ -96,7 +101,8 @@ Matrix RowForm::undo(MatrixRef formed, std::span<const double> squares) const {
   Matrix numbers = copy_rows(formed);
   for (std::int64_t i = 0; i < numbers.rows(); ++i) {
     float* const x = numbers.row<float>(i);
-    std::transform(x, x + numbers.cols(), x, [&](float value) { return static_cast<float>(std::clamp(static_cast<double>(value) * step, -most, most)); });
+    std::transform(x, x + numbers.cols(), x,
+                   [&](float value) { return static_cast<float>(std::clamp(static_cast<double>(value) * step, -most, most)); });
   }
   return linear.undo(numbers, squares);
 }
@@ -135,8 +141,8 @@ std::size_t FormShape::applying_bytes(std::int64_t n) const {
 }
 
 bool RowForm::operator==(const RowForm& other) const {
-  return unit == other.unit && dtype == other.dtype && step == other.step && linear.mean == other.linear.mean && linear.bias == other.linear.bias &&
-         same_matrix(linear.matrix, other.linear.matrix);
+  return unit == other.unit && dtype == other.dtype && step == other.step && linear.mean == other.linear.mean &&
+         linear.bias == other.linear.bias && same_matrix(linear.matrix, other.linear.matrix);
 }
 
 Matrix unit_rows(MatrixRef rows, const RunOptions& run) {
@@ -145,7 +151,9 @@ Matrix unit_rows(MatrixRef rows, const RunOptions& run) {
     for (std::int64_t i = begin; i < end; ++i) {
       const double length = std::sqrt(squared_norm_of(rows, i));
       float* const to = out.row<float>(i);
-      for (std::int64_t j = 0; j < rows.cols; ++j) to[j] = length > 0 ? static_cast<float>(static_cast<double>(element_of(rows, i, j)) / length) : 0;
+      for (std::int64_t j = 0; j < rows.cols; ++j) {
+        to[j] = length > 0 ? static_cast<float>(static_cast<double>(element_of(rows, i, j)) / length) : 0;
+      }
     }
   });
   return out;
@@ -165,7 +173,9 @@ double fit_step(const Matrix& sample, bool cuts) {
     }
   }
   std::vector<float> of_widest;
-  for (auto i = std::max_element(squares.begin(), squares.end()) - squares.begin(); i < std::ssize(values); i += dims) of_widest.push_back(values[at(i)]);
+  for (auto i = std::max_element(squares.begin(), squares.end()) - squares.begin(); i < std::ssize(values); i += dims) {
+    of_widest.push_back(values[at(i)]);
+  }
   // Where coordinates are many, a thousandth of all numbers may be most of those of the widest.
   float most = std::max(quantile(values, kept_share), quantile(of_widest, kept_share_of_widest));
   if (most == 0 || !cuts) most = *std::max_element(values.begin(), values.end());
@@ -177,8 +187,8 @@ void require_halves(const Matrix& sample) {
   for (std::int64_t i = 0; i < sample.rows(); ++i) {
     for (std::int64_t j = 0; j < sample.cols(); ++j) largest = std::max(largest, std::abs(sample.row<float>(i)[j]));
   }
-  require(largest <= most_half && (largest == 0 || largest >= least_half), Fault::unsupported, "SQfp16 holds numbers of ", least_half, " to ", most_half,
-          ", the largest of a sample is ", largest, ": rows should be multiplied by something");
+  require(largest <= most_half && (largest == 0 || largest >= least_half), Fault::unsupported, "SQfp16 holds numbers of ", least_half,
+          " to ", most_half, ", the largest of a sample is ", largest, ": rows should be multiplied by something");
 }
 
 std::size_t fit_step_bytes(std::int64_t n, std::int64_t width) { return at(n * (width + 1)) * sizeof(float) + at(width) * sizeof(double); }

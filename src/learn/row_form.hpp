@@ -1,9 +1,11 @@
 // What the lists of an index hold of a row, where that is not the row itself, and how queries are compared with it.
 //
-//   row [d] --cosine: divided by its length--> --LinearTransform--> f32 [width] --rounded to f16 or bf16, or to i8 by one step, or as it is-->
+//   row [d] --cosine: divided by its length--> --LinearTransform--> f32 [width] --rounded to f16 or bf16, or to i8 by one step, or as it
+//   is-->
 //
-// With one step for all dimensions l2 among the bytes is, but for step^2, nearly l2 among the rows. Rows of length 1 are compared by l2 as well: half of |q - x|^2 is
-// 1 - <q, x>, which does not change when both are moved, as PCA moves them. Everything is float64, or canonical products, in one order: the same on every device.
+// With one step for all dimensions l2 among the bytes is, but for step^2, nearly l2 among the rows. Rows of length 1 are compared by l2 as
+// well: half of |q - x|^2 is 1 - <q, x>, which does not change when both are moved, as PCA moves them. Everything is float64, or canonical
+// products, in one order: the same on every device.
 //
 // Neighbours are in the order of the distances that lists give; people see these times a factor, rounded to float32.
 #pragma once
@@ -57,7 +59,8 @@ struct RowForm {
   Matrix apply(const Ops& ops, MatrixRef rows, const RunOptions& run) const;
   /// The same of queries; by inner_product those of bytes have a step each, so that long ones are not cut.
   FormedQueries apply_to_queries(const Ops& ops, MatrixRef queries, Metric metric, const RunOptions& run) const;
-  /// Rows [n, d] that have nearly the form `formed` [n, width], f32, of what `dtype` holds; of length 1 where rows are. `squares`: of linear.squared_lengths().
+  /// Rows [n, d] that have nearly the form `formed` [n, width], f32, of what `dtype` holds; of length 1 where rows are. `squares`: of
+  /// linear.squared_lengths().
   Matrix undo(MatrixRef formed, std::span<const double> squares) const;
   /// The distance of an index of `metric`, of one that lists give: it ascends with it.
   static float shown(float found, double factor, Metric metric, DType dtype);
@@ -68,7 +71,8 @@ struct RowForm {
 /// Rows in f32 of length 1, but for those of zeros.
 Matrix unit_rows(MatrixRef rows, const RunOptions& run);
 
-/// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1; `cuts`: false: none, where the largest are those that matter, as in products.
+/// A step by which few numbers of a sample [n, width], f32, are cut, n >= 1; `cuts`: false: none, where the largest are those that matter,
+/// as in products.
 double fit_step(const Matrix& sample, bool cuts = true);
 /// Throws Error: unsupported where f16 cuts the numbers of a sample [n, width], f32, or makes nearly zeros of all.
 void require_halves(const Matrix& sample);

@@ -40,7 +40,9 @@ double lost(const std::vector<float>& values, const std::vector<float>& words) {
   }
   return sum / static_cast<double>(values.size());
 }
-std::vector<float> fitted(std::vector<float> values, std::int64_t count, int rounds = 20) { return fit_scalar_codewords(values, count, rounds); }
+std::vector<float> fitted(std::vector<float> values, std::int64_t count, int rounds = 20) {
+  return fit_scalar_codewords(values, count, rounds);
+}
 
 // The least that `count` codewords lose of few values: by dynamic programming over where the values of a codeword end.
 double least_lost(std::vector<float> values, int count) {
@@ -78,7 +80,9 @@ TEST(ScalarCodewords, are_as_good_as_the_best_known) {
 TEST(ScalarCodewords, of_few_values_are_near_the_best_there_are) {
   for (const int n : {40, 90}) {
     for (const auto& values : {normal_values(n), uniform_values(n)}) {
-      for (const int count : {2, 5, 8}) EXPECT_LT(lost(values, fitted(values, count)), 1.35 * least_lost(values, count)) << n << ' ' << count;
+      for (const int count : {2, 5, 8}) {
+        EXPECT_LT(lost(values, fitted(values, count)), 1.35 * least_lost(values, count)) << n << ' ' << count;
+      }
     }
   }
 }

@@ -90,14 +90,16 @@ class CountingOps : public Ops {
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
     real_.encode_products(rows, codewords, codes, run);
   }
-  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const override {
+  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
     return real_.prepare_codes(codes, metric, hints, run);
   }
-  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const override {
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints,
+                                int threads) const override {
     return real_.code_bytes_needed(n, shape, metric, cells, hints, threads);
   }
-  void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+  void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                        NeighborsOut out, const RunOptions& run, RowMask allowed, ListOrder order) const override {
     real_.nearest_in_codes(base, queries, probes, width, k, out, run, allowed, order);
   }
 

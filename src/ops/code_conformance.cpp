@@ -16,7 +16,8 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Of some cases the rows as they are in a smaller or larger world, where float32 has no relative errors, or no squares of what is rounded, or none at all.
+// Of some cases the rows as they are in a smaller or larger world, where float32 has no relative errors, or no squares of what is rounded,
+// or none at all.
 Matrix at_some_scale(const Case& c, MatrixRef rows) {
   constexpr float scales[] = {1e-21f, 1e-14f, 1e-10f, 1e12f, 3e18f};
   const std::uint64_t drawn = random_below(12, c.seed, 40, 0);
@@ -60,7 +61,9 @@ struct CodeCase {
     codewords = Matrix((scaled ? 1 : m) * words, part_dims, DType::f32);
     for (std::int64_t i = 0; i < codewords.rows(); ++i) {
       // Half of them are what rows hold, the others half of that: several alike where the base is small.
-      for (std::int64_t j = 0; j < part_dims; ++j) codewords.row<float>(i)[j] = element(i * 7, i / words * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
+      for (std::int64_t j = 0; j < part_dims; ++j) {
+        codewords.row<float>(i)[j] = element(i * 7, i / words * part_dims + j) / (i % 2 == 0 ? 1.0f : 2.0f);
+      }
     }
     if (scaled && words == most_codewords && part_dims % 2 == 0 && random_below(2, c.seed, 43, 0) == 0) {
       // A grid: each half of a word goes by one half of its number.
@@ -91,7 +94,9 @@ struct CodeCase {
       for (std::int64_t row = 0; row < c.n; ++row) {
         longer.insert(longer.end(), packed.begin() + row * code_bytes, packed.begin() + (row + 1) * code_bytes);
         for (const float value : {scales[at(row)].factor, scales[at(row)].shift}) {
-          for (int byte = 0; byte < 4; ++byte) longer.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte)));
+          for (int byte = 0; byte < 4; ++byte) {
+            longer.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte)));
+          }
         }
       }
       packed = std::move(longer);
@@ -196,11 +201,15 @@ void check_close_codewords(const Devices& devices) {
   for (const std::int64_t part_dims : {2, 3, 4, 8, 20}) {
     for (const std::int64_t words : {4, 16, 64, 256}) {
       Matrix codewords(m * words, part_dims, DType::f32), rows(n, m * part_dims, DType::f32);
-      for (std::int64_t i = 0; i < n * m * part_dims; ++i) rows.row<float>(0)[i] = static_cast<float>(random_unit(4, 1, static_cast<std::uint64_t>(i)));
+      for (std::int64_t i = 0; i < n * m * part_dims; ++i) {
+        rows.row<float>(0)[i] = static_cast<float>(random_unit(4, 1, static_cast<std::uint64_t>(i)));
+      }
       for (std::int64_t w = 0; w < m * words; ++w) {
         float* const word = codewords.row<float>(w);
         if (w % 2 == 0) {
-          for (std::int64_t j = 0; j < part_dims; ++j) word[j] = static_cast<float>(random_unit(4, 2, static_cast<std::uint64_t>(w * part_dims + j)));
+          for (std::int64_t j = 0; j < part_dims; ++j) {
+            word[j] = static_cast<float>(random_unit(4, 2, static_cast<std::uint64_t>(w * part_dims + j)));
+          }
         } else {
           // A last bit apart from the one before; some are one of those before.
           const bool equal = w % 24 == 23;
@@ -210,7 +219,9 @@ void check_close_codewords(const Devices& devices) {
           number = std::nextafter(number, w % 4 == 1 ? 2.0f : -1.0f);
         }
       }
-      const auto word_of = [&](std::int64_t part, std::int64_t w) { return std::span(codewords.row<float>(part * words + w), at(part_dims)); };
+      const auto word_of = [&](std::int64_t part, std::int64_t w) {
+        return std::span(codewords.row<float>(part * words + w), at(part_dims));
+      };
       std::vector<std::uint8_t> want(at(n * m));
       std::int64_t alike = 0;
       for (std::int64_t part = 0; part < m; ++part) {
@@ -224,7 +235,9 @@ void check_close_codewords(const Devices& devices) {
           const auto least = std::min_element(distances.begin(), distances.end());
           want[at(i * m + part)] = static_cast<std::uint8_t>(least - distances.begin());
           // To different codewords.
-          const auto rounds_alike = [&](std::int64_t w) { return distances[at(w)] == *least && !std::ranges::equal(word_of(part, w), word_of(part, least - distances.begin())); };
+          const auto rounds_alike = [&](std::int64_t w) {
+            return distances[at(w)] == *least && !std::ranges::equal(word_of(part, w), word_of(part, least - distances.begin()));
+          };
           alike += std::ranges::any_of(std::views::iota(std::int64_t{0}, words), rounds_alike);
         }
       }
@@ -246,7 +259,8 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
     const std::int64_t width = named ? coded.cells() : std::min<std::int64_t>(3, coded.cells());
     std::vector<RowId> probes;
     for (std::int64_t i = 0; i < c.q; ++i) {
-      const auto first = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(coded.cells()), c.seed, 34, static_cast<std::uint64_t>(i)));
+      const auto first =
+          static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(coded.cells()), c.seed, 34, static_cast<std::uint64_t>(i)));
       for (std::int64_t j = 0; j < width; ++j) {
         probes.push_back(random_below(8, c.seed, 35, probes.size()) > 0 ? RowId{(first + j) % coded.cells()} : no_row);
       }
@@ -263,7 +277,9 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
         const std::int64_t cell = value_of(probes[at(i * width + j)]);
         for (std::int64_t row = cell < 0 ? 0 : coded.begins[at(cell)]; cell >= 0 && row < coded.begins[at(cell + 1)]; ++row) {
           const std::int64_t name = coded.name_of(row);
-          if (allowed.has(name) && base.usable[name]) entries.push_back({coded.distance(c.metric, reference::distance(queries, i, base, name, c.metric), name), name});
+          if (allowed.has(name) && base.usable[name]) {
+            entries.push_back({coded.distance(c.metric, reference::distance(queries, i, base, name, c.metric), name), name});
+          }
         }
       }
       std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, c.metric); });
@@ -278,7 +294,8 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
       EXPECT_EQ(prepared->cells(), coded.cells());
       GuardedLists lists(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, lists.out(), problem.run, allowed);
-      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "") << ", planes=" << coded.planes << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
+      EXPECT_TRUE(same_lists(lists, want)) << "nearest_in_codes, m=" << coded.m << " of " << coded.words << (coded.scaled ? ", scaled" : "")
+                                           << ", planes=" << coded.planes << (named ? ", named" : "") << " on " << ops->isa() << ": " << c;
       GuardedLists sets(c.q, c.k);
       ops->nearest_in_codes(*prepared, scaled_queries, probes.data(), width, c.k, sets.out(), problem.run, allowed, ListOrder::by_id);
       std::vector<RowId> by_id(want.ids.begin(), want.ids.end()), got(sets.out().ids, sets.out().ids + std::ssize(want.ids));
@@ -314,7 +331,9 @@ void check_nearest_among(const Case& c, const Devices& devices) {
   std::vector<RowId> candidates;
   for (std::int64_t i = 0; i < c.q; ++i) {
     const auto first = static_cast<std::int64_t>(random_below(static_cast<std::uint64_t>(c.n), c.seed, 38, static_cast<std::uint64_t>(i)));
-    for (std::int64_t j = 0; j < width; ++j) candidates.push_back(random_below(9, c.seed, 39, candidates.size()) > 0 ? RowId{(first + j) % c.n} : no_row);
+    for (std::int64_t j = 0; j < width; ++j) {
+      candidates.push_back(random_below(9, c.seed, 39, candidates.size()) > 0 ? RowId{(first + j) % c.n} : no_row);
+    }
   }
   const reference::Rows queries(problem.queries, c.metric), base(problem.base, c.metric);
   Neighbors want(c.q, c.k);

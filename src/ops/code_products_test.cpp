@@ -1,4 +1,5 @@
-// Scans of codes by every instruction set that this machine has, beside plain loops: sums of table entries, products with codewords, and what goes before them.
+// Scans of codes by every instruction set that this machine has, beside plain loops: sums of table entries, products with codewords, and
+// what goes before them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,15 +45,20 @@ TEST(CodeProducts, equal_sums_in_plain_order_but_for_rounding) {
         const std::int64_t words = std::int64_t{1} << bits, bytes = m * bits / 8;
         std::vector<float> x, codewords;
         for (std::int64_t i = 0; i < m * dims; ++i) x.push_back(static_cast<float>(random_unit(5, 1, static_cast<std::uint64_t>(i))));
-        for (std::int64_t i = 0; i < m * words * dims; ++i) codewords.push_back(static_cast<float>(random_unit(5, 2, static_cast<std::uint64_t>(i))));
+        for (std::int64_t i = 0; i < m * words * dims; ++i) {
+          codewords.push_back(static_cast<float>(random_unit(5, 2, static_cast<std::uint64_t>(i))));
+        }
         std::vector<std::uint8_t> codes(at(bytes * code_block_rows));
         for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(random_below(256, 5, 3, i));
         double want = 0;
         for (std::int64_t part = 0; part < m; ++part) {
           const int code = code_in_bytes(codes.data() + part * bits / 8 * code_block_rows, code_block_rows, part, bits);
-          for (std::int64_t j = 0; j < dims; ++j) want += static_cast<double>(x[at(part * dims + j)]) * static_cast<double>(codewords[at((part * words + code) * dims + j)]);
+          for (std::int64_t j = 0; j < dims; ++j) {
+            want += static_cast<double>(x[at(part * dims + j)]) * static_cast<double>(codewords[at((part * words + code) * dims + j)]);
+          }
         }
-        EXPECT_NEAR(scan->product(x.data(), codewords.data(), words * dims, m, dims, codes.data()), want, 1e-5 * want) << bits << " bits, " << m << " parts of " << dims;
+        EXPECT_NEAR(scan->product(x.data(), codewords.data(), words * dims, m, dims, codes.data()), want, 1e-5 * want)
+            << bits << " bits, " << m << " parts of " << dims;
       }
     }
   }
@@ -79,10 +85,12 @@ TEST(CodeScans, sums_of_entries_are_those_of_a_plain_loop) {
                                  .factors = scaled ? factors.data() : nullptr, .base = 3};
           std::vector<float> want, got(at(rows));
           for (std::int64_t row = 0; row < rows; ++row) {
-            const std::int64_t block = row / code_block_rows, r = row % code_block_rows, lane = block * code_block_rows + r / 2 + r % 2 * (code_block_rows / 2);
+            const std::int64_t block = row / code_block_rows, r = row % code_block_rows,
+                               lane = block * code_block_rows + r / 2 + r % 2 * (code_block_rows / 2);
             float sum = 0;
             for (std::int64_t part = 0; part < m; ++part) {
-              sum += table[at(part * words + code_in_bytes(codes.data() + block * block_bytes + part * bits / 8 * code_block_rows + r, code_block_rows, part, bits))];
+              sum += table[at(part * words + code_in_bytes(codes.data() + block * block_bytes + part * bits / 8 * code_block_rows + r,
+                                                           code_block_rows, part, bits))];
             }
             want.push_back(terms[at(lane)] + (scaled ? factors[at(lane)] * (3 + 2 * sum) : 2 * sum));
           }
@@ -92,7 +100,8 @@ TEST(CodeScans, sums_of_entries_are_those_of_a_plain_loop) {
           std::vector<std::uint32_t> masks(at(blocks));
           scan->survivors(tile, limit, masks.data());
           for (std::int64_t row = 0; row < rows; ++row) {
-            ASSERT_EQ(masks[at(row / code_block_rows)] >> (row % code_block_rows) & 1, want[at(row)] <= limit ? 1u : 0u) << bits << " bits, " << m << " parts, row " << row;
+            ASSERT_EQ(masks[at(row / code_block_rows)] >> (row % code_block_rows) & 1, want[at(row)] <= limit ? 1u : 0u)
+                << bits << " bits, " << m << " parts, row " << row;
           }
         }
       }

@@ -313,7 +313,8 @@ void check_nearest_in_cells(const Case& c, const Devices& devices) {
   const CellCase in_cells(c);
   const auto& [begins, cells, as_they_are, shuffled] = in_cells;
   const reference::Rows base_rows(problem.base, c.metric);
-  // `self`: empty, or the row of the base that each query is. `named`: rows have other names than their numbers; `masked`: some do not count.
+  // `self`: empty, or the row of the base that each query is. `named`: rows have other names than their numbers; `masked`: some do not
+  // count.
   const auto check = [&](MatrixRef queries, std::int64_t width, const std::vector<LocalRow>& order,
                          const std::vector<RowId>& self, bool named = false, bool masked = false) {
     std::vector<LocalRow> names(named ? static_cast<std::size_t>(c.n) : 0);
@@ -501,7 +502,8 @@ void check_assignment(const Case& c, const Devices& devices) {
         if (static_cast<int>(draw(100)) >= percent) continue;
         const bool is_query = counter < 3 * static_cast<std::uint64_t>(clusters) && type == rows.dtype && draw(2) == 0;
         const auto row = static_cast<std::int64_t>(draw(is_query ? c.q : c.n));
-        std::memcpy(centroids.row<std::byte>(cluster), is_query ? problem.queries.ref().row_bytes(row) : readable.row_bytes(row), row_bytes);
+        std::memcpy(centroids.row<std::byte>(cluster), is_query ? problem.queries.ref().row_bytes(row) : readable.row_bytes(row),
+                    row_bytes);
         // What moves later stays near to where it was, as means do; one becomes no number, for a round or more.
         if (type != DType::f32 || counter < 3 * static_cast<std::uint64_t>(clusters)) continue;
         centroids.row<float>(cluster)[0] = draw(20) == 0 ? NAN : centroids.row<float>(cluster)[0] * 1.25f;
@@ -514,10 +516,11 @@ void check_assignment(const Case& c, const Devices& devices) {
         std::int64_t different = 0;
         for (std::size_t row = 0; row < labels.size(); ++row) {
           const bool none = !std::isfinite(want.distances[row]);
-          different += labels[row] != (none ? no_row : want.ids[row]) || bits_of(distances[row]) != bits_of(none ? infinity : want.distances[row]);
+          different +=
+              labels[row] != (none ? no_row : want.ids[row]) || bits_of(distances[row]) != bits_of(none ? infinity : want.distances[row]);
         }
-        EXPECT_EQ(different, 0) << "of " << c.n << " rows, assigned to " << name_of(type) << " on " << devices[i]->isa() << " when " << percent
-                                << " % had moved: " << c;
+        EXPECT_EQ(different, 0) << "of " << c.n << " rows, assigned to " << name_of(type) << " on " << devices[i]->isa() << " when "
+                                << percent << " % had moved: " << c;
       }
     }
   }

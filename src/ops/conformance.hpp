@@ -125,7 +125,8 @@ void check_nearest_in_cells(const Case& c, const Devices& devices = instruction_
 void check_join_cells(const Case& c, const Devices& devices = instruction_sets());
 /// Rows of f32 in drawn product codes, some parts' codewords alike; in cells, with names and a mask or without.
 void check_encode_products(const Case& c, const Devices& devices = instruction_sets());
-/// Codewords in pairs that differ by the last bit of a number: distances to both often round alike while estimates of them differ, either way. Some are equal.
+/// Codewords in pairs that differ by the last bit of a number: distances to both often round alike while estimates of them differ, either
+/// way. Some are equal.
 void check_close_codewords(const Devices& devices = instruction_sets());
 void check_nearest_in_codes(const Case& c, const Devices& devices = instruction_sets());
 void check_products(const Case& c, const Devices& devices = instruction_sets());

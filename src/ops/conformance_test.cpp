@@ -159,7 +159,8 @@ TEST_P(Conformance, every_kind_of_vectors_is_answered) {
 TEST(FewRows, are_found_as_sets) {
   const struct {
     std::int64_t n, d, k;
-  } sizes[] = {{63, 3, 20}, {64, 127, 1}, {65, 128, 64}, {127, 129, 126}, {128, 20, 127}, {129, 256, 33}, {300, 40, 32}, {1025, 12, 7}, {4096, 8, 11}, {4097, 8, 11}};
+  } sizes[] = {{63, 3, 20},    {64, 127, 1},  {65, 128, 64}, {127, 129, 126}, {128, 20, 127},
+               {129, 256, 33}, {300, 40, 32}, {1025, 12, 7}, {4096, 8, 11},   {4097, 8, 11}};
   const std::int64_t queries[] = {1, 8, 33};
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product, Metric::cosine}) {
     for (int kind = 0; kind < kind_count; ++kind) {

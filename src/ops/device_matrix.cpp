@@ -24,7 +24,8 @@ struct DeviceMatrix::Memory {
   }
 };
 
-DeviceMatrix::DeviceMatrix(const std::string& device, std::int64_t rows, std::int64_t cols, DType dtype) : ref_(nullptr, rows, cols, dtype) {
+DeviceMatrix::DeviceMatrix(const std::string& device, std::int64_t rows, std::int64_t cols, DType dtype)
+    : ref_(nullptr, rows, cols, dtype) {
   require(rows >= 0 && cols >= 0, Fault::invalid_argument, "a matrix of ", rows, " x ", cols, " is none");
   memory_ = std::make_unique<Memory>(device, static_cast<std::size_t>(rows * ref_.stride_bytes));
   ref_.data = memory_->bytes.get();
@@ -54,7 +55,8 @@ Matrix copy_to_host(MatrixRef rows) {
   require(device >= 0, Fault::device, "rows that should be in the memory of a GPU are not");
   const simt::OwnStream stream(device);
   const auto row_bytes = static_cast<std::size_t>(copy.ref().stride_bytes);
-  simt::copy_rows(copy.data(), row_bytes, rows.data, static_cast<std::size_t>(rows.stride_bytes), row_bytes, static_cast<std::size_t>(rows.rows), stream);
+  simt::copy_rows(copy.data(), row_bytes, rows.data, static_cast<std::size_t>(rows.stride_bytes), row_bytes,
+                  static_cast<std::size_t>(rows.rows), stream);
   simt::synchronize(stream);
   return copy;
 }

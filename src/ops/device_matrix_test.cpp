@@ -181,7 +181,8 @@ TEST(DeviceMatrix, values_that_a_metric_cannot_use_are_told_as_on_the_host) {
       }
     }
   }
-  expect_error(Fault::invalid_argument, {"0 columns"}, [&] { require_usable_rows(ops_of(device), DeviceMatrix(device, 3, 0, DType::f32), Metric::l2, false, "rows", {}); });
+  expect_error(Fault::invalid_argument, {"0 columns"},
+               [&] { require_usable_rows(ops_of(device), DeviceMatrix(device, 3, 0, DType::f32), Metric::l2, false, "rows", {}); });
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ class GrowingGraph {
   /// Takes `width` rows that `seed` draws (random_row, growth_rules.hpp) into each list, as new ones. `split`: as local_join.
   virtual void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) = 0;
   /// The same of the groups of each row (random_row_nearby).
-  virtual void fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) = 0;
+  virtual void fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split,
+                                const RunOptions& run) = 0;
 
   /// `round` tells what rounds draw apart.
   virtual void sample_neighbors(std::uint64_t round, const RunOptions& run) = 0;

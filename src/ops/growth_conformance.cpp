@@ -201,7 +201,9 @@ void check_growth(const Case& c, const Devices& devices) {
       const LocalRow other = random_row_nearby(row_groups.view(), c.seed + 3, c.n, split, row, near, i);
       EXPECT_TRUE(split == 0 || other == row || (other < split) != (row < split)) << about.str();
       const bool of_all = i % draws_a_random_one == draws_a_random_one - 1;
-      EXPECT_TRUE(of_all || other == row || groups[static_cast<std::size_t>(2) * other] == groups[static_cast<std::size_t>(2 * row + i % 2)]) << about.str();
+      EXPECT_TRUE(of_all || other == row ||
+                  groups[static_cast<std::size_t>(2) * other] == groups[static_cast<std::size_t>(2 * row + i % 2)])
+          << about.str();
       others.push_back(RowId{other});
     }
     reference.fill(row, others.data(), near, 0);

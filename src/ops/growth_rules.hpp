@@ -25,8 +25,10 @@ constexpr std::uint32_t key_bits_of_entry(GrowingEntry entry) { return static_ca
 constexpr bool is_new(GrowingEntry entry) { return entry & 1; }
 constexpr GrowingEntry without_flag(GrowingEntry entry) { return entry & ~GrowingEntry{1}; }
 
-/// Of n rows the one that is drawn for place `slot` of the `width` of a row's list; of those on the other side of `split`, if it is above 0.
-constexpr LocalRow random_row(std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width, std::int64_t slot) {
+/// Of n rows the one that is drawn for place `slot` of the `width` of a row's list; of those on the other side of `split`, if it is above
+/// 0.
+constexpr LocalRow random_row(std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width,
+                              std::int64_t slot) {
   const std::int64_t first = split > row ? split : 0;
   const std::int64_t end = split > 0 && split <= row ? split : n;
   const std::uint64_t drawn = random_bits(seed, 0x7261, static_cast<std::uint64_t>(row * width + slot)) >> 32;
@@ -41,9 +43,10 @@ struct GroupsView {
 };
 inline constexpr std::int64_t draws_a_random_one = 16;  ///< every so many draws one is of all rows, so that groups learn of each other
 
-/// As random_row, of the two groups of the row in turn: its members on the other side, one behind the other from where a hash of the row says. The row itself, which no
-/// list takes, where these have all been drawn.
-constexpr LocalRow random_row_nearby(const GroupsView& view, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row, std::int64_t width, std::int64_t slot) {
+/// As random_row, of the two groups of the row in turn: its members on the other side, one behind the other from where a hash of the row
+/// says. The row itself, which no list takes, where these have all been drawn.
+constexpr LocalRow random_row_nearby(const GroupsView& view, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t row,
+                                     std::int64_t width, std::int64_t slot) {
   if (view.groups && slot % draws_a_random_one != draws_a_random_one - 1) {
     const std::int64_t part = std::int64_t{2} * view.groups[2 * row + slot % 2] + (row < split);
     const std::uint64_t begin = view.begins[part], count = view.begins[part + 1] - begin;

@@ -16,7 +16,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-Visits::Visits(std::int64_t cells, std::int64_t q, const RowId* own, const RowId* probes, std::int64_t width, const std::function<bool(std::int64_t)>& visits)
+Visits::Visits(std::int64_t cells, std::int64_t q, const RowId* own, const RowId* probes, std::int64_t width,
+               const std::function<bool(std::int64_t)>& visits)
     : residents(at(q)), resident_begins{0} {
   std::vector<std::int64_t> next(at(cells + 1));
   for (std::int64_t i = 0; i < q; ++i) ++next[at(value_of(own[i]) + 1)];
@@ -78,7 +79,9 @@ void join_by_search(const Ops& ops, const PreparedCells& base, std::size_t held,
     const std::int64_t first_cell = cell, first_seen = seen;
     std::vector<std::int64_t> visiting, begins = {0};
     while (cell < cells && std::ssize(visiting) < most) {
-      const auto more = std::span(found.visitors).subspan(at(found.visitor_begins[at(cell)]), at(found.visitor_begins[at(cell + 1)] - found.visitor_begins[at(cell)]));
+      const auto more =
+          std::span(found.visitors)
+              .subspan(at(found.visitor_begins[at(cell)]), at(found.visitor_begins[at(cell + 1)] - found.visitor_begins[at(cell)]));
       const std::int64_t end = std::min(std::ssize(more), seen + most - std::ssize(visiting));
       visiting.insert(visiting.end(), more.begin() + seen, more.begin() + end);
       begins.push_back(std::ssize(visiting));

@@ -23,7 +23,8 @@ inline constexpr std::int64_t most_visitors = 50;
 inline constexpr std::int64_t most_visitors = 1 << 16;
 #endif
 
-/// Rows that are joined, by the cell that each stands in, and those that look into these cells from elsewhere: all by their places among the rows.
+/// Rows that are joined, by the cell that each stands in, and those that look into these cells from elsewhere: all by their places among
+/// the rows.
 struct Visits {
   std::vector<std::int64_t> residents;        ///< [q] cell after cell
   std::vector<std::int64_t> resident_begins;  ///< [cells with residents + 1]

@@ -39,7 +39,8 @@ struct Problem {
   std::vector<float> query;
 
   float drawn(std::uint64_t stream, std::int64_t i) const {
-    return 2 * static_cast<float>(random_below(1 << 20, static_cast<std::uint64_t>(d), stream, static_cast<std::uint64_t>(i))) / (1 << 20) - 1;
+    return 2 * static_cast<float>(random_below(1 << 20, static_cast<std::uint64_t>(d), stream, static_cast<std::uint64_t>(i))) / (1 << 20) -
+           1;
   }
   Problem(std::int64_t d_, std::int64_t n_, int bits_, float scale)
       : d(d_), n(n_), m((d + parts_together(bits_) - 1) / parts_together(bits_) * parts_together(bits_)), bits(bits_), codewords(m << bits, 1, DType::f32), centroids(1, d, DType::f32),
@@ -52,7 +53,9 @@ struct Problem {
       centroids.row<float>(0)[j] = scale * 3 * drawn(2, j);
       query[at(j)] = scale * (3 * drawn(2, j) + drawn(3, j) * (j % 5 == 0 ? 4.0f : 0.3f));
     }
-    for (std::int64_t i = 0; i < n * m; ++i) parts[at(i)] = static_cast<std::uint8_t>(random_below(std::uint64_t{1} << bits, 9, 4, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < n * m; ++i) {
+      parts[at(i)] = static_cast<std::uint8_t>(random_below(std::uint64_t{1} << bits, 9, 4, static_cast<std::uint64_t>(i)));
+    }
     std::vector<std::uint8_t> packed(at(n * m));
     pack_parts(parts, bits, packed.data());
     packed.resize(at(n * m * bits / 8));
@@ -84,16 +87,21 @@ TEST(LevelCodes, are_never_farther_off_than_they_say) {
           std::vector<float> estimates(at(problem.n));
           levels.estimate(sums, 1, 0, asked, 1, nothing, estimates.data());
           double left = 0;
-          for (std::int64_t j = 0; j < d; ++j) left += std::pow(static_cast<double>(problem.query[at(j)]) - static_cast<double>(centroid[j]), 2);
+          for (std::int64_t j = 0; j < d; ++j) {
+            left += std::pow(static_cast<double>(problem.query[at(j)]) - static_cast<double>(centroid[j]), 2);
+          }
           EXPECT_NEAR(asked.square / left, 1, 1e-4) << scale;
           const double rounding = 1e-4 * 0x1p-8 * std::sqrt(left) * reach.words + 0x1p-120;
           for (std::int64_t row = 0; row < problem.n; ++row) {
             double exact = 0;
             for (std::int64_t j = 0; j < d; ++j) {
-              exact += (static_cast<double>(problem.query[at(j)]) - static_cast<double>(centroid[j])) * static_cast<double>(*codes.codeword(j, problem.parts[at(row * problem.m + j)]));
+              exact += (static_cast<double>(problem.query[at(j)]) - static_cast<double>(centroid[j])) *
+                       static_cast<double>(*codes.codeword(j, problem.parts[at(row * problem.m + j)]));
             }
-            ASSERT_LE(std::abs(static_cast<double>(estimates[at(row)]) - exact), asked.slack + rounding) << bits << ' ' << d << ' ' << scale << ' ' << row;
-            const std::uint8_t* const first = problem.blocks.data() + ProductCodes::place(row / code_block_rows, codes.code_bytes(), 0, row % code_block_rows);
+            ASSERT_LE(std::abs(static_cast<double>(estimates[at(row)]) - exact), asked.slack + rounding)
+                << bits << ' ' << d << ' ' << scale << ' ' << row;
+            const std::uint8_t* const first =
+                problem.blocks.data() + ProductCodes::place(row / code_block_rows, codes.code_bytes(), 0, row % code_block_rows);
             ASSERT_NEAR(static_cast<double>(levels.product(problem.query.data(), centroid, first)), exact, rounding);
           }
           // And they say something: where float32 has the numbers, a small share of what products may be.
@@ -161,7 +169,8 @@ TEST(LevelReader, equals_a_lookup_at_a_time) {
                   expected = levels[at(part << bits) + at((byte[0] | next << 8) >> shift & ((1 << bits) - 1))];
                 }
                 ASSERT_EQ(out[at(((row / group_rows * steps + part / 4) * group_rows + row % group_rows) * 4 + part % 4)], expected)
-                    << bits << " bits, " << m << " parts, " << blocks << " blocks, groups of " << group_rows << ", row " << row << ", part " << part;
+                    << bits << " bits, " << m << " parts, " << blocks << " blocks, groups of " << group_rows << ", row " << row << ", part "
+                    << part;
               }
             }
             for (std::int64_t i = 0; i < guard; ++i) ASSERT_EQ(out[at(size + i)], untouched);

@@ -40,8 +40,8 @@ void ListWriter::write(const PackedNeighbor* list, std::int64_t count, bool far,
   }
 }
 
-void ListWriter::write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first, NeighborsOut out,
-                             const RunOptions& run) const {
+void ListWriter::write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first,
+                             NeighborsOut out, const RunOptions& run) const {
   parallel_for(run, queries, lists_a_thread(k), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const PackedNeighbor* const list = sorted.data() + i * k;

@@ -27,7 +27,8 @@ class ListWriter {
              std::int64_t row, NeighborsOut out) const;
 
   /// Lists `first` and on of `out` from lists of k that end in `no_neighbor` where they are shorter, of queries that are not far.
-  void write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first, NeighborsOut out, const RunOptions& run) const;
+  void write_ended(std::span<const PackedNeighbor> sorted, std::int64_t queries, std::int64_t k, std::int64_t first, NeighborsOut out,
+                   const RunOptions& run) const;
 
   const std::vector<LocalRow>& far_rows() const { return far_rows_; }
 

@@ -15,8 +15,8 @@ bool is_before(float a, RowId a_id, float b, RowId b_id, bool larger_first) {
   return a_id < b_id;
 }
 
-// Merges a sorted list of new_k, k at most, into a sorted list of k; a row that both have is taken once. no_row marks free slots, always at the
-// end.
+// Merges a sorted list of new_k, k at most, into a sorted list of k; a row that both have is taken once. no_row marks free slots, always at
+// the end.
 void merge_list(RowId* ids, float* distances, const RowId* new_ids, const float* new_distances, std::int64_t new_k,
                 std::int64_t offset, std::int64_t k, bool larger_first,
                 std::vector<RowId>& id_scratch, std::vector<float>& distance_scratch) {
@@ -84,7 +84,8 @@ void merge_lists(NeighborsOut out, std::span<const RowId> lists, const Neighbors
         beside[to] = part.distances[from];
       }
       const std::int64_t list = value_of(lists[static_cast<std::size_t>(i)]) * out.k;
-      merge_list(out.ids + list, out.distances + list, named.data(), beside.data(), out.k, 0, out.k, larger_is_nearer(metric), ids, distances);
+      merge_list(out.ids + list, out.distances + list, named.data(), beside.data(), out.k, 0, out.k, larger_is_nearer(metric), ids,
+                 distances);
     }
   });
 }

@@ -34,8 +34,8 @@ void merge_nearest(const Ops& ops, const PreparedRows& part, std::int64_t begin,
                    std::int64_t k, NeighborsOut out, const RunOptions& run,
                    std::int64_t first_self);
 
-/// Merges lists of k, or fewer, into lists of k; the ids of `part` count from `begin`. A row that both have has the same distance in both, and is
-/// taken once.
+/// Merges lists of k, or fewer, into lists of k; the ids of `part` count from `begin`. A row that both have has the same distance in both,
+/// and is taken once.
 void merge_lists(NeighborsOut out, const Neighbors& part, std::int64_t begin, Metric metric,
                  const RunOptions& run);
 /// The same of some lists: list lists[i] of `out`, each named once, takes list i of `part`, which may be shorter and whose id j is row

@@ -1,4 +1,5 @@
-// What is done on devices that have no such op of their own: some refuse. Beside the devices alone, so that these link without the rest of the library.
+// What is done on devices that have no such op of their own: some refuse. Beside the devices alone, so that these link without the rest of
+// the library.
 #include "ops/ops.hpp"
 
 #include <algorithm>

@@ -119,8 +119,8 @@ class Ops {
   /// Bytes that the device has free; 0: not known, or they are the host's.
   virtual std::size_t device_memory() const { return 0; }
 
-  /// Of rows in the memory of a GPU, which `prepare`, `nearest_rows` and `within_radius` of that device, or of others of its kind, take as they take
-  /// the host's (MatrixRef::space). Throws Error: unsupported where the device reads the host's only.
+  /// Of rows in the memory of a GPU, which `prepare`, `nearest_rows` and `within_radius` of that device, or of others of its kind, take as
+  /// they take the host's (MatrixRef::space). Throws Error: unsupported where the device reads the host's only.
   virtual UnusableRows unusable_rows(MatrixRef rows) const;
 
   /// The k nearest rows of `base` for each query [q, d]. `first_self` >= 0: query i is row first_self + i
@@ -128,13 +128,14 @@ class Ops {
   virtual void nearest_rows(const PreparedRows& base, MatrixRef queries, std::int64_t k, NeighborsOut out,
                             const RunOptions& run, std::int64_t first_self = -1) const = 0;
 
-  /// Which rows these are, where distances are not needed: as `nearest_rows`, about the nearest first; their order, nothing else, may differ from device to device.
+  /// Which rows these are, where distances are not needed: as `nearest_rows`, about the nearest first; their order, nothing else, may
+  /// differ from device to device.
   ///
   ///   ids  [q, k]
   virtual void nearest_set(const PreparedRows& base, MatrixRef queries, std::int64_t k, RowId* ids, const RunOptions& run) const;
 
-  /// The nearest row of each query, asked once; rounds of k-means: `start_assignment`. As `nearest_rows` with k = 1, which devices are quickest at when
-  /// `base` was prepared for it (PrepareHints::k).
+  /// The nearest row of each query, asked once; rounds of k-means: `start_assignment`. As `nearest_rows` with k = 1, which devices are
+  /// quickest at when `base` was prepared for it (PrepareHints::k).
   ///
   ///   ids, distances  [q]
   void nearest_one(const PreparedRows& base, MatrixRef queries, RowId* ids, float* distances, const RunOptions& run) const {
@@ -146,8 +147,8 @@ class Ops {
     nearest_rows(base, queries, 1, out, run);
   }
 
-  /// The nearest centroid of each row, of any type of vectors, some of which are widened at a time where the centroids are floats. Rows without one at a
-  /// finite distance have `no_row` and infinity.
+  /// The nearest centroid of each row, of any type of vectors, some of which are widened at a time where the centroids are floats. Rows
+  /// without one at a finite distance have `no_row` and infinity.
   ///
   ///   labels, distances  [n]
   void label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const;
@@ -158,8 +159,8 @@ class Ops {
   virtual void self_nearest(const PreparedRows& base, std::int64_t k, NeighborsOut out,
                             const RunOptions& run) const = 0;
 
-  /// Prepares `base` [n, d] for searches of some of its cells. Rows that are farthest from everything (see `prepare`) are found by no query, and find
-  /// none. Throws as `prepare`.
+  /// Prepares `base` [n, d] for searches of some of its cells. Rows that are farthest from everything (see `prepare`) are found by no
+  /// query, and find none. Throws as `prepare`.
   virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const = 0;
   /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`.
@@ -237,10 +238,12 @@ class Ops {
   virtual std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const = 0;
   /// The most that it and one call of `nearest_in_codes` allocate, of the host's memory.
-  virtual std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const = 0;
+  virtual std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells,
+                                        const PrepareHints& hints, int threads) const = 0;
   /// As `nearest_in_cells` of the decoded rows, bit for bit, with distances shifted where rows have a shift; queries are f32.
   virtual void nearest_in_codes(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
-                                NeighborsOut out, const RunOptions& run, RowMask allowed = {}, ListOrder order = ListOrder::by_distance) const = 0;
+                                NeighborsOut out, const RunOptions& run, RowMask allowed = {},
+                                ListOrder order = ListOrder::by_distance) const = 0;
 
   /// The k nearest to each query of some rows of `base`: re-ranking. What is farthest from everything is not among them.
   ///

@@ -492,8 +492,12 @@ TEST(EncodeProducts, what_is_no_number_in_a_part_leaves_others_alone) {
   constexpr std::int64_t n = 70, m = 6, part_dims = 2;
   for (const std::int64_t words : {1, 10, 16, 17, 40, 64, 256}) {
     Matrix codewords(m * words, part_dims, DType::f32), rows(n, m * part_dims, DType::f32), finite(n, m * part_dims, DType::f32);
-    for (std::int64_t i = 0; i < m * words * part_dims; ++i) codewords.row<float>(0)[i] = static_cast<float>(random_unit(3, 1, static_cast<std::uint64_t>(i)));
-    for (std::int64_t i = 0; i < n * m * part_dims; ++i) finite.row<float>(0)[i] = rows.row<float>(0)[i] = static_cast<float>(random_unit(3, 2, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < m * words * part_dims; ++i) {
+      codewords.row<float>(0)[i] = static_cast<float>(random_unit(3, 1, static_cast<std::uint64_t>(i)));
+    }
+    for (std::int64_t i = 0; i < n * m * part_dims; ++i) {
+      finite.row<float>(0)[i] = rows.row<float>(0)[i] = static_cast<float>(random_unit(3, 2, static_cast<std::uint64_t>(i)));
+    }
     constexpr float strange[] = {INFINITY, -INFINITY, NAN, 3e38f};
     for (std::int64_t i = 0; i < n; ++i) rows.row<float>(i)[i % m * part_dims] = strange[i % 4];
     std::vector<std::uint8_t> codes(n * m), want(n * m);

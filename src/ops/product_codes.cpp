@@ -42,7 +42,9 @@ bool decode_known(const ProductCodes& codes, const float* centroid, float factor
 
 }  // namespace
 
-std::string CodeShape::description() const { return std::to_string(code_bytes()) + (scaled ? "-byte RaBitQ codes" : "-byte product codes"); }
+std::string CodeShape::description() const {
+  return std::to_string(code_bytes()) + (scaled ? "-byte RaBitQ codes" : "-byte product codes");
+}
 
 RowScale ProductCodes::stored_scale(std::int64_t block, std::int64_t row) const {
   std::uint32_t words32[2] = {};
@@ -54,7 +56,9 @@ RowScale ProductCodes::stored_scale(std::int64_t block, std::int64_t row) const 
 
 std::vector<std::int64_t> ProductCodes::block_begins() const {
   std::vector<std::int64_t> blocks = {0};
-  for (std::int64_t cell = 0; cell < cells.count(); ++cell) blocks.push_back(blocks.back() + blocks_of(cells.begins[at(cell + 1)] - cells.begins[at(cell)]));
+  for (std::int64_t cell = 0; cell < cells.count(); ++cell) {
+    blocks.push_back(blocks.back() + blocks_of(cells.begins[at(cell + 1)] - cells.begins[at(cell)]));
+  }
   return blocks;
 }
 
@@ -80,7 +84,9 @@ void ProductCodes::decode_planes(const float* centroid, float factor, std::int64
   for (std::int64_t i = 0; i < d; ++i) {
     const std::int64_t first = i / part_dims() * planes;
     float word = 0;
-    for (int plane = planes - 1; plane >= 0; --plane) word = 2 * word + codeword(0, code[(first + plane) * code_block_rows])[i % part_dims()];
+    for (int plane = planes - 1; plane >= 0; --plane) {
+      word = 2 * word + codeword(0, code[(first + plane) * code_block_rows])[i % part_dims()];
+    }
     out[i] = centroid[i] + factor * word;
   }
 }
@@ -94,16 +100,20 @@ void pack_parts(std::span<const std::uint8_t> parts, int bits, std::uint8_t* out
   }
 }
 
-std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins, const RunOptions& run) {
+std::vector<std::uint8_t> in_blocks(std::span<const std::uint8_t> codes, std::int64_t code_bytes, std::span<const std::int64_t> begins,
+                                    const RunOptions& run) {
   const std::int64_t cells = std::ssize(begins) - 1;
   std::vector<std::int64_t> first = {0};  // the first block of each cell
-  for (std::int64_t cell = 0; cell < cells; ++cell) first.push_back(first.back() + ProductCodes::blocks_of(begins[at(cell + 1)] - begins[at(cell)]));
+  for (std::int64_t cell = 0; cell < cells; ++cell) {
+    first.push_back(first.back() + ProductCodes::blocks_of(begins[at(cell + 1)] - begins[at(cell)]));
+  }
   std::vector<std::uint8_t> blocks(at(first.back() * code_bytes * code_block_rows));
   parallel_for(run, cells, 16, [&](std::int64_t from, std::int64_t to, int) {
     for (std::int64_t cell = from; cell < to; ++cell) {
       for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
         const std::int64_t in_cell = row - begins[at(cell)];
-        std::uint8_t* const code = blocks.data() + ProductCodes::place(first[at(cell)] + in_cell / code_block_rows, code_bytes, 0, in_cell % code_block_rows);
+        std::uint8_t* const code =
+            blocks.data() + ProductCodes::place(first[at(cell)] + in_cell / code_block_rows, code_bytes, 0, in_cell % code_block_rows);
         for (std::int64_t byte = 0; byte < code_bytes; ++byte) code[byte * code_block_rows] = codes[at(row * code_bytes + byte)];
       }
     }

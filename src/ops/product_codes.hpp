@@ -1,21 +1,23 @@
-// Product quantization (Jégou, Douze, Schmid 2011): a row is cut into m parts, and of each the number of the nearest of 256 codewords, or of 16,
-// is kept. In cells (IVFADC, section IV) the centroid of a row's cell is taken off first.
+// Product quantization (Jégou, Douze, Schmid 2011): a row is cut into m parts, and of each the number of the nearest of 256 codewords, or
+// of 16, is kept. In cells (IVFADC, section IV) the centroid of a row's cell is taken off first.
 //
 //   row [d] - centroid of its cell --cut into m parts, zeros behind--> each part --nearest codeword--> code [m]
 //   code --codewords, in a row, + centroid, in float32--> the decoded row [d], to which distances are
 //
-// The bits of the parts follow each other, 8, 6 or 4 of each, the lowest first: of 6 bits 3 bytes have 4 parts. Codes of a cell stand in blocks of 32 rows,
-// [blocks][bytes][32]: 32 lanes, of a warp or of a register, read what is side by side. Behind the last row of a cell its block is padded with zeros.
+// The bits of the parts follow each other, 8, 6 or 4 of each, the lowest first: of 6 bits 3 bytes have 4 parts. Codes of a cell stand in
+// blocks of 32 rows, [blocks][bytes][32]: 32 lanes, of a warp or of a register, read what is side by side. Behind the last row of a cell
+// its block is padded with zeros.
 //
-// Scaled codes (RaBitQ: Gao, Long 2024; Gao and others 2025): all parts share their codewords, the corners or points of a grid, and a row takes them times a
-// factor of its own, so that products with it are those with the true row on average. What its square has too much then is its shift. Both stand behind the
-// parts of its code, as bytes of it: f32 factor, f32 shift, little-endian.
+// Scaled codes (RaBitQ: Gao, Long 2024; Gao and others 2025): all parts share their codewords, the corners or points of a grid, and a row
+// takes them times a factor of its own, so that products with it are those with the true row on average. What its square has too much then
+// is its shift. Both stand behind the parts of its code, as bytes of it: f32 factor, f32 shift, little-endian.
 //
 //   decoded row   centroid + factor * codewords, in float32
 //   distance      l2: |q - decoded|^2 + shift, which may be below 0; inner_product: <q, decoded>
 //
-// In planes, of scaled codes: so many bytes in a row say more and more of the same 8 dimensions. The codeword of the first counts once, that of the next twice, then four
-// times, added in float32 from the last on: twice what there is, and the next. So a point of a grid of 2^5 values stands in 5 bytes of one bit a dimension.
+// In planes, of scaled codes: so many bytes in a row say more and more of the same 8 dimensions. The codeword of the first counts once,
+// that of the next twice, then four times, added in float32 from the last on: twice what there is, and the next. So a point of a grid of
+// 2^5 values stands in 5 bytes of one bit a dimension.
 #pragma once
 
 #include <cmath>

@@ -61,7 +61,8 @@ inline void require_growth(MatrixRef rows, const GrowthParams& params) {
   require_k(params.k);
   require(params.samples >= 1 && params.samples <= most_samples, Fault::invalid_argument, "samples must be in [1, ", most_samples,
           "], got ", params.samples);
-  require(params.candidates >= 1 && params.candidates <= most_candidates && std::has_single_bit(static_cast<std::uint64_t>(params.candidates)),
+  require(params.candidates >= 1 && params.candidates <= most_candidates &&
+              std::has_single_bit(static_cast<std::uint64_t>(params.candidates)),
           Fault::invalid_argument, "candidates must be a power of two in [1, ", most_candidates, "], got ", params.candidates);
 }
 inline void require_fill(std::int64_t n, std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width,
@@ -102,35 +103,40 @@ inline void require_probing(const PreparedCells& base, MatrixRef queries, const 
   require_probes(base.cells(), queries.rows, probes, width, run);
 }
 inline void require_encoding(MatrixRef rows, MatrixRef codewords) {
-  require(rows.dtype == DType::f32 && codewords.dtype == DType::f32, Fault::unsupported, "rows and codewords must be f32, got ", name_of(rows.dtype),
-          " and ", name_of(codewords.dtype));
+  require(rows.dtype == DType::f32 && codewords.dtype == DType::f32, Fault::unsupported, "rows and codewords must be f32, got ",
+          name_of(rows.dtype), " and ", name_of(codewords.dtype));
   const std::int64_t parts = codewords.cols >= 1 ? rows.cols / codewords.cols : 0;
   require(parts >= 1 && rows.cols == parts * codewords.cols && codewords.rows >= parts && codewords.rows % parts == 0 &&
               codewords.rows / parts <= most_codewords,
-          Fault::invalid_argument, codewords.rows, " x ", codewords.cols, " codewords are not 1 to ", most_codewords, " of each part of rows of ", rows.cols);
+          Fault::invalid_argument, codewords.rows, " x ", codewords.cols, " codewords are not 1 to ", most_codewords,
+          " of each part of rows of ", rows.cols);
 }
 inline void require_codes(const ProductCodes& codes, Metric metric) {
   require(metric == Metric::l2 || metric == Metric::euclidean || metric == Metric::inner_product, Fault::unsupported,
           "codes are searched by l2, euclidean or inner_product, not ", name_of(metric));
   require(codes.m <= most_code_parts, Fault::unsupported, "codes have at most ", most_code_parts, " parts, got ", codes.m);
   const CellRows& cells = codes.cells;
-  require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) && cells.order.empty(),
+  require(cells.begins.size() >= 2 && cells.begins.front() == 0 && std::is_sorted(cells.begins.begin(), cells.begins.end()) &&
+              cells.order.empty(),
           Fault::invalid_argument, "cells of codes must ascend from 0, and have no order");
-  require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ", cells.begins.back(), " codes");
+  require(cells.begins.back() >= 1 && cells.begins.back() < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot search ",
+          cells.begins.back(), " codes");
   const CodeShape shape = codes.shape();
-  require(shape.planes == 1 || (shape.planes >= 2 && shape.planes <= 8 && shape.scaled && shape.bits == 8 && shape.m % shape.planes == 0), Fault::invalid_argument,
-          "codes of ", shape.m, " parts of ", shape.bits, " bits have no ", shape.planes, " planes");
-  require(shape.m >= 1 && is_part_bits(shape.bits) && shape.m % parts_together(shape.bits) == 0 && codes.codewords.rows == shape.codewords() && shape.d >= 1 && shape.d <= shape.padded() &&
+  require(shape.planes == 1 || (shape.planes >= 2 && shape.planes <= 8 && shape.scaled && shape.bits == 8 && shape.m % shape.planes == 0),
+          Fault::invalid_argument, "codes of ", shape.m, " parts of ", shape.bits, " bits have no ", shape.planes, " planes");
+  require(shape.m >= 1 && is_part_bits(shape.bits) && shape.m % parts_together(shape.bits) == 0 &&
+              codes.codewords.rows == shape.codewords() && shape.d >= 1 && shape.d <= shape.padded() &&
               codes.codewords.dtype == DType::f32 && codes.centroids.dtype == DType::f32,
-          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", shape.m, " parts of ", shape.bits, " bits of ", shape.d, " dimensions");
-  require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ", codes.centroids.rows, " x ",
-          codes.centroids.cols, ", expected ", cells.count(), " x ", codes.d);
-  require(std::ssize(codes.codes) == codes.block_begins().back() * codes.code_bytes() * code_block_rows, Fault::invalid_argument, codes.codes.size(),
-          " bytes are not the codes of ", cells.begins.back(), " rows");
+          Fault::invalid_argument, codes.codewords.rows, " x ", codes.codewords.cols, " codewords are not those of ", shape.m, " parts of ",
+          shape.bits, " bits of ", shape.d, " dimensions");
+  require(codes.centroids.rows == cells.count() && codes.centroids.cols == codes.d, Fault::invalid_argument, "centroids are ",
+          codes.centroids.rows, " x ", codes.centroids.cols, ", expected ", cells.count(), " x ", codes.d);
+  require(std::ssize(codes.codes) == codes.block_begins().back() * codes.code_bytes() * code_block_rows, Fault::invalid_argument,
+          codes.codes.size(), " bytes are not the codes of ", cells.begins.back(), " rows");
   require_permutation(cells.names, cells.begins.back(), "a naming");
 }
-inline void require_code_probing(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, RowMask allowed,
-                                 const RunOptions& run) {
+inline void require_code_probing(const PreparedCodes& base, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                                 RowMask allowed, const RunOptions& run) {
   require_k(k);
   require_same_rows(queries, base.cols(), DType::f32);
   require_mask(base.rows(), allowed);
@@ -165,11 +171,12 @@ inline void require_products(MatrixRef rows, MatrixRef directions) {
 }
 inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {
   require_metric(rows, metric);
-  require(rows.rows >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot assign ", rows.rows, " x ",
-          rows.cols, " rows to centroids; allowed: 1 to 4294967294 of 1 column or more");
+  require(rows.rows >= 1 && rows.cols >= 1 && rows.rows < std::int64_t{0xFFFFFFFF}, Fault::invalid_argument, "cannot assign ", rows.rows,
+          " x ", rows.cols, " rows to centroids; allowed: 1 to 4294967294 of 1 column or more");
   require(clusters >= 1, Fault::invalid_argument, "rows need at least 1 centroid, got ", clusters);
-  require(centroids == rows.dtype || (centroids == DType::f32 && !on_bits(metric)), Fault::unsupported, "centroids of ", name_of(rows.dtype),
-          " rows are ", on_bits(metric) ? "" : "f32 or ", name_of(rows.dtype), " under ", name_of(metric), ", not ", name_of(centroids));
+  require(centroids == rows.dtype || (centroids == DType::f32 && !on_bits(metric)), Fault::unsupported, "centroids of ",
+          name_of(rows.dtype), " rows are ", on_bits(metric) ? "" : "f32 or ", name_of(rows.dtype), " under ", name_of(metric), ", not ",
+          name_of(centroids));
 }
 inline void require_centroids(MatrixRef centroids, std::int64_t clusters, std::int64_t cols, DType dtype) {
   require(centroids.rows == clusters && centroids.cols == cols && centroids.dtype == dtype, Fault::invalid_argument, "centroids are ",

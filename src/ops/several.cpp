@@ -22,11 +22,13 @@ constexpr std::int64_t summed_elements = 64;
 constexpr std::int64_t summed_elements = std::int64_t{1} << 20;  // of a device at a time: 4 MiB of rows, 8 MiB of sums at most
 #endif
 
-// A device's part of Ops::sum_by_label: some of the runs, one after the other. Labels that have all their runs in it keep the order of additions
-// among these; of a label that is cut each run is summed by itself, and added where parts come together.
+// A device's part of Ops::sum_by_label: some of the runs, one after the other. Labels that have all their runs in it keep the order of
+// additions among these; of a label that is cut each run is summed by itself, and added where parts come together.
 class PartSums {
  public:
-  PartSums(const Ops& ops, MatrixRef rows, const double* weights, const LabelRuns& all, std::int64_t begin, std::int64_t end, const RunOptions& run) : cols_(rows.cols) {
+  PartSums(const Ops& ops, MatrixRef rows, const double* weights, const LabelRuns& all, std::int64_t begin, std::int64_t end,
+           const RunOptions& run)
+      : cols_(rows.cols) {
     const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
     std::vector<RowId> own;  // the sum that each row counts in
     std::int64_t label = std::upper_bound(all.label_begins.begin(), all.label_begins.end(), begin) - all.label_begins.begin() - 1;
@@ -132,7 +134,8 @@ struct ShardCodes {
   ShardCodes(const ProductCodes& codes, std::int64_t first_name, std::int64_t end_name) {
     std::vector<std::int64_t> rows;  // of all
     for (std::int64_t cell = 0; cell < codes.cells.count(); ++cell) {
-      for (std::int64_t row = codes.cells.begins[static_cast<std::size_t>(cell)]; row < codes.cells.begins[static_cast<std::size_t>(cell) + 1]; ++row) {
+      for (std::int64_t row = codes.cells.begins[static_cast<std::size_t>(cell)];
+           row < codes.cells.begins[static_cast<std::size_t>(cell) + 1]; ++row) {
         const std::int64_t name = codes.cells.names.empty() ? row : std::int64_t{codes.cells.names[static_cast<std::size_t>(row)]};
         if (name < first_name || name >= end_name) continue;
         rows.push_back(row);
@@ -147,8 +150,10 @@ struct ShardCodes {
       for (std::int64_t to = begins[cell]; to < begins[cell + 1]; ++to) {
         const std::int64_t to_row = to - begins[cell], from_row = rows[static_cast<std::size_t>(to)] - codes.cells.begins[cell];
         for (std::int64_t byte = 0; byte < bytes; ++byte) {
-          blocks[static_cast<std::size_t>(ProductCodes::place(to_blocks[cell] + to_row / code_block_rows, bytes, byte, to_row % code_block_rows))] =
-              codes.codes[static_cast<std::size_t>(ProductCodes::place(from_blocks[cell] + from_row / code_block_rows, bytes, byte, from_row % code_block_rows))];
+          blocks[static_cast<std::size_t>(
+              ProductCodes::place(to_blocks[cell] + to_row / code_block_rows, bytes, byte, to_row % code_block_rows))] =
+              codes.codes[static_cast<std::size_t>(
+                  ProductCodes::place(from_blocks[cell] + from_row / code_block_rows, bytes, byte, from_row % code_block_rows))];
         }
       }
     }
@@ -163,7 +168,8 @@ struct ShardCodes {
   std::size_t bytes() const { return blocks.size() + begins.size() * sizeof(std::int64_t) + names.size() * sizeof(LocalRow); }
   static std::size_t bytes_needed(std::int64_t rows, std::int64_t code_bytes, std::int64_t cells) {
     const std::int64_t padded = rows + std::min(rows, cells) * (code_block_rows - 1);
-    return static_cast<std::size_t>(padded * code_bytes) + static_cast<std::size_t>(2 * rows) * (sizeof(std::int64_t) + sizeof(LocalRow)) +  // twice as they grow
+    return static_cast<std::size_t>(padded * code_bytes) +
+           static_cast<std::size_t>(2 * rows) * (sizeof(std::int64_t) + sizeof(LocalRow)) +  // twice as they grow
            static_cast<std::size_t>(4 * (cells + 1)) * sizeof(std::int64_t);
   }
 };
@@ -385,7 +391,8 @@ class Several : public Ops {
     auto rows = std::make_unique<SeveralCells>(base, metric, cells.count(), begins);
     rows->parts.resize(devices_.size());
     if (shards_ == 1) {
-      on_each(run, [&](std::size_t i, const RunOptions& own) { rows->parts[i] = devices_[i]->prepare_cells(base, cells, metric, hints, own); });
+      on_each(run,
+              [&](std::size_t i, const RunOptions& own) { rows->parts[i] = devices_[i]->prepare_cells(base, cells, metric, hints, own); });
       return rows;
     }
     // A shard is a range of names.
@@ -432,19 +439,21 @@ class Several : public Ops {
                         const RowId* self, RowMask allowed) const override {
     require_probing(prepared, queries, probes, width, k, allowed, run);
     const auto& base = static_cast<const SeveralCells&>(prepared);
-    search_shards(base, queries.rows, out, run, [&](std::size_t i, std::int64_t begin, std::int64_t end, NeighborsOut to, const RunOptions& own) {
-      // A shard numbers its rows from 0.
-      const std::int64_t first_row = base.begins[i % shards_];
-      const std::int64_t end_row = base.begins[i % shards_ + 1];
-      std::vector<RowId> mine;
-      for (std::int64_t q = begin; self && q < end; ++q) {
-        const std::int64_t row = value_of(self[q]);
-        mine.push_back(row >= first_row && row < end_row ? RowId{row - first_row} : no_row);
-      }
-      const std::vector<std::uint64_t> own_bits = shards_ == 1 ? std::vector<std::uint64_t>() : bits_of(allowed, first_row, end_row);
-      devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width, width, k, to, own,
-                                    self ? mine.data() : nullptr, shards_ == 1 ? allowed : RowMask{own_bits});
-    });
+    search_shards(base, queries.rows, out, run,
+                  [&](std::size_t i, std::int64_t begin, std::int64_t end, NeighborsOut to, const RunOptions& own) {
+                    // A shard numbers its rows from 0.
+                    const std::int64_t first_row = base.begins[i % shards_];
+                    const std::int64_t end_row = base.begins[i % shards_ + 1];
+                    std::vector<RowId> mine;
+                    for (std::int64_t q = begin; self && q < end; ++q) {
+                      const std::int64_t row = value_of(self[q]);
+                      mine.push_back(row >= first_row && row < end_row ? RowId{row - first_row} : no_row);
+                    }
+                    const std::vector<std::uint64_t> own_bits =
+                        shards_ == 1 ? std::vector<std::uint64_t>() : bits_of(allowed, first_row, end_row);
+                    devices_[i]->nearest_in_cells(*base.parts[i], queries.slice(begin, end), probes + begin * width, width, k, to, own,
+                                                  self ? mine.data() : nullptr, shards_ == 1 ? allowed : RowMask{own_bits});
+                  });
   }
 
   void encode_products(MatrixRef rows, MatrixRef codewords, std::uint8_t* codes, const RunOptions& run) const override {
@@ -454,7 +463,8 @@ class Several : public Ops {
     });
   }
 
-  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const override {
+  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
     require_codes(codes, metric);
     auto prepared = std::make_unique<SeveralCodes>(codes.d, codes.cells.count(), metric, shard_begins(codes.cells.begins.back()));
     const std::vector<std::int64_t>& begins = prepared->begins;
@@ -471,14 +481,16 @@ class Several : public Ops {
     });
     return prepared;
   }
-  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints, int threads) const override {
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric metric, std::int64_t cells, const PrepareHints& hints,
+                                int threads) const override {
     const std::size_t a_device = devices_.front()->code_bytes_needed(shard_rows(n), shape, metric, cells, hints, threads);
     if (shards_ == 1) return a_device * devices_.size();
-    return a_device * devices_.size() + shards_ * (ShardCodes::bytes_needed(shard_rows(n), shape.code_bytes(), cells) + list_bytes(hints.batch, std::min(hints.k, n)));
+    return a_device * devices_.size() +
+           shards_ * (ShardCodes::bytes_needed(shard_rows(n), shape.code_bytes(), cells) + list_bytes(hints.batch, std::min(hints.k, n)));
   }
 
-  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                        NeighborsOut out, const RunOptions& run, RowMask allowed, ListOrder order) const override {
     require_code_probing(prepared, queries, probes, width, k, allowed, run);
     const auto& base = static_cast<const SeveralCodes&>(prepared);
     search_shards(base, queries.rows, out, run, [&](std::size_t i, std::int64_t begin, std::int64_t end, NeighborsOut to, const RunOptions& own) {

@@ -6,7 +6,8 @@
 
 namespace gigaknn {
 
-void require_usable_rows(const Ops& ops, MatrixRef rows, Metric metric, bool allow_nonfinite, std::string_view what, const RunOptions& run) {
+void require_usable_rows(const Ops& ops, MatrixRef rows, Metric metric, bool allow_nonfinite, std::string_view what,
+                         const RunOptions& run) {
   if (rows.space == MemorySpace::host) return require_usable_values(rows, metric, allow_nonfinite, what, run);
   require_columns_of(rows, what);
   const UnusableRows found = ops.unusable_rows(rows);

@@ -33,7 +33,8 @@ FileLock::~FileLock() { ::close(descriptor_); }
 
 bool FileLock::is_current() const {
   struct stat mine {}, named {};
-  return ::fstat(descriptor_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+  return ::fstat(descriptor_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+         mine.st_dev == named.st_dev;
 }
 
 }  // namespace gigaknn

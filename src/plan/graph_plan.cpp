@@ -28,10 +28,10 @@ constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is
 
 void check(const PlanParams& params) {
   const GraphParams& graph = params.graph;
-  require(graph.method == "auto" || graph.method == "ivf", Fault::invalid_argument, "a graph built from files is one of method auto or ivf, got '",
-          graph.method, "'");
-  require(graph.recall > 0 && graph.recall < 1, Fault::invalid_argument, "a graph built from files is approximate: it needs a recall above 0 and below 1, got ",
-          graph.recall);
+  require(graph.method == "auto" || graph.method == "ivf", Fault::invalid_argument,
+          "a graph built from files is one of method auto or ivf, got '", graph.method, "'");
+  require(graph.recall > 0 && graph.recall < 1, Fault::invalid_argument,
+          "a graph built from files is approximate: it needs a recall above 0 and below 1, got ", graph.recall);
   require(params.workers >= 1, Fault::invalid_argument, "workers must be at least 1, got ", params.workers);
   require(params.shard_rows >= 0, Fault::invalid_argument, "rows of a shard must be at least 1, got ", params.shard_rows);
 }
@@ -80,8 +80,9 @@ struct Number {
   const char* name;
   std::int64_t ShardPlan::*value;
 };
-constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"cell_rows", &ShardPlan::cell_rows},   {"shards", &ShardPlan::shards},
-                                    {"shard_rows", &ShardPlan::shard_rows}, {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
+constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"cell_rows", &ShardPlan::cell_rows},
+                                    {"shards", &ShardPlan::shards},         {"shard_rows", &ShardPlan::shard_rows},
+                                    {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
                                     {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
                                     {"truth_rows", &ShardPlan::truth_rows}};
 struct Bytes {
@@ -205,8 +206,8 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
     if (mine[i] == theirs[i]) continue;
     require(mine[i].first != "base_checksum", Fault::invalid_data, printable(plan.params.base.string()),
             ": changed since ", printable(folder.string()), " was begun; remove that folder to begin anew");
-    fail(Fault::invalid_argument, printable(folder.string()), ": was begun with ", theirs[i].first, " ", printable(theirs[i].second), ", not ",
-         printable(mine[i].second), "; go on with the same arguments, or remove the folder to begin anew");
+    fail(Fault::invalid_argument, printable(folder.string()), ": was begun with ", theirs[i].first, " ", printable(theirs[i].second),
+         ", not ", printable(mine[i].second), "; go on with the same arguments, or remove the folder to begin anew");
   }
   there.params.memory_bytes = plan.params.memory_bytes;
   there.params.workers = plan.params.workers;
@@ -269,7 +270,8 @@ GraphPlan read_plan(const fs::path& path) {
   for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);
   for (const Bytes& number : shard_bytes) plan.shards.*number.value = number_of<std::size_t>(values, number.name, file);
   for (const Number& number : shard_numbers) {
-    require(plan.shards.*number.value >= 1, Fault::corrupt_file, printable(file.string()), ": byte 0: ", number.name, " is ", plan.shards.*number.value);
+    require(plan.shards.*number.value >= 1, Fault::corrupt_file, printable(file.string()), ": byte 0: ", number.name, " is ",
+            plan.shards.*number.value);
   }
   std::error_code error;
   require(fs::equivalent(fs::absolute(file).parent_path(), plan.folder(), error), Fault::invalid_argument, printable(file.string()),

@@ -127,7 +127,8 @@ TEST_F(PlanTest, does_so_for_many_rows) {
     const std::uint64_t cluster = random_below(300, 1, 0, static_cast<std::uint64_t>(i));
     const std::uint64_t noise = random_bits(1, 1, static_cast<std::uint64_t>(i));
     for (std::int64_t j = 0; j < d; ++j) {
-      rows.row<std::uint8_t>(i)[j] = static_cast<std::uint8_t>(random_below(200, 1, 2, cluster * d + static_cast<std::uint64_t>(j)) + (noise >> (8 * j)) % 50);
+      rows.row<std::uint8_t>(i)[j] =
+          static_cast<std::uint8_t>(random_below(200, 1, 2, cluster * d + static_cast<std::uint64_t>(j)) + (noise >> (8 * j)) % 50);
     }
   }
   PlanParams params;

@@ -1,9 +1,11 @@
-// Who waits for whom within a block, without a barrier for all of it: an mbarrier (PTX ISA, sm_90). Phases are numbered from 0 on; a phase ends with the last of
-// `count` arrivals, and the next begins. What a thread did before it arrived is seen by those who waited for that phase.
+// Who waits for whom within a block, without a barrier for all of it: an mbarrier (PTX ISA, sm_90). Phases are numbered from 0 on; a phase
+// ends with the last of `count` arrivals, and the next begins. What a thread did before it arrived is seen by those who waited for that
+// phase.
 //
 //   shared Arrivals | init, by one thread | barrier | arrive ... wait(phase % 2)
 //
-// wait(p) returns once the phase under way is not of parity p: who waits is never two phases behind. Before any arrival wait(1) returns at once.
+// wait(p) returns once the phase under way is not of parity p: who waits is never two phases behind. Before any arrival wait(1) returns at
+// once.
 #pragma once
 
 #include "simt/warpgroup.cuh"
@@ -39,7 +41,9 @@ struct Arrivals {
   __device__ __forceinline__ void wait(unsigned parity) {
 #if GIGAKNN_HAS_WARPGROUPS
     asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra ended;\nbra again;\nended:\n}" ::"r"(address()), "r"(parity)
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra ended;\nbra again;\nended:\n}" ::"r"(
+            address()),
+        "r"(parity)
         : "memory");
 #endif
   }

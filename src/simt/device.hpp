@@ -44,7 +44,8 @@ int device_of(const Stream* stream);
 void destroy_stream(Stream* stream);
 /// Waits for all work of the stream. Throws Error: device, of the work that failed.
 void synchronize(Stream* stream);
-/// The same for a stream of the caller's own, by the number that CUDA knows it by (0: the default stream). The emulated device has the default one only.
+/// The same for a stream of the caller's own, by the number that CUDA knows it by (0: the default stream). The emulated device has the
+/// default one only.
 void synchronize_foreign(int device, std::uintptr_t stream);
 /// Waits for all work of all streams.
 void synchronize_device(int device);
@@ -83,13 +84,15 @@ inline constexpr std::size_t piece_bytes = 256;
 #else
 inline constexpr std::size_t piece_bytes = std::size_t{4} << 20;
 #endif
-/// Host memory of `piece_bytes` that a device copies to by itself, while the host does something else. Some of those given back are kept for whoever comes next.
+/// Host memory of `piece_bytes` that a device copies to by itself, while the host does something else. Some of those given back are kept
+/// for whoever comes next.
 void* take_piece(int device);
 void give_back_piece(void* piece, int device) noexcept;
 inline constexpr std::size_t most_unpinned = piece_bytes / 64;  ///< what is read without a piece
 
-/// Brings memory of a device to the host and has it looked at: take(begin, memory, bytes), of bytes [begin, begin + bytes) of it, as many times `unit`
-/// as a piece holds, or one. While one piece is looked at the next travels. All that the stream had to do has been done in the end.
+/// Brings memory of a device to the host and has it looked at: take(begin, memory, bytes), of bytes [begin, begin + bytes) of it, as many
+/// times `unit` as a piece holds, or one. While one piece is looked at the next travels. All that the stream had to do has been done in the
+/// end.
 void read_in_pieces(const void* from, std::size_t bytes, std::size_t unit, Stream* stream,
                     const std::function<void(std::size_t begin, const void* memory, std::size_t bytes)>& take);
 
@@ -144,7 +147,8 @@ class DeviceBuffer {
   Stream* stream_ = nullptr;
 };
 
-/// n pieces of memory that live alike: taken at once where allocations are slow; elsewhere each for itself, so that what reaches beyond one is seen.
+/// n pieces of memory that live alike: taken at once where allocations are slow; elsewhere each for itself, so that what reaches beyond one
+/// is seen.
 template <std::size_t n>
 class DevicePieces {
  public:

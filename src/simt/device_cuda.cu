@@ -57,13 +57,14 @@ std::uint64_t all_memory(int device) noexcept {
   return known[at];
 }
 
-// Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use. Where the device has failed, whoever
-// waits for it is told: not from here, where streams end.
+// Gives back what the pool holds beyond what is in use and what it may keep: nothing, if nothing is in use. Where the device has failed,
+// whoever waits for it is told: not from here, where streams end.
 void trim(int device) noexcept {
   cudaMemPool_t pool = nullptr;
   std::uint64_t held = 0, used = 0;
   const auto asked = [&] {
-    return cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess && cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) == cudaSuccess &&
+    return cudaDeviceGetDefaultMemPool(&pool, device) == cudaSuccess &&
+           cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) == cudaSuccess &&
            cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) == cudaSuccess;
   };
   if (asked() && held > used && (used == 0 || held - used > most_kept_bytes / 16)) {
@@ -137,8 +138,8 @@ Accounts& accounts() {
   return all;
 }
 
-// Large copies between a device and pageable memory of the host: the driver's own go through one thread, at a fraction of what the bus can do.
-// Here several copy to and from pinned pieces, while others of these travel.
+// Large copies between a device and pageable memory of the host: the driver's own go through one thread, at a fraction of what the bus can
+// do. Here several copy to and from pinned pieces, while others of these travel.
 class StagedCopies {
  public:
   static constexpr std::size_t least_bytes = std::size_t{8} << 20;
@@ -164,7 +165,9 @@ class StagedCopies {
         under_way[i] = all;
       };
       for (Piece& piece : own) {
-        if (error == cudaSuccess && !piece.memory) error = cudaHostAlloc(reinterpret_cast<void**>(&piece.memory), piece_bytes, cudaHostAllocDefault);
+        if (error == cudaSuccess && !piece.memory) {
+          error = cudaHostAlloc(reinterpret_cast<void**>(&piece.memory), piece_bytes, cudaHostAllocDefault);
+        }
         if (error == cudaSuccess && !piece.copied) error = cudaEventCreateWithFlags(&piece.copied, cudaEventDisableTiming);
       }
       std::size_t turn = 0;
@@ -463,7 +466,8 @@ void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
   if (bytes >= StagedCopies::least_bytes) {
     const bool to_device = is_pageable(from);
     if (to_device != is_pageable(to)) {
-      return staged_copies().run(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, to_device, enter(stream), device_of(stream));
+      return staged_copies().run(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, to_device, enter(stream),
+                                 device_of(stream));
     }
   }
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");

@@ -141,7 +141,8 @@ std::string device_kind() { return "emulated"; }
 int device_count() { return devices; }
 std::string device_name(int) { return "emulated GPU"; }
 int multiprocessors(int) { return 2; }
-// As the least of the GPUs that the kernels are built for (8.6, 8.9, 12.0), so that what these refuse is seen here; or as Hopper, for what only Hopper runs.
+// As the least of the GPUs that the kernels are built for (8.6, 8.9, 12.0), so that what these refuse is seen here; or as Hopper, for what
+// only Hopper runs.
 std::size_t shared_bytes_a_block(int device) { return (has_warpgroup_products(device) ? 227 : 99) << 10; }
 bool streams_products() { return environment_number("GIGAKNN_WARPGROUPS", 0) >= 2; }
 bool has_warpgroup_products(int) { return environment_number("GIGAKNN_WARPGROUPS", 0) != 0; }

@@ -1,7 +1,8 @@
 // Fibers: stacks that one OS thread switches between by hand, in about 3 ns. The sanitizers are told of every switch.
 //
 // What schedules (this file, warp_operation, block_runner) is compiled without the thread sanitizer: to it each fiber is a
-// thread of its own, and the only order between them is what `happened` and `sees` announce, which is what CUDA promises (block_runner.cpp).
+// thread of its own, and the only order between them is what `happened` and `sees` announce, which is what CUDA promises
+// (block_runner.cpp).
 #pragma once
 
 #include <cstddef>

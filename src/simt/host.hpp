@@ -199,8 +199,8 @@ using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 
-/// std::atomic_ref whose fruitless exchanges let other threads run, so that spin locks make progress. Tests of this device alone say it: CUDA's header takes
-/// nvcc longer to read than most kernel files.
+/// std::atomic_ref whose fruitless exchanges let other threads run, so that spin locks make progress. Tests of this device alone say it:
+/// CUDA's header takes nvcc longer to read than most kernel files.
 template <class T>
 struct atomic_ref : std::atomic_ref<T> {
   using Base = std::atomic_ref<T>;

@@ -91,8 +91,8 @@ __device__ __forceinline__ void copy_async_wait() {
 
 /// The cudaStream_t, with its device made the current one (device_cuda.cu).
 void* native_stream(Stream* stream);
-/// Lets a kernel have so much dynamic shared memory on the current device, or more: with its static memory it may be more than a block has unasked. Never less than before,
-/// since another thread may be about to launch it.
+/// Lets a kernel have so much dynamic shared memory on the current device, or more: with its static memory it may be more than a block has
+/// unasked. Never less than before, since another thread may be about to launch it.
 void allow_shared_memory(const void* kernel, std::size_t bytes, Stream* stream);
 
 struct Launch {

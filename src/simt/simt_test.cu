@@ -357,7 +357,8 @@ TEST(Device, memory_is_read_in_pieces) {
   simt::synchronize(stream);
   // None, one piece and a part, several, and units that no piece has room for.
   for (const std::size_t unit : {std::size_t{1}, std::size_t{12}, simt::piece_bytes / 3, simt::piece_bytes, simt::piece_bytes + 4}) {
-    for (const std::size_t bytes : {std::size_t{0}, unit, simt::most_unpinned / unit * unit, simt::piece_bytes / unit * unit, most / unit * unit}) {
+    for (const std::size_t bytes :
+         {std::size_t{0}, unit, simt::most_unpinned / unit * unit, simt::piece_bytes / unit * unit, most / unit * unit}) {
       std::size_t seen = 0;
       simt::read_in_pieces(on_device.get(), bytes, unit, stream, [&](std::size_t begin, const void* memory, std::size_t some) {
         EXPECT_EQ(begin, seen);

@@ -48,7 +48,8 @@ __device__ __forceinline__ void publish_to_products() {
 #endif
 }
 
-/// The registers of each of a warpgroup's threads from here on: fewer, which others may take; or more, once they are free (PTX ISA, setmaxnreg).
+/// The registers of each of a warpgroup's threads from here on: fewer, which others may take; or more, once they are free (PTX ISA,
+/// setmaxnreg).
 template <int registers>
 __device__ __forceinline__ void give_registers() {
 #if GIGAKNN_HAS_WARPGROUPS
@@ -86,8 +87,8 @@ struct GroupProducts {
 #endif
   }
 
-  // Nothing that is done to the sums moves across this: where the compiler moves some between the products of a group, it has these wait for
-  // each other.
+  // Nothing that is done to the sums moves across this: where the compiler moves some between the products of a group, it has these wait
+  // for each other.
   static __device__ __forceinline__ void touch(Sum (&c)[group_sums]) {
     GIGAKNN_UNROLL for (int i = 0; i < group_sums; ++i) {
       if constexpr (std::is_same_v<Sum, float>) {
@@ -98,7 +99,8 @@ struct GroupProducts {
     }
   }
 
-  // Start, stride of 1,024 bytes from eight rows to the next, swizzle of 128 bytes. The first word holds the start, of 14 bits, alone: a step adds to it.
+  // Start, stride of 1,024 bytes from eight rows to the next, swizzle of 128 bytes. The first word holds the start, of 14 bits, alone: a
+  // step adds to it.
   static __device__ __forceinline__ std::uint64_t descriptor(const std::byte* slab, int step) {
     const auto start = (static_cast<unsigned>(__cvta_generic_to_shared(slab)) & 0x3FFFF) >> 4 | 1u << 16;
     constexpr std::uint64_t form = std::uint64_t{group_alignment >> 4} << 32 | std::uint64_t{1} << 62;
@@ -152,7 +154,9 @@ struct GroupProducts {
   using Sum = typename Products::Sum;
 
   void begin(Sum (&)[group_sums]) {}
-  void multiply(Sum (&)[group_sums], const std::byte* a, const std::byte* b, int step, bool keep) { pending_[count_++] = {a, b, step, keep}; }
+  void multiply(Sum (&)[group_sums], const std::byte* a, const std::byte* b, int step, bool keep) {
+    pending_[count_++] = {a, b, step, keep};
+  }
   void end() {}
   void wait(Sum (&c)[group_sums]) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
@@ -180,7 +184,8 @@ struct GroupProducts {
 
   static void read(const std::byte* slab, int row, int step, unsigned char (&bytes)[mma_bytes]) {
     for (int piece = 0; piece < 2; ++piece) {
-      auto address = reinterpret_cast<std::uintptr_t>(slab) + static_cast<std::uintptr_t>(row * group_row_bytes + step * mma_bytes + piece * 16);
+      auto address =
+          reinterpret_cast<std::uintptr_t>(slab) + static_cast<std::uintptr_t>(row * group_row_bytes + step * mma_bytes + piece * 16);
       address ^= (address >> 7 & 7) << 4;
       std::memcpy(bytes + piece * 16, reinterpret_cast<const void*>(address), 16);
     }

@@ -142,7 +142,8 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels);
   const std::int64_t row = keys ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Queries coded and gathered, rows gathered, visits, a tile with all that may survive of it, twice as it grows.
-  const std::int64_t a_thread = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) + most_block_queries * (320 + std::min(most_visits, cells) * 8) +
+  const std::int64_t a_thread = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) +
+                                most_block_queries * (320 + std::min(most_visits, cells) * 8) +
                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
   const std::size_t fitting = keys ? 0 : fit_bytes_needed(metric, n, d, threads);
   return fitting + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
@@ -247,7 +248,8 @@ void CellFilter::fill_row_limits(const Stretch& rows, Block& block) const {
   make_room(block.row_limits, rows.groups * group_rows);
   for (std::int64_t g = 0; g < rows.groups; ++g) {
     bounds_.fill_row_limits(block.levels.data() + g * group_rows, group_rows, rows.packed.group_errors[at(rows.group + g)],
-                            rows.packed.group_norms[at(rows.group + g)], largest_error, largest_norm, block.row_limits.data() + g * group_rows);
+                            rows.packed.group_norms[at(rows.group + g)], largest_error, largest_norm,
+                            block.row_limits.data() + g * group_rows);
   }
 }
 
@@ -276,7 +278,8 @@ void CellFilter::find_valid(const Stretch& rows, Block& block) const {
 }
 
 // Rows of group g that are to be scored for part query j, whose `sums` with them matter where they tell keys.
-void CellFilter::admit(const Stretch& rows, std::int64_t g, Block& block, std::int64_t j, std::uint64_t mask, const std::int32_t* sums) const {
+void CellFilter::admit(const Stretch& rows, std::int64_t g, Block& block, std::int64_t j, std::uint64_t mask,
+                       const std::int32_t* sums) const {
   for (; mask != 0; mask &= mask - 1) {
     const int r = std::countr_zero(mask);
     block.survivors.push_back({static_cast<std::uint32_t>(block.part[at(j)]),
@@ -384,7 +387,8 @@ void CellFilter::take_by_sums(const Stretch& rows, Block& block, TopK& lists) co
   score_survivors(block, lists);
 }
 
-// What the masks leave, whose sums tell keys, into the lists of the queries alone: as `admit` and `score_survivors`, which keep what survives first.
+// What the masks leave, whose sums tell keys, into the lists of the queries alone: as `admit` and `score_survivors`, which keep what
+// survives first.
 void CellFilter::push_survivors(const Stretch& rows, const Block& block, TopK& lists) const {
   const std::int64_t m = std::ssize(block.part);
   for (std::int64_t j = 0; j < m; ++j) {
@@ -483,7 +487,8 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   const Stretch rows{packed_, group, packed_.region_begin[at(cell + 1)] / packed_.group_rows - group, packed_.region_rows[at(cell)]};
   if (rows.groups == 0) return;
   if (!block.meeting || !block.meeting->has(rows.position(0))) return compare(queries, rows, block, lists);
-  // Of two cells whose rows look into each other, those of the first meet all of the second, and those of the second what is left of the first.
+  // Of two cells whose rows look into each other, those of the first meet all of the second, and those of the second what is left of the
+  // first.
   const auto own = [&](std::int64_t i) { return value_of(block.meeting->own[block.list[at(i)]]); };
   while (!queries.empty()) {
     const auto count = [&](auto&& same) { return at(std::find_if_not(queries.begin(), queries.end(), same) - queries.begin()); };
@@ -561,7 +566,9 @@ void CellFilter::find_places(const Probes& probes, std::int64_t count, Meeting& 
     for (; last < count && meeting.own[last] == meeting.own[first]; ++last) rows.emplace_back(value_of(probes.self[last]), last);
     const std::int64_t cell = value_of(meeting.own[first]);
     there.clear();
-    for (std::int64_t p = packed_.region_begin[at(cell)]; p < packed_.region_begin[at(cell + 1)]; ++p) there.emplace_back(packed_.order[at(p)], p);
+    for (std::int64_t p = packed_.region_begin[at(cell)]; p < packed_.region_begin[at(cell + 1)]; ++p) {
+      there.emplace_back(packed_.order[at(p)], p);
+    }
     std::sort(rows.begin(), rows.end());
     std::sort(there.begin(), there.end());
     auto at_row = there.begin();
@@ -615,11 +622,12 @@ void CellFilter::join(const Probes& probes, const RowId* own, std::int64_t count
   find_places(probes, count, meeting);
   const std::int64_t cells = std::ssize(packed_.region_begin) - 1;
   const auto for_each_block = [&](auto&& look) {
-    parallel_blocks(run, std::max<std::int64_t>(0, meeting.end - meeting.begin), most_block_queries, [&](std::int64_t begin, std::int64_t end) {
-      Block block;
-      load(meeting, probes, meeting.begin + begin, meeting.begin + end, block);
-      look(block);
-    });
+    parallel_blocks(run, std::max<std::int64_t>(0, meeting.end - meeting.begin), most_block_queries,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      Block block;
+                      load(meeting, probes, meeting.begin + begin, meeting.begin + end, block);
+                      look(block);
+                    });
   };
   // Rows of one cell find each other without more.
   const Probes of_own{own, 1, probes.self};

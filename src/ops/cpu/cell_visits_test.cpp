@@ -18,7 +18,8 @@ constexpr std::int64_t cell_count = 20, width = 7, query_rows = 9;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Each cell with those who look into it: cells by the least rank, then by number.
-std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> plainly(const std::vector<std::int64_t>& block, const std::vector<RowId>& probes, std::int64_t first,
+std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> plainly(const std::vector<std::int64_t>& block,
+                                                                        const std::vector<RowId>& probes, std::int64_t first,
                                                                         std::int64_t last, const RowId* but) {
   std::vector<std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>>> found;
   for (std::int64_t cell = 0; cell < cell_count; ++cell) {
@@ -44,10 +45,13 @@ TEST(CellVisits, turn_probes_round_for_one_query_and_for_many) {
   std::vector<RowId> probes(at(query_rows * width)), own(at(query_rows));
   for (std::int64_t i = 0; i < query_rows; ++i) {
     // Different cells, some of them none.
-    for (std::int64_t rank = 0; rank < width; ++rank) probes[at(i * width + rank)] = (3 * i + rank) % 5 == 4 ? no_row : RowId{(i * i + 3 * rank) % cell_count};
+    for (std::int64_t rank = 0; rank < width; ++rank) {
+      probes[at(i * width + rank)] = (3 * i + rank) % 5 == 4 ? no_row : RowId{(i * i + 3 * rank) % cell_count};
+    }
     own[at(i)] = RowId{static_cast<std::int64_t>(mix_bits(at(i)) % cell_count)};
   }
-  for (const std::vector<std::int64_t>& block : {std::vector<std::int64_t>{}, {4}, {0}, {2}, {7}, {8}, {1, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {7, 3}}) {
+  for (const std::vector<std::int64_t>& block :
+       {std::vector<std::int64_t>{}, {4}, {0}, {2}, {7}, {8}, {1, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {7, 3}}) {
     for (const auto& [first, last] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, width}, {0, width}, {3, 3}}) {
       for (const RowId* but : {static_cast<const RowId*>(nullptr), static_cast<const RowId*>(own.data())}) {
         const CellVisits visits(block, probes.data(), width, first, last, cell_count, but);

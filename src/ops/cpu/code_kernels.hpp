@@ -9,8 +9,8 @@
 // A row survives where
 //   products     sum_i (code_i + zero) * query_i + row_term >= threshold    codes stored as code + zero, queries signed
 //   differences  -sum_i |code_i - query_i| >= threshold                     codes and queries unsigned; no row terms
-// and the left sides are what is called sums here. The sums are exact, so what a mask rules out is ruled out by the thresholds alone, whose proof is in
-// docs/exact-search.md.
+// and the left sides are what is called sums here. The sums are exact, so what a mask rules out is ruled out by the thresholds alone, whose
+// proof is in docs/exact-search.md.
 #pragma once
 
 #include <cstdint>

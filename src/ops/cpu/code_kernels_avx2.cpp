@@ -177,7 +177,9 @@ struct ByteKernel {
       for (std::int64_t first = 0; first < tile.steps; first += widened_steps) {
         const std::int64_t steps = tile.steps - first < widened_steps ? tile.steps - first : widened_steps;
         if (g == 0 || tile.steps > widened_steps) {
-          for (int c = 0; c < count; ++c) widen(tile.queries + (q + c) * stride + first * step_dims, steps, widened.even[c], widened.odd[c]);
+          for (int c = 0; c < count; ++c) {
+            widen(tile.queries + (q + c) * stride + first * step_dims, steps, widened.even[c], widened.odd[c]);
+          }
         }
         for (std::int64_t s = 0; s < steps; ++s, at += group_rows * step_dims) {
           __m256i rows[vectors];

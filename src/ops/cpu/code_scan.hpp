@@ -1,5 +1,6 @@
 // The way every code kernel goes through a tile: groups in turn, in each the queries, as many at a time as there
-// are registers for; or so many queries in turn, and with each of them the groups. Included by files compiled for one instruction set each, so all of it is internal to them.
+// are registers for; or so many queries in turn, and with each of them the groups. Included by files compiled for one instruction set each,
+// so all of it is internal to them.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +34,12 @@ template <int most, class Visit>
 template <class Kernel, Ask ask>
 void scan_pairs(const CodeTile& tile) {
   if constexpr (Kernel::queries_first) {
-    visit_queries<Kernel::queries>(tile.query_count, [&](auto count, std::int64_t q) { Kernel::template scan_groups<count, ask>(tile, q); });
+    visit_queries<Kernel::queries>(tile.query_count,
+                                   [&](auto count, std::int64_t q) { Kernel::template scan_groups<count, ask>(tile, q); });
   } else {
     for (std::int64_t g = 0; g < tile.groups; ++g) {
-      visit_queries<Kernel::queries>(tile.query_count, [&](auto count, std::int64_t q) { Kernel::template scan_queries<count, ask>(tile, g, q); });
+      visit_queries<Kernel::queries>(tile.query_count,
+                                     [&](auto count, std::int64_t q) { Kernel::template scan_queries<count, ask>(tile, g, q); });
     }
   }
 }

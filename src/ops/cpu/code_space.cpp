@@ -35,7 +35,9 @@ bool codes_may_fit(Metric metric, std::int64_t d, const CodeKernels& kernels) {
 std::int32_t sum_of_code(const RowKernels& kernels, const std::int8_t* code, std::int64_t dims) {
   static const std::vector<std::int8_t> ones(1024, 1);
   std::int64_t sum = 0;
-  for (std::int64_t j = 0; j < dims; j += std::ssize(ones)) sum += kernels.dot_i8(code + j, ones.data(), std::min(dims - j, std::ssize(ones)));
+  for (std::int64_t j = 0; j < dims; j += std::ssize(ones)) {
+    sum += kernels.dot_i8(code + j, ones.data(), std::min(dims - j, std::ssize(ones)));
+  }
   return static_cast<std::int32_t>(sum);
 }
 

@@ -32,8 +32,8 @@ const CodeKernels* kernels_for_rows(Metric metric, DType dtype, std::int64_t d, 
 
 }  // namespace
 
-CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats, const PrepareHints& hints,
-                   const RunOptions& run)
+CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats,
+                   const PrepareHints& hints, const RunOptions& run)
     : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)) {
   const CodeKernels* kernels = kernels_for_rows(pair.metric(), base.dtype, base.cols, codes);
   if (kernels && base.rows - facts_.far_count >= least_coded_rows) {

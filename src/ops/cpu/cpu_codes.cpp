@@ -30,7 +30,9 @@ constexpr std::int64_t most_block_queries = 512;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-std::int64_t queries_of_tables(std::int64_t m, std::int64_t words) { return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries); }
+std::int64_t queries_of_tables(std::int64_t m, std::int64_t words) {
+  return std::clamp<std::int64_t>(table_bytes / (m * words), 1, most_block_queries);
+}
 
 // Candidates of a query between two looks at which are left.
 std::int64_t candidate_room(std::int64_t k) { return 4 * k + 64; }
@@ -59,7 +61,8 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
   const std::int64_t a_block = tile_queries * m * width * 4 +
                                cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
-  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query + threads * a_block) +
+  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query +
+            threads * a_block) +
          TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 
@@ -68,8 +71,10 @@ std::size_t bytes_of_levels(std::int64_t n, const CodeShape& shape, std::int64_t
   const std::int64_t rows = n + cells * (block_rows - 1), k = std::min(hints.k, n);
   const std::int64_t at_once = std::min(most_block_queries * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = 96 + 2 * std::min<std::int64_t>(cells, 512) * 8 + 24 * candidate_room(k);
-  const std::int64_t a_block = static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
-  return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) + TopK::bytes_of(at_once, k);
+  const std::int64_t a_block =
+      static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
+  return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) +
+         TopK::bytes_of(at_once, k);
 }
 
 // Row r of a block among its lanes.
@@ -170,7 +175,8 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
-  // Tables are made of all codewords, also of those that no row has; and what planes say of a dimension may cancel in the row, but not in the rounding of their sum.
+  // Tables are made of all codewords, also of those that no row has; and what planes say of a dimension may cancel in the row, but not in
+  // the rounding of their sum.
   const double together = (1 << codes_.planes) - 1;
   double longest = 0;
   for (std::int64_t part = 0; part < codes_.m / codes_.planes; ++part) {
@@ -205,16 +211,16 @@ std::size_t CpuCodes::term_place(std::int64_t block, std::int64_t r) const { ret
 
 std::int64_t CpuCodes::block_queries() const { return levels_ ? most_block_queries : queries_of_tables(scanned_.m, scanned_.words()); }
 
-std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells, const PrepareHints& hints,
-                                   int threads) {
+std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells,
+                                   const PrepareHints& hints, int threads) {
   if (LevelCodes::suits(shape, levels)) return bytes_of_levels(n, shape, cells, hints, threads);
   const std::size_t as_they_stand = bytes_of_scan(n, shape, cells, hints, threads);
   return quick_bytes ? as_they_stand : std::max(as_they_stand, bytes_of_scan(n, as_nibbles(shape), cells, hints, threads));
 }
 
 std::size_t CpuCodes::bytes() const {
-  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 + reaches_.size() * sizeof(LevelCodes::Reach) +
-         (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
+  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 +
+         reaches_.size() * sizeof(LevelCodes::Reach) + (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
 }
 
 std::string CpuCodes::description() const {
@@ -300,7 +306,8 @@ double CpuCodes::distance_limit(const CodedQuery& query, PackedNeighbor bound) c
 
 // The largest estimate of such a row.
 float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
-  const double limit = distance_limit(query, bound) - query.square - (codes_.scaled ? 0 : query.base) - static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin + query.slack;
+  const double limit = distance_limit(query, bound) - query.square - (codes_.scaled ? 0 : query.base) -
+                       static_cast<double>(scale_) * static_cast<double>(query.coarse) + query.margin + query.slack;
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
@@ -311,20 +318,24 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block
     if (!block.allowed.has(name_of(place)) || std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place))) return;
   }
   const CodedQuery& query = block.coded[at(i)];
-  const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
+  const std::uint8_t* const codes =
+      codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
   const auto* const codewords = static_cast<const float*>(scanned_words_.data);
   const std::int64_t padded = scanned_.m * scanned_.part_dims;
   const std::size_t place = term_place(block_begins_[at(cell)] + row / block_rows, row % block_rows);
   const float factor = codes_.scaled ? factors_[place] : 1;
   const float of_words = levels_ ? levels_->product(query.row, codes_.centroids.row<float>(cell), codes)
-                                 : scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m, scanned_.part_dims, codes);
+                                 : scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m,
+                                                 scanned_.part_dims, codes);
   const float product = query.coarse + factor * of_words;
   const float term = terms_[place];
-  const auto distance = static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
+  const auto distance =
+      static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
   const PackedNeighbor bound = lists.bound(i);
   if (static_cast<double>(distance) > distance_limit(query, bound)) return;
   auto& candidates = block.candidates[at(i)];
-  // What better bounds leave behind goes when there is much of it; and where that is little, as among equal rows, the nearest are found here.
+  // What better bounds leave behind goes when there is much of it; and where that is little, as among equal rows, the nearest are found
+  // here.
   if (const std::int64_t room = candidate_room(lists.k()); std::ssize(candidates) >= room) {
     const double limit = distance_limit(query, bound);
     std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
@@ -358,8 +369,8 @@ void CpuCodes::keep_nearest(std::int64_t i, std::int64_t k, Block& block) const 
   candidates.resize(kept.size());
 }
 
-// The k nearest of the candidates. Only where they are asked for in their order, or where float32 leaves open who is among them, does a row take
-// its canonical distance.
+// The k nearest of the candidates. Only where they are asked for in their order, or where float32 leaves open who is among them, does a row
+// take its canonical distance.
 void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const {
   lists.settle(i);
   const CodedQuery& query = block.coded[at(i)];
@@ -385,7 +396,9 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
   if (sure > 0) std::partition(found.begin(), found.end(), [](PackedNeighbor neighbor) { return neighbor >> 32 == 0; });
   std::partial_sort(found.begin() + sure, found.begin() + std::max(sure, kept), found.end());
   found.resize(at(kept));
-  if (order == ListOrder::by_id) std::sort(found.begin(), found.end(), [](PackedNeighbor a, PackedNeighbor b) { return row_of(a) < row_of(b); });
+  if (order == ListOrder::by_id) {
+    std::sort(found.begin(), found.end(), [](PackedNeighbor a, PackedNeighbor b) { return row_of(a) < row_of(b); });
+  }
 }
 
 void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
@@ -440,21 +453,21 @@ void CpuCodes::look_into_levels(std::int64_t cell, std::span<const std::int64_t>
     const std::int64_t chunk = LevelCodes::chunk_rows(scanned_);
     for (std::int64_t row = 0; row < count; row += chunk) {
       const std::int64_t rows = std::min(chunk, count - row), from = first + row / block_rows;
-      levels_->read_levels(codes_.codes.data() + ProductCodes::place(from, codes_.code_bytes(), 0, 0), ProductCodes::blocks_of(rows), codes_.code_bytes() * block_rows,
-                           block.levels);
+      levels_->read_levels(codes_.codes.data() + ProductCodes::place(from, codes_.code_bytes(), 0, 0), ProductCodes::blocks_of(rows),
+                           codes_.code_bytes() * block_rows, block.levels);
       levels_->multiply(block.levels, rows, block.asked_levels.data(), std::ssize(some), block.sums);
       block.estimates.resize(at(rows));
       for (std::size_t q = 0; q < some.size(); ++q) {
-        levels_->estimate(block.sums, std::ssize(some), static_cast<std::int64_t>(q), block.asked[q], scale_, std::span(terms_).subspan(at(from * block_rows), at(rows)),
-                          block.estimates.data());
+        levels_->estimate(block.sums, std::ssize(some), static_cast<std::int64_t>(q), block.asked[q], scale_,
+                          std::span(terms_).subspan(at(from * block_rows), at(rows)), block.estimates.data());
         take_estimated(cell, row, some[q], block, lists);
       }
     }
   }
 }
 
-// What float32 may take away of a distance in a cell. Differences from the centroid are rounded by what they are, words of decoded rows by what these are, and sums
-// of products go by lanes of 4 at least.
+// What float32 may take away of a distance in a cell. Differences from the centroid are rounded by what they are, words of decoded rows by
+// what these are, and sums of products go by lanes of 4 at least.
 double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const {
   const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
   double squares = steps * left * left + 2 * left * largest_norm_;
@@ -483,7 +496,8 @@ void CpuCodes::take_estimated(std::int64_t cell, std::int64_t first_row, std::in
   }
 }
 
-// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each strand.
+// An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each
+// strand.
 float CpuCodes::cut_of(Block& block, std::int64_t wanted) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::int64_t count = std::ssize(block.estimates);

@@ -2,14 +2,15 @@
 // table entries.
 //
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
-//                                                                                             Johnson, Douze, Jégou 2017, by what depends on whom)
+//                                                                                             Johnson, Douze, Jégou 2017, by what depends
+//                                                                                             on whom)
 //   a query       table [m][words] of its products with codewords, in 256 steps from below; of planes, times what each counts
 //   a row         |x|^2, kept beside its code; of a scaled code, whose codewords count factor times, the factor too, and |x|^2 + shift
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
-// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. Codes of one dimension a part need no table
-// (level_codes.hpp), and what is kept beside them is of codewords alone:
+// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. Codes of one
+// dimension a part need no table (level_codes.hpp), and what is kept beside them is of codewords alone:
 //
 //   |q - x|^2 = |r|^2 - 2 <r, w> + |w|^2,  <q, x> = <q, centroid> + <r, w> + <centroid, w>        (r = q - centroid, w the codewords)
 #pragma once
@@ -29,13 +30,14 @@ namespace gigaknn::cpu {
 
 class CpuCodes : public PreparedCodes {
  public:
-  /// `nibbles`: for codes of 4 bits a part, also of those of bytes that are looked up by halves. `levels`: for codes of one dimension a part; null: there are none.
-  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const CodeKernels* levels,
-           ReadLevels read, const FloatKernels& floats, const RunOptions& run);
+  /// `nibbles`: for codes of 4 bits a part, also of those of bytes that are looked up by halves. `levels`: for codes of one dimension a
+  /// part; null: there are none.
+  CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles,
+           const CodeKernels* levels, ReadLevels read, const FloatKernels& floats, const RunOptions& run);
 
   /// `quick_bytes`: as ProductKernels has it.
-  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells, const PrepareHints& hints,
-                                  int threads);
+  static std::size_t bytes_needed(std::int64_t n, const CodeShape& shape, bool quick_bytes, const CodeKernels* levels, std::int64_t cells,
+                                  const PrepareHints& hints, int threads);
 
   std::int64_t rows() const override { return begins_.back(); }
   std::int64_t cols() const override { return codes_.d; }
@@ -44,14 +46,16 @@ class CpuCodes : public PreparedCodes {
   std::size_t bytes() const override;
   std::string description() const override;
 
-  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, ListOrder order,
-               const RunOptions& run) const;
+  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
+               ListOrder order, const RunOptions& run) const;
 
  private:
   struct Block;
   struct CodedQuery;
   struct Candidate;
-  LocalRow name_of(std::int64_t place) const { return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)]; }
+  LocalRow name_of(std::int64_t place) const {
+    return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)];
+  }
   /// From the codewords of one part to those of the next, in floats; 0: it shares them.
   std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : scanned_.part_dims * width; }
   void read_as_nibbles();

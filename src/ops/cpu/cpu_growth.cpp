@@ -94,14 +94,17 @@ void CpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   });
 }
 
-void CpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+void CpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split,
+                                 const RunOptions& run) {
   const std::int64_t at_once = std::max<std::int64_t>(1, (std::int64_t{1} << 19) / std::max<std::int64_t>(width, 1));
   std::vector<RowId> ids;
   for (std::int64_t first = 0; first < rows_.rows; first += at_once) {
     const std::int64_t count = std::min(at_once, rows_.rows - first);
     ids.resize(at(count * width));
     parallel_for(run, count, rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin * width; i < end * width; ++i) ids[at(i)] = RowId{random_row_nearby(groups, seed, rows_.rows, split, first + i / width, width, i % width)};
+      for (std::int64_t i = begin * width; i < end * width; ++i) {
+        ids[at(i)] = RowId{random_row_nearby(groups, seed, rows_.rows, split, first + i / width, width, i % width)};
+      }
     });
     fill(first, count, ids.data(), width, 0, run);
   }

@@ -22,8 +22,11 @@ class CpuGrowingGraph : public GrowingGraph {
   std::size_t bytes() const override;
   void fill(std::int64_t first, std::int64_t count, const RowId* ids, std::int64_t width, std::int64_t old_columns,
             const RunOptions& run) override;
-  void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override { fill_drawn({}, width, seed, split, run); }
-  void fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override {
+  void fill_at_random(std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) override {
+    fill_drawn({}, width, seed, split, run);
+  }
+  void fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split,
+                        const RunOptions& run) override {
     fill_drawn(groups.view(), width, seed, split, run);
   }
   void sample_neighbors(std::uint64_t round, const RunOptions& run) override;

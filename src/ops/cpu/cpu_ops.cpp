@@ -167,24 +167,28 @@ class CpuOps : public Ops {
     require_encoding(rows, codewords);
     cpu::encode_products(rows, codewords, *float_kernels_, *kernels_, codes, run);
   }
-  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints, const RunOptions& run) const override {
+  std::unique_ptr<PreparedCodes> prepare_codes(const ProductCodes& codes, Metric metric, const PrepareHints& hints,
+                                               const RunOptions& run) const override {
     require_codes(codes, metric);
-    const std::size_t needed = code_bytes_needed(codes.cells.begins.back(), codes.shape(), metric, codes.cells.count(), hints, threads_of(run));
+    const std::size_t needed =
+        code_bytes_needed(codes.cells.begins.back(), codes.shape(), metric, codes.cells.count(), hints, threads_of(run));
     require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
             " bytes is too small: preparing ", codes.cells.begins.back(), " codes needs ", needed);
-    return std::make_unique<CpuCodes>(codes, PairDistance(*kernels_, metric, DType::f32, codes.d), *product_kernels_, nibble_scan(isa_), code_kernels_.bytes, level_reader(isa_), *float_kernels_, run);
+    return std::make_unique<CpuCodes>(codes, PairDistance(*kernels_, metric, DType::f32, codes.d), *product_kernels_, nibble_scan(isa_),
+                                      code_kernels_.bytes, level_reader(isa_), *float_kernels_, run);
   }
-  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric, std::int64_t cells, const PrepareHints& hints, int threads) const override {
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape& shape, Metric, std::int64_t cells, const PrepareHints& hints,
+                                int threads) const override {
     return CpuCodes::bytes_needed(n, shape, product_kernels_->quick_bytes, code_kernels_.bytes, cells, hints, threads);
   }
-  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                        NeighborsOut out, const RunOptions& run, RowMask allowed, ListOrder order) const override {
     require_code_probing(prepared, queries, probes, width, k, allowed, run);
     static_cast<const CpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, order, run);
   }
 
-  void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k, NeighborsOut out,
-                     const RunOptions& run) const override {
+  void nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const RowId* candidates, std::int64_t width, std::int64_t k,
+                     NeighborsOut out, const RunOptions& run) const override {
     require_k(k);
     require_pairs(queries, base, metric, width);
     const PairDistance pair = pair_for(base, metric);

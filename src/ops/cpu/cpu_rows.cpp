@@ -64,7 +64,9 @@ CpuRows::CpuRows(MatrixRef base, const PairDistance& pair, const CodeKernelSet& 
                  const FloatKernels& floats, const PrepareHints& hints, const RunOptions& run)
     : base_(base), pair_(pair), facts_(pair.facts_of(base, run)),
       writer_(pair.metric(), base.rows, far_rows_of(facts_)) {
-  if (DenseRows::suits(pair.metric(), base.dtype, base.rows, base.cols, hints)) dense_ = std::make_unique<DenseRows>(base_, facts_, pair_, floats);
+  if (DenseRows::suits(pair.metric(), base.dtype, base.rows, base.cols, hints)) {
+    dense_ = std::make_unique<DenseRows>(base_, facts_, pair_, floats);
+  }
   const CodeKernels* kernels = kernels_for(pair.metric(), base.cols, codes);
   if (kernels && base.rows - facts_.far_count >= least_filter_rows && hints.queries > 1) {
     if (auto space = fit_codes({base, facts_, pair, *kernels, floats, hints.k}, run)) {

@@ -21,13 +21,15 @@ constexpr std::int64_t least_strands = 64;
 constexpr std::int64_t most_rows = 4096;
 constexpr std::int64_t most_elements = std::int64_t{1} << 20;
 constexpr std::int64_t sharing_queries = 8;  // fewer repay less for each: they read four times the bytes of codes
-// Products of a query that a neighbour repays. Zen 3, AVX2: 1,024 rows of 128 dimensions are as quick through codes at 8 to 12 neighbours, 4,096 at 64.
+// Products of a query that a neighbour repays. Zen 3, AVX2: 1,024 rows of 128 dimensions are as quick through codes at 8 to 12 neighbours,
+// 4,096 at 64.
 constexpr std::int64_t products_a_neighbor = 8192;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-/// What at least k of the values reach, and few more; all of them where one is of far rows alone. By halving: counting takes a few instructions for a register of values, and selecting mispredicts.
+/// What at least k of the values reach, and few more; all of them where one is of far rows alone. By halving: counting takes a few
+/// instructions for a register of values, and selecting mispredicts.
 float reached_by(std::int64_t k, const std::vector<float>& values) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   float low = *least, high = *most;
@@ -56,7 +58,9 @@ bool DenseRows::suits(Metric metric, DType dtype, std::int64_t n, std::int64_t d
   return hints.few && has_product_form(metric) && dtype == DType::f32 && n <= most_rows && n * d <= most_elements;
 }
 
-bool DenseRows::pays(std::int64_t queries, std::int64_t k) const { return base_.rows * base_.cols <= k * products_a_neighbor / sharing_queries * std::min(queries, sharing_queries); }
+bool DenseRows::pays(std::int64_t queries, std::int64_t k) const {
+  return base_.rows * base_.cols <= k * products_a_neighbor / sharing_queries * std::min(queries, sharing_queries);
+}
 
 std::size_t DenseRows::bytes_needed(std::int64_t n, std::int64_t d, int threads) {
   const std::int64_t width = padded_cols(n);
@@ -77,14 +81,17 @@ DenseRows::DenseRows(MatrixRef base, const RowFacts& facts, const PairDistance& 
     const bool divides = pair_.metric() == Metric::cosine;
     const double norm = std::sqrt(square);
     if (by_half_squares(pair_.metric())) starts[y] = static_cast<float>(-square / 2);
-    for (std::int64_t j = 0; j < base.cols; ++j) rows_[at(j * width_ + y)] = divides ? static_cast<float>(static_cast<double>(row[j]) / norm) : row[j];
+    for (std::int64_t j = 0; j < base.cols; ++j) {
+      rows_[at(j * width_ + y)] = divides ? static_cast<float>(static_cast<double>(row[j]) / norm) : row[j];
+    }
     largest_norm_ = std::max(largest_norm_, divides ? 1 : norm);
   }
 }
 
-// A row whose likeness lies further below another's is surely farther, after rounding to float32 too. In parts of 2^-24 of `reach`, which the products and the start of no likeness together or,
-// but for a factor of 2, distance in its units exceed: each likeness is off by product_error, and by 3 at the most for half a square (or a row divided by its norm) and a difference; two
-// distances round to one where they differ by 2, of euclidean by 4.
+// A row whose likeness lies further below another's is surely farther, after rounding to float32 too. In parts of 2^-24 of `reach`, which
+// the products and the start of no likeness together or, but for a factor of 2, distance in its units exceed: each likeness is off by
+// product_error, and by 3 at the most for half a square (or a row divided by its norm) and a difference; two distances round to one where
+// they differ by 2, of euclidean by 4.
 double DenseRows::slack_of(const float* query, double squared_norm) const {
   const std::int64_t d = base_.cols;
   const double norm = std::sqrt(squared_norm > 0 ? squared_norm : pair_.kernels().dot_f32(query, query, d));
@@ -93,7 +100,8 @@ double DenseRows::slack_of(const float* query, double squared_norm) const {
   return slack < 1e30 ? slack : infinity;
 }
 
-// The rows that may be among the k nearest, where k is less than all: at least those within the slack of the k-th by likeness, and few others.
+// The rows that may be among the k nearest, where k is less than all: at least those within the slack of the k-th by likeness, and few
+// others.
 void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Scratch& scratch) const {
   const std::int64_t n = base_.rows;
   // The k-th of the largest of each strand of rows: k rows reach it.
@@ -105,7 +113,9 @@ void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Sc
     for (std::int64_t s = 0; s < std::min(strands, n - begin); ++s) largest[at(s)] = from[s] > largest[at(s)] ? from[s] : largest[at(s)];
   }
   const double reached = static_cast<double>(reached_by(k, largest)) - slack;
-  const float least = reached > static_cast<double>(std::numeric_limits<float>::lowest()) ? std::nextafter(static_cast<float>(reached), -infinity) : -infinity;
+  const float least = reached > static_cast<double>(std::numeric_limits<float>::lowest())
+                          ? std::nextafter(static_cast<float>(reached), -infinity)
+                          : -infinity;
   scratch.reaching.resize(at(n));
   std::size_t count = 0;
   for (std::int64_t y = 0; y < n; ++y) {
@@ -118,7 +128,9 @@ void DenseRows::choose(const float* likenesses, std::int64_t k, double slack, Sc
 
 // By its canonical distance.
 PackedNeighbor DenseRows::neighbor_of(const float* query, double squared_norm, LocalRow row) const {
-  return pack_neighbor(pair_.key(query, base_.row<float>(row), squared_norm, facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]), row);
+  return pack_neighbor(pair_.key(query, base_.row<float>(row), squared_norm,
+                                 facts_->squared_norms.empty() ? 0 : facts_->squared_norms[row]),
+                       row);
 }
 
 // Leaves the k nearest of what was found, in the order of their likenesses, but for what rounding leaves open.
@@ -137,8 +149,8 @@ void DenseRows::settle(const float* query, double squared_norm, std::int64_t k, 
   found.resize(at(k));
 }
 
-void DenseRows::find_set(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, RowId* ids,
-                         const RunOptions& run) const {
+void DenseRows::find_set(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k,
+                         const ListWriter& writer, RowId* ids, const RunOptions& run) const {
   Scratch scratch;
   const std::int64_t depth = base_.cols + 1;
   const std::int64_t most = std::min(tile_queries, end - begin);

@@ -1,9 +1,10 @@
-// Which of a few rows are nearest, as centroids of lists are to queries that probe many of them: all products in float32, which decide but for what they leave
-// within a rounding of the last one; that takes canonical distances. A filter on codes multiplies four times as fast, but looks for bounds first, which so few
-// rows do not repay, and distances are not needed.
+// Which of a few rows are nearest, as centroids of lists are to queries that probe many of them: all products in float32, which decide but
+// for what they leave within a rounding of the last one; that takes canonical distances. A filter on codes multiplies four times as fast,
+// but looks for bounds first, which so few rows do not repay, and distances are not needed.
 //
 //   rows       [d + 1][padded n]  transposed; of cosine divided by their norms; the last the start of a likeness
-//   likeness   <x, y> - |y|^2 / 2  (l2, euclidean),  <x, y>  (inner_product),  <x, y / |y|>  (cosine): in the order of distances, the largest first, but for rounding
+//   likeness   <x, y> - |y|^2 / 2  (l2, euclidean),  <x, y>  (inner_product),  <x, y / |y|>  (cosine): in the order of distances, the
+//   largest first, but for rounding
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class DenseRows {
   /// Whether k neighbours of each of so many queries are found sooner than through codes.
   bool pays(std::int64_t queries, std::int64_t k) const;
   /// Ops::nearest_set of queries [begin, end).
-  void find_set(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k, const ListWriter& writer, RowId* ids,
-                const RunOptions& run) const;
+  void find_set(MatrixRef queries, const RowFacts& query_facts, std::int64_t begin, std::int64_t end, std::int64_t k,
+                const ListWriter& writer, RowId* ids, const RunOptions& run) const;
 
  private:
   struct Scratch;

@@ -1,4 +1,5 @@
-// float32 estimates of 64 rows against some queries, or against the codewords of a part, compared in registers; one table an instruction set.
+// float32 estimates of 64 rows against some queries, or against the codewords of a part, compared in registers; one table an instruction
+// set.
 //
 //   rows     [d][64]     transposed, so that a lane is a row and a query's element is broadcast
 //   start    [64]        what each row's sum starts from
@@ -38,11 +39,14 @@ struct MatrixProduct {
   float* out;
 };
 inline constexpr std::int64_t product_chunk = 128;
-constexpr double product_error(std::int64_t depth) { return static_cast<double>((depth < product_chunk ? depth : product_chunk) + depth / product_chunk + 2) * 0x1p-24; }
+constexpr double product_error(std::int64_t depth) {
+  return static_cast<double>((depth < product_chunk ? depth : product_chunk) + depth / product_chunk + 2) * 0x1p-24;
+}
 /// The width of b for so many columns.
 constexpr std::int64_t padded_cols(std::int64_t cols) { return (cols + 63) / 64 * 64; }
 
-/// The codewords of a part of product codes, and rows whose nearest of them are sought: those of the least estimate, half_squares - products.
+/// The codewords of a part of product codes, and rows whose nearest of them are sought: those of the least estimate, half_squares -
+/// products.
 struct CodewordTile {
   const float* rows;          ///< [d][64], transposed
   const float* codewords;     ///< [count / codewords_at_once][d][codewords_at_once]
@@ -54,10 +58,11 @@ struct CodewordTile {
 };
 inline constexpr std::int64_t codewords_at_once = 8;
 
-/// At least the square of the sum of the norms of a row and of any codeword, of which `squares` is what the row's and the largest one's come to.
+/// At least the square of the sum of the norms of a row and of any codeword, of which `squares` is what the row's and the largest one's
+/// come to.
 constexpr float codeword_reach(float squares) { return 2 * squares; }
-/// Of two codewords whose estimates lie further apart than this part of the reach, the distances that are rounded to float32 differ too, and in the same direction: errors of products, of
-/// halved squares and of that rounding are each a few ulps of what the norms allow.
+/// Of two codewords whose estimates lie further apart than this part of the reach, the distances that are rounded to float32 differ too,
+/// and in the same direction: errors of products, of halved squares and of that rounding are each a few ulps of what the norms allow.
 constexpr float codeword_margin(std::int64_t d) { return 4 * static_cast<float>(d + 16) * 0x1p-24f; }
 /// Of reaches outside these, float32 has no relative errors, or no distances.
 inline constexpr float least_reach = 1e-30f, most_reach = 1e36f;

@@ -34,7 +34,9 @@ std::int64_t LevelCodes::chunk_rows(const CodeShape& shape) {
   return std::clamp<std::int64_t>(chunk_bytes / shape.m / block_rows, 2, 64) * block_rows;
 }
 
-std::size_t LevelCodes::bytes_needed(const CodeShape& shape) { return at(shape.m * (shape.words() + 4) + 4 * (chunk_rows(shape) + most_group_rows)); }
+std::size_t LevelCodes::bytes_needed(const CodeShape& shape) {
+  return at(shape.m * (shape.words() + 4) + 4 * (chunk_rows(shape) + most_group_rows));
+}
 
 std::size_t LevelCodes::visit_bytes_needed(const CodeShape& shape) {
   const std::int64_t rows = chunk_rows(shape) + most_group_rows, stride = shape.m + step_dims;
@@ -135,17 +137,23 @@ LevelCodes::Asked LevelCodes::ask(const float* query, const float* centroid, con
   asked.unit = unit;
   asked.zeros = sum * kernels_->zero;
   // What float32 loses of `rest`, 2^-16 of a unit in each dimension, and of the sum.
-  const double unlike = static_cast<double>(unit) * (std::sqrt(static_cast<double>(error) * (1 + 0x1p-10)) + 0x1p-15 * std::sqrt(static_cast<double>(d)));
+  const double unlike =
+      static_cast<double>(unit) * (std::sqrt(static_cast<double>(error) * (1 + 0x1p-10)) + 0x1p-15 * std::sqrt(static_cast<double>(d)));
   asked.slack = unlike * reach.levels + std::sqrt(static_cast<double>(square) * (1 + 0x1p-10)) * reach.loss;
   return asked;
 }
 
-void LevelCodes::read_levels(const std::uint8_t* codes, std::int64_t blocks, std::int64_t block_bytes, std::vector<std::uint8_t>& levels) const {
-  resize_once(levels, at(groups_of(blocks * block_rows) * kernels_->group_rows * stride()), at(groups_of(chunk_rows(shape_)) * kernels_->group_rows * stride()));
-  read_({codes, blocks, block_bytes, shape_.m, shape_.bits, stored_levels_.data(), static_cast<std::uint8_t>(kernels_->zero), kernels_->group_rows, steps_}, levels.data());
+void LevelCodes::read_levels(const std::uint8_t* codes, std::int64_t blocks, std::int64_t block_bytes,
+                             std::vector<std::uint8_t>& levels) const {
+  resize_once(levels, at(groups_of(blocks * block_rows) * kernels_->group_rows * stride()),
+              at(groups_of(chunk_rows(shape_)) * kernels_->group_rows * stride()));
+  read_({codes, blocks, block_bytes, shape_.m, shape_.bits, stored_levels_.data(), static_cast<std::uint8_t>(kernels_->zero),
+         kernels_->group_rows, steps_},
+        levels.data());
 }
 
-void LevelCodes::multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries, std::vector<std::int32_t>& sums) const {
+void LevelCodes::multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries,
+                          std::vector<std::int32_t>& sums) const {
   const std::int64_t groups = groups_of(rows);
   resize_once(sums, at(groups * queries * kernels_->group_rows), at(groups_of(chunk_rows(shape_)) * most_queries * kernels_->group_rows));
   CodeTile tile{};
@@ -160,17 +168,22 @@ void LevelCodes::multiply(std::span<const std::uint8_t> levels, std::int64_t row
   kernels_->scan(tile);
 }
 
-void LevelCodes::estimate(std::span<const std::int32_t> sums, std::int64_t queries, std::int64_t q, const Asked& asked, float scale, std::span<const float> terms, float* out) const {
+void LevelCodes::estimate(std::span<const std::int32_t> sums, std::int64_t queries, std::int64_t q, const Asked& asked, float scale,
+                          std::span<const float> terms, float* out) const {
   const std::int64_t group_rows = kernels_->group_rows, rows = std::ssize(terms);
   const float factor = scale * asked.unit;
   for (std::int64_t begin = 0; begin < rows; begin += group_rows) {
     const std::int32_t* const of_group = sums.data() + (begin / group_rows * queries + q) * group_rows;
-    for (std::int64_t i = 0; i < std::min(group_rows, rows - begin); ++i) out[begin + i] = terms[at(begin + i)] + factor * static_cast<float>(of_group[i] - asked.zeros);
+    for (std::int64_t i = 0; i < std::min(group_rows, rows - begin); ++i) {
+      out[begin + i] = terms[at(begin + i)] + factor * static_cast<float>(of_group[i] - asked.zeros);
+    }
   }
 }
 
 float LevelCodes::product(const float* query, const float* centroid, const std::uint8_t* codes) const {
-  return shape_.bits == 8 ? product_of<8>(query, centroid, codes) : shape_.bits == 6 ? product_of<6>(query, centroid, codes) : product_of<4>(query, centroid, codes);
+  return shape_.bits == 8   ? product_of<8>(query, centroid, codes)
+         : shape_.bits == 6 ? product_of<6>(query, centroid, codes)
+                            : product_of<4>(query, centroid, codes);
 }
 
 template <int bits>

@@ -1,9 +1,11 @@
-// Codes of one dimension a part as levels, bytes that kernels multiply (code_kernels.hpp), where other product codes are looked up in tables: a list is turned into levels
-// once for many queries that look into it, and of a query what the list's centroid leaves is rounded to bytes.
+// Codes of one dimension a part as levels, bytes that kernels multiply (code_kernels.hpp), where other product codes are looked up in
+// tables: a list is turned into levels once for many queries that look into it, and of a query what the list's centroid leaves is rounded
+// to bytes.
 //
 //   codeword of dimension j   w_j = step_j (level_j + what rounding leaves)
 //   a query in a list         r_j = q_j - centroid_j;   step_j r_j = unit (asked_j + what rounding leaves)
-//   <r, w>                    unit <asked, level>, and at most  |step r - unit asked| |level| + |r| |w - step level|  from it (Cauchy, Schwarz)
+//   <r, w>                    unit <asked, level>, and at most  |step r - unit asked| |level| + |r| |w - step level|  from it (Cauchy,
+//   Schwarz)
 //
 // A bound by sums of table entries rounded down lies as far off as there are dimensions, this one as their root.
 #pragma once
@@ -61,9 +63,11 @@ class LevelCodes {
   /// Levels of `blocks` blocks of codes, of a chunk at most, in the order of kernels: [groups][steps][group_rows][step_dims].
   void read_levels(const std::uint8_t* codes, std::int64_t blocks, std::int64_t block_bytes, std::vector<std::uint8_t>& levels) const;
   /// sums [groups][queries][group_rows] of so many rows with `asked` [queries][stride].
-  void multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries, std::vector<std::int32_t>& sums) const;
+  void multiply(std::span<const std::uint8_t> levels, std::int64_t rows, const std::int8_t* asked, std::int64_t queries,
+                std::vector<std::int32_t>& sums) const;
   /// out[i] = terms[i] + factor * (the sum of row i with query q - asked.zeros); out, terms [rows].
-  void estimate(std::span<const std::int32_t> sums, std::int64_t queries, std::int64_t q, const Asked& asked, float scale, std::span<const float> terms, float* out) const;
+  void estimate(std::span<const std::int32_t> sums, std::int64_t queries, std::int64_t q, const Asked& asked, float scale,
+                std::span<const float> terms, float* out) const;
 
   /// <r, w> of a row in float32; `codes`: its first byte.
   float product(const float* query, const float* centroid, const std::uint8_t* codes) const;

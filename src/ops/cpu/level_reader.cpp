@@ -1,4 +1,5 @@
-// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is looked up 16 entries at a time (table_lookup.hpp); VBMI's shuffles answer for 64 or 128 entries, and of two blocks at once.
+// One source for AVX2 and AVX-512 (Highway), as row_kernels.cpp. With AVX2 a table of 64 or 256 bytes is looked up 16 entries at a time
+// (table_lookup.hpp); VBMI's shuffles answer for 64 or 128 entries, and of two blocks at once.
 #include "ops/cpu/level_reader.hpp"
 
 #include <algorithm>
@@ -49,7 +50,8 @@ struct Table {
 
   HWY_ATTR V8 look_up(V8 codes) const {
     if constexpr (bits == 8) {
-      const __m512i low = _mm512_permutex2var_epi8(levels[0].raw, codes.raw, levels[1].raw), high = _mm512_permutex2var_epi8(levels[2].raw, codes.raw, levels[3].raw);
+      const __m512i low = _mm512_permutex2var_epi8(levels[0].raw, codes.raw, levels[1].raw),
+                    high = _mm512_permutex2var_epi8(levels[2].raw, codes.raw, levels[3].raw);
       return V8{_mm512_mask_blend_epi8(_mm512_movepi8_mask(codes.raw), low, high)};
     } else if constexpr (bits == 6) {
       return V8{_mm512_permutexvar_epi8(codes.raw, levels[0].raw)};
@@ -87,7 +89,8 @@ HWY_ATTR inline V8 lowest_bits(V8 v, int bits) { return hn::And(v, hn::Set(U8(),
 
 // Up to four parts of the blocks, which begin at byte `byte`; of those that are not there `zero`. out [rows_at_once][4].
 template <int bits>
-HWY_ATTR inline void read_parts(const Blocks& blocks, std::int64_t byte, std::int64_t parts, const Table<bits> (&tables)[step_dims], std::uint8_t zero, std::uint8_t* out) {
+HWY_ATTR inline void read_parts(const Blocks& blocks, std::int64_t byte, std::int64_t parts, const Table<bits> (&tables)[step_dims],
+                                std::uint8_t zero, std::uint8_t* out) {
   V8 a = hn::Set(U8(), zero), b = a, c = a, d = a;
   if constexpr (bits == 8) {
     a = tables[0].look_up(blocks.load(byte));
@@ -135,7 +138,8 @@ HWY_ATTR void read_bits(const LevelTile& tile, std::uint8_t* out) {
       for (std::int64_t r = 0, count; r < there * block_rows; r += count) {
         const std::int64_t in_group = (row + r) % tile.group_rows;
         count = std::min(there * block_rows - r, tile.group_rows - in_group);
-        std::memcpy(out + (row + r) / tile.group_rows * group_bytes + (step * tile.group_rows + in_group) * step_dims, found + r * step_dims, static_cast<std::size_t>(count * step_dims));
+        std::memcpy(out + (row + r) / tile.group_rows * group_bytes + (step * tile.group_rows + in_group) * step_dims,
+                    found + r * step_dims, static_cast<std::size_t>(count * step_dims));
       }
     }
   }

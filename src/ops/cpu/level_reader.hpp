@@ -1,4 +1,5 @@
-// Codes of one dimension a part to levels, in the order of kernels (level_codes.hpp): a lookup in 16, 64 or 256 bytes for every code, many at a time.
+// Codes of one dimension a part to levels, in the order of kernels (level_codes.hpp): a lookup in 16, 64 or 256 bytes for every code, many
+// at a time.
 #pragma once
 
 #include <cstdint>

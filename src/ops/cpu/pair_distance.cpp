@@ -66,9 +66,9 @@ float PairDistance::key_of_rows(const std::byte* x, const std::byte* y, float* x
                                 float* y_scratch) const {
   // Of bytes, whose norms nobody knows here, and which are far from nothing: differences at once.
   if (needs_norms() && metric_ != Metric::cosine) {
-    const std::int64_t square = dtype_ == DType::u8
-                                    ? kernels_->l2_u8(reinterpret_cast<const std::uint8_t*>(x), reinterpret_cast<const std::uint8_t*>(y), d_)
-                                    : kernels_->l2_i8(reinterpret_cast<const std::int8_t*>(x), reinterpret_cast<const std::int8_t*>(y), d_);
+    const std::int64_t square =
+        dtype_ == DType::u8 ? kernels_->l2_u8(reinterpret_cast<const std::uint8_t*>(x), reinterpret_cast<const std::uint8_t*>(y), d_)
+                            : kernels_->l2_i8(reinterpret_cast<const std::int8_t*>(x), reinterpret_cast<const std::int8_t*>(y), d_);
     return static_cast<float>(metric_ == Metric::l2 ? static_cast<double>(square) : std::sqrt(static_cast<double>(square)));
   }
   const void* a = readable(x, x_scratch);

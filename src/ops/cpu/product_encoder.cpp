@@ -42,7 +42,8 @@ class Part {
     return floats.nearest({rows, in_blocks_.data(), half_squares_.data(), std::ssize(half_squares_), codewords_.cols, largest_square_, found});
   }
 
-  /// Of one row, by distances to those whose estimates are within the error of the least. Distances round to float32, and of those that round alike the first counts.
+  /// Of one row, by distances to those whose estimates are within the error of the least. Distances round to float32, and of those that
+  /// round alike the first counts.
   // Seldom asked for: inlined it takes the registers of the loop that does not.
   [[gnu::noinline]] std::uint8_t nearest_by_distance(const float* x, const RowKernels& kernels) const {
     float estimates[most_codewords];
@@ -69,7 +70,9 @@ class Part {
       const float* const word = codewords_.row<float>(w);
       std::size_t slot = std::bit_cast<std::uint32_t>(half_squares_[at(w)]) * 0x9E3779B1u >> 22;
       static_assert(slots == 1 << 10);
-      while (first_at[slot] >= 0 && !std::equal(word, word + codewords_.cols, codewords_.row<float>(first_at[slot]))) slot = (slot + 1) % slots;
+      while (first_at[slot] >= 0 && !std::equal(word, word + codewords_.cols, codewords_.row<float>(first_at[slot]))) {
+        slot = (slot + 1) % slots;
+      }
       if (first_at[slot] < 0) {
         first_at[slot] = static_cast<std::int16_t>(w);
       } else {
@@ -96,7 +99,9 @@ class Part {
     const float reach = codeword_reach(square + largest_square_);
     return reach > least_reach && reach < most_reach ? least + codeword_margin(d) * reach : NAN;
   }
-  std::size_t place(std::int64_t w, std::int64_t i) const { return at((w / codewords_at_once * codewords_.cols + i) * codewords_at_once + w % codewords_at_once); }
+  std::size_t place(std::int64_t w, std::int64_t i) const {
+    return at((w / codewords_at_once * codewords_.cols + i) * codewords_at_once + w % codewords_at_once);
+  }
 
   MatrixRef codewords_;
   std::vector<float> in_blocks_, half_squares_;
@@ -110,7 +115,8 @@ class Line {
     const auto word = [&](std::uint8_t number) { return *codewords.row<float>(number); };
     std::iota(numbers_.begin(), numbers_.end(), std::uint8_t{0});
     std::stable_sort(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) < word(b); });
-    numbers_.erase(std::unique(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) == word(b); }), numbers_.end());
+    numbers_.erase(std::unique(numbers_.begin(), numbers_.end(), [&](std::uint8_t a, std::uint8_t b) { return word(a) == word(b); }),
+                   numbers_.end());
     words_.resize(numbers_.size());
     std::transform(numbers_.begin(), numbers_.end(), words_.begin(), word);
   }
@@ -168,7 +174,8 @@ void transpose(MatrixRef rows, std::int64_t begin, std::int64_t end, std::int64_
 
 }  // namespace
 
-void encode_products(MatrixRef rows, MatrixRef codewords, const FloatKernels& floats, const RowKernels& kernels, std::uint8_t* codes, const RunOptions& run) {
+void encode_products(MatrixRef rows, MatrixRef codewords, const FloatKernels& floats, const RowKernels& kernels, std::uint8_t* codes,
+                     const RunOptions& run) {
   if (codewords.cols == 1) return encode_numbers(rows, codewords, codes, run);
   const std::int64_t d = codewords.cols, m = rows.cols / d, words = codewords.rows / m;
   std::vector<Part> parts;

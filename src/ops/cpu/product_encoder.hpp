@@ -12,6 +12,7 @@
 namespace gigaknn::cpu {
 
 /// As Ops::encode_products. Products in float32 tell the nearest codeword but where others are within their error: then distances do.
-void encode_products(MatrixRef rows, MatrixRef codewords, const FloatKernels& floats, const RowKernels& kernels, std::uint8_t* codes, const RunOptions& run);
+void encode_products(MatrixRef rows, MatrixRef codewords, const FloatKernels& floats, const RowKernels& kernels, std::uint8_t* codes,
+                     const RunOptions& run);
 
 }  // namespace gigaknn::cpu

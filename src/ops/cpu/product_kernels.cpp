@@ -43,7 +43,8 @@ void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
 }
 
 template <int bits>
-float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes) {
+float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims,
+              const std::uint8_t* codes) {
   float sums[4] = {};
   std::int64_t i = 0;
   for (std::int64_t part = 0; part < m; ++part, codewords += next_part) {
@@ -72,7 +73,8 @@ void quantize(const float* values, std::int64_t count, float largest, float fact
 }  // namespace
 
 const ProductKernels& product_kernels_generic() {
-  static constexpr ProductKernels kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, {survivors<6>, estimates<6>, product<6>}, up_to, range, quantize};
+  static constexpr ProductKernels
+      kernels{"plain", false, {survivors<8>, estimates<8>, product<8>}, {survivors<6>, estimates<6>, product<6>}, up_to, range, quantize};
   return kernels;
 }
 

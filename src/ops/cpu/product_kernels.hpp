@@ -10,7 +10,8 @@
 
 namespace gigaknn::cpu {
 
-/// Parts whose sums 16 bits hold; of more, those of so many at a time are added in float32, exactly: it holds those of twice most_code_parts.
+/// Parts whose sums 16 bits hold; of more, those of so many at a time are added in float32, exactly: it holds those of twice
+/// most_code_parts.
 #ifdef GIGAKNN_TINY_TILES
 inline constexpr std::int64_t parts_of_sum = 4;
 #else
@@ -35,9 +36,10 @@ struct CodeScan {
   void (*survivors)(const ProductTile& tile, float limit, std::uint32_t* masks);
   /// out [blocks][32] by row.
   void (*estimates)(const ProductTile& tile, float* out);
-  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, the bytes of whose codes stand 32 apart; those of a part stand `next_part` floats behind
-  /// those of the one before.
-  float (*product)(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims, const std::uint8_t* codes);
+  /// In float32 the product of `x` [m * part_dims] with the codewords of one row, the bytes of whose codes stand 32 apart; those of a part
+  /// stand `next_part` floats behind those of the one before.
+  float (*product)(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t part_dims,
+                   const std::uint8_t* codes);
 };
 
 struct ProductKernels {

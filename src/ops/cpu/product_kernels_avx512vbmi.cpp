@@ -2,11 +2,11 @@
 // lookups and a blend by the highest bit of the code take 64 rows, two blocks, through it.
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
-// shifted down; so the even ones are whole - 256 odd, modulo 2^16. The 4 registers of a part serve 4 pairs of blocks. 16 bits hold the sums of 256 parts;
-// those of more are added in float32, which holds them all.
+// shifted down; so the even ones are whole - 256 odd, modulo 2^16. The 4 registers of a part serve 4 pairs of blocks. 16 bits hold the sums
+// of 256 parts; those of more are added in float32, which holds them all.
 //
-// Of 6 bits a part one register holds the 64 entries, vpermb looks 64 bytes up in it by their lowest 6 bits, and shifts bring these of 4 parts out of 3 bytes:
-// what they leave above is not looked at.
+// Of 6 bits a part one register holds the 64 entries, vpermb looks 64 bytes up in it by their lowest 6 bits, and shifts bring these of 4
+// parts out of 3 bytes: what they leave above is not looked at.
 //
 // Compiled with -mavx512vbmi; includes nothing whose inline code could leak to other files.
 #include <immintrin.h>
@@ -41,11 +41,13 @@ struct Four {
 struct Bytes {
   static constexpr int bits = 8;
   static int code(const std::uint8_t* codes, std::int64_t part) { return codes[part * rows]; }
-  static Four four(const std::uint8_t* codes, std::int64_t part) { return {{code(codes, part), code(codes, part + 1), code(codes, part + 2), code(codes, part + 3)}}; }
+  static Four four(const std::uint8_t* codes, std::int64_t part) {
+    return {{code(codes, part), code(codes, part + 1), code(codes, part + 2), code(codes, part + 3)}};
+  }
 
   template <int pairs>
-  [[gnu::always_inline]] static void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes, std::int64_t m, const std::uint8_t* table,
-                                               Sums (&sums)[most_pairs]) {
+  [[gnu::always_inline]] static void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes,
+                                               std::int64_t m, const std::uint8_t* table, Sums (&sums)[most_pairs]) {
     for (std::int64_t part = 0; part < m; ++part, table += 256) {
       const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
       const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
@@ -62,7 +64,9 @@ struct Bytes {
 };
 
 // Where a mask has bits, those of the second; else of the first.
-[[gnu::always_inline]] inline __m512i joined(__m512i first, __m512i second, __m512i mask) { return _mm512_ternarylogic_epi32(first, second, mask, 0xD8); }
+[[gnu::always_inline]] inline __m512i joined(__m512i first, __m512i second, __m512i mask) {
+  return _mm512_ternarylogic_epi32(first, second, mask, 0xD8);
+}
 
 // Of 6, whose number is a multiple of 4.
 struct Sixes {
@@ -76,8 +80,8 @@ struct Sixes {
   static int code(const std::uint8_t* codes, std::int64_t part) { return four(codes, part / 4 * 4).codes[part % 4]; }
 
   template <int pairs>
-  [[gnu::always_inline]] static void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes, std::int64_t m, const std::uint8_t* table,
-                                               Sums (&sums)[most_pairs]) {
+  [[gnu::always_inline]] static void add_parts(const std::uint8_t* codes, const std::uint8_t* last, std::int64_t block_bytes,
+                                               std::int64_t m, const std::uint8_t* table, Sums (&sums)[most_pairs]) {
     const __m512i from_2 = _mm512_set1_epi8(0x3C), from_4 = _mm512_set1_epi8(0x30);
     for (std::int64_t part = 0; part < m; part += 4, table += 256, codes += 3 * rows, last += 3 * rows) {
       const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
@@ -85,7 +89,8 @@ struct Sixes {
       for (int p = 0; p < pairs; ++p) {
         const std::uint8_t* const first = codes + 2 * p * block_bytes;
         const std::uint8_t* const second = p == pairs - 1 ? last : first + block_bytes;
-        const __m512i a = rows_at(first, second), b = rows_at(first + rows, second + rows), c = rows_at(first + 2 * rows, second + 2 * rows);
+        const __m512i a = rows_at(first, second), b = rows_at(first + rows, second + rows),
+                      c = rows_at(first + 2 * rows, second + 2 * rows);
         sums[p].add(_mm512_permutexvar_epi8(a, t0));
         sums[p].add(_mm512_permutexvar_epi8(joined(_mm512_srli_epi16(a, 6), _mm512_slli_epi16(b, 2), from_2), t1));
         sums[p].add(_mm512_permutexvar_epi8(joined(_mm512_srli_epi16(b, 4), _mm512_slli_epi16(c, 4), from_4), t2));
@@ -122,13 +127,15 @@ template <bool scaled>
 
 // The sums of more parts than 16 bits hold.
 template <class Parts, int pairs>
-[[gnu::noinline]] void add_many_parts(const std::uint8_t* codes, const std::uint8_t* last, const ProductTile& tile, PairSums (&added)[most_pairs]) {
+[[gnu::noinline]] void add_many_parts(const std::uint8_t* codes, const std::uint8_t* last, const ProductTile& tile,
+                                      PairSums (&added)[most_pairs]) {
   for (int p = 0; p < pairs; ++p) added[p] = {};
   for (std::int64_t part = 0; part < tile.m; part += parts_of_sum) {
     const std::int64_t count = tile.m - part < parts_of_sum ? tile.m - part : parts_of_sum;
     Sums sums[most_pairs] = {};
     const std::int64_t byte = part * Parts::bits / 8;
-    Parts::template add_parts<pairs>(codes + byte * rows, last + byte * rows, tile.block_bytes, count, tile.table + (part << Parts::bits), sums);
+    Parts::template add_parts<pairs>(codes + byte * rows, last + byte * rows, tile.block_bytes, count, tile.table + (part << Parts::bits),
+                                     sums);
     for (int p = 0; p < pairs; ++p) {
       const PairSums found = floats_of(sums[p]);
       for (int b = 0; b < 2; ++b) {
@@ -184,7 +191,8 @@ template <class Parts>
 void survivors(const ProductTile& tile, float limit, std::uint32_t* masks) {
   const __m512 most = _mm512_set1_ps(limit);
   take_all<Parts>(tile, [&](std::int64_t block, __m512 even, __m512 odd) {
-    masks[block] = _pdep_u32(_mm512_cmp_ps_mask(even, most, _CMP_NGT_UQ), 0x55555555u) | _pdep_u32(_mm512_cmp_ps_mask(odd, most, _CMP_NGT_UQ), 0xAAAAAAAAu);
+    masks[block] = _pdep_u32(_mm512_cmp_ps_mask(even, most, _CMP_NGT_UQ), 0x55555555u) |
+                   _pdep_u32(_mm512_cmp_ps_mask(odd, most, _CMP_NGT_UQ), 0xAAAAAAAAu);
   });
 }
 
@@ -234,7 +242,8 @@ void quantize(const float* values, std::int64_t count, float largest, float fact
 
 // Two accumulators of a word's width, four parts at a time; words of other widths, and the ends of theirs, under a mask.
 template <class Parts>
-float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims,
+              const std::uint8_t* codes) {
   const auto word_of = [&](std::int64_t part, int code) { return codewords + part * next_part + code * dims; };
   std::int64_t part = 0;
   if (dims == 2) {
@@ -275,7 +284,9 @@ float product(const float* x, const float* codewords, std::int64_t next_part, st
       a = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8 + 16), _mm256_loadu_ps(word_of(part + 2, four.codes[2])), a);
       b = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8 + 24), _mm256_loadu_ps(word_of(part + 3, four.codes[3])), b);
     }
-    for (; part < m; ++part) a = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8), _mm256_loadu_ps(word_of(part, Parts::code(codes, part))), a);
+    for (; part < m; ++part) {
+      a = _mm256_fmadd_ps(_mm256_loadu_ps(x + part * 8), _mm256_loadu_ps(word_of(part, Parts::code(codes, part))), a);
+    }
     a = _mm256_add_ps(a, b);
     return sum_of_lanes(_mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
   }

@@ -1,8 +1,9 @@
-// One source for every instruction set (Highway), as row_kernels.cpp: a table of 16 entries is a register's, and a shuffle looks up as many codes
-// as it has bytes (André, Kermarrec, Le Scouarnec 2015); tables of 64 and 256 are looked up 16 entries at a time (table_lookup.hpp).
+// One source for every instruction set (Highway), as row_kernels.cpp: a table of 16 entries is a register's, and a shuffle looks up as many
+// codes as it has bytes (André, Kermarrec, Le Scouarnec 2015); tables of 64 and 256 are looked up 16 entries at a time (table_lookup.hpp).
 //
 // Bytes that are looked up are added as 16-bit words: `whole` takes even rows and, 256 times as heavy, odd ones; `odd` takes these alone,
-// shifted down; so the even ones are whole - 256 odd, modulo 2^16. 16 bits hold the sums of 256 parts; those of more are added in float32, which holds them all.
+// shifted down; so the even ones are whole - 256 odd, modulo 2^16. 16 bits hold the sums of 256 parts; those of more are added in float32,
+// which holds them all.
 #include <algorithm>
 
 #include "ops/cpu/product_kernels.hpp"
@@ -54,7 +55,8 @@ struct Nibbles {
   static constexpr int bits = 4;
   static constexpr std::int64_t registers = 4;  // share the two tables of a byte
 
-  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end, const std::uint8_t* table, Sums (&sums)[registers]) {
+  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end,
+                                   const std::uint8_t* table, Sums (&sums)[registers]) {
     Sums s0 = sums[0], s1 = sums[1], s2 = sums[2], s3 = sums[3];
     const V8 low_bits = hn::Set(U8(), 15);
     for (std::int64_t byte = begin / 2; byte < end / 2; ++byte, table += 32) {
@@ -78,7 +80,8 @@ struct Sixes {
   static constexpr int bits = 6;
   static constexpr std::int64_t registers = 1;
 
-  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end, const std::uint8_t* table, Sums (&sums)[registers]) {
+  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end,
+                                   const std::uint8_t* table, Sums (&sums)[registers]) {
     Sums sum = sums[0];
     const std::uint8_t* codes = starts[0] + begin * 6 / 8 * rows;
     // 4 parts in 3 bytes: each part's bits at the bottom, whatever stands above.
@@ -97,9 +100,12 @@ struct Bytes {
   static constexpr int bits = 8;
   static constexpr std::int64_t registers = 1;
 
-  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end, const std::uint8_t* table, Sums (&sums)[registers]) {
+  HWY_INLINE static void add_parts(const std::uint8_t* const (&starts)[registers], std::int64_t begin, std::int64_t end,
+                                   const std::uint8_t* table, Sums (&sums)[registers]) {
     Sums sum = sums[0];
-    for (std::int64_t part = begin; part < end; ++part, table += 256) sum.add(look_up<8>(U8(), table, hn::LoadU(U8(), starts[0] + part * rows)));
+    for (std::int64_t part = begin; part < end; ++part, table += 256) {
+      sum.add(look_up<8>(U8(), table, hn::LoadU(U8(), starts[0] + part * rows)));
+    }
     sums[0] = sum;
   }
 };
@@ -115,7 +121,8 @@ HWY_ATTR hn::Vec<F32> as_floats(hn::Vec<hn::Half<U16>> sums) { return hn::Conver
 HWY_ATTR Estimates floats_of(const Sums& sums) {
   const hn::Half<U16> part;
   const V16 even = sums.even();
-  return {as_floats(hn::LowerHalf(part, even)), as_floats(hn::UpperHalf(part, even)), as_floats(hn::LowerHalf(part, sums.odd)), as_floats(hn::UpperHalf(part, sums.odd))};
+  return {as_floats(hn::LowerHalf(part, even)), as_floats(hn::UpperHalf(part, even)), as_floats(hn::LowerHalf(part, sums.odd)),
+          as_floats(hn::UpperHalf(part, sums.odd))};
 }
 
 HWY_ATTR void add_to(Estimates& to, const Estimates& sums) {
@@ -203,7 +210,8 @@ HWY_ATTR void estimates(const ProductTile& tile, float* out) {
 
 // Four sums, of every fourth part each: as many hide most of the latency of a fused multiply-add.
 template <int bits, class Tag>
-HWY_INLINE float product_by(Tag tag, const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+HWY_INLINE float product_by(Tag tag, const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims,
+                            const std::uint8_t* codes) {
   constexpr auto at_once = static_cast<std::int64_t>(hn::MaxLanes(Tag()));
   const std::int64_t whole = dims / at_once * at_once;
   auto a = hn::Zero(tag), b = a, c = a, d = a;
@@ -226,7 +234,8 @@ HWY_INLINE float product_by(Tag tag, const float* x, const float* codewords, std
 }
 
 template <int bits>
-HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims, const std::uint8_t* codes) {
+HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next_part, std::int64_t m, std::int64_t dims,
+                       const std::uint8_t* codes) {
   const hn::CappedTag<float, 2> two;
   const hn::CappedTag<float, 4> four;
   // Of usual widths no loop within a part.
@@ -234,7 +243,9 @@ HWY_ATTR float product(const float* x, const float* codewords, std::int64_t next
     case 2: return product_by<bits>(two, x, codewords, next_part, m, 2, codes);
     case 4: return product_by<bits>(four, x, codewords, next_part, m, 4, codes);
     case 8: return product_by<bits>(hn::CappedTag<float, 8>(), x, codewords, next_part, m, 8, codes);
-    default: return dims < 4 ? product_by<bits>(two, x, codewords, next_part, m, dims, codes) : product_by<bits>(four, x, codewords, next_part, m, dims, codes);
+    default:
+      return dims < 4 ? product_by<bits>(two, x, codewords, next_part, m, dims, codes)
+                      : product_by<bits>(four, x, codewords, next_part, m, dims, codes);
   }
 }
 
@@ -294,7 +305,9 @@ namespace gigaknn::cpu {
 #if HWY_TARGETS & HWY_AVX2
 const ProductKernels& product_kernels_avx2() { return *N_AVX2::product_table(); }
 #elif defined(__x86_64__)
-const ProductKernels& product_kernels_avx2() { return product_kernels_generic(); }  // a build for newer processors alone, which have other kernels
+const ProductKernels& product_kernels_avx2() {
+  return product_kernels_generic();
+}  // a build for newer processors alone, which have other kernels
 #endif
 
 const CodeScan& nibble_scan(Isa isa) {

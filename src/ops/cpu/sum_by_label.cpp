@@ -69,7 +69,9 @@ void sum_by_label(const RowKernels& kernels, MatrixRef rows, const double* weigh
       for (const LocalRow row : rows_of_run) {
         widen_row(kernels, rows.dtype, rows.row_bytes(row), values.data(), d);
         const double weight = weights ? weights[row] : 1;
-        for (std::int64_t j = 0; j < d; ++j) partial[static_cast<std::size_t>(j)] += weight * static_cast<double>(values[static_cast<std::size_t>(j)]);
+        for (std::int64_t j = 0; j < d; ++j) {
+          partial[static_cast<std::size_t>(j)] += weight * static_cast<double>(values[static_cast<std::size_t>(j)]);
+        }
       }
       for (std::int64_t j = 0; j < d; ++j) total[j] += partial[static_cast<std::size_t>(j)];
     }

@@ -7,6 +7,7 @@
 namespace gigaknn::cpu {
 
 /// As Ops::sum_by_label.
-void sum_by_label(const RowKernels& kernels, MatrixRef rows, const double* weights, const LabelRuns& labels, double* sums, const RunOptions& run);
+void sum_by_label(const RowKernels& kernels, MatrixRef rows, const double* weights, const LabelRuns& labels, double* sums,
+                  const RunOptions& run);
 
 }  // namespace gigaknn::cpu

@@ -98,10 +98,12 @@ struct RoughBound {
   unsigned within;  // values that are not above it
 };
 
-/// A value that at least k values, 1 <= k, are not above, and not more than `most` if one value tells so few from the rest: bisected, by as many counts as it takes, of
-/// which each costs a compare and an addition a value, and a barrier. `own`: this thread's, ~0 where it has none; `count`: of all. Between two calls must be a barrier.
+/// A value that at least k values, 1 <= k, are not above, and not more than `most` if one value tells so few from the rest: bisected, by as
+/// many counts as it takes, of which each costs a compare and an addition a value, and a barrier. `own`: this thread's, ~0 where it has
+/// none; `count`: of all. Between two calls must be a barrier.
 template <int n>
-__device__ __forceinline__ RoughBound block_rough_bound(const std::uint32_t (&own)[n], unsigned count, unsigned k, unsigned most, unsigned (&sums)[3]) {
+__device__ __forceinline__ RoughBound block_rough_bound(const std::uint32_t (&own)[n], unsigned count, unsigned k, unsigned most,
+                                                        unsigned (&sums)[3]) {
   if (threadIdx.x == 0) sums[0] = 0;
   __syncthreads();
   RoughBound bound{~0u, count};
@@ -125,7 +127,8 @@ __device__ __forceinline__ RoughBound block_rough_bound(const std::uint32_t (&ow
   return bound;
 }
 
-/// Moves those of keys [count] that stay(key) to the front, in no order, and counts them in `kept`, which is shared and which all have read. Ends with a barrier.
+/// Moves those of keys [count] that stay(key) to the front, in no order, and counts them in `kept`, which is shared and which all have
+/// read. Ends with a barrier.
 template <class Stays>
 __device__ __forceinline__ void block_keep(PackedNeighbor* keys, std::int64_t count, Stays stays, unsigned& kept) {
   constexpr int n = 4;
@@ -155,8 +158,8 @@ __device__ __forceinline__ void block_keep(PackedNeighbor* keys, std::int64_t co
   __syncthreads();
 }
 
-/// Keeps the k smallest of keys [count], k <= count, at the front, in no order, and counts them, without empty places. Returns a bound of them: what is not below it is not
-/// below the largest of them. Begins and ends with a barrier.
+/// Keeps the k smallest of keys [count], k <= count, at the front, in no order, and counts them, without empty places. Returns a bound of
+/// them: what is not below it is not below the largest of them. Begins and ends with a barrier.
 __device__ inline PackedNeighbor block_keep_smallest(PackedNeighbor* keys, std::int64_t count, std::int64_t k, BlockSelection& shared) {
   const PackedNeighbor bound = block_bound([=](std::int64_t i) { return keys[i]; }, count, k, shared.counts);
   block_keep(keys, count, [=](PackedNeighbor key) { return key <= bound; }, shared.kept);
@@ -170,7 +173,8 @@ inline constexpr int most_bisected_a_thread = 24;
 
 /// The same, but it may keep up to `most` keys, where that comes cheaper. All keys are there before: a barrier is the caller's.
 template <int threads>
-__device__ __forceinline__ PackedNeighbor block_keep_about(PackedNeighbor* keys, std::int64_t count, std::int64_t k, unsigned most, BlockSelection& shared) {
+__device__ __forceinline__ PackedNeighbor block_keep_about(PackedNeighbor* keys, std::int64_t count, std::int64_t k, unsigned most,
+                                                           BlockSelection& shared) {
   const auto bounded = [&]<int n>() {
     std::uint32_t own[n];
     GIGAKNN_UNROLL for (int i = 0; i < n; ++i) {
@@ -180,7 +184,9 @@ __device__ __forceinline__ PackedNeighbor block_keep_about(PackedNeighbor* keys,
     return block_rough_bound(own, static_cast<unsigned>(count), static_cast<unsigned>(k), most, shared.sums);
   };
   if (count <= most_bisected_a_thread * threads) {
-    const RoughBound bound = count <= 8 * threads ? bounded.template operator()<8>() : count <= 16 * threads ? bounded.template operator()<16>() : bounded.template operator()<24>();
+    const RoughBound bound = count <= 8 * threads    ? bounded.template operator()<8>()
+                             : count <= 16 * threads ? bounded.template operator()<16>()
+                                                     : bounded.template operator()<24>();
     if (bound.within <= most) {
       block_keep(keys, count, [=](PackedNeighbor key) { return value_bits(key) <= bound.bits; }, shared.kept);
       return last_of_value(bound.bits);
@@ -189,7 +195,8 @@ __device__ __forceinline__ PackedNeighbor block_keep_about(PackedNeighbor* keys,
   return block_keep_smallest(keys, count, k, shared);  // ties, or too many
 }
 
-/// For block_sort: network(keys of a lane) for each run of n registers a lane, element i in register i / 32 of lane i % 32. Ends with a barrier.
+/// For block_sort: network(keys of a lane) for each run of n registers a lane, element i in register i / 32 of lane i % 32. Ends with a
+/// barrier.
 template <int n, class Network>
 __device__ __forceinline__ void block_sort_runs(PackedNeighbor* keys, unsigned count, Network network) {
   for (unsigned first = static_cast<unsigned>(warp_id()) * n * 32; first < count; first += static_cast<unsigned>(block_warps()) * n * 32) {
@@ -207,8 +214,9 @@ __device__ __forceinline__ void block_sort_runs(PackedNeighbor* keys, unsigned c
   __syncthreads();
 }
 
-/// Sorts keys [count], count < 2^31, which all see, by a bitonic network whose every exchange puts the smaller key first, so that a count which is no
-/// power of two needs no padding: places beyond it would hold the largest keys, and never move. Exchanges within a run are a warp's, in registers. Ends with a barrier.
+/// Sorts keys [count], count < 2^31, which all see, by a bitonic network whose every exchange puts the smaller key first, so that a count
+/// which is no power of two needs no padding: places beyond it would hold the largest keys, and never move. Exchanges within a run are a
+/// warp's, in registers. Ends with a barrier.
 __device__ inline void block_sort(PackedNeighbor* keys, std::int64_t number) {
   constexpr int n = 2;  // registers of a run: more leave warps idle where lists are short
   const auto count = static_cast<unsigned>(number);

@@ -1,6 +1,6 @@
-// The canonical distance (ops/canonical.hpp) of one pair of rows by a group of lanes, a warp or a quarter of one: lane j has the accumulators
-// j, j + lanes, ..., and the butterfly of shuffles is the end of the tree 16, 8, 4, 2, 1, so that every lane ends with the sum. float64,
-// nothing contracted. Four pairs at a time keep more loads under way: who has many pairs takes quarters.
+// The canonical distance (ops/canonical.hpp) of one pair of rows by a group of lanes, a warp or a quarter of one: lane j has the
+// accumulators j, j + lanes, ..., and the butterfly of shuffles is the end of the tree 16, 8, 4, 2, 1, so that every lane ends with the
+// sum. float64, nothing contracted. Four pairs at a time keep more loads under way: who has many pairs takes quarters.
 #pragma once
 
 #include "core/neighbor.hpp"
@@ -78,8 +78,8 @@ __device__ __forceinline__ float difference_key(Metric metric, int cols, X at_x,
   return __double2float_rn(metric == Metric::l2 ? sum : __dsqrt_rn(sum));
 }
 
-/// chi2, hellinger and the metrics of bits. One loop has the terms of all of them, and is not unrolled: side by side their roots and quotients would be
-/// most of a kernel's code, and of nvcc's time.
+/// chi2, hellinger and the metrics of bits. One loop has the terms of all of them, and is not unrolled: side by side their roots and
+/// quotients would be most of a kernel's code, and of nvcc's time.
 template <DType dtype, int lanes>
 __device__ __forceinline__ float uncommon_key(Metric metric, const std::byte* x, const std::byte* y, int cols) {
   const auto square = [](double value) { return __dmul_rn(value, value); };

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(walk_threads) begin_walks_kernel(std::int64_t 
   if (query < queries) to[query] = {first_rank, 0};
 }
 
-__global__ void __launch_bounds__(walk_threads)
-    advance_kernel(CellsView cells, CellWindow window, std::int64_t queries, std::int64_t rows, ProbePlace* from, ProbePlace* to, std::uint32_t* counts) {
+__global__ void __launch_bounds__(walk_threads) advance_kernel(CellsView cells, CellWindow window, std::int64_t queries, std::int64_t rows,
+                                                               ProbePlace* from, ProbePlace* to, std::uint32_t* counts) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (query >= queries) return;
   ProbeWalk walk(cells, window, query, to[query]);
@@ -40,15 +40,19 @@ __global__ void __launch_bounds__(walk_threads)
 }
 
 // One block: a thread sums stretches that lie side by side.
-__global__ void __launch_bounds__(sum_threads) sum_stretches_kernel(const std::uint32_t* counts, int stretches, int queries_a_tile, std::uint32_t* query_begins, std::uint32_t* next,
-                                                                    std::uint32_t* tile_begins) {
+__global__ void __launch_bounds__(sum_threads)
+    sum_stretches_kernel(const std::uint32_t* counts, int stretches, int queries_a_tile, std::uint32_t* query_begins, std::uint32_t* next,
+                         std::uint32_t* tile_begins) {
   struct Sums {
     std::uint32_t queries[sum_threads], tiles[sum_threads];
   };
   Sums& sums = simt::shared<Sums>();
   const int thread = static_cast<int>(threadIdx.x);
-  const int first = static_cast<int>(std::int64_t{stretches} * thread / sum_threads), past = static_cast<int>(std::int64_t{stretches} * (thread + 1) / sum_threads);
-  const auto tiles_of = [=](std::uint32_t count) { return (count + static_cast<unsigned>(queries_a_tile) - 1) / static_cast<unsigned>(queries_a_tile); };
+  const int first = static_cast<int>(std::int64_t{stretches} * thread / sum_threads),
+            past = static_cast<int>(std::int64_t{stretches} * (thread + 1) / sum_threads);
+  const auto tiles_of = [=](std::uint32_t count) {
+    return (count + static_cast<unsigned>(queries_a_tile) - 1) / static_cast<unsigned>(queries_a_tile);
+  };
   std::uint32_t queries = 0, tiles = 0;
   for (int stretch = first; stretch < past; ++stretch) {
     queries += counts[stretch];
@@ -75,12 +79,15 @@ __global__ void __launch_bounds__(sum_threads) sum_stretches_kernel(const std::u
 }
 
 // Their order depends on the schedule; what is found does not.
-__global__ void __launch_bounds__(walk_threads) sort_queries_kernel(CellsView cells, CellWindow window, std::int64_t queries, std::uint32_t* next, std::uint32_t* sorted) {
+__global__ void __launch_bounds__(walk_threads)
+    sort_queries_kernel(CellsView cells, CellWindow window, std::int64_t queries, std::uint32_t* next, std::uint32_t* sorted) {
   const std::int64_t query = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (query >= queries) return;
   ProbeWalk walk(cells, window, query, window.from[query]);
   const ProbePlace end = window.to[query];
-  for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) sorted[atomicAdd(&next[stretch], 1u)] = static_cast<std::uint32_t>(query);
+  for (int stretch = walk.next(end); stretch >= 0; stretch = walk.next(end)) {
+    sorted[atomicAdd(&next[stretch], 1u)] = static_cast<std::uint32_t>(query);
+  }
 }
 
 unsigned walk_blocks(std::int64_t queries) { return static_cast<unsigned>((queries + walk_threads - 1) / walk_threads); }
@@ -124,8 +131,10 @@ CellWindow CellWindows::advance(std::int64_t rows, int queries_a_tile) {
   CellWindow window = stretches_.view();
   window.from = from_.get();
   window.to = to_.get();
-  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "advance_windows"}, advance_kernel, cells_, window, queries_, rows, from_.get(), to_.get(), counts_.get());
-  simt::launch({1, sum_threads, 0, stream_, "sum_stretches"}, sum_stretches_kernel, counts_.get(), stretches, queries_a_tile, query_begins_.get(), next_.get(), tile_begins_.get());
+  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "advance_windows"}, advance_kernel, cells_, window, queries_, rows,
+               from_.get(), to_.get(), counts_.get());
+  simt::launch({1, sum_threads, 0, stream_, "sum_stretches"}, sum_stretches_kernel, counts_.get(), stretches, queries_a_tile,
+               query_begins_.get(), next_.get(), tile_begins_.get());
   std::array<std::uint32_t, 2> all{};
   simt::copy(&all[0], query_begins_.get() + stretches, sizeof all[0], stream_);
   simt::copy(&all[1], tile_begins_.get() + stretches, sizeof all[1], stream_);
@@ -135,7 +144,8 @@ CellWindow CellWindows::advance(std::int64_t rows, int queries_a_tile) {
     sorted_ = {};
     sorted_ = simt::DeviceBuffer<std::uint32_t>(all[0], stream_);
   }
-  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "sort_queries"}, sort_queries_kernel, cells_, window, queries_, next_.get(), sorted_.get());
+  simt::launch({walk_blocks(queries_), walk_threads, 0, stream_, "sort_queries"}, sort_queries_kernel, cells_, window, queries_,
+               next_.get(), sorted_.get());
   window.queries = sorted_.get();
   window.query_begins = query_begins_.get();
   window.tile_begins = tile_begins_.get();

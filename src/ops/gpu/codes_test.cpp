@@ -24,7 +24,9 @@ constexpr std::int64_t rows_share = 4;  // of many rows a quarter: a list has li
 constexpr std::int64_t rows_share = 1;
 #endif
 const Ops& gpu_ops() { return *gpu::devices().front(); }
-float small_integer(std::uint64_t stream, std::int64_t i) { return static_cast<float>(random_below(9, 5, stream, static_cast<std::uint64_t>(i))) - 4; }
+float small_integer(std::uint64_t stream, std::int64_t i) {
+  return static_cast<float>(random_below(9, 5, stream, static_cast<std::uint64_t>(i))) - 4;
+}
 
 struct Shape {
   std::int64_t d, m;
@@ -75,7 +77,9 @@ struct Coded {
   }
 
   std::int64_t n() const { return begins.back(); }
-  const float* word(std::int64_t row, std::int64_t part) const { return codewords.row<float>((scaled ? 0 : part << shape.bits) + parts[at(row * shape.m + part)]); }
+  const float* word(std::int64_t row, std::int64_t part) const {
+    return codewords.row<float>((scaled ? 0 : part << shape.bits) + parts[at(row * shape.m + part)]);
+  }
 
   void finish() {
     std::int64_t code_bytes = shape.m * shape.bits / 8;
@@ -95,7 +99,9 @@ struct Coded {
         shifts[names[at(row)]] = scale.shift;
         longer.insert(longer.end(), packed.begin() + row * code_bytes, packed.begin() + (row + 1) * code_bytes);
         for (const float value : {scale.factor, scale.shift}) {
-          for (int byte = 0; byte < 4; ++byte) longer.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte)));
+          for (int byte = 0; byte < 4; ++byte) {
+            longer.push_back(static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(value) >> (8 * byte)));
+          }
         }
       }
       packed = std::move(longer);
@@ -113,7 +119,9 @@ struct Coded {
   }
   ProductCodes codes() const {
     const MatrixRef words = scaled ? codewords.ref().slice(0, std::int64_t{1} << shape.bits) : codewords.ref();
-    return {shape.d, shape.m, words, centroids, blocks, {{}, begins, named ? std::span<const LocalRow>(names) : std::span<const LocalRow>()}, shape.bits, scaled};
+    return {shape.d,    shape.m, words,
+            centroids,  blocks,  {{}, begins, named ? std::span<const LocalRow>(names) : std::span<const LocalRow>()},
+            shape.bits, scaled};
   }
   float distance(Metric metric, float to_decoded, LocalRow name) const {
     if (metric == Metric::inner_product || shifts[name] == 0) return to_decoded;
@@ -133,7 +141,9 @@ struct Coded {
         const std::int64_t cell = value_of(probes[at(q * width + j)]);
         for (std::int64_t row = cell < 0 ? 0 : begins[at(cell)]; cell >= 0 && row < begins[at(cell + 1)]; ++row) {
           const LocalRow name = names[at(row)];
-          if (allowed.has(name) && ys.usable[name]) entries.push_back({distance(metric, reference::distance(xs, q, ys, name, metric), name), name});
+          if (allowed.has(name) && ys.usable[name]) {
+            entries.push_back({distance(metric, reference::distance(xs, q, ys, name, metric), name), name});
+          }
         }
       }
       std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, metric); });
@@ -159,8 +169,9 @@ void check(Coded& coded, std::int64_t k, RowMask allowed = {}, std::initializer_
       const auto prepared = gpu_ops().prepare_codes(coded.codes(), metric, coded.hints(k), {});
       GuardedLists lists(coded.shape.queries, k);
       gpu_ops().nearest_in_codes(*prepared, coded.queries, coded.probes.data(), coded.width, k, lists.out(), {}, allowed);
-      EXPECT_TRUE(same_lists(lists, coded.want(metric, k, allowed))) << name_of(metric) << ", n=" << coded.n() << " d=" << coded.shape.d << " m=" << coded.shape.m
-                                                                     << " bits=" << coded.shape.bits << (scaled ? ", scaled" : "") << " k=" << k;
+      EXPECT_TRUE(same_lists(lists, coded.want(metric, k, allowed)))
+          << name_of(metric) << ", n=" << coded.n() << " d=" << coded.shape.d << " m=" << coded.shape.m << " bits=" << coded.shape.bits
+          << (scaled ? ", scaled" : "") << " k=" << k;
     }
   }
 }
@@ -168,8 +179,9 @@ void check(Coded& coded, std::int64_t k, RowMask allowed = {}, std::initializer_
 void check(Coded&& coded, std::int64_t k) { check(coded, k); }
 
 TEST(GpuCodes, answers_any_number_of_parts_and_any_k) {
-  for (const Shape& shape : {Shape{7, 1, 8, {40, 3}}, Shape{5, 2, 4, {70}}, Shape{6, 3, 8, {33}}, Shape{13, 4, 4, {65, 64}}, Shape{9, 5, 8, {100}}, Shape{13, 4, 6, {65, 64}}, Shape{30, 20, 6, {129, 1}},
-                             Shape{11, 6, 4, {129, 1}}, Shape{2, 5, 8, {50}} /* the last parts are empty */}) {
+  for (const Shape& shape : {Shape{7, 1, 8, {40, 3}}, Shape{5, 2, 4, {70}}, Shape{6, 3, 8, {33}}, Shape{13, 4, 4, {65, 64}},
+                             Shape{9, 5, 8, {100}}, Shape{13, 4, 6, {65, 64}}, Shape{30, 20, 6, {129, 1}}, Shape{11, 6, 4, {129, 1}},
+                             Shape{2, 5, 8, {50}} /* the last parts are empty */}) {
     for (const std::int64_t k : {1, 10, 200}) check(Coded(shape), k);
   }
 }
@@ -213,7 +225,8 @@ std::string table_of(Coded& coded) {
   coded.finish();
   return gpu_ops().prepare_codes(coded.codes(), Metric::l2, coded.hints(3), {})->description();
 }
-// So many for the 99 KiB that a block of the emulated device has, and as many more as this one has more; four parts of 6 bits stand together.
+// So many for the 99 KiB that a block of the emulated device has, and as many more as this one has more; four parts of 6 bits stand
+// together.
 std::int64_t for_shared_memory(std::int64_t parts) {
   const auto bytes = static_cast<std::int64_t>(simt::shared_bytes_a_block(0));
   return bytes == 99 << 10 ? parts : (parts * bytes / (99 << 10) + 4) / 4 * 4;
@@ -262,7 +275,10 @@ TEST(GpuCodes, the_largest_products_are_told_apart_in_steps) {
   const std::int64_t m = parts_in_steps();
   Coded coded({m, m, 8, {2600}});
   for (std::int64_t word = 0; word < 256; ++word) {
-    for (std::int64_t part = 0; part < m; ++part) coded.codewords.row<float>(256 * part + word)[0] *= part == 1 ? 0.9f + 0.1f * static_cast<float>(random_unit(5, 11, static_cast<std::uint64_t>(word))) : 0.25f;
+    for (std::int64_t part = 0; part < m; ++part) {
+      coded.codewords.row<float>(256 * part + word)[0] *=
+          part == 1 ? 0.9f + 0.1f * static_cast<float>(random_unit(5, 11, static_cast<std::uint64_t>(word))) : 0.25f;
+    }
   }
   for (std::int64_t q = 0; q < 3; ++q) {
     std::fill_n(coded.queries.row<float>(q), m, 0.0f);
@@ -372,7 +388,8 @@ std::vector<std::int64_t> with_first_cells(std::vector<std::int64_t> sizes) {
 }
 
 TEST(GpuCodesDecoded, any_number_of_parts_and_any_k) {
-  for (const Shape& shape : {Shape{7, 1, 8, with_first_cells({40, 3})}, Shape{13, 4, 4, with_first_cells({65, 0, 64})}, Shape{30, 20, 6, with_first_cells({129, 1})}, Shape{9, 5, 8, with_first_cells({1500 / rows_share})}}) {
+  for (const Shape& shape : {Shape{7, 1, 8, with_first_cells({40, 3})}, Shape{13, 4, 4, with_first_cells({65, 0, 64})},
+                             Shape{30, 20, 6, with_first_cells({129, 1})}, Shape{9, 5, 8, with_first_cells({1500 / rows_share})}}) {
     for (const std::int64_t k : {1, 10, 60}) check_decoded(Coded(shape), k);
   }
 }
@@ -512,7 +529,8 @@ void check_encoding(MatrixRef rows, MatrixRef codewords, const RunOptions& run =
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       ASSERT_LT(got[at(i * m + part)], words);
       if (!std::isfinite(want.distances[at(i)])) continue;  // any of them
-      ASSERT_TRUE(got[at(i * m + part)] == value_of(want.ids[at(i)])) << "row " << i << ", part " << part << " of " << m << ", " << words << " words";
+      ASSERT_TRUE(got[at(i * m + part)] == value_of(want.ids[at(i)]))
+          << "row " << i << ", part " << part << " of " << m << ", " << words << " words";
     }
   }
   EXPECT_TRUE(std::all_of(got.end() - 8, got.end(), [](std::uint8_t code) { return code == 77; }));
@@ -523,7 +541,9 @@ TEST(GpuCodes, the_nearest_codeword_is_found_of_any_number_and_length) {
     for (const auto& [m, part_dims] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 2}, {2, 33}, {5, 17}}) {
       for (const std::int64_t n : {1, 15, 17, 40}) {
         Matrix rows(n, m * part_dims, DType::f32), codewords(m * words, part_dims, DType::f32);
-        for (std::int64_t i = 0; i < n * m * part_dims; ++i) rows.row<float>(i / (m * part_dims))[i % (m * part_dims)] = 0.5f * small_integer(20, i);
+        for (std::int64_t i = 0; i < n * m * part_dims; ++i) {
+          rows.row<float>(i / (m * part_dims))[i % (m * part_dims)] = 0.5f * small_integer(20, i);
+        }
         for (std::int64_t i = 0; i < m * words * part_dims; ++i) codewords.row<float>(i / part_dims)[i % part_dims] = small_integer(21, i);  // many are alike
         rows.row<float>(n - 1)[0] = NAN;
         check_encoding(rows, codewords);
@@ -548,7 +568,8 @@ TEST(GpuCodes, rows_are_encoded_within_a_budget) {
   run.device_memory_bytes = 2000;
   check_encoding(rows, codewords, run);
   run.device_memory_bytes = 600;
-  expect_error(Fault::out_of_memory, {"a device budget of 600 bytes is too small", "encoding a row needs"}, [&] { check_encoding(rows, codewords, run); });
+  expect_error(Fault::out_of_memory, {"a device budget of 600 bytes is too small", "encoding a row needs"},
+               [&] { check_encoding(rows, codewords, run); });
 }
 
 }  // namespace

@@ -108,7 +108,9 @@ TEST_P(GpuConformance, join_cells_equals_the_reference) {
 TEST_P(GpuConformance, product_codes_are_searched_as_the_rows_they_stand_for) {
   if (GetParam().dtype != DType::f32) return;
   if (GetParam().metric == Metric::l2) sweep(2, 2e4, false, check_encode_products);
-  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::euclidean || GetParam().metric == Metric::inner_product) sweep(12, 2e5, false, check_nearest_in_codes);
+  if (GetParam().metric == Metric::l2 || GetParam().metric == Metric::euclidean || GetParam().metric == Metric::inner_product) {
+    sweep(12, 2e5, false, check_nearest_in_codes);
+  }
 }
 TEST_P(GpuConformance, products_equal_the_reference) {
   if (GetParam().dtype == DType::f32 && GetParam().metric == Metric::inner_product) sweep(2, 1e5, false, check_products);
@@ -218,9 +220,14 @@ TEST(GpuSearch, samples_that_mislead_are_noticed) {
   for (const DType dtype : {DType::f32, DType::u8}) {
     Matrix base(n, 2, dtype);
     const auto put = [&](std::int64_t row, int value) {
-      for (std::int64_t j = 0; j < 2; ++j) dtype == DType::u8 ? void(base.row<std::uint8_t>(row)[j] = static_cast<std::uint8_t>(value)) : void(base.row<float>(row)[j] = static_cast<float>(value));
+      for (std::int64_t j = 0; j < 2; ++j) {
+        dtype == DType::u8 ? void(base.row<std::uint8_t>(row)[j] = static_cast<std::uint8_t>(value))
+                           : void(base.row<float>(row)[j] = static_cast<float>(value));
+      }
     };
-    for (std::int64_t place = 0; place < n; ++place) put(place * step % n, place < near ? static_cast<int>(place % 50) : static_cast<int>(200 + place % 50));
+    for (std::int64_t place = 0; place < n; ++place) {
+      put(place * step % n, place < near ? static_cast<int>(place % 50) : static_cast<int>(200 + place % 50));
+    }
     const MatrixRef queries = base.ref().slice(0, 3);
     const PrepareHints hints{.k = k, .queries = 1000, .batch = 1000, .self = false};
     const auto prepared = device().front()->prepare(base, Metric::l2, hints, {});
@@ -245,7 +252,9 @@ TEST(GpuSearch, samples_that_mislead_a_little_are_noticed) {
       for (std::int64_t j = 0; j < 8; ++j) row[j] = static_cast<float>((is_far ? 26 : 20) + row[j] * std::sqrt(wanted / squared));
     }
     Matrix queries(8, 8, DType::f32);
-    for (std::int64_t i = 0; i < 64; ++i) queries.row<float>(0)[i] = 20 + 0.01f * static_cast<float>(random_below(9, 7, 0, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < 64; ++i) {
+      queries.row<float>(0)[i] = 20 + 0.01f * static_cast<float>(random_below(9, 7, 0, static_cast<std::uint64_t>(i)));
+    }
     for (std::int64_t i = 0; i < queries.rows(); ++i) {  // each alone: where one list is found out, all are made anew
       const auto prepared = device().front()->prepare(base, Metric::l2, {.k = k, .queries = 1000, .batch = 1000, .self = false}, {});
       const MatrixRef query = queries.ref().slice(i, i + 1);
@@ -260,7 +269,8 @@ TEST(GpuSearch, warpgroups_multiply_where_there_are_such) {
   EXPECT_EQ(gpu::multiplies_by_warpgroups(0), simt::has_warpgroup_products(0));
   EXPECT_EQ(gpu::streams_slabs(0), simt::has_warpgroup_products(0) && simt::streams_products());
 }
-// So many tiles that stages are used again, two tiles of queries, with their codes in shared memory and slab by slab; more pairs come through than a warp has room for.
+// So many tiles that stages are used again, two tiles of queries, with their codes in shared memory and slab by slab; more pairs come
+// through than a warp has room for.
 TEST(GpuSearch, scans_cross_stages_and_rounds) {
   for (const std::int64_t k : {3, 40}) {
     check_nearest_rows(shape(Metric::l2, DType::u8, 4100, 270, 16, k), device());
@@ -295,7 +305,10 @@ TEST(GpuCells, lists_overflow_with_rows_that_are_alike) {
   for (const DType dtype : {DType::f32, DType::u8}) {
     Matrix base(n, 4, dtype), some(queries, 4, dtype);
     const auto fill = [&](Matrix& rows, int value) {
-      for (std::int64_t i = 0; i < rows.rows() * 4; ++i) dtype == DType::u8 ? void(rows.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(value)) : void(rows.row<float>(0)[i] = static_cast<float>(value));
+      for (std::int64_t i = 0; i < rows.rows() * 4; ++i) {
+        dtype == DType::u8 ? void(rows.row<std::uint8_t>(0)[i] = static_cast<std::uint8_t>(value))
+                           : void(rows.row<float>(0)[i] = static_cast<float>(value));
+      }
     };
     fill(base, 3);
     fill(some, 1);
@@ -405,13 +418,15 @@ TEST(GpuCells, joining_stays_within_what_was_said) {
     GuardedLists lists(c.n, c.k);
     join(*device().front(), run, lists.out());
     EXPECT_TRUE(same_lists(lists, want)) << room;
-    EXPECT_EQ(gpu::launches()["change_rule"] > before, share != 10) << share << ": visitors are scanned behind what rows have found, or searched apart";
+    EXPECT_EQ(gpu::launches()["change_rule"] > before, share != 10)
+        << share << ": visitors are scanned behind what rows have found, or searched apart";
   }
   RunOptions run = problem.run;
   run.device_memory_bytes = least;
   const std::size_t base = device().front()->prepare_cells(problem.base, {{}, begins}, c.metric, c.hints, run)->bytes();
   if (!tiny) {
-    EXPECT_GT(base + gpu::GpuCells::device_bytes_needed(width * c.n, c.d, c.dtype, cells, {.k = c.k, .self = false}), least) << "all visitors have room";
+    EXPECT_GT(base + gpu::GpuCells::device_bytes_needed(width * c.n, c.d, c.dtype, cells, {.k = c.k, .self = false}), least)
+        << "all visitors have room";
   }
   run.device_memory_bytes = least - 1;
   expect_error(Fault::out_of_memory, {"too small"}, [&] { join(*device().front(), run, NeighborsOut(want)); });
@@ -431,7 +446,8 @@ TEST(GpuSearch, rows_that_stream_past_few_queries_lose_no_neighbour) {
   std::int64_t streamed = 0;
   for (const Subject& subject : subjects()) {
     for (; number < kind_count; number += kinds_apart) {
-      Case c = shape(subject.metric, subject.dtype, 30 + 47 * (number % 7), 1 + number % 3, lengths[number % std::size(lengths)], number % 2 ? 3 : 20);
+      Case c = shape(subject.metric, subject.dtype, 30 + 47 * (number % 7), 1 + number % 3, lengths[number % std::size(lengths)],
+                     number % 2 ? 3 : 20);
       c.kind = static_cast<Kind>(number);
       c.hints.queries = c.q;
       c.strided = number % 5 == 0;
@@ -457,7 +473,8 @@ TEST(GpuSearch, rows_that_stream_past_few_queries_are_not_told_apart_by_rounding
     }
     for (std::int64_t i = 0; i < n; ++i) {
       for (std::int64_t j = d - 1; j > 0; --j) {
-        std::swap(row[static_cast<std::size_t>(j)], row[random_below(static_cast<std::uint64_t>(j + 1), 6, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j))]);
+        std::swap(row[static_cast<std::size_t>(j)],
+                  row[random_below(static_cast<std::uint64_t>(j + 1), 6, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j))]);
       }
       std::copy(row.begin(), row.end(), base.row<float>(i));
     }
@@ -468,17 +485,18 @@ TEST(GpuSearch, rows_that_stream_past_few_queries_are_not_told_apart_by_rounding
     EXPECT_TRUE(same_lists(lists, reference::nearest_rows(query, base, metric, 9))) << name_of(metric);
   }
 }
-// Terms below half of the smallest float are nothing there, and those above it twice as much, squares of a norm too: rows that are all of such terms seem nearer, or farther,
-// than others.
+// Terms below half of the smallest float are nothing there, and those above it twice as much, squares of a norm too: rows that are all of
+// such terms seem nearer, or farther, than others.
 TEST(GpuSearch, terms_that_vanish_lose_no_neighbour) {
   struct Craft {
     Metric metric;
     float query, each, one, rest;  // elements: of the query, of every other row, and of the others the first and those behind it
   };
   constexpr std::int64_t n = 80, d = 100;
-  for (const Craft& craft : {Craft{Metric::l2, 0, 2.7e-23f, 2.8e-22f, 0}, Craft{Metric::euclidean, 0, 2.7e-23f, 2.8e-22f, 0},
-                             Craft{Metric::inner_product, 2.6e-23f, 2.72e-23f, 3e-21f, 0}, Craft{Metric::cosine, 2.6e-23f, 2.6e-23f, 4e-22f, 2.8e-23f},
-                             Craft{Metric::cosine, 1e10f, 1e-23f, 2.7e-19f, 1e-19f}}) {
+  for (const Craft& craft :
+       {Craft{Metric::l2, 0, 2.7e-23f, 2.8e-22f, 0}, Craft{Metric::euclidean, 0, 2.7e-23f, 2.8e-22f, 0},
+        Craft{Metric::inner_product, 2.6e-23f, 2.72e-23f, 3e-21f, 0}, Craft{Metric::cosine, 2.6e-23f, 2.6e-23f, 4e-22f, 2.8e-23f},
+        Craft{Metric::cosine, 1e10f, 1e-23f, 2.7e-19f, 1e-19f}}) {
     Matrix base(n, d, DType::f32), query(1, d, DType::f32);
     for (std::int64_t j = 0; j < d; ++j) {
       query.row<float>(0)[j] = craft.query;

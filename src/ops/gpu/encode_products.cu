@@ -28,8 +28,8 @@ struct Slabs {
   float rows[slab_dims][tile_rows];
 };
 
-__global__ void __launch_bounds__(block_threads)
-    encode_products_kernel(const float* rows, std::int64_t n, const float* codewords, std::int64_t m, int words, int part_dims, std::uint8_t* codes) {
+__global__ void __launch_bounds__(block_threads) encode_products_kernel(const float* rows, std::int64_t n, const float* codewords,
+                                                                        std::int64_t m, int words, int part_dims, std::uint8_t* codes) {
   Slabs& slabs = simt::shared<Slabs>();
   const std::int64_t tiles = (n + tile_rows - 1) / tile_rows;
   const std::int64_t cols = m * part_dims;
@@ -102,11 +102,11 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void encode_products(const float* rows, std::int64_t n, const float* codewords, std::int64_t m, int words, int part_dims, std::uint8_t* codes,
-                     simt::Stream* stream) {
+void encode_products(const float* rows, std::int64_t n, const float* codewords, std::int64_t m, int words, int part_dims,
+                     std::uint8_t* codes, simt::Stream* stream) {
   if (n == 0) return;
-  simt::launch({blocks_for((n + tile_rows - 1) / tile_rows * m), block_threads, 0, stream, "encode_products"}, encode_products_kernel, rows, n, codewords, m,
-               words, part_dims, codes);
+  simt::launch({blocks_for((n + tile_rows - 1) / tile_rows * m), block_threads, 0, stream, "encode_products"}, encode_products_kernel, rows,
+               n, codewords, m, words, part_dims, codes);
 }
 
 }  // namespace gigaknn::gpu

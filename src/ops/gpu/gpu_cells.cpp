@@ -24,7 +24,8 @@ std::size_t unscanned_query_bytes(std::int64_t k, std::int64_t width, std::int64
 
 // Of one whose cells are scanned, and which comes to so many stretches.
 std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, DType dtype, Metric metric, std::int64_t stretches) {
-  return unscanned_query_bytes(k, width, d, dtype) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, d, metric, dtype) + CellWindows::query_bytes(stretches);
+  return unscanned_query_bytes(k, width, d, dtype) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) +
+         ProductCodes::query_bytes(1, d, metric, dtype) + CellWindows::query_bytes(stretches);
 }
 
 // Roots of what is negative are no numbers, of rows or of queries.
@@ -57,10 +58,15 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
   simt::synchronize(stream_);  // before `found` and `places` can go
   if (!can_scan(metric, base.cols) || places_ == 0 || static_cast<double>(hints.batch) < least_sharing) return;
   // Codes, and a batch of queries beside them, and all visitors of a turn, or the old way with all of the room.
-  const std::size_t there = run.device_memory_bytes > 0 ? run.device_memory_bytes - std::min(run.device_memory_bytes, bytes()) : simt::free_memory(device);
-  const std::size_t a_query = scanned_query_bytes(std::min(hints.k, places_), std::min(cells_, usual_width), base.cols, base.dtype, metric, Stretches::most_of(std::min(cells_, usual_width), places_));
-  const std::size_t visitors = hints.self ? device_bytes_needed(std::min({base.rows, hints.batch, most_visitors}), base.cols, base.dtype, cells_, {.k = hints.k, .self = false}) : 0;
-  const std::size_t needed = visitors + ProductCodes::bytes_of(places_, base.cols, metric, base.dtype) + 3 * Stretches::bytes_of(places_, cells_) + RowMask::words_for(base.rows) * 8 +
+  const std::size_t there =
+      run.device_memory_bytes > 0 ? run.device_memory_bytes - std::min(run.device_memory_bytes, bytes()) : simt::free_memory(device);
+  const std::size_t a_query = scanned_query_bytes(std::min(hints.k, places_), std::min(cells_, usual_width), base.cols, base.dtype, metric,
+                                                  Stretches::most_of(std::min(cells_, usual_width), places_));
+  const std::size_t visitors = hints.self ? device_bytes_needed(std::min({base.rows, hints.batch, most_visitors}), base.cols, base.dtype,
+                                                                cells_, {.k = hints.k, .self = false})
+                                          : 0;
+  const std::size_t needed = visitors + ProductCodes::bytes_of(places_, base.cols, metric, base.dtype) +
+                             3 * Stretches::bytes_of(places_, cells_) + RowMask::words_for(base.rows) * 8 +
                              std::min(batch_bytes, at(std::min(hints.batch, most_batch)) * a_query) +
                              (hints.self ? at(base.rows) * sizeof(std::int32_t) : 0);
   if (there > 0 && needed > there) return;
@@ -71,25 +77,29 @@ GpuCells::GpuCells(int device, MatrixRef base, const CellRows& cells, Metric met
 
 std::size_t GpuCells::device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
                                           const PrepareHints& hints) {
-  const std::size_t visitors = hints.self ? device_bytes_needed(std::min(n, least_visitors), d, dtype, cells, {.k = hints.k, .self = false}) : 0;
+  const std::size_t visitors =
+      hints.self ? device_bytes_needed(std::min(n, least_visitors), d, dtype, cells, {.k = hints.k, .self = false}) : 0;
   // A query may look into all cells.
-  return visitors + DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 + at(cells + 1) * sizeof(std::int64_t) +
-         at(least_batch) * unscanned_query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
+  return visitors + DeviceRows::bytes_of(n, d, dtype) + at(n) * 2 * sizeof(LocalRow) + RowMask::words_for(n) * 8 +
+         at(cells + 1) * sizeof(std::int64_t) + at(least_batch) * unscanned_query_bytes(std::min(hints.k, n), cells, d, dtype) + 16 * 256;
 }
 
 std::size_t GpuCells::host_bytes_needed(std::int64_t n, std::int64_t cells, const PrepareHints& hints) {
   const std::int64_t batch = std::min(hints.batch, most_batch);
   return at(n) * (1 + (hints.self ? 3 : 2) * sizeof(LocalRow)) + at(cells) * 16 +
-         std::min(batch_bytes, at(batch) * at(cells * 4 + static_cast<std::int64_t>(sizeof(LocalRow)))) + reading_bytes(batch, std::min(hints.k, n), sizeof(PackedNeighbor));
+         std::min(batch_bytes, at(batch) * at(cells * 4 + static_cast<std::int64_t>(sizeof(LocalRow)))) +
+         reading_bytes(batch, std::min(hints.k, n), sizeof(PackedNeighbor));
 }
 
 std::size_t GpuCells::bytes() const {
-  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t) + stretches_.bytes() + (codes_ ? codes_->bytes() : 0) + homes_bytes();
+  return rows_.bytes() + (order_.size() + names_.size()) * sizeof(LocalRow) + begins_.size() * sizeof(std::int64_t) + stretches_.bytes() +
+         (codes_ ? codes_->bytes() : 0) + homes_bytes();
 }
 
 std::string GpuCells::description() const {
   if (!codes_) return "every pair in float64";
-  return codes_->kind() == ProductKind::bf16 ? "products of bf16 where queries share cells, bounded, then float64" : "products of bytes where queries share cells, exact";
+  return codes_->kind() == ProductKind::bf16 ? "products of bf16 where queries share cells, bounded, then float64"
+                                             : "products of bytes where queries share cells, exact";
 }
 
 std::size_t GpuCells::query_bytes(std::int64_t k, std::int64_t width, bool scanned) const {
@@ -121,7 +131,8 @@ void GpuCells::scan_cells(SearchJob job, double sharing, const Survivors& lists,
   set_bounds(job.rule, no_neighbor, lists, stream);
   CellWindows windows(stretches_, job.cells, lists.queries, 0, stream);
   const std::int64_t first = std::max(least_first, 2 * lists.k);
-  for (std::int64_t seen = 0, next = first;; seen += next, next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * spare_room(lists.k)))) {
+  for (std::int64_t seen = 0, next = first;;
+       seen += next, next = std::max(seen, seen * (lists.pitch - lists.k) / (lists.k * spare_room(lists.k)))) {
     const std::int64_t width = seen == 0 ? 1 : job.cells.width;  // of a window that has as many rows as are left, at most
     const bool wide = sharing * static_cast<double>(width) >= wide_sharing;
     job.window = windows.advance(next, queries_of_cell_tile(wide));
@@ -144,10 +155,14 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   simt::synchronize(mask_stream);
   const auto batch_of = [&](bool scanned) {
     const std::size_t beside = scanned ? CellWindows::bytes_beside_queries(stretches_.count()) : 0;
-    return std::min<std::int64_t>(static_cast<std::int64_t>((std::min(left, batch_bytes) - std::min({beside, left, batch_bytes})) / query_bytes(kept, width, scanned)), most_batch);
+    return std::min<std::int64_t>(static_cast<std::int64_t>((std::min(left, batch_bytes) - std::min({beside, left, batch_bytes})) /
+                                                            query_bytes(kept, width, scanned)),
+                                  most_batch);
   };
   // Whether so many queries look into each cell that it is read for all of them at once.
-  const auto shares = [&](std::int64_t count) { return count > 0 && static_cast<double>(count) * static_cast<double>(width) >= least_sharing * static_cast<double>(cells_); };
+  const auto shares = [&](std::int64_t count) {
+    return count > 0 && static_cast<double>(count) * static_cast<double>(width) >= least_sharing * static_cast<double>(cells_);
+  };
   const bool scanned = codes_ && kept > 0 && shares(std::min(batch_of(true), queries.rows));
   const std::int64_t batch = std::max<std::int64_t>(1, batch_of(scanned));
   for (std::int64_t first = 0; first < queries.rows; first += batch) {

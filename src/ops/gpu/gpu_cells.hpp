@@ -1,6 +1,7 @@
-// A base in cells prepared for a GPU, or for the emulated one. Where many queries look into the same cells, a stretch of a cell is read once for a tile of them and multiplied by tensor
-// cores, as in an exact search (scan_products.cu): what a query finds in its first cells bounds what the scan of the next lets through. Few queries, and metrics that are no products, take
-// every row of a query's cells in float64. Cells are joined by two such scans, of which the second goes on with the lists of the first.
+// A base in cells prepared for a GPU, or for the emulated one. Where many queries look into the same cells, a stretch of a cell is read
+// once for a tile of them and multiplied by tensor cores, as in an exact search (scan_products.cu): what a query finds in its first cells
+// bounds what the scan of the next lets through. Few queries, and metrics that are no products, take every row of a query's cells in
+// float64. Cells are joined by two such scans, of which the second goes on with the lists of the first.
 #pragma once
 
 #include <mutex>
@@ -41,8 +42,10 @@ class GpuCells : public PreparedCells {
   void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
                const RowId* self, RowMask allowed, const RunOptions& run) const;
 
-  /// As Ops::join_cells (gpu_join.cpp). False: nothing was done, since rows are not scanned, share their cells with too few, or have no room beside each other.
-  bool join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const;
+  /// As Ops::join_cells (gpu_join.cpp). False: nothing was done, since rows are not scanned, share their cells with too few, or have no
+  /// room beside each other.
+  bool join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
+            const RunOptions& run) const;
 
  private:
   /// The cell of each row, -1 of one that is far: made when cells are joined first, once.
@@ -58,8 +61,8 @@ class GpuCells : public PreparedCells {
   SearchJob job_of(const RowsView& queries, const CellsView& cells) const;
   /// `sharing`: queries that look into a cell, for each cell that a query looks into.
   void scan_cells(SearchJob job, double sharing, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
-  void scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists,
-                     const RunOptions& run, simt::Stream* stream) const;
+  void scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count,
+                     std::int64_t at_once, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
 
   int device_;
   MatrixRef base_;

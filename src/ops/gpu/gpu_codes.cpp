@@ -67,16 +67,18 @@ double most_said_by(const gigaknn::ProductCodes& codes) {
 // What a query takes whose cells are looked into by one block: its list as it grows, what is finished, itself. Of several blocks each takes
 // no more.
 std::size_t query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries) {
-  return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + at(table_entries) * sizeof(float) + sizeof(QueryTerms) + sizeof(double) +
-         DeviceRows::bytes_of(1, d, DType::f32);
+  return ListMemory::bytes_of(k, capacity_for(k)) + at(width) * sizeof(std::int32_t) + at(table_entries) * sizeof(float) +
+         sizeof(QueryTerms) + sizeof(double) + DeviceRows::bytes_of(1, d, DType::f32);
 }
 // And one whose cells are decoded, beside a band of so many rows.
-std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries, Metric metric, std::int64_t band_rows) {
-  return query_bytes(k, width, d, table_entries) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) + ProductCodes::query_bytes(1, d, metric, DType::f32) +
-         CellWindows::query_bytes(Stretches::most_of(width, band_rows));
+std::size_t scanned_query_bytes(std::int64_t k, std::int64_t width, std::int64_t d, std::int64_t table_entries, Metric metric,
+                                std::int64_t band_rows) {
+  return query_bytes(k, width, d, table_entries) + ListMemory::bytes_of(0, scan_capacity_for(k) - capacity_for(k)) +
+         ProductCodes::query_bytes(1, d, metric, DType::f32) + CellWindows::query_bytes(Stretches::most_of(width, band_rows));
 }
 std::size_t band_bytes(std::int64_t rows, std::int64_t cells, std::int64_t d, Metric metric) {
-  return DeviceRows::bytes_of(rows, d, DType::f32) + ProductCodes::bytes_of(rows, d, metric, DType::f32) + at(rows) * sizeof(LocalRow) + 3 * Stretches::bytes_of(rows, cells) + 16 * 256;
+  return DeviceRows::bytes_of(rows, d, DType::f32) + ProductCodes::bytes_of(rows, d, metric, DType::f32) + at(rows) * sizeof(LocalRow) +
+         3 * Stretches::bytes_of(rows, cells) + 16 * 256;
 }
 
 }  // namespace
@@ -132,10 +134,12 @@ GpuCodes::GpuCodes(int device, const gigaknn::ProductCodes& codes, Metric metric
   simt::synchronize(stream_);  // before `blocks` can go
 }
 
-std::size_t GpuCodes::device_bytes_needed(int device, std::int64_t n, const CodeShape& shape, std::int64_t cells, const PrepareHints& hints) {
+std::size_t GpuCodes::device_bytes_needed(int device, std::int64_t n, const CodeShape& shape, std::int64_t cells,
+                                          const PrepareHints& hints) {
   const std::int64_t padded = n + std::min(n, cells) * (code_block_rows - 1);
   // A query may look into all cells.
-  return at(padded) * at(shape.code_bytes() + (shape.scaled ? 8 : 4)) + at(shape.codewords() * shape.part_dims + cells * shape.d) * sizeof(float) + at(2 * (cells + 1)) * sizeof(std::int64_t) +
+  return at(padded) * at(shape.code_bytes() + (shape.scaled ? 8 : 4)) +
+         at(shape.codewords() * shape.part_dims + cells * shape.d) * sizeof(float) + at(2 * (cells + 1)) * sizeof(std::int64_t) +
          at(n) * sizeof(LocalRow) + RowMask::words_for(n) * 8 +
          at(least_batch) * query_bytes(std::min(hints.k, n), cells, shape.d, entries_of_table(shape, device)) + 20 * 256;
 }
@@ -153,11 +157,14 @@ std::size_t GpuCodes::bytes() const {
 }
 
 std::string GpuCodes::description() const {
-  constexpr const char* forms[] = {", float32 tables in shared memory", ", tables of 16 bits in shared memory", ", float32 tables in device memory"};
-  return shape_.description() + forms[static_cast<int>(form_of_table(shape_, device_))] + (shape_.scaled ? "" : "; decoded where queries share cells");
+  constexpr const char* forms[] = {", float32 tables in shared memory", ", tables of 16 bits in shared memory",
+                                   ", float32 tables in device memory"};
+  return shape_.description() + forms[static_cast<int>(form_of_table(shape_, device_))] +
+         (shape_.scaled ? "" : "; decoded where queries share cells");
 }
 
-void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
+void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run,
+                          simt::Stream* stream) const {
   const std::vector<std::int64_t> begins = begins_.download();
   std::vector<LocalRow> itself(at(band_rows));
   std::iota(itself.begin(), itself.end(), LocalRow{0});
@@ -183,25 +190,32 @@ void GpuCodes::scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t b
   }
 }
 
-void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const {
+void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
+                       const RunOptions& run) const {
   const std::int64_t kept = std::min(k, rows_);
   const ListWriter writer(metric_, 0, {});
-  const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes() + RowMask::words_for(rows_) * 8);
+  const std::size_t left = run.device_memory_bytes == 0
+                               ? batch_bytes
+                               : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes() + RowMask::words_for(rows_) * 8);
   const simt::OwnStream mask_stream(device_);
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
   const std::int64_t table_entries = entries_of_table(shape_, device_);
   const std::size_t room = std::min(left, batch_bytes);
-  std::int64_t most_lists = std::clamp<std::int64_t>(static_cast<std::int64_t>(room / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
+  std::int64_t most_lists =
+      std::clamp<std::int64_t>(static_cast<std::int64_t>(room / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
   // Whether so many queries look into each cell that its rows are decoded for all of them: a band takes half of the room.
   std::int64_t band_rows = std::min(rows_, most_band_rows);
   while (band_rows > 0 && band_bytes(band_rows, coded_.cells, coded_.d, metric_) > room / 2) band_rows /= 2;
   const std::int64_t few_rows = std::max(least_first, 2 * kept);  // that bound a list
-  const auto first_rank = static_cast<std::int32_t>(std::min(width, (few_rows * coded_.cells + rows_ - 1) / std::max<std::int64_t>(rows_, 1)));
+  const auto first_rank =
+      static_cast<std::int32_t>(std::min(width, (few_rows * coded_.cells + rows_ - 1) / std::max<std::int64_t>(rows_, 1)));
   const std::int64_t most_scanned = std::min<std::int64_t>(
       static_cast<std::int64_t>(room / 2 / scanned_query_bytes(kept, width, coded_.d, table_entries, metric_, band_rows)), most_batch);
-  const bool scanned = !shape_.scaled && ProductCodes::suits(metric_, coded_.d) && first_rank < width && band_rows >= std::min(rows_, least_band_rows) &&
-                       static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >= decoded_sharing() * static_cast<double>(coded_.cells);
+  const bool scanned = !shape_.scaled && ProductCodes::suits(metric_, coded_.d) && first_rank < width &&
+                       band_rows >= std::min(rows_, least_band_rows) &&
+                       static_cast<double>(std::min(most_scanned, queries.rows)) * static_cast<double>(width) >=
+                           decoded_sharing() * static_cast<double>(coded_.cells);
   if (scanned) {  // in batches that are alike
     const std::int64_t batches = (queries.rows + most_scanned - 1) / most_scanned;
     most_lists = (queries.rows + batches - 1) / batches;

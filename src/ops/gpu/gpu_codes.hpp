@@ -1,5 +1,6 @@
-// Product codes in cells prepared for a GPU, or for the emulated one: codes stay codes there (nearest_codes.hpp). Where so many queries look into the same cells that a row repays being
-// decoded, a band of rows at a time is, and multiplied by tensor cores for all queries that look into its cells, as rows in cells are (gpu_cells.hpp).
+// Product codes in cells prepared for a GPU, or for the emulated one: codes stay codes there (nearest_codes.hpp). Where so many queries
+// look into the same cells that a row repays being decoded, a band of rows at a time is, and multiplied by tensor cores for all queries
+// that look into its cells, as rows in cells are (gpu_cells.hpp).
 #pragma once
 
 #include <string>
@@ -11,8 +12,9 @@
 
 namespace gigaknn::gpu {
 
-/// Queries a cell, from which on rows are decoded. Measured on an H200 (bench/results/nvidia-h200): at 48 queries a list decoding took 101 ms, where tables took 14 for half
-/// as many; at 312 its kernels but settle_window took 12 ms, a whole search by tables 9. Where it pays is not known. Tests have less.
+/// Queries a cell, from which on rows are decoded. Measured on an H200 (bench/results/nvidia-h200): at 48 queries a list decoding took 101
+/// ms, where tables took 14 for half as many; at 312 its kernels but settle_window took 12 ms, a whole search by tables 9. Where it pays is
+/// not known. Tests have less.
 double& decoded_sharing();
 
 class GpuCodes : public PreparedCodes {
@@ -30,11 +32,13 @@ class GpuCodes : public PreparedCodes {
   std::size_t bytes() const override;
   std::string description() const override;
 
-  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed, const RunOptions& run) const;
+  void nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
+               const RunOptions& run) const;
 
  private:
   /// Of the cells behind the first `first_rank` of each query, what their lists lack.
-  void scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const;
+  void scan_bands(SearchJob job, std::int32_t first_rank, std::int64_t band_rows, const Survivors& lists, const RunOptions& run,
+                  simt::Stream* stream) const;
 
   int device_;
   Metric metric_;

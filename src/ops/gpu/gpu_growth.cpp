@@ -23,13 +23,15 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t rows_at_once(std::int64_t width) { return std::max<std::int64_t>(1, entries_at_once / std::max<std::int64_t>(1, width)); }
 
 // Lists of `out`, from `first` on.
-void write_lists(const simt::DeviceBuffer<GrowingEntry>& lists, std::int64_t width, Metric metric, std::int64_t first, NeighborsOut out, const RunOptions& run, simt::Stream* stream) {
+void write_lists(const simt::DeviceBuffer<GrowingEntry>& lists, std::int64_t width, Metric metric, std::int64_t first, NeighborsOut out,
+                 const RunOptions& run, simt::Stream* stream) {
   if (width == 0) return;
-  read_lists(lists.get(), static_cast<std::int64_t>(lists.size()) / width, width, stream, [&](std::int64_t first_list, std::int64_t count, const GrowingEntry* read) {
-    parallel_for(run, count, lists_a_thread(width), [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) write_grown(read + i * width, width, metric, first + first_list + i, out);
-    });
-  });
+  read_lists(lists.get(), static_cast<std::int64_t>(lists.size()) / width, width, stream,
+             [&](std::int64_t first_list, std::int64_t count, const GrowingEntry* read) {
+               parallel_for(run, count, lists_a_thread(width), [&](std::int64_t begin, std::int64_t end, int) {
+                 for (std::int64_t i = begin; i < end; ++i) write_grown(read + i * width, width, metric, first + first_list + i, out);
+               });
+             });
 }
 
 }  // namespace
@@ -51,7 +53,8 @@ std::size_t GpuGrowingGraph::device_bytes_needed(std::int64_t n, std::int64_t d,
 }
 
 std::size_t GpuGrowingGraph::host_bytes_needed(std::int64_t n, const GrowthParams& params) {
-  return at(std::min(entries_at_once + params.k, n * params.k)) * sizeof(std::uint32_t) + reading_bytes(std::min(n, rows_at_once(2 * params.k)), params.k, sizeof(GrowingEntry));
+  return at(std::min(entries_at_once + params.k, n * params.k)) * sizeof(std::uint32_t) +
+         reading_bytes(std::min(n, rows_at_once(2 * params.k)), params.k, sizeof(GrowingEntry));
 }
 
 std::size_t GpuGrowingGraph::bytes() const {
@@ -94,13 +97,16 @@ void GpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
   }
 }
 
-void GpuGrowingGraph::fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
-  const simt::DeviceBuffer<LocalRow> groups_there(std::span(groups.groups()), stream_), members(std::span(groups.members()), stream_), begins(std::span(groups.begins()), stream_);
+void GpuGrowingGraph::fill_from_groups(const RowGroups& groups, std::int64_t width, std::uint64_t seed, std::int64_t split,
+                                       const RunOptions& run) {
+  const simt::DeviceBuffer<LocalRow> groups_there(std::span(groups.groups()), stream_), members(std::span(groups.members()), stream_),
+      begins(std::span(groups.begins()), stream_);
   simt::synchronize(stream_);  // before `groups` can go
   fill_drawn({groups_there.get(), members.get(), begins.get()}, width, seed, split, run);
 }
 
-void GpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run) {
+void GpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split,
+                                 const RunOptions& run) {
   if (width == 0) return;
   const std::int64_t n = rows_.view().rows, at_once = std::min(n, rows_at_once(width));
   const simt::DeviceBuffer<std::uint32_t> drawn(at(at_once * width), stream_);

@@ -48,8 +48,8 @@ const GpuCells::Homes& GpuCells::homes() const {
 }
 
 // What residents [first, first + count) find among the visitors of their cells, so many of these at once, behind what they have found.
-void GpuCells::scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count, std::int64_t at_once, const Survivors& lists,
-                             const RunOptions& run, simt::Stream* stream) const {
+void GpuCells::scan_visitors(SearchJob job, const Visits& visits, std::span<const RowId> rows, std::int64_t first, std::int64_t count,
+                             std::int64_t at_once, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
   const auto& cell_begins = visits.resident_begins;
   const std::int64_t first_cell = std::upper_bound(cell_begins.begin(), cell_begins.end(), first) - cell_begins.begin() - 1;
   std::vector<std::int32_t> visited;
@@ -72,13 +72,17 @@ void GpuCells::scan_visitors(SearchJob job, const Visits& visits, std::span<cons
     check_cancelled(run);
     const std::int64_t size = std::min(at_once, end - piece);
     std::vector<std::int64_t> begins;  // where cells begin among these
-    for (std::int64_t c = first_cell; c <= cell + 1; ++c) begins.push_back(std::clamp(visits.visitor_begins[at(c)], piece, piece + size) - piece);
+    for (std::int64_t c = first_cell; c <= cell + 1; ++c) {
+      begins.push_back(std::clamp(visits.visitor_begins[at(c)], piece, piece + size) - piece);
+    }
     const Stretches stretches(begins, stream);
     CellWindows windows(stretches, job.cells, lists.queries, 0, stream);
     job.window = windows.advance(size, queries_of_cell_tile(wide));
     if (job.window.tiles == 0) continue;
     visitors.clear();
-    for (std::int64_t i = piece; i < piece + size; ++i) visitors.push_back(static_cast<LocalRow>(value_of(rows[at(visits.visitors[at(i)])])));
+    for (std::int64_t i = piece; i < piece + size; ++i) {
+      visitors.push_back(static_cast<LocalRow>(value_of(rows[at(visits.visitors[at(i)])])));
+    }
     const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(visitors), stream);
     scan_more_in_cells(job, order.get(), size, wide, lists, stream);
     simt::synchronize(stream);  // before `visitors` are others
@@ -86,19 +90,22 @@ void GpuCells::scan_visitors(SearchJob job, const Visits& visits, std::span<cons
   simt::synchronize(stream);  // before `visited` can go
 }
 
-bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, const RunOptions& run) const {
+bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, std::int64_t k,
+                    NeighborsOut out, const RunOptions& run) const {
   const auto q = std::ssize(rows);
   const std::int64_t kept = std::min(k, places_), looked_width = width + 1;  // its own cell first
   if (!joins_ || !codes_ || q == 0 || kept == 0) return false;
-  const std::size_t left = run.device_memory_bytes == 0 ? batch_bytes : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes());
+  const std::size_t left =
+      run.device_memory_bytes == 0 ? batch_bytes : run.device_memory_bytes - std::min(run.device_memory_bytes, bytes());
   const std::size_t room = std::min(left, batch_bytes) / 2;  // for residents, and for visitors
   const auto visitor_bytes = [&](std::int64_t visitors) {
-    return ProductCodes::bytes_of(visitors, base_.cols, metric_, base_.dtype) + at(visitors) * sizeof(LocalRow) + 2 * Stretches::bytes_of(visitors, cells_) +
-           CellWindows::bytes_beside_queries(Stretches::most_of(cells_, visitors));
+    return ProductCodes::bytes_of(visitors, base_.cols, metric_, base_.dtype) + at(visitors) * sizeof(LocalRow) +
+           2 * Stretches::bytes_of(visitors, cells_) + CellWindows::bytes_beside_queries(Stretches::most_of(cells_, visitors));
   };
   std::int64_t at_once = most_encoded;
   while (at_once >= least_visitors && visitor_bytes(at_once) > room) at_once /= 2;
-  const std::size_t a_query = query_bytes(kept, looked_width, true) + CellWindows::query_bytes(2) + ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype) + sizeof(std::int32_t);
+  const std::size_t a_query = query_bytes(kept, looked_width, true) + CellWindows::query_bytes(2) +
+                              ProductCodes::query_bytes(1, base_.cols, metric_, base_.dtype) + sizeof(std::int32_t);
   const std::size_t beside = CellWindows::bytes_beside_queries(stretches_.count());
   const std::int64_t batch = std::min<std::int64_t>(static_cast<std::int64_t>((room - std::min(beside, room)) / a_query), most_batch);
   if (at_once < least_visitors || batch < least_batch) return false;
@@ -141,7 +148,8 @@ bool GpuCells::join(std::span<const RowId> rows, const RowId* own, const RowId* 
       parallel_for(run, some, lists_a_thread(kept), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) {
           const PackedNeighbor* const list = sorted + i * kept;
-          writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1, visits.residents[at(first + first_list + i)], out);
+          writer.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, false, -1,
+                       visits.residents[at(first + first_list + i)], out);
         }
       });
     });

@@ -115,9 +115,10 @@ class GpuOps : public Ops {
     const std::size_t all_word_bytes = static_cast<std::size_t>(codewords.rows) * word_bytes;
     const std::size_t a_row = row_bytes + static_cast<std::size_t>(m);
     const std::size_t needed = all_word_bytes + a_row + 3 * 256;
-    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
-            " bytes is too small: encoding a row needs ", needed);
-    const std::size_t room = run.device_memory_bytes == 0 ? encode_batch_bytes : std::min(encode_batch_bytes, run.device_memory_bytes - (needed - a_row));
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
+            run.device_memory_bytes, " bytes is too small: encoding a row needs ", needed);
+    const std::size_t room =
+        run.device_memory_bytes == 0 ? encode_batch_bytes : std::min(encode_batch_bytes, run.device_memory_bytes - (needed - a_row));
     const std::int64_t batch = std::max<std::int64_t>(1, static_cast<std::int64_t>(room / a_row));
     const simt::OwnStream stream(device_);
     const simt::DeviceBuffer<float> words(static_cast<std::size_t>(codewords.rows * part_dims), stream);
@@ -128,8 +129,10 @@ class GpuOps : public Ops {
       const std::int64_t count = std::min(batch, rows.rows - first);
       const simt::DeviceBuffer<float> some(static_cast<std::size_t>(count * rows.cols), stream);
       const simt::DeviceBuffer<std::uint8_t> found(static_cast<std::size_t>(count * m), stream);
-      simt::copy_rows(some.get(), row_bytes, rows.row_bytes(first), static_cast<std::size_t>(rows.stride_bytes), row_bytes, static_cast<std::size_t>(count), stream);
-      gpu::encode_products(some.get(), count, words.get(), m, static_cast<int>(codewords.rows / m), static_cast<int>(part_dims), found.get(), stream);
+      simt::copy_rows(some.get(), row_bytes, rows.row_bytes(first), static_cast<std::size_t>(rows.stride_bytes), row_bytes,
+                      static_cast<std::size_t>(count), stream);
+      gpu::encode_products(some.get(), count, words.get(), m, static_cast<int>(codewords.rows / m), static_cast<int>(part_dims),
+                           found.get(), stream);
       simt::copy(codes + first * m, found.get(), found.size(), stream);
       simt::synchronize(stream);
     }
@@ -140,15 +143,16 @@ class GpuOps : public Ops {
     require_codes(codes, metric);
     const std::size_t needed =
         GpuCodes::device_bytes_needed(device_, codes.cells.begins.back(), codes.shape(), codes.cells.count(), hints);
-    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
-            " bytes is too small: the codes of ", codes.cells.begins.back(), " rows need ", needed);
+    require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
+            run.device_memory_bytes, " bytes is too small: the codes of ", codes.cells.begins.back(), " rows need ", needed);
     return std::make_unique<GpuCodes>(device_, codes, metric, run);
   }
-  std::size_t code_bytes_needed(std::int64_t n, const CodeShape&, Metric, std::int64_t cells, const PrepareHints& hints, int) const override {
+  std::size_t code_bytes_needed(std::int64_t n, const CodeShape&, Metric, std::int64_t cells, const PrepareHints& hints,
+                                int) const override {
     return GpuCodes::host_bytes_needed(n, cells, hints);
   }
-  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out,
-                        const RunOptions& run, RowMask allowed, ListOrder order) const override {
+  void nearest_in_codes(const PreparedCodes& prepared, MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k,
+                        NeighborsOut out, const RunOptions& run, RowMask allowed, ListOrder order) const override {
     require_code_probing(prepared, queries, probes, width, k, allowed, run);
     static_cast<const GpuCodes&>(prepared).nearest(queries, probes, width, k, out, allowed, run);
     if (order == ListOrder::by_id) sort_by_id(out);
@@ -185,7 +189,8 @@ class GpuOps : public Ops {
                       float* out, const RunOptions& run) const override {
     require_pairs(queries, base, metric, width);
     const std::int64_t pairs = queries.rows * width;
-    const std::int64_t batch = std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)));
+    const std::int64_t batch =
+        std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)));
     const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
     for (std::int64_t first = 0; first < pairs; first += batch) {
       check_cancelled(run);
@@ -220,16 +225,17 @@ class GpuOps : public Ops {
     require_products(rows, directions);
     const std::int64_t width = directions.rows;
     if (width == 0) return;
-    const std::int64_t batch = std::max<std::int64_t>(
-        1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, rows.cols, rows.dtype) + static_cast<std::size_t>(width) * sizeof(float)));
+    const std::int64_t batch =
+        std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, rows.cols, rows.dtype) +
+                                                                               static_cast<std::size_t>(width) * sizeof(float)));
     const simt::OwnStream stream(device_);
     DeviceRows directions_there(directions, stream);
     find_facts(directions_there, Metric::inner_product, stream);
     for (std::int64_t first = 0; first < rows.rows; first += batch) {
       check_cancelled(run);
       const std::int64_t count = std::min(batch, rows.rows - first);
-      const std::vector<float> keys =
-          keys_of(rows.slice(first, first + count), directions_there, Metric::inner_product, {.count = count * width, .width = width, .with_all = true}, stream);
+      const std::vector<float> keys = keys_of(rows.slice(first, first + count), directions_there, Metric::inner_product,
+                                              {.count = count * width, .width = width, .with_all = true}, stream);
       std::transform(keys.begin(), keys.end(), out + first * width, [](float key) { return value_of_key(Metric::inner_product, key); });
     }
   }

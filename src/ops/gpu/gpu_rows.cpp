@@ -35,8 +35,8 @@ constexpr std::int64_t capacity_of_k = 8;
 constexpr std::int64_t most_growth = 8;  // of the places seen, from a scan to the next: fewer come through than by larger steps
 constexpr std::int64_t least_streamed = 1 << 16;
 constexpr std::int64_t symmetric_capacity_of_k = 32;
-// Of `sample_share` n / k places drawn at random the `sample_rank`-th nearest is behind the k-th nearest of all n, but once in a hundred million: a gamma distribution of
-// shape 64 is below 28.7 then. About 64 / 28.7 k come before it, hardly ever more than 4.2 k.
+// Of `sample_share` n / k places drawn at random the `sample_rank`-th nearest is behind the k-th nearest of all n, but once in a hundred
+// million: a gamma distribution of shape 64 is below 28.7 then. About 64 / 28.7 k come before it, hardly ever more than 4.2 k.
 constexpr std::int64_t sample_rank = 64;
 constexpr double sample_share = 28.7;
 static_assert(sample_rank <= most_exact_bounds, "what the sample's bounds left out is behind the last of them");
@@ -184,9 +184,10 @@ std::size_t GpuRows::bytes() const {
 std::string GpuRows::description() const {
   switch (scan_) {
     case Scan::products:
-      return join_text("products of ",
-                       codes_->kind() == ProductKind::bf16 ? "bf16, bounded, then float64" : "bytes, exact",
-                       !multiplies_by_warpgroups(device_) ? "; by warps" : streams_slabs(device_) ? "; by warpgroups, streamed" : "; by warpgroups");
+      return join_text("products of ", codes_->kind() == ProductKind::bf16 ? "bf16, bounded, then float64" : "bytes, exact",
+                       !multiplies_by_warpgroups(device_) ? "; by warps"
+                       : streams_slabs(device_)           ? "; by warpgroups, streamed"
+                                                          : "; by warpgroups");
     case Scan::differences:
       return scan_is_exact() ? "tiles of differences, exact"
                              : "tiles of differences in f32, then float64";
@@ -270,9 +271,11 @@ void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Surv
   }
 }
 
-// For large k: a few neighbours in a sample bound the lists, not the k-th in all that was seen, so that a list takes some 3k rows in all. Whether the bound was right is
-// seen in the end; if not, all is done again as scan_places does it, and later searches do not rely on samples of these rows.
-void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivors& lists, const RunOptions& run, simt::Stream* stream) const {
+// For large k: a few neighbours in a sample bound the lists, not the k-th in all that was seen, so that a list takes some 3k rows in all.
+// Whether the bound was right is seen in the end; if not, all is done again as scan_places does it, and later searches do not rely on
+// samples of these rows.
+void GpuRows::scan_by_sample(SearchJob job, std::int64_t sampled, const Survivors& lists, const RunOptions& run,
+                             simt::Stream* stream) const {
   Survivors few = lists;
   few.k = sample_rank;
   scan_places(job, sampled, false, few, run, stream);
@@ -309,7 +312,8 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
     int splits = 1;
     if (!filtered) {
       // Few queries share the base among more blocks than there are queries.
-      const std::int64_t at_once = std::min<std::int64_t>(most_lists, (streamed ? streamed_lists_an_sm : lists_an_sm) * simt::multiprocessors(device_));
+      const std::int64_t at_once =
+          std::min<std::int64_t>(most_lists, (streamed ? streamed_lists_an_sm : lists_an_sm) * simt::multiprocessors(device_));
       const std::int64_t wanted = batch_rows(capacity, kept, at_once, run) / queries;
       splits = static_cast<int>(
           std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, places_ / capacity)));
@@ -333,7 +337,8 @@ void GpuRows::nearest_batch(Batch batch, std::int64_t k, std::int64_t first_self
       for (std::int64_t i = begin; i < end; ++i) {
         const PackedNeighbor* const list = sorted + i * kept;
         const std::int64_t query = first + i;
-        writer_.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, batch.is_far(query), first_self < 0 ? -1 : first_self + query, first_row + query, out);
+        writer_.write(list, std::lower_bound(list, list + kept, no_neighbor) - list, batch.is_far(query),
+                      first_self < 0 ? -1 : first_self + query, first_row + query, out);
       }
     });
   });

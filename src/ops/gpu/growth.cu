@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
-    draw_rows_kernel(GroupsView groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count, std::int64_t width, std::uint32_t* ids) {
+    draw_rows_kernel(GroupsView groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count,
+                     std::int64_t width, std::uint32_t* ids) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_threads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * width; i += step) {
     ids[i] = random_row_nearby(groups, seed, n, split, first + i / width, width, i % width);
@@ -113,7 +114,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
 }
 
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
-    gather_lists_kernel(GrowthView graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width, GrowingEntry* out) {
+    gather_lists_kernel(GrowthView graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width,
+                        GrowingEntry* out) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_threads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * block_threads + threadIdx.x; i < count * width; i += step) {
     const std::int64_t row = rows ? std::int64_t{rows[i / width]} : first + i / width;
@@ -176,14 +178,18 @@ void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count,
   });
 }
 
-void draw_rows(const GroupsView& groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count, std::int64_t width, std::uint32_t* ids, simt::Stream* stream) {
+void draw_rows(const GroupsView& groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count,
+               std::int64_t width, std::uint32_t* ids, simt::Stream* stream) {
   if (count == 0 || width == 0) return;
-  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "draw_rows"}, draw_rows_kernel, groups, seed, n, split, first, count, width, ids);
+  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "draw_rows"}, draw_rows_kernel, groups, seed, n, split,
+               first, count, width, ids);
 }
 
-void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width, GrowingEntry* out, simt::Stream* stream) {
+void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width,
+                  GrowingEntry* out, simt::Stream* stream) {
   if (count == 0) return;
-  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "gather_lists"}, gather_lists_kernel, graph, rows, first, count, width, out);
+  simt::launch({blocks_for(count * width, block_threads), block_threads, 0, stream, "gather_lists"}, gather_lists_kernel, graph, rows,
+               first, count, width, out);
 }
 
 void sample_neighbors(const GrowthView& graph, simt::Stream* stream) {

@@ -6,8 +6,8 @@
 
 namespace gigaknn::gpu {
 
-/// Calls visit(j, entry, place) for the first p new and the first p old entries of a row's list: entry j, which is the how manieth of its kind. All lanes of a
-/// warp call it together, and each has some of them.
+/// Calls visit(j, entry, place) for the first p new and the first p old entries of a row's list: entry j, which is the how manieth of its
+/// kind. All lanes of a warp call it together, and each has some of them.
 template <class Visit>
 __device__ __forceinline__ void visit_own_samples(const GrowthView& graph, std::int64_t row, const Visit& visit) {
   const int p = graph.samples;

@@ -30,9 +30,11 @@ std::int64_t most_list_length(int device);
 void fill_lists(const GrowthView& graph, std::int64_t first, std::int64_t count, const std::uint32_t* ids, std::int64_t width,
                 std::int64_t old_columns, simt::Stream* stream);
 /// ids [count, width]: what `seed` draws for lists from `first` on (random_row_nearby).
-void draw_rows(const GroupsView& groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count, std::int64_t width, std::uint32_t* ids, simt::Stream* stream);
+void draw_rows(const GroupsView& groups, std::uint64_t seed, std::int64_t n, std::int64_t split, std::int64_t first, std::int64_t count,
+               std::int64_t width, std::uint32_t* ids, simt::Stream* stream);
 /// out [count, width]: the first entries of the lists of `rows` [count], or, null, of those from `first` on.
-void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width, GrowingEntry* out, simt::Stream* stream);
+void gather_lists(const GrowthView& graph, const LocalRow* rows, std::int64_t first, std::int64_t count, std::int64_t width,
+                  GrowingEntry* out, simt::Stream* stream);
 void sample_neighbors(const GrowthView& graph, simt::Stream* stream);
 void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* stream);
 /// Adds the number of new entries to *taken.

@@ -48,7 +48,8 @@ TEST(GpuGrowth, samples_may_be_too_long_for_shared_memory) {
   for (const DType dtype : {DType::u8, DType::i8}) {
     for (const std::int64_t d : {20, 8025}) {
       for (const std::uint64_t seed : {1, 2, 3}) {
-        check_growth({.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = 50, .d = d, .k = 10, .seed = seed}, {gpu::devices().front()});
+        check_growth({.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = 50, .d = d, .k = 10, .seed = seed},
+                     {gpu::devices().front()});
       }
     }
   }

@@ -20,8 +20,8 @@ struct ListMemory {
 
   /// What a list takes: its entries, its place where lists are merged, the finished one.
   static constexpr std::size_t bytes_of(std::int64_t k, std::int64_t capacity) {
-    return static_cast<std::size_t>(k + capacity) * (sizeof(PackedNeighbor) + sizeof(float)) + static_cast<std::size_t>(2 * k + 1) * sizeof(PackedNeighbor) +
-           2 * sizeof(std::uint32_t) + sizeof(float);
+    return static_cast<std::size_t>(k + capacity) * (sizeof(PackedNeighbor) + sizeof(float)) +
+           static_cast<std::size_t>(2 * k + 1) * sizeof(PackedNeighbor) + 2 * sizeof(std::uint32_t) + sizeof(float);
   }
 
  private:

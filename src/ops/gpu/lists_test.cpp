@@ -27,7 +27,8 @@ void expect_sorted(std::int64_t queries, std::int64_t splits, std::int64_t k, st
     const std::uint64_t kind = random_below(4, 3, 1, static_cast<std::uint64_t>(list));
     held[at(list)] = kind == 0 ? 0 : kind == 1 ? static_cast<std::uint32_t>(random_below(static_cast<std::uint64_t>(k) + 1, 3, 2, static_cast<std::uint64_t>(list))) : static_cast<std::uint32_t>(k);
     for (std::uint32_t i = 0; i < held[at(list)]; ++i) {
-      const PackedNeighbor key = pack_neighbor(static_cast<float>(random_below(values, 3, 3, drawn)) - 2, static_cast<LocalRow>(drawn ^ 0x155));
+      const PackedNeighbor key =
+          pack_neighbor(static_cast<float>(random_below(values, 3, 3, drawn)) - 2, static_cast<LocalRow>(drawn ^ 0x155));
       ++drawn;
       keys[at(list * view.pitch + i)] = key;
       want[at(list / splits)].push_back(key);
@@ -43,7 +44,8 @@ void expect_sorted(std::int64_t queries, std::int64_t splits, std::int64_t k, st
       std::vector<PackedNeighbor>& of = want[at(query)];
       std::sort(of.begin(), of.end());
       of.resize(at(k), no_neighbor);
-      EXPECT_TRUE(std::equal(of.begin(), of.end(), got)) << "query " << query << " of " << queries << ", " << splits << " lists, k = " << k << ", " << values << " values";
+      EXPECT_TRUE(std::equal(of.begin(), of.end(), got))
+          << "query " << query << " of " << queries << ", " << splits << " lists, k = " << k << ", " << values << " values";
     }
   });
   EXPECT_EQ(seen, queries);

@@ -36,7 +36,8 @@ struct JoinMemory {
   /// At least twice the samples, so that places are near hashes.
   static __host__ __device__ constexpr unsigned table_size(int p) { return std::bit_ceil(8 * static_cast<unsigned>(p)); }
   static __host__ __device__ std::size_t bytes(int p, int code_pitch) {
-    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch)) + table_size(p) * sizeof(std::uint32_t);
+    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch)) +
+           table_size(p) * sizeof(std::uint32_t);
   }
   __device__ JoinMemory(unsigned char* memory, int p) {
     among_new = reinterpret_cast<GrowingEntry*>(memory);
@@ -60,7 +61,8 @@ __device__ __forceinline__ void draw_samples(const GrowthView& graph, std::int64
   }
   __syncthreads();
   if (warp_id() > 0) return;
-  visit_own_samples(graph, row, [&](int, GrowingEntry entry, int place) { memory.drawn[(is_new(entry) ? 0 : 2 * p) + place] = row_of_entry(entry); });
+  visit_own_samples(graph, row,
+                    [&](int, GrowingEntry entry, int place) { memory.drawn[(is_new(entry) ? 0 : 2 * p) + place] = row_of_entry(entry); });
 }
 
 /// Puts each sample once into `rows`, as new if it was drawn as such; says how many there are, and how many of them are new. In
@@ -223,7 +225,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
       GIGAKNN_UNROLL for (int f = 0; f < column_frags; ++f) b_rows[f] = sample_at(first_column + 8 * f + lane_id() / 4);
       for (int step = 0; step < steps; ++step) {
         const int byte = step * simt::mma_bytes + lane_id() % 4 * 4;
-        const std::uint32_t a[4] = {word_at(a_rows[0], byte), word_at(a_rows[1], byte), word_at(a_rows[0], byte + 16), word_at(a_rows[1], byte + 16)};
+        const std::uint32_t a[4] = {word_at(a_rows[0], byte), word_at(a_rows[1], byte), word_at(a_rows[0], byte + 16),
+                                    word_at(a_rows[1], byte + 16)};
         GIGAKNN_UNROLL for (int f = 0; f < column_frags; ++f) {
           const std::uint32_t b[2] = {word_at(b_rows[f], byte), word_at(b_rows[f], byte + 16)};
           Products::add(sums[f], a, b);
@@ -268,7 +271,8 @@ void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* strea
     const std::size_t with_codes = JoinMemory::bytes(graph.samples, code_pitch(graph.rows));
     const bool copied = with_codes <= most_join_bytes(simt::device_of(stream));
     const auto join = graph.rows.dtype == DType::u8 ? join_products_kernel<simt::U8Products> : join_products_kernel<simt::S8Products>;
-    simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, copied ? "join_products" : "join_products_in_place"}, join, graph, split, copied);
+    simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, copied ? "join_products" : "join_products_in_place"}, join,
+                 graph, split, copied);
     return;
   }
   for_dtype(graph.rows.dtype, [&]<DType dtype>() {

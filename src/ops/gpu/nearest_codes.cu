@@ -2,7 +2,8 @@
 // the code each, four rows a lane: 128 bytes that lie side by side in one load, and no lane idles where the bytes are a multiple of four.
 // Three shuffles add the groups' sums so that every lane ends with the row 4 * (lane % 8) + lane / 8.
 //
-// A row costs word_bytes + 4 bytes read, of a scaled code 4 more, and word_bytes lookups in shared memory; what does not pass its query's limit costs nothing more.
+// A row costs word_bytes + 4 bytes read, of a scaled code 4 more, and word_bytes lookups in shared memory; what does not pass its query's
+// limit costs nothing more.
 #include "ops/gpu/nearest_codes.hpp"
 
 #include <type_traits>
@@ -60,7 +61,8 @@ void with_kind(const CodedRows& rows, const Call& call) {
 
 template <Kind kind>
 __device__ __forceinline__ int code_of(const CodedRows& rows, std::int64_t block, int part, int row) {
-  const std::uint8_t* const byte = rows.codes + (block * rows.code_bytes() + part * (kind == Kind::sixes ? 6 : rows.bits) / 8) * block_rows + row;
+  const std::uint8_t* const byte =
+      rows.codes + (block * rows.code_bytes() + part * (kind == Kind::sixes ? 6 : rows.bits) / 8) * block_rows + row;
   if constexpr (kind != Kind::sixes) return rows.bits == 8 ? byte[0] : part % 2 == 0 ? byte[0] & 15 : byte[0] >> 4;
   const int shift = part * 6 % 8;
   const int next = shift > 2 ? byte[block_rows] : 0;
@@ -84,7 +86,9 @@ __device__ __forceinline__ Scale scale_of(const CodedRows& rows, const CodePlace
   GIGAKNN_UNROLL for (int byte = 0; byte < 8; ++byte) words[byte / 4] |= unsigned{bytes[byte * block_rows]} << 8 * (byte % 4);
   return {__uint_as_float(words[0]), __uint_as_float(words[1])};
 }
-__device__ __forceinline__ bool usable(const Scale& scale) { return scale.factor >= 0 && scale.factor < infinity() && fabsf(scale.shift) < infinity(); }
+__device__ __forceinline__ bool usable(const Scale& scale) {
+  return scale.factor >= 0 && scale.factor < infinity() && fabsf(scale.shift) < infinity();
+}
 
 /// Element i of the row that a code stands for.
 template <Kind kind>
@@ -93,7 +97,8 @@ __device__ __forceinline__ float decoded(const CodedRows& rows, const CodePlace&
   const int part = i / rows.part_dims * planes;
   float word = 0;
   for (int plane = planes - 1; plane >= 0; --plane) {
-    const float said = words_of(rows, part)[code_of<kind>(rows, place.block, part + plane, place.row) * rows.part_dims + i % rows.part_dims];
+    const float said =
+        words_of(rows, part)[code_of<kind>(rows, place.block, part + plane, place.row) * rows.part_dims + i % rows.part_dims];
     word = kind == Kind::planes ? __fadd_rn(word + word, said) : said;
   }
   return __fadd_rn(rows.centroids[std::int64_t{place.cell} * rows.d + i], __fmul_rn(factor, word));
@@ -114,7 +119,8 @@ __device__ __forceinline__ PackedNeighbor neighbor_of(const CodedRows& rows, Met
   const Scale scale = scale_of(rows, place);
   const auto at_query = [=](int i) { return double{query[i]}; };
   const auto at_row = [=](int i) { return double{decoded<kind>(rows, place, scale.factor, i)}; };
-  const float key = has_difference(metric) ? difference_key<quarter>(metric, rows.d, at_query, at_row) : product_key<quarter>(rows.d, at_query, at_row);
+  const float key =
+      has_difference(metric) ? difference_key<quarter>(metric, rows.d, at_query, at_row) : product_key<quarter>(rows.d, at_query, at_row);
   return pack(shifted(metric, key, scale.shift), rows.names ? rows.names[row] : row);
 }
 
@@ -158,7 +164,8 @@ __device__ __forceinline__ void make_table(const CodedRows& rows, const float* q
       table[i] = entry(product_with_word<kind>(rows, query, i / 64, i % 64));
     } else {
       table[i] = entry(rows.bits == 8 ? product_with_word<kind>(rows, query, byte, value)
-                                      : product_with_word<kind>(rows, query, 2 * byte, value & 15) + product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4));
+                                      : product_with_word<kind>(rows, query, 2 * byte, value & 15) +
+                                            product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4));
     }
   }
 }
@@ -199,7 +206,8 @@ __device__ __forceinline__ int row_of_lane() { return 4 * (lane_id() % 8) + lane
 
 // A warp a block of codes, row after row.
 template <Kind kind>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) find_terms_kernel(CodedRows rows, Metric metric, float* terms, float* factors, unsigned* largest) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    find_terms_kernel(CodedRows rows, Metric metric, float* terms, float* factors, unsigned* largest) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t block = std::int64_t{blockIdx.x} * block_warps() + warp_id(); block < rows.blocks; block += step) {
     const int cell = cell_at(rows.block_begins, rows.cells, block);
@@ -242,7 +250,10 @@ __global__ void __launch_bounds__(block_threads) find_query_terms_kernel(CodedRo
   const double reach = sqrt(squared) + __uint_as_float(rows.largest[0]);
   const double steps = double(rows.part_dims) + rows.m + 32;
   double margin = steps * (0x1p-24 * reach * reach + 0x1p-124 * fmax(1.0, factor));
-  if (queries.form == TableForm::steps) margin += 2.0 * static_cast<double>(rows.table_entries() / (rows.bits == 6 ? 64 : byte_values)) * power_of_two(step_exponent(rows, squared)) * factor;
+  if (queries.form == TableForm::steps) {
+    margin += 2.0 * static_cast<double>(rows.table_entries() / (rows.bits == 6 ? 64 : byte_values)) *
+              power_of_two(step_exponent(rows, squared)) * factor;
+  }
   const bool usable = reach * reach < 1e36 && steps < most_steps && (!rows.scaled || sqrt(squared) * rows.longest_words < 1e35);  // false if it is NaN
   const double none = -double{infinity()};
   queries.terms[query] = usable ? QueryTerms{(has_difference(metric) ? squared : 0) - margin, 1} : QueryTerms{none, 0};
@@ -341,14 +352,17 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
 
 // A warp a row.
 template <Kind kind>
-__global__ void __launch_bounds__(block_threads, blocks_an_sm) decode_rows_kernel(CodedRows rows, std::int64_t first, std::int64_t count, std::int64_t pitch, DecodedRows out) {
+__global__ void __launch_bounds__(block_threads, blocks_an_sm)
+    decode_rows_kernel(CodedRows rows, std::int64_t first, std::int64_t count, std::int64_t pitch, DecodedRows out) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t i = std::int64_t{blockIdx.x} * block_warps() + warp_id(); i < count; i += step) {
     const CodePlace place = place_of(rows, static_cast<LocalRow>(first + i));
     const float term = rows.terms[place.block * block_rows + place.row];
     const bool finite = term == term;
     auto* const to = reinterpret_cast<float*>(out.data + i * pitch);
-    for (int j = lane_id(); j < pitch / static_cast<std::int64_t>(sizeof(float)); j += 32) to[j] = finite && j < rows.d ? decoded<kind>(rows, place, 1, j) : 0.0f;
+    for (int j = lane_id(); j < pitch / static_cast<std::int64_t>(sizeof(float)); j += 32) {
+      to[j] = finite && j < rows.d ? decoded<kind>(rows, place, 1, j) : 0.0f;
+    }
     __syncwarp();
     const double squared = canonical_sum(rows.d, [=](int j) { return __dmul_rn(to[j], to[j]); });
     if (lane_id() == 0) {
@@ -363,13 +377,16 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) decode_rows_kerne
 void find_terms(const CodedRows& rows, Metric metric, float* terms, float* factors, unsigned* largest, simt::Stream* stream) {
   simt::fill(largest, 0, 2 * sizeof(unsigned), stream);
   with_kind(rows, [&]<Kind kind>() {
-    simt::launch({blocks_for(rows.blocks, block_threads / 32), block_threads, 0, stream, "find_code_terms"}, find_terms_kernel<kind>, rows, metric, terms, factors, largest);
+    simt::launch({blocks_for(rows.blocks, block_threads / 32), block_threads, 0, stream, "find_code_terms"}, find_terms_kernel<kind>, rows,
+                 metric, terms, factors, largest);
   });
 }
 
-void decode_rows(const CodedRows& rows, std::int64_t first, std::int64_t count, std::int64_t pitch, const DecodedRows& out, simt::Stream* stream) {
+void decode_rows(const CodedRows& rows, std::int64_t first, std::int64_t count, std::int64_t pitch, const DecodedRows& out,
+                 simt::Stream* stream) {
   with_kind(rows, [&]<Kind kind>() {
-    simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "decode_rows"}, decode_rows_kernel<kind>, rows, first, count, pitch, out);
+    simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "decode_rows"}, decode_rows_kernel<kind>, rows, first,
+                 count, pitch, out);
   });
 }
 
@@ -386,7 +403,8 @@ TableForm table_form(std::int64_t table_entries, int device) {
   return fits(sizeof(float)) ? TableForm::floats : fits(sizeof(std::int16_t)) ? TableForm::steps : TableForm::device_floats;
 }
 
-void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric metric, int splits, const Survivors& lists, simt::Stream* stream) {
+void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric metric, int splits, const Survivors& lists,
+                   simt::Stream* stream) {
   if (lists.queries == 0) return;
   const LimitRule rule{.form = LimitForm::at_least, .metric = metric, .terms = queries.terms, .far = queries.rows.far};
   const auto query_blocks = static_cast<unsigned>((queries.rows.rows + block_threads - 1) / block_threads);
@@ -395,7 +413,8 @@ void nearest_codes(const CodedRows& rows, const CodeQueries& queries, Metric met
   with_kind(rows, [&]<Kind kind>() {
     const auto launch = [&]<TableForm form>() {
       const std::size_t shared = form == TableForm::device_floats ? 0 : static_cast<std::size_t>(rows.table_entries()) * sizeof(Entry<form>);
-      simt::launch({blocks_for(lists.queries), block_threads, shared, stream, "nearest_codes"}, nearest_codes_kernel<form, kind>, rows, queries, rule, splits, lists);
+      simt::launch({blocks_for(lists.queries), block_threads, shared, stream, "nearest_codes"}, nearest_codes_kernel<form, kind>, rows,
+                   queries, rule, splits, lists);
     };
     switch (queries.form) {
       case TableForm::floats: return launch.template operator()<TableForm::floats>();

@@ -318,8 +318,9 @@ ProductCodes::Queries ProductCodes::encode(const RowsView& queries, const LocalR
   if (count == 0) return encoded;
   for_dtype(queries.dtype, [&]<DType dtype>() {
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {
-      simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "encode_queries"}, encode_queries_kernel<dtype, as_bytes>, queries, order, count,
-                   Mapping{metric_, center_.get()}, largest_.get(), steps_, encoded.data.get(), encoded.terms.get());
+      simt::launch({blocks_for(count, block_threads / 32), block_threads, 0, stream, "encode_queries"},
+                   encode_queries_kernel<dtype, as_bytes>, queries, order, count, Mapping{metric_, center_.get()}, largest_.get(), steps_,
+                   encoded.data.get(), encoded.terms.get());
     });
   });
   return encoded;

@@ -12,7 +12,8 @@ void scan_products(const SearchJob& job, const Survivors& lists, simt::Stream* s
 /// The same of `job.window`, whose tiles are of `queries_of_cell_tile` queries: many of them, `wide`, or few.
 void scan_products_in_cells(const SearchJob& job, bool wide, const Survivors& lists, simt::Stream* stream);
 int queries_of_cell_tile(bool wide);
-/// The same of rows order[0] ... order[count - 1] of job.base, encoded for it, behind what lists have, whose keys are then computed: another base may follow.
+/// The same of rows order[0] ... order[count - 1] of job.base, encoded for it, behind what lists have, whose keys are then computed:
+/// another base may follow.
 void scan_more_in_cells(SearchJob job, const LocalRow* order, std::int64_t count, bool wide, const Survivors& lists, simt::Stream* stream);
 /// Whether it does so by warpgroups (wgmma): where there are such, and a trial gave what mma.sync gives.
 bool multiplies_by_warpgroups(int device);

@@ -179,7 +179,9 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) scan_differences_
         }
         if (near >> s & 1) offer<finished>(job, lists, query, query_row(job, query), place, job.places.order[place], sum);
         if constexpr (both) {
-          if ((near_other >> s & 1) && query < job.end_list) offer<finished>(job, lists, place, job.places.order[place], query, job.places.order[query], sum);
+          if ((near_other >> s & 1) && query < job.end_list) {
+            offer<finished>(job, lists, place, job.places.order[place], query, job.places.order[query], sum);
+          }
         }
       }
     }

@@ -5,8 +5,8 @@
 //   sums     [tile_queries, tile_rows]  in registers, a warp has 16 * query_frags by 8 * row_frags of them
 //   found    pairs that limits do not exclude, till all threads take them to their lists together (scan_sums.cuh)
 //
-// What multiplies, warps or warpgroups, is a tile engine; where warpgroups do, scan_streamed.cu may have the scan. Which of these a device takes is decided here, once,
-// by a trial (way_of).
+// What multiplies, warps or warpgroups, is a tile engine; where warpgroups do, scan_streamed.cu may have the scan. Which of these a device
+// takes is decided here, once, by a trial (way_of).
 //
 // Bytes moved: each row's code once for every tile of queries, from L2 for all but one of the blocks that run side by side.
 // Operations beyond the product: bf16 one comparison a score; bytes a conversion and a multiplication-addition more.
@@ -138,11 +138,12 @@ struct GroupEngine {
   static __device__ __forceinline__ void publish() { simt::publish_to_products(); }
 
   template <class Meanwhile>
-  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int, const std::byte* rows, int steps, bool keep, Meanwhile meanwhile) {
+  static __device__ __forceinline__ void multiply(Sums& sums, const std::byte* queries, int, const std::byte* rows, int steps, bool keep,
+                                                  Meanwhile meanwhile) {
     simt::GroupProducts<Products> products;
     const std::byte* const own = queries + warp_id() / 4 * simt::group_rows_a * row_pitch;
-    // Each number of steps stands in a path of its own, from its beginning to its end: in a loop, or where paths part within, the compiler has each
-    // product wait for the one before.
+    // Each number of steps stands in a path of its own, from its beginning to its end: in a loop, or where paths part within, the compiler
+    // has each product wait for the one before.
     const auto run = [&](auto count) {
       products.begin(sums.of);
       GIGAKNN_UNROLL for (int step = 0; step < count(); ++step) products.multiply(sums.of, own, rows, step, keep || step > 0);
@@ -213,8 +214,9 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   const CellWindow& window = job.window;
   const int stretch = in_cells ? stretch_of_tile(window, blockIdx.x) : 0;
   // Positions: of lists, or, in cells, of the window's queries, which say whose list it is.
-  const std::int64_t first_query = in_cells ? window.query_begins[stretch] + std::int64_t{blockIdx.x - window.tile_begins[stretch]} * Tile::queries
-                                            : job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
+  const std::int64_t first_query =
+      in_cells ? window.query_begins[stretch] + std::int64_t{blockIdx.x - window.tile_begins[stretch]} * Tile::queries
+               : job.first_list + std::int64_t{blockIdx.x} * Tile::queries;
   const std::int64_t end_query = in_cells ? window.query_begins[stretch + 1] : job.end_list;
   const auto list_at = [&](std::int64_t position) { return in_cells ? std::int64_t{window.queries[position]} : position; };
   // Of both sides those pairs whose row's place lies beyond the query's.
@@ -240,9 +242,11 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
   int fetched_tile = first_tile, fetched_slab = 0, fetched_stage = 0;
   const auto fetch_next = [&] {
     if (fetched_tile < last_tile) {
-      copy_slab<Tile::threads, pieces, Tile::rows, Engine::row_pitch>(thread, shared_rows + fetched_stage * Tile::rows * Engine::row_pitch, rows,
-                                                                      begin + std::int64_t{fetched_tile} * Tile::rows, end, fetched_slab,
-                                                                      [](int row, int piece) { return Engine::at(row, piece, Engine::row_pitch); });
+      copy_slab<Tile::threads, pieces, Tile::rows, Engine::row_pitch>(thread, shared_rows + fetched_stage * Tile::rows * Engine::row_pitch,
+                                                                      rows, begin + std::int64_t{fetched_tile} * Tile::rows, end,
+                                                                      fetched_slab, [](int row, int piece) {
+                                                                        return Engine::at(row, piece, Engine::row_pitch);
+                                                                      });
       if (!resident) fetch_queries(shared_queries + fetched_stage * Engine::query_step(false), fetched_slab);
       fetched_stage = fetched_stage + 1 < stages ? fetched_stage + 1 : 0;
       if (++fetched_slab == slabs) {
@@ -327,7 +331,8 @@ __global__ void __launch_bounds__(Engine::Tile::threads, blocks_an_sm<Engine, pa
           const unsigned before = shared.found.keep(query, first_place + row, bits);
           full |= before >= found_room / 2;
           if (before < found_room) return;
-          // Of pairs for both every list has seen so many places by then that this hardly happens (gpu_rows.cpp); to take the pair here would cost registers.
+          // Of pairs for both every list has seen so many places by then that this hardly happens (gpu_rows.cpp); to take the pair here
+          // would cost registers.
           if constexpr (both) {
             overflow(lists, query & other_list ? begin + first_place + row : first_query + query);
           } else {
@@ -343,7 +348,8 @@ template <class Engine, Pairs pairs>
 void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
   using Tile = typename Engine::Tile;
   const int steps = job.base_codes.steps;
-  const std::int64_t query_tiles = pairs == Pairs::cells ? job.window.tiles : (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
+  const std::int64_t query_tiles =
+      pairs == Pairs::cells ? job.window.tiles : (job.end_list - job.first_list + Tile::queries - 1) / Tile::queries;
   const std::int64_t row_tiles = pairs == Pairs::cells ? 1 : (job.places.end - job.places.begin + Tile::rows - 1) / Tile::rows;
   // Enough blocks to fill the device several times over, so that the last to end do not matter.
   const std::int64_t splits = std::max<std::int64_t>(1, std::min<std::int64_t>({row_tiles, 2048 / query_tiles, 65535}));
@@ -358,7 +364,8 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 
 // ---- whether a device's warpgroups multiply as this file believes
 
-// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Two tiles of so many slabs that stages are used twice.
+// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Two tiles of so many slabs
+// that stages are used twice.
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
@@ -416,11 +423,14 @@ void scan_by(Way way, const SearchJob& job, const Survivors& lists, simt::Stream
 bool multiplies(Way way, int device) {
   const auto does = [&]<class Products>() {
     const auto found = [&](Way by) {
-      return try_scan<Products>(device, [&](const SearchJob& job, const Survivors& lists, simt::Stream* stream) { scan_by<Products>(by, job, lists, stream); });
+      return try_scan<Products>(device, [&](const SearchJob& job, const Survivors& lists, simt::Stream* stream) {
+        scan_by<Products>(by, job, lists, stream);
+      });
     };
     return found(way) == found(Way::warps);
   };
-  return does.template operator()<simt::Bf16Products>() && does.template operator()<simt::U8Products>() && does.template operator()<simt::S8Products>();
+  return does.template operator()<simt::Bf16Products>() && does.template operator()<simt::U8Products>() &&
+         does.template operator()<simt::S8Products>();
 }
 
 // wgmma cannot be tested without the hardware, and exact has to be: a device shows once what its warpgroups can.

@@ -8,8 +8,8 @@
 //
 //            copies --full[stage]--> products of both warpgroups --empty[stage]--> copies
 //
-// No barrier is for the whole block, so that one warpgroup looks at its sums while the other multiplies, and neither waits for copies. Bytes moved: half of what tiles
-// of 128 queries move.
+// No barrier is for the whole block, so that one warpgroup looks at its sums while the other multiplies, and neither waits for copies.
+// Bytes moved: half of what tiles of 128 queries move.
 #include <algorithm>
 
 #include "ops/gpu/product_codes.hpp"
@@ -132,7 +132,8 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
   if (thread < warps) shared.found[thread].count = 0;
   if (stages.resident) {
     for (int slab = 0; slab < slabs; ++slab) {
-      copy_slab<block_threads, pieces, tile_queries, simt::group_row_bytes>(thread, shared_queries + slab * query_slab_bytes, queries, first_query, job.end_list, slab, at);
+      copy_slab<block_threads, pieces, tile_queries, simt::group_row_bytes>(thread, shared_queries + slab * query_slab_bytes, queries,
+                                                                            first_query, job.end_list, slab, at);
     }
     simt::copy_async_commit();
     simt::copy_async_wait<0>();
@@ -171,8 +172,12 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
           for (; under_way > 0; --under_way) announce();
           shared.empty[stage].wait(round ^ 1);
         }
-        copy_slab<copying, pieces, tile_rows, simt::group_row_bytes>(own, stage_rows + stage * row_slab_bytes, rows, first_row, end, slab, at);
-        if (!stages.resident) copy_slab<copying, pieces, tile_queries, simt::group_row_bytes>(own, shared_queries + stage * query_slab_bytes, queries, first_query, job.end_list, slab, at);
+        copy_slab<copying, pieces, tile_rows, simt::group_row_bytes>(own, stage_rows + stage * row_slab_bytes, rows, first_row, end, slab,
+                                                                     at);
+        if (!stages.resident) {
+          copy_slab<copying, pieces, tile_queries, simt::group_row_bytes>(own, shared_queries + stage * query_slab_bytes, queries,
+                                                                          first_query, job.end_list, slab, at);
+        }
         if (has_facts && slab + 1 == slabs) {
           static_assert(copying == tile_rows);
           const std::int64_t place = first_row + own;
@@ -199,7 +204,9 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
     const int group = warp_id() / 4;
     const float h_share = both && !exact ? other_side_h_share(rows.steps) : 0;
     const auto itself = [](std::int64_t position) { return position; };
-    const auto query_at = [&](int f, int half) { return (group * query_frags + f) * simt::group_rows_a + warp_id() % 4 * 16 + half * 8 + lane_id() / 4; };
+    const auto query_at = [&](int f, int half) {
+      return (group * query_frags + f) * simt::group_rows_a + warp_id() % 4 * 16 + half * 8 + lane_id() / 4;
+    };
     TileQueries<query_frags, exact, both> own;
     own.load(rows, lists, job.end_list, [&](int f, int half) { return first_query + query_at(f, half); }, itself);
     FoundPairs<found_room>& found = shared.found[warp_id()];
@@ -217,7 +224,8 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
       for (int slab = 0; slab < slabs; ++slab) {
         shared.full[stage].wait(round);
         __syncwarp();  // for products, all lanes together
-        const std::byte* const slab_queries = shared_queries + (stages.resident ? slab : stage) * query_slab_bytes + group * group_queries * simt::group_row_bytes;
+        const std::byte* const slab_queries =
+            shared_queries + (stages.resident ? slab : stage) * query_slab_bytes + group * group_queries * simt::group_row_bytes;
         multiply(sums, slab_queries, stage_rows + stage * row_slab_bytes, min(slab_steps, rows.steps - slab * slab_steps), slab > 0);
         if (!has_facts || slab + 1 < slabs) release();
       }
@@ -255,7 +263,8 @@ __global__ void __launch_bounds__(block_threads, 1) scan_streamed_kernel(SearchJ
 }
 
 Stages stages_for(int slabs, bool has_facts, int device) {
-  const std::int64_t room = static_cast<std::int64_t>(simt::shared_bytes_a_block(device)) - static_cast<std::int64_t>(sizeof(StreamedShared)) - simt::group_alignment;
+  const std::int64_t room = static_cast<std::int64_t>(simt::shared_bytes_a_block(device)) -
+                            static_cast<std::int64_t>(sizeof(StreamedShared)) - simt::group_alignment;
   const std::int64_t queries = std::int64_t{slabs} * query_slab_bytes;
   const std::int64_t a_stage = row_slab_bytes + (has_facts ? static_cast<std::int64_t>(sizeof(StageFacts)) : 0);
   const auto stages = [&](std::int64_t beside, std::int64_t each, bool resident) {
@@ -266,7 +275,8 @@ Stages stages_for(int slabs, bool has_facts, int device) {
   return all.count >= least_stages ? all : stages(0, a_stage + query_slab_bytes, false);
 }
 
-// Parts of the base: blocks, one a multiprocessor, are to fill the device, as near as can be to the last of them; each has some tiles, or copies queries for little.
+// Parts of the base: blocks, one a multiprocessor, are to fill the device, as near as can be to the last of them; each has some tiles, or
+// copies queries for little.
 std::int64_t splits_for(std::int64_t query_tiles, std::int64_t row_tiles, int device) {
   const std::int64_t at_once = simt::multiprocessors(device);
   const std::int64_t enough = std::max(at_once / query_tiles, std::min(row_tiles / least_tiles, most_waves * at_once / query_tiles));

@@ -1,4 +1,5 @@
-// The way of scan_products for devices whose warpgroups multiply (sm_90a): four warps copy while two warpgroups multiply (scan_streamed.cu).
+// The way of scan_products for devices whose warpgroups multiply (sm_90a): four warps copy while two warpgroups multiply
+// (scan_streamed.cu).
 #pragma once
 
 #include "ops/gpu/survivors.hpp"

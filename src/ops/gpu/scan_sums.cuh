@@ -1,5 +1,6 @@
-// What scans by products share, however they multiply: how rows come to shared memory, and what is done with the sums of a tile. It finds those that limits do not exclude, keeps them in shared memory, and
-// takes them to their lists together, since what that takes is waiting, for counters, bounds and norms in device memory.
+// What scans by products share, however they multiply: how rows come to shared memory, and what is done with the sums of a tile. It finds
+// those that limits do not exclude, keeps them in shared memory, and takes them to their lists together, since what that takes is waiting,
+// for counters, bounds and norms in device memory.
 #pragma once
 
 #include <type_traits>
@@ -20,11 +21,12 @@ enum class Pairs {
 /// Marks a query whose pair is for the row's own list.
 constexpr std::uint32_t other_list = 1u << 31;
 
-/// Begins to copy slab `slab` of rows [first_row, end_row), at most `height` of them: `pieces` pieces of 16 bytes a row, as far as there are steps, to to + at(row, piece),
-/// which eight rows further on is 8 * pitch more. By `threads` threads, of which this is number `thread`. What lies where no row is copied to is not changed: its sums
-/// are not to be looked at.
+/// Begins to copy slab `slab` of rows [first_row, end_row), at most `height` of them: `pieces` pieces of 16 bytes a row, as far as there
+/// are steps, to to + at(row, piece), which eight rows further on is 8 * pitch more. By `threads` threads, of which this is number
+/// `thread`. What lies where no row is copied to is not changed: its sums are not to be looked at.
 template <int threads, int pieces, int height, int pitch, class At>
-__device__ __forceinline__ void copy_slab(int thread, std::byte* to, const CodesView& from, std::int64_t first_row, std::int64_t end_row, int slab, const At& at) {
+__device__ __forceinline__ void copy_slab(int thread, std::byte* to, const CodesView& from, std::int64_t first_row, std::int64_t end_row,
+                                          int slab, const At& at) {
   constexpr int rows_at_once = threads / pieces;
   static_assert(rows_at_once % 8 == 0);
   const int piece = thread % pieces;
@@ -65,7 +67,8 @@ struct FoundPairs {
   template <class Take>
   __device__ __forceinline__ void take_all(int thread, int threads, const Take& take) const {
     const unsigned held = min(count, room);
-    GIGAKNN_ROLLED for (unsigned i = static_cast<unsigned>(thread); i < held; i += static_cast<unsigned>(threads)) take(query[i], place[i], sum[i]);
+    GIGAKNN_ROLLED for (unsigned i = static_cast<unsigned>(thread); i < held; i += static_cast<unsigned>(threads))
+        take(query[i], place[i], sum[i]);
   }
 };
 
@@ -90,8 +93,8 @@ __device__ __forceinline__ void offer(const SearchJob& job, const Survivors& lis
 
 /// The same of what FoundPairs holds, of a block whose queries and places begin at these.
 template <Pairs pairs, class Sum, class ListAt>
-__device__ __forceinline__ void offer_found(const SearchJob& job, const Survivors& lists, std::int64_t first_query, std::int64_t begin, const ListAt& list_at,
-                                            std::uint32_t query_at, std::uint32_t place_at, std::uint32_t bits) {
+__device__ __forceinline__ void offer_found(const SearchJob& job, const Survivors& lists, std::int64_t first_query, std::int64_t begin,
+                                            const ListAt& list_at, std::uint32_t query_at, std::uint32_t place_at, std::uint32_t bits) {
   const std::int64_t place = begin + place_at;
   const std::int64_t query = first_query + (query_at & ~other_list);
   if (pairs == Pairs::both && (query_at & other_list)) {
@@ -114,7 +117,8 @@ struct TileQueries {
 
   /// query_at(f, half): the query's place among the lists; list_at: which list that is.
   template <class QueryAt, class ListAt>
-  __device__ __forceinline__ void load(const CodesView& rows, const Survivors& lists, std::int64_t end_query, const QueryAt& query_at, const ListAt& list_at) {
+  __device__ __forceinline__ void load(const CodesView& rows, const Survivors& lists, std::int64_t end_query, const QueryAt& query_at,
+                                       const ListAt& list_at) {
     GIGAKNN_UNROLL for (int f = 0; f < frags; ++f) {
       GIGAKNN_UNROLL for (int half = 0; half < 2; ++half) {
         const std::int64_t query = query_at(f, half);
@@ -137,12 +141,13 @@ struct RowFacts {
   const float* limits;  // where pairs are for both: of the rows' own lists
 };
 
-/// Calls keep(query, row, bits) for each of a thread's sums that a limit does not exclude and that is not `excluded(query, row)`; both are numbers in the tile, the
-/// query's with other_list where it was the row's limit. Sum i of fragments f, r (mma.cuh, C) is sums.at(f, r, i), of query query_at(f, i / 2) and row
-/// warp_row + r * 8 + i % 2.
+/// Calls keep(query, row, bits) for each of a thread's sums that a limit does not exclude and that is not `excluded(query, row)`; both are
+/// numbers in the tile, the query's with other_list where it was the row's limit. Sum i of fragments f, r (mma.cuh, C) is sums.at(f, r, i),
+/// of query query_at(f, i / 2) and row warp_row + r * 8 + i % 2.
 template <bool exact, bool both, int row_frags, int frags, class Sums, class QueryAt, class Excluded, class Keep>
-__device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries<frags, exact, both>& queries, const RowFacts& facts, float h_share,
-                                             int warp_row, const QueryAt& query_at, const Excluded& excluded, const Keep& keep) {
+__device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries<frags, exact, both>& queries, const RowFacts& facts,
+                                             float h_share, int warp_row, const QueryAt& query_at, const Excluded& excluded,
+                                             const Keep& keep) {
   constexpr int sums_a_row = frags * 4;  // of a thread, in one of its fragments of rows
   constexpr int most = most_at_once<exact, both, frags>;
   constexpr int frags_at_once = sums_a_row * row_frags < most ? row_frags : most / sums_a_row;

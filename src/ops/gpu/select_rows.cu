@@ -1,6 +1,6 @@
-// Two kernels. In one a warp, or two or four together, has a row, or a part of it; in the other a block, which may look at some values of a long row first. Each value is
-// read once, four at a time, several loads ahead of its use. A value that cannot enter costs one compare with the value of the k-th
-// smallest so far; only the others become keys.
+// Two kernels. In one a warp, or two or four together, has a row, or a part of it; in the other a block, which may look at some values of a
+// long row first. Each value is read once, four at a time, several loads ahead of its use. A value that cannot enter costs one compare with
+// the value of the k-th smallest so far; only the others become keys.
 #include "ops/gpu/select_rows.hpp"
 
 #include <algorithm>
@@ -218,28 +218,32 @@ std::int64_t stream_capacity(std::int64_t k) {
 /// How many may stay when the buffer is full: each step of a bisection that this spares would halve the rest.
 __device__ __forceinline__ unsigned most_staying(std::int64_t k) { return static_cast<unsigned>(k + k / 16 + 16); }
 /// And in the end, when they are sorted anyhow.
-__device__ __forceinline__ unsigned most_sorted(std::int64_t k) { return k <= 32 ? 32 : static_cast<unsigned>((k + k / 64 + 63) / 64 * 64); }
+__device__ __forceinline__ unsigned most_sorted(std::int64_t k) {
+  return k <= 32 ? 32 : static_cast<unsigned>((k + k / 64 + 63) / 64 * 64);
+}
 
-/// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. Few lanes have any, and of these few more than one or two: nvcc adds for a
-/// whole warp at once where all lanes do, and lets a few add for themselves.
+/// Appends the keys key(i) of a thread whose bits are set, and returns those that found no room. Few lanes have any, and of these few more
+/// than one or two: nvcc adds for a whole warp at once where all lanes do, and lets a few add for themselves.
 template <class Key>
 __device__ __forceinline__ unsigned append_keys(unsigned entering, Key key, PackedNeighbor* buffer, unsigned capacity, unsigned& held) {
   if (entering == 0) return 0;
   unsigned slot = atomicAdd(&held, static_cast<unsigned>(__popc(entering)));
-  GIGAKNN_ROLLED for (; entering && slot < capacity; ++slot, entering &= entering - 1) buffer[slot] = key(static_cast<unsigned>(__ffs(static_cast<int>(entering))) - 1);
+  GIGAKNN_ROLLED for (; entering && slot < capacity; ++slot, entering &= entering - 1) buffer[slot] =
+      key(static_cast<unsigned>(__ffs(static_cast<int>(entering))) - 1);
   return entering;
 }
 
-// A row that is long enough is sampled: a bound of the k smallest before any is kept, so that few more than k ever are. Of m of the sample that are expected among the k
-// smallest so many more make it rare that fewer than k are not above the bound; then the row is read again.
+// A row that is long enough is sampled: a bound of the k smallest before any is kept, so that few more than k ever are. Of m of the sample
+// that are expected among the k smallest so many more make it rare that fewer than k are not above the bound; then the row is read again.
 constexpr int sample_loads = stream_loads > 1 ? stream_loads / 2 : 1;  // a thread
 __device__ __forceinline__ unsigned sample_rank(unsigned sample, std::int64_t k, unsigned of) {
   const float expected = static_cast<float>(sample) * static_cast<float>(k) / static_cast<float>(of);
   return static_cast<unsigned>(expected + 4 * sqrtf(expected) + 4);
 }
 
-// A block reads its row chunk by chunk. What may be below a bound of the k smallest goes to a buffer. The bound comes from a sample of the row, and
-// when the buffer is full from what it holds: about k stay, and what found no room is looked at again. `buffers`: of each block [capacity], or null: in shared memory.
+// A block reads its row chunk by chunk. What may be below a bound of the k smallest goes to a buffer. The bound comes from a sample of the
+// row, and when the buffer is full from what it holds: about k stay, and what found no room is looked at again. `buffers`: of each block
+// [capacity], or null: in shared memory.
 template <class Rows>
 __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
     stream_select_kernel(Rows rows, std::int64_t items, std::int64_t k, unsigned capacity, PackedNeighbor* buffers,
@@ -264,7 +268,8 @@ __global__ void __launch_bounds__(stream_threads, stream_blocks_an_sm)
         const Value* const from = row.values + base + place(0);
         GIGAKNN_UNROLL for (int i = 0; i < n; i += Row::group) Row::load_group(from + offset(i), to + i);
       } else {
-        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] = row.has(base + place(i)) ? Row::load_one(row.values + (base + place(i))) : Value{};
+        GIGAKNN_UNROLL for (int i = 0; i < n; ++i) to[i] =
+            row.has(base + place(i)) ? Row::load_one(row.values + (base + place(i))) : Value{};
       }
     };
     bool sampled = false;

@@ -160,8 +160,11 @@ TEST(SelectRows, keeps_any_k) {
 TEST(SelectRows, samples_long_rows) {
   const std::vector<SelectPlan> plans = {{SelectMethod::stream, 1, 1}, {SelectMethod::stream, 1, 2}};
   for (const std::int64_t columns : {8 * sampled_groups - 1, 8 * sampled_groups, 8 * sampled_groups + 1, 5 * chunk + 3}) {
-    for (const std::int64_t k : {std::int64_t{1}, std::int64_t{10}, std::int64_t{33}, sampled_groups / 2, 2 * sampled_groups, 4 * sampled_groups}) {
-      for (const Values kind : {Values::random, Values::few, Values::falling, Values::rising, Values::special}) check(kind, 2, columns, columns + 1, k, plans);
+    for (const std::int64_t k :
+         {std::int64_t{1}, std::int64_t{10}, std::int64_t{33}, sampled_groups / 2, 2 * sampled_groups, 4 * sampled_groups}) {
+      for (const Values kind : {Values::random, Values::few, Values::falling, Values::rising, Values::special}) {
+        check(kind, 2, columns, columns + 1, k, plans);
+      }
     }
   }
 }

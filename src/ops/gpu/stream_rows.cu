@@ -4,9 +4,10 @@
 //                --> rows whose interval begins not above it --> keys --> list
 //
 // How far a sum in float32 may be off, u = 2^-24, d dimensions, of elements that float32 holds exactly:
-//   differences   terms of one sign, each rounded at most d + 5 times: by a factor of 1 + (d + 8) 2u, and by the smallest float a term that vanishes
-//   products      |<x,y>| by (d + 8) 2u |x| |y|, and the same
-// and of bytes nothing: their products are integers, and give keys (key_of_product). The interval of a product that overflows has no ends, that of differences no upper end: they are farther than what does not.
+//   differences   terms of one sign, each rounded at most d + 5 times: by a factor of 1 + (d + 8) 2u, and by the smallest float a term that
+//   vanishes products      |<x,y>| by (d + 8) 2u |x| |y|, and the same
+// and of bytes nothing: their products are integers, and give keys (key_of_product). The interval of a product that overflows has no ends,
+// that of differences no upper end: they are farther than what does not.
 #include "ops/gpu/stream_rows.hpp"
 
 #include "ops/gpu/append.cuh"
@@ -152,7 +153,8 @@ constexpr double root_share = 0x1p-21;  // by which a root in float32 of what wa
 
 /// Of a root, from the square's.
 __device__ __forceinline__ Interval root_of(double low, double high) {
-  return {__double2float_rd(sqrtf(__double2float_rd(fmax(low, 0.0))) * (1 - root_share)), __double2float_ru(sqrtf(__double2float_ru(high)) * (1 + root_share))};
+  return {__double2float_rd(sqrtf(__double2float_rd(fmax(low, 0.0))) * (1 - root_share)),
+          __double2float_ru(sqrtf(__double2float_ru(high)) * (1 + root_share))};
 }
 /// A float not below the root of a sum of squares, and where it is `least_told_norm` or more above it by no more than a share of 2^-19.
 __device__ __forceinline__ float norm_above(double squared) { return sqrtf(__double2float_ru(squared)) * (1 + 0x1p-20f); }
@@ -195,10 +197,12 @@ struct Part {
     const double share = (job.base.cols + 8) * 0x1p-23;
     const double slack = (job.base.cols + 8) * 0x1p-148;
     const double x_squared = job.queries.squared_norms[own];
-    GIGAKNN_ROLLED for (int at = static_cast<int>(threadIdx.x) / quarter; at - static_cast<int>(threadIdx.x) / quarter < count; at += n * quarters) {
+    GIGAKNN_ROLLED for (int at = static_cast<int>(threadIdx.x) / quarter; at - static_cast<int>(threadIdx.x) / quarter < count;
+                        at += n * quarters) {
       RowSum<dtype, form> sums[n];
       const std::byte* y[n];
-      GIGAKNN_UNROLL for (int r = 0; r < n; ++r) y[r] = job.base.data + std::int64_t{first + static_cast<LocalRow>(min(at + r * quarters, count - 1))} * job.base.pitch;
+      GIGAKNN_UNROLL for (int r = 0; r < n; ++r) y[r] =
+          job.base.data + std::int64_t{first + static_cast<LocalRow>(min(at + r * quarters, count - 1))} * job.base.pitch;
       for (int begin = lane_id() % quarter * load_bytes; begin < row_bytes; begin += round_bytes<dtype>) {
         Load other[n][loads];
         GIGAKNN_UNROLL for (int r = 0; r < n; ++r) {
@@ -251,8 +255,10 @@ __global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
       if (threadIdx.x == 0) lists.held[at] = 0;
       continue;
     }
-    for (int i = static_cast<int>(threadIdx.x) * load_bytes; i < (row_bytes + round_bytes<dtype> - 1) / round_bytes<dtype> * round_bytes<dtype>; i += block_threads * load_bytes) {
-      *reinterpret_cast<Load*>(x + i) = i < row_bytes ? *reinterpret_cast<const Load*>(job.queries.data + own * job.queries.pitch + i) : Load{};
+    for (int i = static_cast<int>(threadIdx.x) * load_bytes;
+         i < (row_bytes + round_bytes<dtype> - 1) / round_bytes<dtype> * round_bytes<dtype>; i += block_threads * load_bytes) {
+      *reinterpret_cast<Load*>(x + i) =
+          i < row_bytes ? *reinterpret_cast<const Load*>(job.queries.data + own * job.queries.pitch + i) : Load{};
     }
     __syncthreads();
     List list = list_of_keys(lists, at);
@@ -288,7 +294,8 @@ __global__ void __launch_bounds__(block_threads, streamed_lists_an_sm)
           high[i] = place < count ? shared.high[place] : ~0u;
         }
         const auto k = static_cast<unsigned>(lists.k);
-        const float end = unpack_key(last_of_value(block_rough_bound(high, static_cast<unsigned>(count), k, k + k / 8 + 2, team.shared.sums).bits));
+        const float end =
+            unpack_key(last_of_value(block_rough_bound(high, static_cast<unsigned>(count), k, k + k / 8 + 2, team.shared.sums).bits));
         limit = end < limit ? end : limit;  // not fminf, which need not pass over every NaN: a bisected value may be one that no key has
       }
       // At a time as many keys as the list has room for.
@@ -349,8 +356,8 @@ void stream_rows(const SearchJob& job, int splits, const Survivors& lists, simt:
   if (lists.queries == 0) return;
   const std::int64_t row_bytes = row_bytes_of(job.base.dtype, job.base.cols);
   for_dtype(job.base.dtype, [&]<DType dtype>() {
-    simt::launch({blocks_for(lists.queries), block_threads, static_cast<std::size_t>(row_bytes + most_round_bytes), stream, "stream_rows"}, stream_rows_kernel<dtype>, job,
-                 form_of(job.metric, dtype), static_cast<int>(row_bytes), splits, lists);
+    simt::launch({blocks_for(lists.queries), block_threads, static_cast<std::size_t>(row_bytes + most_round_bytes), stream, "stream_rows"},
+                 stream_rows_kernel<dtype>, job, form_of(job.metric, dtype), static_cast<int>(row_bytes), splits, lists);
   });
 }
 

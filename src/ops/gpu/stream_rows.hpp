@@ -1,5 +1,5 @@
-// Few queries against many rows: each row passes once, in float32, or of bytes in integers, which tells between what its key lies. Only rows that may be among the k nearest
-// have theirs computed in float64.
+// Few queries against many rows: each row passes once, in float32, or of bytes in integers, which tells between what its key lies. Only
+// rows that may be among the k nearest have theirs computed in float64.
 #pragma once
 
 #include "ops/gpu/survivors.hpp"

@@ -12,8 +12,8 @@ constexpr int block_threads = 128;
 
 // Block x has a run, block y 128 columns.
 template <DType dtype>
-__global__ void __launch_bounds__(block_threads)
-    sum_runs_kernel(RowsView rows, const double* weights, const LocalRow* order, const std::int64_t* run_begins, std::int64_t runs, double* partial) {
+__global__ void __launch_bounds__(block_threads) sum_runs_kernel(RowsView rows, const double* weights, const LocalRow* order,
+                                                                 const std::int64_t* run_begins, std::int64_t runs, double* partial) {
   const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (column >= rows.cols) return;
   for (std::int64_t run = blockIdx.x; run < runs; run += gridDim.x) {

@@ -1,6 +1,7 @@
 // A list of neighbours as it grows, and who has it: a warp where few neighbours are sought, a block otherwise; the same steps, by
 // threads of a Team. Numbers become the most that keys can be, thread by thread; the k-th smallest of them bounds the list; what its
-// limit excludes is dropped. Keys are computed, a quarter of a warp a row, once at the end, or where more is left than the list has room for.
+// limit excludes is dropped. Keys are computed, a quarter of a warp a row, once at the end, or where more is left than the list has room
+// for.
 #pragma once
 
 #include "ops/gpu/append.cuh"
@@ -109,7 +110,8 @@ __device__ __forceinline__ void prune(const Team& team, const LimitRule& rule, s
   team.sync();
 }
 
-/// Prunes, and computes keys if this is the last time or entries in doubt take an eighth of the room: neighbor_of(row), by a quarter of a warp.
+/// Prunes, and computes keys if this is the last time or entries in doubt take an eighth of the room: neighbor_of(row), by a quarter of a
+/// warp.
 template <class Team, class NeighborOf>
 __device__ __forceinline__ void tighten(const Team& team, const LimitRule& rule, std::int64_t query, std::int64_t k, std::int64_t pitch,
                                         bool last, const NeighborOf& neighbor_of, List& list) {

@@ -18,17 +18,19 @@ constexpr int block_threads = 128;
 
 /// Of a row in cells, by its name; a quarter of a warp has a pair.
 template <DType dtype>
-__device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query, LocalRow row) {
+__device__ __forceinline__ PackedNeighbor named_neighbor_of(const SearchJob& job, const Candidates& candidates, std::int64_t query,
+                                                            LocalRow row) {
   const LocalRow name = candidates.name_of(row);
-  const PackedNeighbor found = candidates.has(row, name) ? canonical_neighbor<dtype, quarter>(job.metric, job.queries, query, job.base, row) : no_neighbor;
+  const PackedNeighbor found =
+      candidates.has(row, name) ? canonical_neighbor<dtype, quarter>(job.metric, job.queries, query, job.base, row) : no_neighbor;
   return found == no_neighbor ? no_neighbor : found >> 32 << 32 | name;
 }
 
-/// Takes the rows of ranges of places into the list: next(begin, end) gives a range, or none. Then, and whenever the list grew, tightens it, for the `last` time
-/// or not; computed(row).
+/// Takes the rows of ranges of places into the list: next(begin, end) gives a range, or none. Then, and whenever the list grew, tightens
+/// it, for the `last` time or not; computed(row).
 template <class Team, class Next, class NeighborOf>
-__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch, Next next, bool last,
-                                            const NeighborOf& computed, List& list) {
+__device__ __forceinline__ void take_places(const Team& team, const SearchJob& job, std::int64_t query, std::int64_t k, std::int64_t pitch,
+                                            Next next, bool last, const NeighborOf& computed, List& list) {
   std::int64_t begin = 0, end = 0;
   bool more = next(begin, end);
   for (;;) {
@@ -93,7 +95,8 @@ __global__ void __launch_bounds__(block_threads, in_cells ? lists_an_sm - 1 : li
           const auto place = static_cast<std::uint32_t>(list.keys[i]);
           const LocalRow row = job.places.order[place];
           const bool none = in_cells ? job.base.far[row] & far_row : is_self(job.first_self, query_row(job, query), row);
-          // In cells one more than the most that the key can be: till it is computed, a row stands behind all of that key, whatever their names.
+          // In cells one more than the most that the key can be: till it is computed, a row stands behind all of that key, whatever their
+          // names.
           list.keys[i] = none ? no_neighbor : pack(most_key(job, query, place, number), row) + (PackedNeighbor{in_cells} << 32);
           list.numbers[i] = number;
         }
@@ -138,7 +141,9 @@ __global__ void __launch_bounds__(block_threads, lists_an_sm)
     const std::int64_t places = job.places.end - job.places.begin;
     List list = list_of_keys(lists, at);
     const auto computed = [&](LocalRow row) { return neighbor_of<dtype>(job, query, row); };
-    take_places(team, job, query, lists.k, lists.pitch, one_range(job.places.begin + places * part / splits, job.places.begin + places * (part + 1) / splits), true, computed, list);
+    take_places(team, job, query, lists.k, lists.pitch,
+                one_range(job.places.begin + places * part / splits, job.places.begin + places * (part + 1) / splits), true, computed,
+                list);
     if (team.rank() == 0) lists.held[at] = list.count;
   }
 }
@@ -256,7 +261,8 @@ constexpr int few_splits = 2;
 constexpr int few_splits = 16;
 #endif
 constexpr int many_threads = 1024;
-// Shared memory that a list may take to be put in order: the more of it, the fewer blocks an SM seats, and some devices have less than 100 KB.
+// Shared memory that a list may take to be put in order: the more of it, the fewer blocks an SM seats, and some devices have less than 100
+// KB.
 template <int threads>
 constexpr std::size_t most_finish_bytes = threads == many_threads ? 64 << 10 : 16 << 10;
 // The most neighbours that a warp's registers keep in order; beyond, a block counts digits.
@@ -271,17 +277,19 @@ void set_bounds(const LimitRule& rule, PackedNeighbor bound, const Survivors& li
   simt::launch({blocks, block_threads, 0, stream, "set_bounds"}, set_bounds_kernel, rule, bound, lists);
 }
 
-void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream) {
+void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven,
+                    simt::Stream* stream) {
   if (lists.queries == 0) return;
-  simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "count_unproven"}, count_unproven_kernel, rule, assumed, lists, unproven);
+  simt::launch({blocks_for(lists.queries), block_threads, 0, stream, "count_unproven"}, count_unproven_kernel, rule, assumed, lists,
+               unproven);
 }
 
 void settle(const SearchJob& job, bool last, const Survivors& lists, simt::Stream* stream) {
   if (lists.queries == 0) return;
   for_dtype(job.base.dtype, [&]<DType dtype>() {
     const auto run = [&]<class Team, bool in_cells>() {
-      simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, in_cells ? "settle_window" : "settle"}, settle_kernel<dtype, Team, in_cells>,
-                   job, last, lists);
+      simt::launch({blocks_for(lists.queries, Team::a_block), block_threads, 0, stream, in_cells ? "settle_window" : "settle"},
+                   settle_kernel<dtype, Team, in_cells>, job, last, lists);
     };
     if (job.cells.probes) {
       if (lists.k <= few_k) return run.template operator()<WarpTeam<few_k, block_threads>, true>();
@@ -319,8 +327,10 @@ void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt:
   const auto run = [&]<int threads>() {
     const std::size_t bytes = static_cast<std::size_t>(lists.k * splits) * sizeof(PackedNeighbor);
     const bool in_shared = bytes <= most_finish_bytes<threads>;
-    const simt::DeviceBuffer<PackedNeighbor> scratch(splits > 1 && !in_shared ? static_cast<std::size_t>(lists.queries * lists.k) : 0, stream);
-    simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits, in_shared, scratch.get(), out);
+    const simt::DeviceBuffer<PackedNeighbor> scratch(splits > 1 && !in_shared ? static_cast<std::size_t>(lists.queries * lists.k) : 0,
+                                                     stream);
+    simt::launch({blocks_for(queries), threads, in_shared ? bytes : 0, stream, "finish_lists"}, finish_lists_kernel<threads>, lists, splits,
+                 in_shared, scratch.get(), out);
   };
   if (splits > few_splits) {
     run.template operator()<many_threads>();

@@ -21,8 +21,9 @@
 
 namespace gigaknn::gpu {
 
-/// How many times more rows than expected a list must have room for that are below a bound drawn from a sample of rows: the k-th smallest of a
-/// sample varies as a gamma distribution of shape k, which exceeds this less than once in a hundred million, with some in doubt beside.
+/// How many times more rows than expected a list must have room for that are below a bound drawn from a sample of rows: the k-th smallest
+/// of a sample varies as a gamma distribution of shape k, which exceeds this less than once in a hundred million, with some in doubt
+/// beside.
 constexpr std::int64_t spare_room(std::int64_t k) { return 4 + 28 / (k < 1 ? 1 : k); }
 
 struct Survivors {
@@ -52,12 +53,14 @@ void take_all(const SearchJob& job, int splits, const Survivors& lists, simt::St
 void take_cells(const SearchJob& job, const Survivors& lists, simt::Stream* stream);
 /// Up to so many neighbours the bound of a settled list is its k-th itself, and never rises; of more it may be any before the next.
 inline constexpr std::int64_t most_exact_bounds = 128;
-/// How many lists do not prove themselves: of queries that are not far, those that have fewer than k neighbours not behind `assumed` [q], a bound that left out what is behind
-/// it and that nothing had said to be right. Adds to `unproven`.
-void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven, simt::Stream* stream);
+/// How many lists do not prove themselves: of queries that are not far, those that have fewer than k neighbours not behind `assumed` [q], a
+/// bound that left out what is behind it and that nothing had said to be right. Adds to `unproven`.
+void count_unproven(const LimitRule& rule, const PackedNeighbor* assumed, const Survivors& lists, unsigned long long* unproven,
+                    simt::Stream* stream);
 /// Another rule, by which the same bounds have other limits.
 void change_rule(const LimitRule& rule, const Survivors& lists, simt::Stream* stream);
-/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged, which may take as much memory as they do.
+/// Sorts each query's list and writes it: out [queries, k]. With splits > 1 the lists of a query are merged, which may take as much memory
+/// as they do.
 void finish_lists(const Survivors& lists, int splits, PackedNeighbor* out, simt::Stream* stream);
 
 /// For searches by radius. Lets every place through, as a scan with no limits would; the lists
