@@ -198,7 +198,7 @@ MUTANTS = [
     ("codes: groups exchange wrong sums", "nearest_codes.cu", "simt::shfl_xor(sums[3], 16)", "simt::shfl_xor(sums[2], 16)"),
     ("codes: lanes have wrong rows", "nearest_codes.cu", "4 * (lane_id() % 8) + lane_id() / 8", "lane_id()"),
     ("codes: nibbles are swapped", "nearest_codes.cu", "part % 2 == 0 ? byte[0] & 15", "part % 2 == 1 ? byte[0] & 15"),
-    ("codes: an entry has one part of two", "nearest_codes.cu", " +\n" + 43 * " " + "product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4)", ""),
+    ("codes: an entry has one part of two", "nearest_codes.cu", "product_with_word<kind>(rows, query, 2 * byte + 1, value >> 4)", "0"),
     ("codes: the table is read before it is made", "nearest_codes.cu", "    team.sync();  // the table is made\n", ""),
     ("codes: a full list goes unnoticed", "nearest_codes.cu", "if (last || room < block_rows) {", "if (last) {"),
     ("codes: found is changed before all have read", "nearest_codes.cu", "list.count = team.found();\n          team.sync();  // all have read\n", "list.count = team.found();\n"),
