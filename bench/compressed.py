@@ -10,7 +10,7 @@ Faiss's IndexIVFScalarQuantizer, at equal probes, on SIFT and Fashion-MNIST. "al
 bytes; each contestant at the fastest of its settings (PROBES x REFINES) that reaches the recall on these queries. Ours: ivf_sq (44 dimensions of 8 bits, beside which a scan reads 4 bytes) and
 ivf_pq (32 bytes, and 4); Faiss's: fast-scan of 16 and 32 bytes, the latter after PCA too, RaBitQ after a rotation, and PCA to 48 dimensions of 8 bits. Faiss's full vectors are bytes, as ours
 (IndexScalarQuantizer, 8 bits direct). "build": centroids, codewords and codes, of 8 bits a part beside IVFPQ and of 4 beside fast-scan. Each library with its own training: 10 iterations of k-means for the lists, for
-codewords each its default (ours 20, Faiss's 25). A measurement repeats its queries for a quarter of a second. Results go to bench/results/<machine>/compressed.{json,md}, the figures to docs/figures/{codes,bytes,refined}.svg; `--only nothing` draws what was measured before.
+codewords each its default (ours 20, Faiss's 25). A measurement repeats its queries for a quarter of a second. Results go to bench/results/<machine>/compressed.{json,md}, the figures to docs/figures/{codes,bytes,refined}.svg; `--only nothing` draws and tabulates what was measured before.
 """
 
 import time
@@ -274,9 +274,9 @@ def build_row(engine, name, code_bytes, arguments):
     return {"set": name, "n": len(base), "d": base.shape[1], **times, "ratio": of("faiss") / of("gigaknn"), "ratio_fast_scan": of("faiss fast-scan") / of("gigaknn 4 bits")}
 
 
-def markdown(results, header):
+def markdown(results):
     lines = ["# Compressed inverted files against Faiss", "", "Made by `bench/compressed.py`; do not edit.", ""]
-    lines += [f"- {key}: {value}" for key, value in header.items()]
+    lines += kept.origins(results)
     lines += ["", f"Recall@{K}, batches of 1,000 queries, {LISTS} lists; ratios above 1 are in our favour. Bytes are those of codes, as files have them: beside each of ours but RaBitQ's a scan reads a term of 4.", ""]
     for r in results:
         if r["kind"] == "codes":

@@ -19,6 +19,7 @@ import time
 
 import numpy as np
 
+import kept
 import peers
 from machine import machine_name
 import vectors
@@ -97,10 +98,10 @@ def compare(queries, base, metric, ids, their_ids, most=500):
 
 def without_self(ids, first, k):
     """The first k of each list that are not the row itself (duplicates may push it out of the list)."""
-    kept = np.empty((len(ids), k), ids.dtype)
+    others = np.empty((len(ids), k), ids.dtype)
     for i, found in enumerate(ids):
-        kept[i] = found[found != first + i][:k]
-    return kept
+        others[i] = found[found != first + i][:k]
+    return others
 
 
 class Bench:
@@ -213,8 +214,8 @@ def times(value):
 
 def markdown(results, header, skipped):
     lines = ["# Exact search against Faiss", "", "Made by `bench/exact.py`; do not edit.", ""]
-    lines += [f"- {key}: {value}" for key, value in header.items() if not isinstance(value, dict)]
-    lines += [f"- peak, {kind}: {peak['per_s'] / 1e9:.0f} G multiply-adds/s ({peak['loop']})"
+    lines += [f"- machine: {header['machine']}", *kept.origins(results)]
+    lines += [f"- peak, {kind}, of the last run: {peak['per_s'] / 1e9:.0f} G multiply-adds/s ({peak['loop']})"
               for kind, peak in header["peak"].items()]
     lines += [f"- skipped: {name} ({why})" for name, why in skipped]
     lines += ["", "Ratios are Faiss's median time over gigaknn's. \"With preparation\" counts `add` for Faiss and `prepare`",
@@ -274,27 +275,27 @@ def main():
     print(json.dumps(header), flush=True)
     folder = arguments.output / arguments.machine
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {}
+    known = {}
     if (folder / "exact.json").exists():
-        kept = {result["row"]: result for result in json.loads((folder / "exact.json").read_text())["results"]}
+        known = kept.before(json.loads((folder / "exact.json").read_text()))
     skipped = {}
     wrong = False
     for row in chosen:
         try:
-            result = bench.measure(row)
+            result = {**{fact: header[fact] for fact in kept.FACTS}, **bench.measure(row)}
         except vectors.Missing as missing:
             skipped[row.name] = str(missing)
             print(json.dumps({"row": row.name, "skipped": str(missing)}), flush=True)
             continue
         print(json.dumps(result), flush=True)
-        kept[row.name] = result
+        known[row.name] = result
         wrong = wrong or result["ids_truly_worse"] > 0
         # Written after every row: a run that is stopped keeps what it has.
-        results = [kept[known.name] for known in rows() if known.name in kept]
+        results = [known[other.name] for other in rows() if other.name in known]
         lines = ",\n".join(json.dumps(line) for line in results)
         (folder / "exact.json").write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
         (folder / "exact.md").write_text(markdown(results, header, skipped.items()))
-    print(markdown([kept[row.name] for row in chosen if row.name in kept], header, skipped.items()))
+    print(markdown([known[row.name] for row in chosen if row.name in known], header, skipped.items()))
     if wrong:
         raise SystemExit("some answers were wrong")
 

@@ -3,7 +3,8 @@
 
     bench/setup_peers && bench/.venv/bin/python bench/graphs.py [--only fashion] [--rounds 3] [--sweep]
 
-Each run is a process of its own, so that its peak memory is its own; they take turns. A peer has a ladder of parameters,
+Each run is a process of its own, so that its peak memory is its own. gigaknn and the fastest peer take turns, --rounds each; the others run once. What peers
+that are not of this run took before is told with the commit of that run. A peer has a ladder of parameters,
 cheapest first; what counts is its first rung whose recall@10 reaches the target (--sweep starts at the bottom; without, one below
 the rung that the last sweep found on this machine). A peer that is three times as slow as the best so far is given up. Recall is that of 5,000 rows against
 their true neighbours, found by Faiss's flat index; an entry as near as the tenth is a hit. Reading and converting the vectors,
@@ -26,6 +27,7 @@ import time
 
 import numpy as np
 
+import kept
 import peers
 from machine import machine_name
 import vectors
@@ -241,12 +243,13 @@ class Bench:
         result = {"name": row.name, "set": row.set, "n": len(base), "d": base.shape[1], "dtype": str(base.dtype),
                   "metric": row.metric, "asked": row.recall, "seconds": mine_s, "recall": runs[0]["recall"],
                   "peak_bytes": runs[0]["peak_bytes"], "method": runs[0]["text"], "measured": runs[0]["measured"],
-                  "target": row.target, "peers": self.arguments.peers, "rungs": rungs if self.arguments.sweep else before.get("rungs", {}), "runs": runs, "commit": self.commit, "sampled": SAMPLE}
+                  "target": row.target, "peers": self.arguments.peers, "rungs": rungs if self.arguments.sweep else before.get("rungs", {}), "runs": runs, "commit": self.commit, "date": time.strftime("%Y-%m-%d"),
+                  "threads": self.arguments.threads, "system": platform.platform(), "rounds": self.arguments.rounds, "sampled": SAMPLE}
         # Peers that were not run this time, as they were found before: the first rung that reached the recall.
         found = dict(before.get("slower_before", {}))
         for run in before.get("runs", []):
             if run["peer"] != "gigaknn" and run["recall"] >= row.recall:
-                found.setdefault(run["peer"], {**run, "commit": before["commit"]})
+                found.setdefault(run["peer"], {**run, "commit": before["commit"], "date": before["date"]})
         result["slower_before"] = {peer: run for peer, run in found.items() if peer not in self.arguments.peers}
         if fastest:
             theirs_s = statistics.median(theirs)
@@ -255,15 +258,18 @@ class Bench:
         return result
 
 
-def write(folder, results, arguments):
+def write(folder, results):
     folder.mkdir(parents=True, exist_ok=True)
-    head = {"machine": machine_name(), "threads": arguments.threads, "date": time.strftime("%Y-%m-%d"),
-            "system": platform.platform(), "rows": results}
+    head = {"machine": machine_name(), "rows": results}
     (folder / "graphs.json").write_text(json.dumps(head, indent=1) + "\n")
+    (folder / "graphs.md").write_text(markdown(results, head["machine"]))
+
+
+def markdown(results, machine):
     lines = ["# k-NN graphs against the fastest peer", "", "Made by `bench/graphs.py`; do not edit.", "",
-             f"- machine: {head['machine']}, {arguments.threads} threads", f"- date: {head['date']}", "",
-             "Seconds are medians; recall@10 of the rows sampled against true neighbours. The peer is the fastest of those tried that "
-             "reaches the recall asked.", "",
+             f"- machine: {machine}", *kept.origins([{**r, "peers": ", ".join(r["peers"])} for r in results], "name"), "",
+             "Seconds are medians of runs in turns, gigaknn's and the fastest peer's; recall@10 of the rows sampled against true neighbours. The peer is the fastest "
+             "of those tried in that run that reach the recall asked. What other peers took \"before\", below, is one run each of an earlier commit, not in turns with the row's.", "",
              "| set | n x d | recall asked | gigaknn s | recall | peak MB | fastest peer | s | recall | peak MB | ratio | target | met |",
              "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in results:
@@ -273,11 +279,11 @@ def write(folder, results, arguments):
         lines.append(f"| {r['name']} {r['metric']} | {r['n']} x {r['d']} | {r['asked']} | {r['seconds']:.2f} | {r['recall']:.4f} | "
                      f"{r['peak_bytes'] / 1e6:.0f} | " + " | ".join(peer) + f" | {r['target']}x | "
                      f"{'yes' if met and r['recall'] >= r['asked'] else 'no'} |")
-    lines += ["", "How gigaknn built each:", ""] + [f"- {r['name']}: {r['method']}; commit {r['commit'][:12]}; {r['sampled']:,} rows sampled; peers tried: "
+    lines += ["", "How gigaknn built each:", ""] + [f"- {r['name']}: {r['method']}; commit {r['commit']}; {r['sampled']:,} rows sampled; peers tried: "
                                                        f"{', '.join(r['peers'])}" + "".join(
-        f"; {peer} before, at commit {run['commit'][:12]}: {run['seconds']:.2f} s at {run['recall']:.4f}"
+        f"; {peer} before, one run beside commit {run['commit']}: {run['seconds']:.2f} s at {run['recall']:.4f}"
         for peer, run in r.get("slower_before", {}).items()) for r in results]
-    (folder / "graphs.md").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -296,13 +302,13 @@ def main():
     if arguments.one:
         return one_run(json.loads(arguments.one))
     path = arguments.results / "graphs.json"
-    before = {r["name"]: r for r in json.loads(path.read_text())["rows"]} if path.exists() else {}
+    before = kept.before(json.loads(path.read_text()), "name") if path.exists() else {}
     bench = Bench(arguments)
     for row in ROWS:
         if arguments.only and arguments.only not in row.name:
             continue
         before[row.name] = bench.measure(row, before.get(row.name, {}))
-        write(arguments.results, [before[r.name] for r in ROWS if r.name in before], arguments)
+        write(arguments.results, [before[r.name] for r in ROWS if r.name in before])
 
 
 if __name__ == "__main__":

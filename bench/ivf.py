@@ -137,9 +137,9 @@ def build_row(engine, name, lists, target, arguments):
             "faiss": {"seconds": float(np.median(theirs))}, "ratio": float(np.median(theirs) / np.median(ours))}
 
 
-def markdown(results, header):
+def markdown(results):
     lines = ["# Inverted files against Faiss", "", "Made by `bench/ivf.py`; do not edit.", ""]
-    lines += [f"- {key}: {value}" for key, value in header.items()]
+    lines += kept.origins(results)
     lines += ["", f"IVF-Flat, recall@{K}; ratios above 1 are in our favour (one query: of the 99th percentile). Searches: the same centroids and as many lists.",
               "Building: each with its own k-means of 10 iterations.", "",
               "| work | n x d | lists | nprobe | recall | gigaknn | Faiss IVFFlat | ratio | target | met | Faiss 8 bits | ratio |",

@@ -1,4 +1,5 @@
-"""What bench/kmeans.py, bench/ivf.py and bench/compressed.py share: their options, and results that stay where a run does not measure them again."""
+"""What bench/kmeans.py, bench/ivf.py, bench/compressed.py and bench/python_overhead.py share: their options, and results that stay where a run does not
+measure them again. Each row says of which run it is (FACTS), since a file has rows of several; bench/exact.py and bench/graphs.py keep theirs the same way."""
 
 import argparse
 import json
@@ -13,10 +14,11 @@ import peers
 from machine import machine_name
 
 HERE = pathlib.Path(__file__).resolve().parent
+FACTS = ("commit", "date", "isa", "threads", "system", "peers")
 
 
 def start(description, rounds, example):
-    """(arguments, gigaknn, {what the results' header says})."""
+    """(arguments, gigaknn, FACTS of this run)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help=f"rows whose name this regular expression finds ({example})")
     parser.add_argument("--rounds", type=int, default=rounds)
@@ -44,21 +46,46 @@ def pyplot():
     return pyplot
 
 
+def before(told, key="row"):
+    """{name: row} of a file's content. Rows had no date until 2026-11-27, and a file one header, of its last run: rows of that commit are of that run, others were
+    measured by then. What else of a header those have is the same in all headers that were ever committed; the system is not."""
+    header = told.get("header", told)
+    found = {}
+    for row in told.get("results") or told.get("rows") or []:
+        if "date" not in row and row["commit"] == header.get("commit"):
+            row = {**{fact: header[fact] for fact in FACTS if fact in header}, **row}
+        elif "date" not in row:
+            row = {**{fact: header[fact] for fact in ("isa", "threads", "peers") if fact in header}, **row, "date": f"not after {header['date']}"}
+        found[row[key]] = row
+    return found
+
+
+def origins(results, key="row"):
+    """Lines of a list: of which run each row is."""
+    runs = {}
+    for row in results:
+        runs.setdefault(tuple(f"{row[fact]} threads" if fact == "threads" else str(row[fact]) for fact in FACTS if fact in row), []).append(row[key])
+    most = max(runs.values(), key=len, default=[])
+    named = lambda rows: "all rows" if len(runs) == 1 else "all rows not named here" if rows is most and len(rows) > 20 else ", ".join(rows)
+    return [f"- {named(rows)}: commit {', '.join(facts)}" for facts, rows in runs.items()]
+
+
 def run(name, work, markdown, header, arguments):
-    """Runs `work` {row: call} and writes NAME.json and NAME.md after every row; returns all rows."""
+    """Runs `work` {row: call} and writes NAME.json and NAME.md after every row, NAME.md also where nothing is run; returns all rows."""
     folder = arguments.output / arguments.machine
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    kept = {result["row"]: result for result in json.loads(path.read_text())["results"]} if path.exists() else {}
+    kept = before(json.loads(path.read_text())) if path.exists() else {}
+    results = lambda: [kept[known] for known in work if known in kept]
     for row, measure in work.items():
         if not re.search(arguments.only, row):
             continue
-        kept[row] = measure()
+        kept[row] = {**header, **measure()}
         print(json.dumps(kept[row]), flush=True)
-        results = [kept[known] for known in work if known in kept]
-        lines = ",\n".join(json.dumps(line) for line in results)
-        path.write_text(f'{{"header": {json.dumps(header)},\n"results": [\n{lines}\n]}}\n')
-        (folder / f"{name}.md").write_text(markdown(results, header))
+        lines = ",\n".join(json.dumps(line) for line in results())
+        path.write_text(f'{{"results": [\n{lines}\n]}}\n')
+        (folder / f"{name}.md").write_text(markdown(results()))
     if kept:
-        print((folder / f"{name}.md").read_text())
+        (folder / f"{name}.md").write_text(markdown(results()))
+        print(markdown(results()))
     return list(kept.values())

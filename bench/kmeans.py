@@ -104,9 +104,9 @@ def measure_assignment(engine, arguments):
             "seconds": {"gigaknn": statistics.median(ours), "faiss": statistics.median(theirs)}}
 
 
-def markdown(results, header):
+def markdown(results):
     lines = ["# k-means against Faiss and superkmeans", "", "Made by `bench/kmeans.py`; do not edit.", ""]
-    lines += [f"- {key}: {value}" for key, value in header.items()]
+    lines += kept.origins(results)
     lines += ["", f"{ITERATIONS} iterations on all rows. Objectives are relative to ours; above 1.005 a peer is no longer comparable.", "",
               "| rows | clusters | gigaknn s | Faiss s | superkmeans s | against Faiss | against superkmeans | their objectives | target | met |",
               "|---|---|---|---|---|---|---|---|---|---|"]

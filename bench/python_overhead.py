@@ -97,10 +97,10 @@ def of_calls():
     }
 
 
-def markdown(results, header):
+def markdown(results):
     rows = {r["row"]: r for r in results}
     lines = ["# What Python adds", "", "Made by `bench/python_overhead.py`; do not edit.", ""]
-    lines += [f"- {key}: {value}" for key, value in header.items()]
+    lines += kept.origins(results)
     if "calls" in rows:
         lines += ["", "| | seconds |", "|---|---|"] + [f"| {name} | {seconds:.3g} |" for name, seconds in rows["calls"]["seconds"].items()]
         lines += ["", "Targets: under 20e-6 a call, an import under 0.3."]
