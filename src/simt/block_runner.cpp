@@ -99,11 +99,21 @@ BlockRunner::Lane& BlockRunner::next_elsewhere(unsigned w) {
     warps_[w].turns = 0;
     if (Clock::now() > deadline_) fail("no end in sight: a livelock? (GIGAKNN_EMULATED_TIMEOUT seconds, 60 by default)");
   }
+  if (seed_ > 1) w = any_warp();
   for (unsigned i = 0; i < warp_count_; ++i) {
-    if (++w == warp_count_) w = 0;
+    if (seed_ == 1) {
+      w = (w == 0 ? warp_count_ : w) - 1;
+    } else if (++w == warp_count_) {
+      w = 0;
+    }
     if (warps_[w].ready != 0) return pick(w);
   }
   fail("deadlock: no thread can go on");
+}
+
+unsigned BlockRunner::any_warp() {
+  random_ = random_ * 6364136223846793005ull + 1;
+  return static_cast<unsigned>(random_ >> 33) % warp_count_;
 }
 
 void BlockRunner::yield(const char* what, Site site) {
@@ -292,7 +302,7 @@ void BlockRunner::run(uint3 block) {
   start_lanes(block);
   adopt(home_);
   happened(&begin_);
-  switch_fiber(home_, next(0));
+  switch_fiber(home_, next(seed_ == 0 ? 0 : seed_ == 1 ? warp_count_ - 1 : any_warp()));
   self = nullptr;
   sees(&end_);
   if (error_.empty()) return;

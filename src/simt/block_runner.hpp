@@ -71,6 +71,7 @@ class BlockRunner {
   Lane& pick(unsigned warp);
   Lane& next(unsigned warp);
   Lane& next_elsewhere(unsigned warp);
+  unsigned any_warp();
   void complete(unsigned warp, std::uint32_t members);
   bool open_barrier();
   [[noreturn]] void exit(Lane& lane);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,12 +30,31 @@ struct Job {
   std::exception_ptr error{};
 };
 
-// Takes blocks in order until none are left: a block may wait for one before it, never for one after it. Worker `index` of
-// `workers`.
+// Which block is the i-th to run: CUDA promises no order, so there is another one for each seed.
+class BlockOrder {
+ public:
+  explicit BlockOrder(std::uint64_t blocks) : blocks_(blocks) {
+    static const std::int64_t seed = environment_number("GIGAKNN_EMULATED_SEED", 0);
+    if (seed == 0) return;
+    const auto bits = static_cast<std::uint64_t>(seed) * 0x9E3779B97F4A7C15ull;
+    first_ = seed == 1 ? blocks - 1 : bits % blocks;
+    step_ = seed == 1 ? blocks - 1 : 1 + (bits >> 32) % blocks;
+    while (std::gcd(step_, blocks_) != 1) ++step_;
+  }
+  std::uint64_t operator()(std::uint64_t i) const {
+    return static_cast<std::uint64_t>((first_ + static_cast<unsigned __int128>(i) * step_) % blocks_);
+  }
+
+ private:
+  std::uint64_t blocks_, first_ = 0, step_ = 1;
+};
+
+// Takes blocks until none are left: none may wait for another. Worker `index` of `workers`.
 void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] std::uint64_t workers) {
   static thread_local std::unique_ptr<BlockRunner> runner;
   const std::uint64_t width = job.at.grid.x;
   const std::uint64_t height = job.at.grid.y;
+  const BlockOrder order(job.blocks);
 #ifdef GIGAKNN_SIMT_TSAN
   // Each worker has its share, and none begins after another has ended, however busy the machine is: what races between
   // blocks shows only between OS threads that nothing orders.
@@ -45,10 +65,11 @@ void work_on(Job& job, [[maybe_unused]] std::uint64_t index, [[maybe_unused]] st
     if (!runner) runner = std::make_unique<BlockRunner>();
     runner->set_kernel(job.at, job.body, job.argument);
 #ifdef GIGAKNN_SIMT_TSAN
-    for (std::uint64_t b = index; b < job.blocks && job.next < job.blocks; b += workers) {
+    for (std::uint64_t i = index; i < job.blocks && job.next < job.blocks; i += workers) {
 #else
-    for (std::uint64_t b; (b = job.next.fetch_add(1)) < job.blocks;) {
+    for (std::uint64_t i; (i = job.next.fetch_add(1)) < job.blocks;) {
 #endif
+      const std::uint64_t b = order(i);
       runner->run({static_cast<unsigned>(b % width), static_cast<unsigned>(b / width % height),
                    static_cast<unsigned>(b / width / height)});
     }

@@ -322,6 +322,17 @@ TEST(Reports, a_lane_outside_the_mask_gives_poison) {
   EXPECT_EQ(static_cast<std::uint32_t>(out.download()[3]), simt::poison);
 }
 
+__global__ void count_blocks(int* out) {
+  if (threadIdx.x == 0) atomicAdd(&out[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x], 1);
+}
+TEST(Launch, each_block_runs_once_in_whatever_order) {
+  for (const dim3 grid : {dim3(1), dim3(2), dim3(3), dim3(4), dim3(6), dim3(64), dim3(97), dim3(210), dim3(30, 7, 2), dim3(1, 1, 12)}) {
+    const DeviceBuffer<int> counts = zeros(grid.x * grid.y * grid.z);
+    simt::launch({grid, 64}, count_blocks, counts.get());
+    EXPECT_EQ(counts.download(), std::vector<int>(grid.x * grid.y * grid.z, 1)) << grid.x << ' ' << grid.y << ' ' << grid.z;
+  }
+}
+
 // ---- streams and memory
 
 TEST(Device, work_of_a_stream_is_done_after_a_wait) {
