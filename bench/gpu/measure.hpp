@@ -21,7 +21,6 @@ namespace gigaknn::bench {
 using simt::DeviceBuffer;
 
 inline bool small = false;  // sizes for the emulated device
-inline std::vector<std::string> json_rows;
 
 inline double now_ms() {
   using namespace std::chrono;
@@ -34,32 +33,84 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The median of `repeats` runs after two that warm up; run(i) may rotate among inputs.
-inline double device_ms(simt::Stream* stream, int repeats, const std::function<void(int)>& run) {
+// The median of `repeats` runs after some that warm up; run(i) may rotate among inputs, so that none is in a cache when it is its turn.
+inline double device_ms(simt::Stream* stream, int repeats, const std::function<void(int)>& run, int warm_ups = 2) {
   simt::Event* begin = simt::create_event();
   simt::Event* end = simt::create_event();
   std::vector<double> times;
-  for (int i = -2; i < repeats; ++i) {
+  for (int i = 0; i < warm_ups + repeats; ++i) {
     simt::record(begin, stream);
-    run(i + 2);
+    run(i);
     simt::record(end, stream);
     const double elapsed = simt::milliseconds_between(begin, end);
-    if (i >= 0) times.push_back(elapsed);
+    if (i >= warm_ups) times.push_back(elapsed);
   }
   simt::destroy_event(begin);
   simt::destroy_event(end);
   return median(times);
 }
-inline double host_ms(int repeats, const std::function<void()>& run) {
-  run();
+inline double host_ms(int repeats, const std::function<void()>& run, int warm_ups = 1) {
   std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < warm_ups + repeats; ++i) {
     const double begin = now_ms();
     run();
-    times.push_back(now_ms() - begin);
+    if (i >= warm_ups) times.push_back(now_ms() - begin);
   }
   return median(times);
 }
+
+// ---- the report
+
+inline int wrong_results = 0;
+
+// Main says that something was wrong.
+inline bool expect_right(bool right, const std::string& what) {
+  if (right) return true;
+  ++wrong_results;
+  std::printf("WRONG RESULT: %s\n", what.c_str());
+  std::fflush(stdout);
+  return false;
+}
+
+// Rows, in a file that is whole after each of them: a run that is cut off leaves what it had, and says that it is not all.
+class JsonFile {
+ public:
+  void open(const std::string& path, const std::string& device) {  // an empty path: there is no file
+    path_ = path;
+    device_ = device;
+    write(false);
+  }
+  void add(const std::string& row) {
+    rows_.push_back(row);
+    write(false);
+  }
+  void finish() const { write(true); }
+
+ private:
+  // Under another name first: who reads it, or is cut off here, has the one before.
+  void write(bool finished) const {
+    if (path_.empty()) return;
+    const std::string part = path_ + ".part";
+    std::ofstream file(part);
+    file << "{\"device\": \"" << device_ << "\", \"small\": " << (small ? "true" : "false")
+         << ", \"finished\": " << (finished ? "true" : "false") << ", \"wrong_results\": " << wrong_results << ", \"rows\": [\n";
+    for (std::size_t i = 0; i < rows_.size(); ++i) file << (i ? ",\n  " : "  ") << rows_[i];
+    file << "\n]}\n";
+    file.close();
+    require(!file.fail() && std::rename(part.c_str(), path_.c_str()) == 0, Fault::io, "cannot write ", path_);
+  }
+
+  std::string path_, device_;
+  std::vector<std::string> rows_;
+};
+inline JsonFile json_file;
+
+// What is timed, and what it could take or should take.
+struct Work {
+  std::string name;
+  double roof_ms = 0;    // 0: not known
+  double target_ms = 0;  // 0: none
+};
 
 // What each kernel has taken since the last report, where launches are timed (device.hpp).
 inline void report_kernels() {
@@ -75,35 +126,23 @@ inline void report_kernels() {
   before = now;
 }
 
-inline void report(const std::string& work, double ms, double roof_ms, double target_ms) {
-  std::printf("%-58s %10.3f ms", work.c_str(), ms);
-  if (roof_ms > 0) std::printf("  roof %8.3f ms (%5.1f %%)", roof_ms, 100 * roof_ms / ms);
-  if (target_ms > 0)
-    std::printf("  target %6.2f ms %s", target_ms, ms <= target_ms ? "met" : "MISSED");
+inline void report(const Work& work, double ms) {
+  std::printf("%-58s %10.3f ms", work.name.c_str(), ms);
+  if (work.roof_ms > 0) std::printf("  roof %8.3f ms (%5.1f %%)", work.roof_ms, 100 * work.roof_ms / ms);
+  if (work.target_ms > 0) std::printf("  target %6.2f ms %s", work.target_ms, ms <= work.target_ms ? "met" : "MISSED");
   std::printf("\n");
   report_kernels();
   std::fflush(stdout);
-  json_rows.push_back(join_text("{\"work\": \"", work, "\", \"ms\": ", ms,
-                                ", \"roof_ms\": ", roof_ms, ", \"target_ms\": ", target_ms, "}"));
+  json_file.add(join_text("{\"work\": \"", work.name, "\", \"ms\": ", ms, ", \"roof_ms\": ", work.roof_ms,
+                          ", \"target_ms\": ", work.target_ms, "}"));
 }
 
-inline int wrong_results = 0;
-
-// What follows is measured all the same, and main says that something was wrong.
-inline void expect_right(bool right, const std::string& what) {
-  if (right) return;
-  ++wrong_results;
-  std::printf("WRONG RESULT: %s\n", what.c_str());
+// Times what gives the right result: time_ms(). What does not has a row without a time.
+inline void report_if(bool right, const Work& work, const std::function<double()>& time_ms) {
+  if (right) return report(work, time_ms());
+  std::printf("%-58s  not timed: WRONG\n", work.name.c_str());
   std::fflush(stdout);
-}
-
-inline void write_json(const std::string& path, const std::string& device) {
-  std::ofstream file(path);
-  file << "{\"device\": \"" << device << "\", \"small\": " << (small ? "true" : "false") << ", \"wrong_results\": " << wrong_results
-       << ", \"rows\": [\n";
-  for (std::size_t i = 0; i < json_rows.size(); ++i) file << (i ? ",\n  " : "  ") << json_rows[i];
-  file << "\n]}\n";
-  require(file.good(), Fault::io, "cannot write ", path);
+  json_file.add(join_text("{\"work\": \"", work.name, "\", \"wrong\": true}"));
 }
 
 // ---- inputs
@@ -132,10 +171,6 @@ inline Matrix make_rows(std::int64_t n, std::int64_t d, DType dtype, std::uint64
     }
   }
   return rows;
-}
-
-inline double element(MatrixRef rows, std::int64_t i, std::int64_t j) {
-  return rows.dtype == DType::u8 ? rows.row<std::uint8_t>(i)[j] : rows.row<float>(i)[j];
 }
 
 }  // namespace gigaknn::bench

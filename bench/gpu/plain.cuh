@@ -1,5 +1,6 @@
-// The plain way of each kernel: what it has to compute, in as few lines as say it. First rows of the benchmark, and what its
-// faster siblings are compared with there.
+// The plain way to the distances of all pairs and to the k smallest of a row: what has to be computed, in as few lines as say it. In the
+// benchmark's groups `selection` and `unfused` they are the first row of each shape, where that takes less than about a second, and what is
+// below has to be faster than they are.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,9 @@ __global__ void plain_distances(const float* x, const float* y, std::int64_t q, 
   }
   if (i < q && j < n) out[i * n + j] = sum;
 }
+
+/// The longest lists that the benchmark has made this way: each of a row's insertions moves half of one, in memory, and lanes take turns.
+constexpr std::int64_t most_plain_k = 256;
 
 /// The k smallest of each row, a thread a row: insertion into a sorted list.
 __global__ void plain_select(const float* values, std::int64_t rows, std::int64_t columns, int k, PackedNeighbor* out) {

@@ -47,7 +47,7 @@ def main():
 
     torch.manual_seed(1)
     values = torch.rand(10000, 128000, device="cuda")
-    for k in (32, 100, 256, 1000, 2048):
+    for k in (10, 32, 100, 256, 1000, 2048):
         report(f"torch topk 10000 x 128000, k = {k}", median_ms(lambda: values.topk(k, largest=False), 3))
     del values
     base = torch.rand(1000000, 128, device="cuda")
@@ -55,7 +55,7 @@ def main():
     for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
         b, q = base.to(dtype), queries.to(dtype)
         norms = (b.float() ** 2).sum(1).to(dtype)
-        for k in (10, 100):
+        for k in (10, 100, 1000):
             report(f"torch matmul + topk 10000 in 1M x 128 {name}, k = {k}", median_ms(lambda: l2_by_matmul(q, b, norms, k), 3))
     one = queries[:1]
     report("torch cdist + topk 1 in 1M x 128 f32, k = 10", median_ms(lambda: torch.cdist(one, base).topk(10, largest=False), 20))
