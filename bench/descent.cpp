@@ -3,7 +3,8 @@
 //   build/release/bench/descent_bench BASE.u8bin [k] > descent.json; bench/descent.py runs it and draws
 //
 //   figure 4  phi(G), the mean distance of a list's entries, round by round
-//   figure 5  GNND's rounds with and without selective update, without locks; classic NN-Descent with a lock a list, which is here alone
+//   figure 5  rounds with and without selective update, without locks; with locks, which are here alone: classic NN-Descent with a lock a list,
+//             selective update with a lock a list (GNND-r2 there) and with a lock a segment of it (GNND)
 //   figure 6  recall against time, begun at random and begun in cells
 //   figure 7  two graphs merged (GGM), against a search of each graph for the other's rows, which is here alone, and against a rebuild
 #include <algorithm>
@@ -22,6 +23,7 @@
 
 #include "core/gather.hpp"
 #include "core/random.hpp"
+#include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
 #include "graph/cell_search.hpp"
@@ -127,13 +129,20 @@ Course grow(const Ops& ops, MatrixRef base, const GrowthParams& params, const Tr
   }
 }
 
-/// Classic NN-Descent (Dong, Charikar, Li 2011, algorithm 2): samples of any size below rho k, every pair tried at once on both lists, each
-/// list behind a spin lock.
+/// What locks are for. Neither: classic NN-Descent, every pair tried at once on both lists, each behind a spin lock.
+struct LockedWay {
+  bool selective = false;     ///< of a sample's pairs its nearest alone (Wang, Zhao, Zeng 2021, algorithm 2)
+  std::int64_t segments = 1;  ///< of a list, each behind a lock of its own; a row belongs to one by its number (there, section 4.3)
+};
+
+/// NN-Descent as on a CPU (Dong, Charikar, Li 2011, algorithm 2): samples of any size below rho k, lists behind spin locks.
 class LockedDescent {
  public:
-  LockedDescent(MatrixRef base, std::int64_t k, std::int64_t samples)
-      : base_(base), k_(k), samples_(samples), pair_(*kernels(), Metric::l2, base.dtype, base.cols), facts_(pair_.facts_of(base, {})),
-        tile_(base, facts_, pair_, codes(), {}), lists_(at(base.rows * k), no_entry), locks_(at(base.rows)) {
+  LockedDescent(MatrixRef base, std::int64_t k, std::int64_t samples, LockedWay way)
+      : base_(base), k_(k), samples_(samples), way_(way), segment_(k / way.segments), pair_(*kernels(), Metric::l2, base.dtype, base.cols),
+        facts_(pair_.facts_of(base, {})), tile_(base, facts_, pair_, codes(), {}), lists_(at(base.rows * k), no_entry),
+        locks_(at(base.rows * way.segments)) {
+    require(k % way.segments == 0, Fault::invalid_argument, "lists of ", k, " have no ", way.segments, " segments of one length");
     const std::vector<RowId> ids = random_ids(base.rows, k);
     parallel_for({}, base.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
       cpu::PairTile::Scratch scratch;
@@ -154,7 +163,7 @@ class LockedDescent {
     for (std::int64_t row = 0; row < n; ++row) {
       for (std::int64_t j = 0; j < k_; ++j) {
         GrowingEntry& entry = lists_[at(row * k_ + j)];
-        if (entry == no_entry) break;
+        if (entry == no_entry) continue;  // the end of a segment
         if (!is_new(entry)) {
           old[at(row)].push_back(row_of_entry(entry));
         } else if (random_below(at(k_), salt, at(row), at(j)) < at(samples_)) {
@@ -179,12 +188,7 @@ class LockedDescent {
         add_some(named_old[at(row)], salt, rows);
         deduplicate(rows, news);
         tile_.compare(rows, news, scratch);
-        for (std::int64_t i = 0; i < news; ++i) {
-          for (std::int64_t j = i + 1; j < std::ssize(rows); ++j) {
-            const float key = scratch.keys[at(i * scratch.pitch + j)];
-            mine += insert(rows[at(i)], key, rows[at(j)]) + insert(rows[at(j)], key, rows[at(i)]);
-          }
-        }
+        mine += way_.selective ? insert_nearest(rows, news, scratch) : insert_all(rows, news, scratch);
       }
       taken += mine;
     });
@@ -193,8 +197,13 @@ class LockedDescent {
 
   Neighbors lists() const {
     Neighbors out(base_.rows, k_);
-    for (std::size_t i = 0; i < lists_.size(); ++i) {
-      out.distances[i] = lists_[i] == no_entry ? INFINITY : key_of_bits(key_bits_of_entry(lists_[i]));
+    std::vector<GrowingEntry> list;
+    for (std::int64_t begin = 0; begin < std::ssize(lists_); begin += k_) {
+      list.assign(lists_.begin() + begin, lists_.begin() + begin + k_);
+      std::sort(list.begin(), list.end());  // of its segments
+      for (std::int64_t j = 0; j < k_; ++j) {
+        out.distances[at(begin + j)] = list[at(j)] == no_entry ? INFINITY : key_of_bits(key_bits_of_entry(list[at(j)]));
+      }
     }
     return out;
   }
@@ -222,14 +231,46 @@ class LockedDescent {
     const auto known = [&](LocalRow row) { return std::binary_search(rows.begin(), rows.begin() + first, row); };
     rows.erase(std::remove_if(rows.begin() + first, rows.end(), known), rows.end());
   }
+  std::int64_t insert_all(const std::vector<LocalRow>& rows, std::int64_t news, const cpu::PairTile::Scratch& scratch) {
+    std::int64_t taken = 0;
+    for (std::int64_t i = 0; i < news; ++i) {
+      for (std::int64_t j = i + 1; j < std::ssize(rows); ++j) {
+        const float key = scratch.keys[at(i * scratch.pitch + j)];
+        taken += insert(rows[at(i)], key, rows[at(j)]) + insert(rows[at(j)], key, rows[at(i)]);
+      }
+    }
+    return taken;
+  }
+  // A new sample's nearest among the other new ones and among the old, an old one's among the new.
+  std::int64_t insert_nearest(const std::vector<LocalRow>& rows, std::int64_t news, const cpu::PairTile::Scratch& scratch) {
+    const std::int64_t count = std::ssize(rows);
+    const auto key = [&](std::int64_t one, std::int64_t other) {
+      return one < news ? scratch.keys[at(one * scratch.pitch + other)] : scratch.keys[at(other * scratch.pitch + one)];
+    };
+    const auto insert_one_of = [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      std::int64_t nearest = -1;
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (i != row && (nearest < 0 || key(row, i) < key(row, nearest))) nearest = i;
+      }
+      return nearest >= 0 && insert(rows[at(row)], key(row, nearest), rows[at(nearest)]);
+    };
+    std::int64_t taken = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      taken += insert_one_of(i, 0, news);
+      if (i < news) taken += insert_one_of(i, news, count);
+    }
+    return taken;
+  }
   bool insert(LocalRow row, float key, LocalRow candidate) {
     const GrowingEntry entry = entry_of(sortable_bits(key), candidate, true);
-    GrowingEntry* const list = lists_.data() + std::int64_t{row} * k_;
-    std::atomic_ref<GrowingEntry> last(list[k_ - 1]);
+    const std::int64_t segment = std::int64_t{row} * way_.segments + candidate % way_.segments;
+    GrowingEntry* const list = lists_.data() + segment * segment_;
+    std::atomic_ref<GrowingEntry> last(list[segment_ - 1]);
     if (entry >= last.load(std::memory_order_relaxed)) return false;  // may be an older last: then the lock tells
-    while (locks_[row].test_and_set(std::memory_order_acquire)) {
+    std::atomic_flag& lock = locks_[at(segment)];
+    while (lock.test_and_set(std::memory_order_acquire)) {
     }
-    GrowingEntry* const end = list + k_;
+    GrowingEntry* const end = list + segment_;
     GrowingEntry* const place = std::lower_bound(list, end, without_flag(entry));
     const bool takes = place != end && without_flag(*place) != without_flag(entry);
     if (takes) {
@@ -240,12 +281,14 @@ class LockedDescent {
       }
       last.store(new_last, std::memory_order_relaxed);
     }
-    locks_[row].clear(std::memory_order_release);
+    lock.clear(std::memory_order_release);
     return takes;
   }
 
   MatrixRef base_;
   std::int64_t k_, samples_;
+  LockedWay way_;
+  std::int64_t segment_;  // entries of one
   cpu::PairDistance pair_;
   cpu::RowFacts facts_;
   cpu::PairTile tile_;
@@ -253,10 +296,10 @@ class LockedDescent {
   std::vector<std::atomic_flag> locks_;
 };
 
-Course grow_locked(MatrixRef base, const GrowthParams& params, const Truth& truth, std::int64_t k) {
+Course grow_locked(MatrixRef base, const GrowthParams& params, LockedWay way, const Truth& truth, std::int64_t k) {
   Watch watch;
   watch.begin();
-  LockedDescent descent(base, params.k, params.samples);
+  LockedDescent descent(base, params.k, params.samples, way);
   watch.end();
   Course course = {measure(descent.lists(), truth, k, watch.total())};
   for (int round = 0; round < most_rounds; ++round) {
@@ -395,7 +438,9 @@ int run(int argc, char** argv) {
       {"threads", threads_of({})}, {"isa", ops.isa()}, {"sampled", sampled_rows},
       {"courses", {as_json("random start, selective update, no locks (GNND)", grow(ops, base, selective, truth, k, false)),
                    as_json("random start, every pair near enough, no locks", grow(ops, base, params, truth, k, false)),
-                   as_json("random start, classic NN-Descent, a lock a list", grow_locked(base, params, truth, k)),
+                   as_json("random start, classic NN-Descent, a lock a list", grow_locked(base, params, {}, truth, k)),
+                   as_json("random start, selective update, a lock a list", grow_locked(base, params, {.selective = true}, truth, k)),
+                   as_json("random start, selective update, a lock a segment", grow_locked(base, params, {.selective = true, .segments = 2}, truth, k)),
                    as_json("begun in cells, selective update", grow(ops, base, selective, truth, k, true)),
                    as_json("begun in cells, every pair near enough", grow(ops, base, params, truth, k, true))}},
       {"merges", merges(base, truth, k)}};

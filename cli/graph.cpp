@@ -75,7 +75,7 @@ void check_arguments(const GraphOptions& options) {
   require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
           "--recall must be above 0 and at most 1, got ", options.recall);
   const std::string& method = options.common.method;
-  require((method != "ivf" && method != "nn-descent") || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
+  require(method == "auto" || method == "exact" || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
           "--method ", method, " is approximate: it needs --recall below 1");
   const bool by_index = !options.recipe.empty();
   require(by_index || (!options.nprobe && !options.refine), Fault::invalid_argument, "--nprobe and --refine belong to --index");
@@ -128,7 +128,7 @@ IndexParams index_params(const GraphOptions& options) {
 bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
   if (!options.recipe.empty()) return false;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
-  const bool can = !is_exact(options) && options.common.method != "nn-descent" && base.held_bytes == 0;
+  const bool can = !is_exact(options) && options.common.method != "nn-descent" && options.common.method != "gnnd" && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
           "mapped");
@@ -183,6 +183,7 @@ void build_by_index(const GraphOptions& options, MatrixRef base, Session& sessio
                         [&] { return search_graph(base, options.k, index_params(options), search, session.run()); });
   graph.recall = session.timed("search a sample", record.seconds.evaluate,
                                [&] { return sampled_recall(graph, base, options.sample, options.common.seed, session.run()); });
+  graph.doubts = data_doubts(graph, base, session.run());
   record.more["index"] = options.recipe;
   record.more["nprobe"] = search.nprobe;
   record.more["refine"] = search.refine;
@@ -313,7 +314,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
 
 void add_graph_command(Command app, Request& request) {
   const auto options = std::make_shared<GraphOptions>();
-  options->common.methods = {"auto", "exact", "ivf", "nn-descent"};
+  options->common.methods = {"auto", "exact", "ivf", "nn-descent", "gnnd"};
   const Command command = app.add_command("graph", "build the k-NN graph of a set of vectors");
   command
       .add_option("BASE", options->base,

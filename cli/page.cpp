@@ -196,6 +196,8 @@ int report_graph(const KnnGraph& graph, double recall, Session& session) {
   record.method = graph.exact ? "exact" : graph.method.substr(0, graph.method.find(':'));
   record.filter = graph.method;
   record.recall = graph.exact ? exact_recall(graph.lists.k, record.verification) : graph.recall;
+  for (const std::string& doubt : graph.doubts) session.note(doubt);
+  if (!graph.doubts.empty()) record.more["doubts"] = std::vector<Json>(graph.doubts.begin(), graph.doubts.end());
   if (graph.exact) return 0;
   const Recall& measured = graph.recall;
   session.say("  found by " + graph.method);
@@ -210,7 +212,7 @@ void say_summary(Session& session, const std::filesystem::path& output) {
   session.say("wrote " + output.string() + " (" + format_bytes(std::filesystem::file_size(output)) +
               ") in " + format_seconds(now_s()) + ": load " + format_seconds(seconds.load) +
               ", prepare " + format_seconds(seconds.prepare) + ", compute " +
-              format_seconds(seconds.compute) + "; peak memory " + format_bytes(peak_bytes()));
+              format_seconds(seconds.compute) + "; peak memory " + format_bytes(peak_bytes() + session.record.worker_peak_bytes));
 }
 
 }  // namespace gigaknn::cli

@@ -71,7 +71,7 @@ Json json_of(const RunRecord& record) {
                             {"different", verification->different}};
   }
   if (record.device != "cpu") json["kernels"] = kernel_launches();
-  json["memory"] = {{"planned_bytes", record.planned_bytes}, {"peak_bytes", peak_bytes()}};
+  json["memory"] = {{"planned_bytes", record.planned_bytes}, {"peak_bytes", peak_bytes() + record.worker_peak_bytes}};
   json.update(record.more);
   return json;
 }

@@ -48,6 +48,7 @@ struct RunRecord {
   std::optional<Recall> recall;
   std::optional<Verification> verification;
   std::size_t planned_bytes = 0;
+  std::size_t worker_peak_bytes = 0;  // of other processes, in peak_bytes
   Json more;
 };
 

@@ -27,7 +27,9 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
       join_text("from files: ", graph.k, "-NN graph of ", format_count(plan.n), " x ", plan.d, ", ", name_of(plan.dtype), ", metric ",
                 name_of(graph.metric), ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
-          (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()),
+          (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()) +
+          (plan.threads() < plan.params.threads ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads (more would not fit)")
+                                                : std::string()),
       join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
                 s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
                 s.shards, s.shards == 1 ? " shard" : " shards", " of ", format_count(s.shard_rows), " rows, choose, search ", s.blocks,
@@ -47,7 +49,7 @@ Json json_of_plan(const GraphPlan& plan) {
   const ShardPlan& s = plan.shards;
   return {{"n", plan.n}, {"d", plan.d}, {"dtype", name_of(plan.dtype)}, {"metric", name_of(plan.params.graph.metric)}, {"k", plan.params.graph.k},
           {"recall", plan.params.graph.recall}, {"memory_bytes", plan.params.memory_bytes}, {"workers", plan.params.workers},
-          {"threads", plan.params.threads}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
+          {"threads", plan.threads()}, {"cells", s.cells}, {"shards", s.shards}, {"shard_rows", s.shard_rows}, {"blocks", s.blocks},
           {"band_rows", s.band_rows}, {"block_rows", s.block_rows}, {"chunk_rows", s.chunk_rows}, {"tasks", s.tasks()}, {"peak_bytes", s.peak_bytes},
           {"bytes_read", s.bytes_read}, {"bytes_written", s.bytes_written}, {"work_bytes", s.work_bytes}, {"probes", s.probes}, {"seconds", s.seconds},
           {"pairwise_shards", s.pairwise_shards}, {"pairwise_seconds", s.pairwise_seconds}};
@@ -109,6 +111,7 @@ struct RunPlanOptions {
   CommonOptions common;
   std::filesystem::path plan;
   std::int64_t task = 0;
+  std::string device;  // in place of the plan's
 };
 
 int run_run_command(const RunPlanOptions& options, const std::string& command_line) {
@@ -118,7 +121,7 @@ int run_run_command(const RunPlanOptions& options, const std::string& command_li
   common.device = plan.params.graph.device;
   common.shards = plan.params.graph.shards;
   common.seed = plan.params.graph.seed;
-  common.threads = plan.params.threads;
+  common.threads = plan.threads();
   Session session(common, command_line);
   session.record.k = plan.params.graph.k;
   session.record.n = plan.n;
@@ -132,9 +135,10 @@ int run_run_command(const RunPlanOptions& options, const std::string& command_li
 
 int run_task_command(const RunPlanOptions& options, const std::string& command_line) {
   Session session(options.common, command_line);
-  const GraphPlan plan = read_plan(options.plan);
+  GraphPlan plan = read_plan(options.plan);
+  if (!options.device.empty()) plan.params.graph.device = options.device;
   RunOptions run = session.run();
-  run.threads = plan.params.threads;
+  run.threads = plan.threads();
   run_task(plan, options.task, run);
   return 0;
 }
@@ -190,6 +194,8 @@ int run_planned(const GraphPlan& plan, Session& session) {
   KnnGraph graph;
   graph.method = outcome.method;
   graph.recall = outcome.recall;
+  graph.doubts = outcome.doubts;
+  record.worker_peak_bytes = outcome.worker_peak_bytes;
   return report_graph(graph, plan.params.graph.recall, session);
 }
 
@@ -233,6 +239,7 @@ void add_task_command(Command app, Request& request) {
   const Command command = app.add_command("task", "run one task of a plan: for schedulers of many machines");
   command.add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it").required();
   command.add_option("TASK", options->task, "its number, from 0; tasks before it must be done").required();
+  command.add_option("--device", options->device, "in place of the plan's: the graph is the same");
   command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
   command.add_examples("  gigaknn task base.knng.work 3");
   command.callback([options, &request] {

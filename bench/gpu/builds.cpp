@@ -97,11 +97,11 @@ void measure_graphs(const std::string& device, std::int64_t n) {
     report_if(expect_recall(graph), {named(work, graph), 0, target_ms}, [&] { return ms = host_ms(repeats, make, 0); });
     return ms;
   };
-  const double ms = measure("NN-Descent", [&] { graph = build(base, "nn-descent"); }, n == 1000000 ? 350 : 0);
+  const double ms = measure("NN-Descent", [&] { graph = build(base, "gnnd"); }, n == 1000000 ? 350 : 0);
   measure("graph by cells", [&] { graph = build(base, "ivf"); }, 0);
 
   const MatrixRef halves[] = {base.ref().slice(0, n / 2), base.ref().slice(n / 2, n)};
-  const KnnGraph graphs[] = {build(halves[0], "nn-descent"), build(halves[1], "nn-descent")};
+  const KnnGraph graphs[] = {build(halves[0], "gnnd"), build(halves[1], "gnnd")};
   MergeParams merging;
   merging.method = "nn-descent";
   merging.recall = params.recall;

@@ -22,14 +22,16 @@ struct KnnGraph {
   std::string method;  ///< one line for people: how it was built; not part of the file
   Recall recall;       ///< measured while it was built, 1 where exact; not part of the file
   Neighbors lists;     ///< [n, k]; of one that is not marked exact, `no_row` may fill the end of a list
+  std::vector<std::string> doubts;  ///< what data_doubts found when it was built; not part of the file
 };
 
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them (on a
-  /// GPU, from 100,000 rows on, with random rows), and then with neighbours of its neighbours; "auto": exact where `recall` is 1, exact
-  /// costs no more, or cells do not fit the budgets, ivf otherwise.
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them, and then
+  /// with neighbours of its neighbours; "gnnd": that, begun with random rows (GNND: Wang, Zhao, Zeng 2021), which is for GPUs. Each gives the
+  /// same graph on every device. "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the budgets, otherwise ivf; on a
+  /// GPU without budgets, from 100,000 rows on, exact or gnnd.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
@@ -40,9 +42,15 @@ struct GraphParams {
 
 /// Builds the k-NN graph of `base` [n, d], self excluded. An approximate one comes with its recall, measured on rows that
 /// had no part in how it was built but that they could ask for more; it may turn out below what was asked. Throws Error: invalid_argument
-/// (k < 1 or k > n - 1, unknown method, a recall outside (0, 1], "ivf" or "nn-descent" with a recall of 1, no columns), invalid_data,
+/// (k < 1 or k > n - 1, unknown method, a recall outside (0, 1], of 1 by a method that approximates, no columns), invalid_data,
 /// out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
+
+/// What of the `base` [n, d] makes neighbours say little, a line each for people: rows with more copies than a list has room for, constant
+/// rows, a metric by which as many are as near as the last neighbour, or the nearest row hardly nearer than any, or by which one row is a
+/// neighbour of a tenth of all. By a sample of 2,048 rows, in milliseconds; empty where it finds nothing, and of rows in the memory of a GPU.
+/// Throws Error: invalid_argument (the graph is of another number of rows), cancelled.
+std::vector<std::string> data_doubts(const KnnGraph& graph, MatrixRef base, const RunOptions& run = {});
 
 /// Which rows may be neighbours, by the labels of both.
 enum class Only : std::uint8_t { same, other };

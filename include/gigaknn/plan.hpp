@@ -7,6 +7,7 @@
 // cells and bands.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -32,6 +33,7 @@ struct ShardPlan {
   std::int64_t block_rows = 0;  ///< whose lists are in memory at once; a block of more takes several passes
   std::int64_t chunk_rows = 0;  ///< that are searched at once
   std::int64_t truth_rows = 0;  ///< that a sample is compared with at once
+  std::int64_t threads = 0;     ///< the most of one process, by memory; how many there are changes no other number here
   std::size_t peak_bytes = 0;   ///< of one process
   std::size_t bytes_read = 0;   ///< at most: each block may need all cells
   std::size_t bytes_written = 0;
@@ -55,7 +57,7 @@ struct PlanParams {
   std::size_t memory_bytes = 0;  ///< peak of all processes together, mapped pages counted; 0: a half of what the host has free
   int workers = 1;               ///< processes that share it
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
-  int threads = 0;               ///< of each process; 0: what is allowed, divided by the workers
+  int threads = 0;               ///< of each process, at most ShardPlan::threads; 0: what is allowed, divided by the workers
 };
 
 struct GraphPlan {
@@ -67,6 +69,8 @@ struct GraphPlan {
   ShardPlan shards;
   bool has_budget = false;  ///< one was asked for
 
+  /// Of each process: those asked for, as far as memory was planned for them.
+  int threads() const { return static_cast<int>(std::min<std::int64_t>(params.threads, shards.threads)); }
   /// "fit", "divide 0", ..., "choose", "search 0", ..., "join".
   std::string task_name(std::int64_t task) const;
   std::filesystem::path folder() const;
@@ -99,6 +103,8 @@ struct PlanOutcome {
   double wait_seconds = 0;   ///< of these, the time in which a task did nothing but wait for files to be read or written
   Recall recall;
   std::string method;        ///< one line for people
+  std::vector<std::string> doubts;    ///< of the data: KnnGraph::doubts
+  std::size_t worker_peak_bytes = 0;  ///< resident memory of workers that ran at once, the most that it can have been; 0: none ran
 };
 
 struct Driver {

@@ -171,6 +171,12 @@ class KnnGraph:
         return self._graph.method if self._method is None else self._method
 
     @property
+    def doubts(self) -> list[str]:
+        """What `knn_graph` saw in the rows that makes neighbours say little, a line each: more copies of a row than a list has room for, constant rows,
+        a metric by which rows are hardly nearer than others. Found on a sample; empty where nothing was found, and of graphs that came otherwise."""
+        return list(self._graph.doubts)
+
+    @property
     def k(self) -> int:
         return self.ids.shape[1]
 
@@ -246,7 +252,7 @@ class KnnGraph:
         Returns
         -------
         dict
-            rows, k, metric, exact, method, recall; missing: entries without a row; components and largest_component, with edges both ways;
+            rows, k, metric, exact, method, recall, doubts; missing: entries without a row; components and largest_component, with edges both ways;
             in_degree: the minimum, median and maximum of how often a row is named; never_named: rows that no list names.
         """
         components, largest, in_degree, missing = self._graph.shape(run_of(None, None, None))
@@ -258,6 +264,7 @@ class KnnGraph:
             "exact": self.exact,
             "method": self.method,
             "recall": self.recall,
+            "doubts": self.doubts,
             "missing": missing,
             "components": components,
             "largest_component": largest,
@@ -602,7 +609,7 @@ def knn_graph(
     recall : float
         1: exact. Below: an approximate graph that is to have this share of the true neighbours; what it has is measured.
     method : str
-        "auto", "exact", "ivf" or "nn-descent".
+        "auto", "exact", "ivf", "nn-descent" or "gnnd" (the same begun at random, for GPUs).
     index : str
         Built by a search of this index ("IVF1024,PQ32"; see `build`).
     nprobe, refine : int
@@ -615,7 +622,7 @@ def knn_graph(
         Of `index`: rows on which the recall is measured.
     seed : int
         Of all that is drawn. Same input, parameters and seed: same graph for any number of threads, and on every device, but for
-        "nn-descent" of 100,000 rows or more, which begins at random on a GPU.
+        "auto" below a recall of 1 of 100,000 rows or more, which takes other methods on a GPU.
     device, shards, allow_nonfinite, threads, memory, progress, stream
         As of `knn`. The lists of a graph are in the memory of the host.
 

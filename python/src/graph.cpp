@@ -6,6 +6,7 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "arrays.hpp"
 #include "bind.hpp"
@@ -71,6 +72,7 @@ void bind_graph(nb::module_& m) {
       .def_prop_ro("metric", [](const KnnGraph& graph) { return std::string(name_of(graph.metric)); })
       .def_ro("exact", &KnnGraph::exact)
       .def_ro("method", &KnnGraph::method)
+      .def_ro("doubts", &KnnGraph::doubts)
       .def_ro("recall", &KnnGraph::recall)
       .def_prop_ro("ids", [](nb::handle self) { return lists_of<std::int64_t>(self, nb::cast<const KnnGraph&>(self).lists.ids); })
       .def_prop_ro("distances", [](nb::handle self) { return lists_of<float>(self, nb::cast<const KnnGraph&>(self).lists.distances); })
@@ -168,7 +170,11 @@ void bind_graph(nb::module_& m) {
         SearchParams search;
         search.nprobe = nprobe;
         search.refine = refine;
-        return run_released(run, [&](const RunOptions& options) { return search_graph(base.matrix(), k, params, search, options); });
+        return run_released(run, [&](const RunOptions& options) {
+          KnnGraph graph = search_graph(base.matrix(), k, params, search, options);
+          graph.doubts = data_doubts(graph, base.matrix(), options);
+          return graph;
+        });
       },
       nb::arg("base"), nb::arg("k"), nb::arg("recipe"), nb::arg("nprobe"), nb::arg("refine"), nb::arg("metric"), nb::arg("seed"), nb::arg("device"), nb::arg("allow_nonfinite"),
       nb::arg("run"));

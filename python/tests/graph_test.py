@@ -130,6 +130,14 @@ class Graphs(unittest.TestCase):
         in_degree = np.bincount(self.graph.ids.ravel(), minlength=400)
         self.assertEqual(report["in_degree"], (in_degree.min(), np.median(in_degree), in_degree.max()))
         self.assertEqual(report["never_named"], (in_degree == 0).sum())
+        self.assertEqual(report["doubts"], [])
+
+    def test_data_that_look_wrong_are_named(self):
+        x = np.random.default_rng(2).random((300, 8), dtype=np.float32)
+        x[:40] = 0.5
+        for asked in ({}, {"recall": 0.9, "method": "gnnd"}, {"index": "IVF4,Flat", "nprobe": 4}):
+            doubts = gigaknn.knn_graph(x, 5, **asked).doubts
+            self.assertEqual([doubt.split(":")[0] for doubt in doubts], ["copies", "constant rows"])
 
     def test_sparse_matrices(self):
         matrix = self.graph.to_csr()

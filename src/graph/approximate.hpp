@@ -18,14 +18,12 @@ namespace gigaknn {
 std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run,
                                          std::string& why_not, Neighbors* known = nullptr);
 
-/// By NN-Descent (nn_descent.cpp), begun with what a search of a few cells finds; on a GPU that holds it all, from `least_random_rows` on,
-/// with random rows.
+/// By NN-Descent (nn_descent.cpp): "nn-descent" begun with what a search of a few cells finds, "gnnd" with random rows.
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run);
-/// A round takes a GPU less time than the host takes to prepare a search of cells in thousands of small steps: measured on an H200, a
-/// million rows of 128 bytes take 0.3 s begun at random, 3.8 s in cells (bench/results/nvidia-h200). Tests have less.
-std::int64_t& least_random_rows();
-/// Whether it does so.
-bool begins_at_random(const Ops& ops, MatrixRef base, const RunOptions& run);
+inline bool grows(const GraphParams& params) { return params.method == "nn-descent" || params.method == "gnnd"; }
+
+/// What "auto" tries on this device of rows of this shape: "exact", "gnnd", or "auto", cells unless they cost as much as all pairs.
+std::string method_of_auto(const Ops& ops, MatrixRef shape, const GraphParams& params, const RunOptions& run);
 
 /// The most memory of the host that the method of `params` takes, the graph with it; 0 where it wants an exact graph.
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads);

@@ -37,8 +37,8 @@ class ApproximateGraph : public testing::TestWithParam<const char*> {
     return params;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Methods, ApproximateGraph, testing::Values("ivf", "nn-descent"), [](const auto& info) {
-  return std::string(info.param) == "ivf" ? "ivf" : "nn_descent";
+INSTANTIATE_TEST_SUITE_P(Methods, ApproximateGraph, testing::Values("ivf", "nn-descent", "gnnd"), [](const auto& info) {
+  return std::string(info.param) == "nn-descent" ? "nn_descent" : info.param;
 });
 
 TEST_P(ApproximateGraph, reaches_the_recall_that_was_asked) {
@@ -151,38 +151,8 @@ TEST_P(ApproximateGraph, is_the_same_on_a_gpu) {
   }
 }
 
-// And from so many rows on begins at random there, whichever GPU it is.
-TEST(NnDescent, begins_at_random_on_a_gpu) {
-  const std::int64_t usual = std::exchange(least_random_rows(), 300);
-  for (const auto& [kind, d] : {std::pair(Kind::clustered, 4), {Kind::gaussian, 6}}) {
-    const Base base(kind, sanitized ? 300 : 1200, d);
-    GraphParams params;
-    params.method = "nn-descent";
-    params.k = 5;
-    params.recall = 0.8;
-    params.device = "emulated";
-    const KnnGraph graph = build_graph(base.rows, params);
-    EXPECT_TRUE(graph.method.starts_with("nn-descent: begun at random; ")) << graph.method;
-    EXPECT_GE(graph.recall.value, 0.8);
-    EXPECT_GE(true_recall(graph, base.rows), 0.75);
-    EXPECT_EQ(build_graph(base.rows, params).lists.ids, graph.lists.ids);
-    params.seed = 1;
-    EXPECT_GE(true_recall(build_graph(base.rows, params), base.rows), 0.75);
-    // What `auto` takes there.
-    params.method = "auto";
-    const KnnGraph compared = build_graph(base.rows, params);
-    EXPECT_TRUE(compared.exact && compared.method.ends_with("; exact, since a GPU compares so few rows sooner than it searches cells"))
-        << compared.method;
-    params.metric = Metric::l1;
-    const KnnGraph grown = build_graph(base.rows, params);
-    EXPECT_TRUE(grown.method.starts_with("nn-descent: begun at random; ")) << grown.method;
-    params.metric = Metric::l2;
-    RunOptions budget;
-    budget.memory_bytes = std::size_t{1} << 30;
-    const KnnGraph planned = build_graph(base.rows, params, budget);
-    EXPECT_FALSE(planned.method.starts_with("nn-descent") || planned.method.ends_with("cells")) << planned.method;
-  }
-  // One element outweighs all others, so that bytes tell nothing: what stays below the recall is begun again in cells.
+// One element outweighs all others, so that bytes tell nothing: what stays below the recall is begun again in cells.
+TEST(Gnnd, is_begun_again_in_cells_where_it_stays_below_the_recall) {
   Matrix heavy(sanitized ? 300 : 1200, 8, DType::f32);
   for (std::int64_t i = 0; i < heavy.rows(); ++i) {
     for (std::int64_t j = 0; j < 8; ++j) {
@@ -191,14 +161,35 @@ TEST(NnDescent, begins_at_random_on_a_gpu) {
     heavy.row<float>(i)[0] = i % 2 ? 1e5f : -1e5f;
   }
   GraphParams params;
-  params.method = "nn-descent";
+  params.method = "gnnd";
   params.k = 5;
   params.recall = 0.9;
-  params.device = "emulated";
   const KnnGraph graph = build_graph(heavy, params);
-  EXPECT_TRUE(graph.method.starts_with("nn-descent: begun in ")) << graph.method;
+  EXPECT_TRUE(graph.method.starts_with("gnnd: below the recall as begun at random, so begun in ")) << graph.method;
   EXPECT_GE(graph.recall.value, 0.9);
-  least_random_rows() = usual;
+  params.device = "emulated";
+  EXPECT_EQ(build_graph(heavy, params).lists.ids, graph.lists.ids);
+}
+
+TEST(Auto, compares_or_grows_on_a_gpu_without_budgets) {
+  const Ops& gpu = ops_of("emulated");
+  const auto taken = [](const Ops& ops, std::int64_t rows, Metric metric, const RunOptions& run = {}, std::int64_t k = 10) {
+    GraphParams params;
+    params.k = k;
+    params.metric = metric;
+    params.recall = 0.9;
+    return method_of_auto(ops, MatrixRef(nullptr, rows, 8, DType::f32), params, run);
+  };
+  EXPECT_EQ(taken(gpu, 99'999, Metric::l2), "auto");
+  EXPECT_EQ(taken(gpu, 100'000, Metric::l2), "exact");
+  EXPECT_EQ(taken(gpu, 499'999, Metric::inner_product), "exact");
+  EXPECT_EQ(taken(gpu, 500'000, Metric::l2), "gnnd");
+  EXPECT_EQ(taken(gpu, 100'000, Metric::l1), "gnnd");
+  EXPECT_EQ(taken(gpu, 1'000'000, Metric::l2, {}, 100'000), "auto");  // lists that no block of a GPU has room for
+  EXPECT_EQ(taken(gpu, std::int64_t{1} << 31, Metric::l2), "auto");
+  EXPECT_EQ(taken(gpu, 1'000'000, Metric::l2, {.memory_bytes = std::size_t{1} << 40}), "auto");
+  EXPECT_EQ(taken(gpu, 1'000'000, Metric::l2, {.device_memory_bytes = std::size_t{1} << 40}), "auto");
+  EXPECT_EQ(taken(ops_of("cpu"), 1'000'000, Metric::l2), "auto");
 }
 
 TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {

@@ -8,6 +8,7 @@
 #include "core/threads.hpp"
 #include "graph/approximate.hpp"
 #include "graph/cell_search.hpp"
+#include "graph/data_doubts.hpp"
 #include "graph/descent.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
@@ -33,15 +34,6 @@ KnnGraph build_exact_graph(MatrixRef base, const GraphParams& params, const RunO
   return graph;
 }
 
-// A GPU with all of its memory grows a large graph before it has searched cells, and compares all rows of a smaller one: on an H200 a
-// million rows of 128 bytes took 0.30 s by NN-Descent, 2.3 s by cells, 0.56 s in full, which grows with the square of the rows
-// (bench/results/nvidia-h200). A budget of the host's was planned for cells.
-constexpr std::int64_t most_compared_rows = 500000;
-std::string method_of_auto(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
-  if (!begins_at_random(ops, base, run) || run.memory_bytes > 0 || base.rows > most_growing_rows) return "auto";
-  return has_product_form(params.metric) && base.rows < most_compared_rows ? "exact" : "nn-descent";
-}
-
 std::size_t byte_copy(MatrixRef base) { return static_cast<std::size_t>(base.rows) * static_cast<std::size_t>(base.cols); }
 
 // By cells or by NN-Descent. Images, counts and other whole numbers often come as floats: as the bytes they are they take a quarter of the
@@ -54,7 +46,7 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
   if (bytes && run.memory_bytes > 0) rest.memory_bytes -= byte_copy(base);
   const MatrixRef rows = bytes ? bytes->ref() : base;
   std::optional<KnnGraph> graph;
-  if (params.method == "nn-descent") {
+  if (grows(params)) {
     graph = build_descent_graph(ops, rows, params, rest);
   } else {
     graph = build_cell_graph(ops, rows, params, rest, why_not);
@@ -67,22 +59,24 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
 
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
   if (params.method == "exact" || params.recall == 1) return 0;
-  const bool grows = params.method == "nn-descent";
-  const std::int64_t list = grows ? Descent::list_length(params.k, base.rows) : params.k;
+  const bool growing = grows(params);
+  const std::int64_t list = growing ? Descent::list_length(params.k, base.rows) : params.k;
   const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
-                             (grows ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
+                             (growing ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
   if (!may_be_whole_bytes(base.dtype)) return needed;
   return std::max(needed,
                   byte_copy(base) + approximate_graph_bytes(ops, MatrixRef(nullptr, base.rows, base.cols, DType::u8), params, threads));
 }
 
-KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
+namespace {
+
+KnnGraph build_by_method(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::string& method = params.method;
-  require(method == "auto" || method == "exact" || method == "ivf" || method == "nn-descent", Fault::invalid_argument, "unknown method '",
-          method, "': must be one of auto, exact, ivf, nn-descent");
+  require(method == "auto" || method == "exact" || method == "ivf" || grows(params), Fault::invalid_argument, "unknown method '",
+          method, "': must be one of auto, exact, ivf, nn-descent, gnnd");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
           params.recall);
-  require((method != "ivf" && method != "nn-descent") || params.recall < 1, Fault::invalid_argument, "method ", method,
+  require((method != "ivf" && !grows(params)) || params.recall < 1, Fault::invalid_argument, "method ", method,
           " is approximate: it needs a recall below 1");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);
@@ -95,10 +89,32 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
   if (method == "auto") chosen.method = method_of_auto(ops_of(params.device, params.shards), base, params, run);
   std::string why_not = "a GPU compares so few rows sooner than it searches cells";
   if (chosen.method != "exact") {
-    if (auto graph = build_approximate_graph(base, chosen, run, why_not)) return std::move(*graph);
+    if (auto graph = build_approximate_graph(base, chosen, run, why_not)) {
+      if (method != chosen.method) graph->method += "; a GPU grows so many rows sooner than it compares all or searches cells";
+      return std::move(*graph);
+    }
   }
   KnnGraph graph = build_exact_graph(base, params, run);
   graph.method += "; exact, since " + why_not;
+  return graph;
+}
+
+}  // namespace
+
+// A GPU with all of its memory grows a large graph before it has searched cells, in thousands of small steps which the host prepares, and
+// compares all rows of a smaller one: on an H200 a million rows of 128 bytes took 0.30 s begun at random, 2.3 s by cells, 0.56 s in full,
+// which grows with the square of the rows (bench/results/nvidia-h200). Budgets are planned for cells.
+std::string method_of_auto(const Ops& ops, MatrixRef shape, const GraphParams& params, const RunOptions& run) {
+  constexpr std::int64_t least_rows = 100000, most_compared_rows = 500000;
+  if (ops.space() != MemorySpace::device || run.memory_bytes > 0 || run.device_memory_bytes > 0 || shape.rows < least_rows) return "auto";
+  if (has_product_form(params.metric) && shape.rows < most_compared_rows) return "exact";
+  const bool can_grow = shape.rows <= most_growing_rows && Descent::list_length(params.k, shape.rows) <= ops.most_growing_list();
+  return can_grow ? "gnnd" : "auto";
+}
+
+KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  KnnGraph graph = build_by_method(base, params, run);
+  graph.doubts = data_doubts(ops_of(params.device, params.shards), graph, base, run);
   return graph;
 }
 

@@ -1,4 +1,4 @@
-// An approximate k-NN graph by NN-Descent, begun with what a search of a few cells finds, or with random rows.
+// An approximate k-NN graph by NN-Descent, begun with what a search of a few cells finds, or with random rows (GNND: Wang, Zhao, Zeng 2021).
 //
 //   base [n, d] --cells (cell_search.hpp)--> an order of the rows; for each a few cells --their rows--> lists
 //   or         --a hash of row and place--> lists
@@ -38,10 +38,17 @@ std::pair<RecallSample, RecallSample> exact_samples(const Ops& ops, MatrixRef ba
 KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const auto [steer, measure] = exact_samples(ops, base, params, run);
   Descent descent(ops, base, params.metric, params.k, {}, params.seed, run);
-  descent.fill_at_random(Descent::list_length(params.k, base.rows));
+  const std::int64_t length = Descent::list_length(params.k, base.rows);
+  if (length == base.rows - 1) {
+    std::vector<RowId> all(static_cast<std::size_t>(base.rows * base.rows));  // a list has room for all rows: none is left to chance
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = RowId{static_cast<std::int64_t>(i) % base.rows};
+    descent.fill(0, base.rows, all, base.rows, 0);
+  } else {
+    descent.fill_at_random(length);
+  }
   KnnGraph graph;
   graph.metric = params.metric;
-  graph.method = join_text("nn-descent: begun at random; ", descent.description(descent.descend(steer, params.recall)));
+  graph.method = join_text("gnnd: begun at random; ", descent.description(descent.descend(steer, params.recall)));
   graph.lists = descent.finish();
   graph.recall = measure.measure(graph.lists);
   return graph;
@@ -49,30 +56,21 @@ KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& para
 
 }  // namespace
 
-std::int64_t& least_random_rows() {
-  static std::int64_t rows = 100000;
-  return rows;
-}
-
-bool begins_at_random(const Ops& ops, MatrixRef base, const RunOptions& run) {
-  return ops.space() == MemorySpace::device && base.rows >= least_random_rows() && run.device_memory_bytes == 0;
-}
-
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::size_t needed = approximate_graph_bytes(ops, base, params, threads_of(run));
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: growing a graph of ", base.rows, " rows needs ", needed);
   require(base.rows <= most_growing_rows, Fault::unsupported, "a graph that grows has at most ", most_growing_rows, " rows, got ",
           base.rows);
-  if (begins_at_random(ops, base, run)) {
+  const std::size_t on_device = Descent::device_bytes_needed(ops, base, params.k);
+  require(run.device_memory_bytes == 0 || on_device < run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
+          run.device_memory_bytes, " bytes is too small: growing a graph of ", base.rows, " rows needs ", on_device);
+  if (params.method == "gnnd") {
     KnnGraph graph = begun_at_random(ops, base, params, run);
     // Groups of rows that know but themselves no rounds bring together.
     if (graph.recall.value >= params.recall) return graph;
   }
   // Cells are there until the end: of a device's memory they have what the growing lists leave.
-  const std::size_t on_device = Descent::device_bytes_needed(ops, base, params.k);
-  require(run.device_memory_bytes == 0 || on_device < run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
-          run.device_memory_bytes, " bytes is too small: growing a graph of ", base.rows, " rows needs ", on_device);
   RunOptions cells_run = run;
   if (run.device_memory_bytes > 0) cells_run.device_memory_bytes -= on_device;
   const std::int64_t list_length = Descent::list_length(params.k, base.rows);
@@ -90,7 +88,8 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   });
   KnnGraph graph;
   graph.metric = params.metric;
-  graph.method = join_text("nn-descent: begun in ", cells.description(), "; ");
+  graph.method = params.method + (params.method == "gnnd" ? ": below the recall as begun at random, so begun in " : ": begun in ");
+  graph.method += cells.description() + "; ";
   graph.method += descent.description(descent.descend(steer, params.recall));
   graph.lists = descent.finish();
   graph.recall = measure.measure(graph.lists);

@@ -34,9 +34,12 @@ std::size_t finding_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType 
   const std::int64_t regions = region_count(cells);
   const PrepareHints of_cells{.k = most_probes, .queries = n, .batch = cell_batch_rows, .self = false};
   const PrepareHints of_regions{.k = regions, .queries = n, .batch = cell_batch_rows, .self = false};
-  std::size_t bytes = 2 * at(cells + regions) * at(d) * size_of(dtype) +
-                      at(finders) * (ops.cell_bytes_needed(cells, d, dtype, metric, regions, of_cells, threads) +
-                                     ops.cell_bytes_needed(regions, d, dtype, metric, 1, of_regions, threads));
+  const auto of_all_cells = [&](int some) { return ops.cell_bytes_needed(cells, d, dtype, metric, regions, of_cells, some); };
+  const auto of_all_regions = [&](int some) { return ops.cell_bytes_needed(regions, d, dtype, metric, 1, of_regions, some); };
+  const std::size_t kept_cells = of_all_cells(0), kept_regions = of_all_regions(0);
+  // What threads take is there once: one of these is searched at a time.
+  std::size_t bytes = 2 * at(cells + regions) * at(d) * size_of(dtype) + at(finders) * (kept_cells + kept_regions) +
+                      std::max(of_all_cells(threads) - kept_cells, of_all_regions(threads) - kept_regions);
   if (!compares_all(cells, metric)) {
     // What is near some cells is a base of bytes in cells for a while. It is searched when the others are not, for as much.
     const std::int64_t gathered = std::min(NearCellFinder::most_gathered(most_near, d), std::min(cells, cell_batch_rows) * most_near);

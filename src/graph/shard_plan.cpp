@@ -22,6 +22,9 @@ constexpr std::int64_t rows_a_task = std::int64_t{1} << 21;   // what a kill may
 constexpr std::int64_t most_tasks = 12;                       // for that reason
 constexpr std::size_t driver_bytes = std::size_t{48} << 20;   // of the process that starts workers
 constexpr std::int64_t least_chunk_rows = 4096;
+// Of memory, that threads may take: so a plan has as many as do no harm to it, whatever the machine that makes it has.
+constexpr std::size_t share_of_threads = 8;
+constexpr std::int64_t least_threads = 2, most_threads = 256;
 constexpr std::int64_t sampled_rows = 2048;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -61,7 +64,30 @@ class Planner {
       : ops_(ops), sizes_(sizes), n_(sizes.n), row_bytes_(at(sizes.d) * size_of(sizes.dtype)) {}
 
   // False: the budget does not do.
-  bool plan(std::size_t budget, ShardPlan& plan) const {
+  bool plan(std::size_t budget, ShardPlan& plan) {
+    const std::size_t a_thread = bytes_of_thread(budget);
+    std::int64_t threads = least_threads;
+    while (2 * threads <= most_threads && at(2 * threads) * a_thread <= budget / share_of_threads) threads *= 2;
+    for (; threads >= least_threads; threads /= 2) {
+      threads_ = static_cast<int>(threads);
+      plan.threads = threads;
+      if (plan_for_threads(budget, plan)) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::size_t bytes_of_thread(std::size_t budget) {
+    const std::int64_t cells = std::max<std::int64_t>(1, n_ / rows_a_cell), band = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
+    const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = band, .self = false};
+    const auto bytes = [&](int threads) {
+      threads_ = threads;
+      return kept_bytes(cells, budget) + ops_.cell_bytes_needed(band, sizes_.d, sizes_.dtype, sizes_.metric, band / rows_a_cell + 1, hints, threads);
+    };
+    return std::max<std::size_t>(1, bytes(2) - bytes(1));
+  }
+
+  bool plan_for_threads(std::size_t budget, ShardPlan& plan) const {
     // Where memory is short there are fewer cells: what they take leaves a third of it to the rows.
     plan.cells = most_within(budget, std::max<std::int64_t>(1, n_ / rows_a_cell), [&](std::int64_t cells) {
       return program_bytes + std::max(coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
@@ -84,7 +110,7 @@ class Planner {
     const auto truth_bytes = [&](std::int64_t rows) {
       const PrepareHints hints{.k = sizes_.k + 1, .queries = sampled_rows, .batch = sampled_rows, .self = false};
       return at(rows) * row_bytes_ + merge_part_bytes + 4 * list_bytes(sampled_rows, sizes_.k + 1) +
-             ops_.bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, hints, sizes_.threads);
+             ops_.bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, hints, threads_);
     };
     plan.truth_rows = most_within(free, n_, truth_bytes);
     if (plan.truth_rows < least) return false;
@@ -113,7 +139,6 @@ class Planner {
     return true;
   }
 
- private:
   std::size_t shard_bytes(std::int64_t rows) const { return at(rows) * (row_bytes_ + 32); }
 
   // Bands, chunks and blocks. False: bands of so many rows do not do.
@@ -122,7 +147,7 @@ class Planner {
     const PrepareHints joined{.k = sizes_.k, .queries = plan.band_rows, .batch = plan.band_rows, .self = true};
     const PrepareHints looked_into{.k = sizes_.k, .queries = n_, .batch = plan.band_rows, .self = false};
     const auto cell_bytes = [&](std::int64_t rows, const PrepareHints& hints) {
-      return ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, sizes_.threads);
+      return ops_.cell_bytes_needed(rows, sizes_.d, sizes_.dtype, sizes_.metric, plan.chunk_cells(rows), hints, threads_);
     };
     const std::size_t band = at(plan.band_rows) * (row_bytes_ + 8) + band_bytes(plan.band_rows, sizes_.k) + shard_bytes(plan.shard_rows);
     const std::size_t joining = band + cell_bytes(plan.band_rows, joined);
@@ -165,7 +190,7 @@ class Planner {
     const std::int64_t a_cell = 8 * std::max(rows_a_cell, n_ / cells) * a_row;
     const std::int64_t entries = std::min(std::max(finder_entries, a_cell), n_ * a_row);
     cells += cells / 8;  // of too many rows, split
-    return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 2, sizes_.threads) +
+    return finding_bytes(ops_, n_, sizes_.d, sizes_.dtype, sizes_.metric, cells, 2, threads_) +
            batch_bytes(n_, sizes_.d, sizes_.dtype, cells, entries) + at(cells) * (at(shards) * 4 + 32);
   }
 
@@ -173,18 +198,23 @@ class Planner {
   const StoredSizes& sizes_;
   std::int64_t n_;
   std::size_t row_bytes_;
+  int threads_ = 1;  // that memory is planned for
 };
+
+double threads_of(const StoredSizes& sizes, const ShardPlan& plan) {
+  return static_cast<double>(std::min<std::int64_t>(sizes.threads, plan.threads));
+}
 
 void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan) {
   const auto bytes_of_merge = [&](std::int64_t rows) {
     const MatrixRef both(nullptr, rows, sizes.d, sizes.dtype);
-    return program_bytes + at(rows * both.stride_bytes) + Descent::bytes_needed(ops, both, sizes.metric, sizes.k, sizes.threads);
+    return program_bytes + at(rows * both.stride_bytes) + Descent::bytes_needed(ops, both, sizes.metric, sizes.k, static_cast<int>(plan.threads));
   };
   const std::int64_t rows = most_within(sizes.memory_bytes / at(sizes.workers), sizes.n, bytes_of_merge) / 2;  // of a shard
   if (rows < 1 || 2 * rows >= sizes.n) return;
   plan.pairwise_shards = (sizes.n + rows - 1) / rows;
   const auto merges = static_cast<double>(plan.pairwise_shards * (plan.pairwise_shards - 1) / 2);
-  plan.pairwise_seconds = plan.seconds + merges * 2 * static_cast<double>(rows) * us_a_merged_row * 1e-6 * 2 / sizes.threads;
+  plan.pairwise_seconds = plan.seconds + merges * 2 * static_cast<double>(rows) * us_a_merged_row * 1e-6 * 2 / threads_of(sizes, plan);
 }
 
 }  // namespace
@@ -198,7 +228,7 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
                        us_a_loaded_byte * row_bytes *
                            (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
                        us_a_sampled_byte * row_bytes;
-  return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / sizes.threads;
+  return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / threads_of(sizes, plan);
 }
 
 double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {
@@ -221,7 +251,7 @@ double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {
 }
 
 ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
-  const Planner planner(ops, sizes);
+  Planner planner(ops, sizes);
   ShardPlan plan;
   const auto workers = static_cast<std::size_t>(sizes.workers);
   const std::size_t driver = workers > 1 ? driver_bytes : 0;

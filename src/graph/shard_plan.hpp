@@ -28,7 +28,7 @@ struct StoredSizes {
   std::int64_t k = 10;
   std::size_t memory_bytes = 0;  ///< of all processes together, mapped pages and the program itself counted
   int workers = 1;               ///< processes that share it, beside one that starts them
-  int threads = 1;               ///< of each
+  int threads = 1;               ///< of each, of which time alone is told
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
 };
 

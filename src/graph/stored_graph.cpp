@@ -8,6 +8,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "graph/data_doubts.hpp"
 #include "graph/graph_writer.hpp"
 #include "graph/knng.hpp"
 #include "graph/probes.hpp"
@@ -573,7 +574,7 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
   writer.finish();
 }
 
-StoredGraph::Outcome StoredGraph::outcome() const {
+StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
   const StoredProbes probes = StoredProbes::read(probes_file(), params.k);
   Neighbors mine(std::ssize(probes.rows), params.k);
   for (const StoredLists& lists : open_lists(*this)) {
@@ -592,7 +593,8 @@ StoredGraph::Outcome StoredGraph::outcome() const {
   const RecallSample sample(params.metric, base.rows, probes.rows, probes.truth);
   return {sample.measure_sampled(mine),
           join_text("ivf: ", probes.choice.width, " of about ", plan.cells, " cells a row, from files: ", plan.shards,
-                    plan.shards == 1 ? " shard, " : " shards, ", plan.blocks, plan.blocks == 1 ? " block" : " blocks")};
+                    plan.shards == 1 ? " shard, " : " shards, ", plan.blocks, plan.blocks == 1 ? " block" : " blocks"),
+          data_doubts(ops, base, params.metric, probes.rows, probes.truth, run)};
 }
 
 }  // namespace gigaknn

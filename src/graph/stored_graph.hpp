@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gigaknn/graph.hpp>
@@ -47,8 +48,9 @@ struct StoredGraph {
   struct Outcome {
     Recall recall;
     std::string method;  ///< one line for people
+    std::vector<std::string> doubts;  ///< KnnGraph::doubts
   };
-  Outcome outcome() const;
+  Outcome outcome(const RunOptions& run) const;
 
  private:
   struct SampledRows;

@@ -87,6 +87,19 @@ std::string names_of_devices() {
 
 }  // namespace
 
+std::string share_of_device(const std::string& device, int process, int count) {
+  require(process >= 0 && process < count, Fault::invalid_argument, "process must be in [0, ", count, "), got ", process);
+  const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpu::devices().size()));
+  if (numbers.size() < 2) return device;
+  std::vector<int> mine;
+  const std::size_t all = numbers.size(), step = static_cast<std::size_t>(count);
+  for (std::size_t i = static_cast<std::size_t>(process) % all; i < all; i += step) mine.push_back(numbers[i]);
+  if (gpu::emulated()) return mine.size() == 1 ? "emulated" : join_text("emulated:", mine.size());
+  std::string name;
+  for (const int number : mine) name += join_text(name.empty() ? "" : ",", "cuda:", number);
+  return name;
+}
+
 int gpu_number_of(const std::string& device) {
   const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpu::devices().size()));
   require(numbers.size() == 1, Fault::device, "'", device, "' is not one GPU: this build has ", names_of_devices());

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -194,6 +195,8 @@ class Ops {
   /// The most bytes that it and one call of its steps allocate, of the host's memory and of the device's own.
   virtual std::size_t growth_bytes_needed(std::int64_t n, std::int64_t d, const GrowthParams& params, int threads) const = 0;
   virtual std::size_t growth_device_bytes_needed(std::int64_t, std::int64_t, DType, const GrowthParams&) const { return 0; }
+  /// Entries that a list has at most while it grows.
+  virtual std::int64_t most_growing_list() const { return std::numeric_limits<std::int64_t>::max(); }
 
   /// All rows with value <= radius (inner_product: >= radius), nearest first.
   virtual RadiusNeighbors within_radius(const PreparedRows& base, MatrixRef queries, float radius,

@@ -329,6 +329,7 @@ class Several : public Ops {
   std::size_t growth_device_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, const GrowthParams& params) const override {
     return devices_.front()->growth_device_bytes_needed(n, d, dtype, params);
   }
+  std::int64_t most_growing_list() const override { return devices_.front()->most_growing_list(); }
 
   void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width,
                       float* out, const RunOptions& run) const override {

@@ -84,7 +84,7 @@ constexpr Number shard_numbers[] = {{"cells", &ShardPlan::cells},           {"ce
                                     {"shards", &ShardPlan::shards},         {"shard_rows", &ShardPlan::shard_rows},
                                     {"blocks", &ShardPlan::blocks},         {"block_rows", &ShardPlan::block_rows},
                                     {"chunk_rows", &ShardPlan::chunk_rows}, {"band_rows", &ShardPlan::band_rows},
-                                    {"truth_rows", &ShardPlan::truth_rows}};
+                                    {"truth_rows", &ShardPlan::truth_rows}, {"most_threads", &ShardPlan::threads}};
 struct Bytes {
   const char* name;
   std::size_t ShardPlan::*value;
@@ -93,7 +93,7 @@ constexpr Bytes shard_bytes[] = {{"peak_bytes", &ShardPlan::peak_bytes}, {"bytes
                                  {"bytes_written", &ShardPlan::bytes_written}, {"work_bytes", &ShardPlan::work_bytes}};
 
 TextLines lines_of(const GraphPlan& plan) {
-  TextLines lines = {{"gigaknn-plan", "3"}};
+  TextLines lines = {{"gigaknn-plan", "4"}};
   for (const auto& line : identity_of(plan)) lines.push_back(line);
   lines.push_back({"device", plan.params.graph.device});
   lines.push_back({"device_shards", std::to_string(plan.params.graph.shards)});
@@ -180,7 +180,7 @@ void measure_plan(GraphPlan& plan, const RunOptions& run) {
   own.memory_bytes = 0;
   const StoredGraph graph = stored_graph(plan, base);
   plan.shards.probes = graph.measure_probes(own);
-  own.threads = plan.params.threads;
+  own.threads = plan.threads();
   const double slowness = slowness_of_this_machine(graph.ops, own);
   plan.shards.seconds = estimated_seconds(sizes_of(plan), plan.shards, plan.shards.probes) * slowness / plan.params.workers;
   plan.shards.pairwise_seconds *= slowness;
@@ -244,8 +244,8 @@ GraphPlan read_plan(const fs::path& path) {
     require(found != values.end(), Fault::corrupt_file, printable(file.string()), ": byte 0: has no '", name, "'");
     return found->second;
   };
-  require(text("gigaknn-plan") == "3", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
-          " is not supported, expected 3");
+  require(text("gigaknn-plan") == "4", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
+          " is not supported, expected 4");
   GraphPlan plan;
   plan.params.base = text("base");
   plan.params.output = text("output");

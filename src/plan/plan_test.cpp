@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <future>
 #include <string>
+#include <tuple>
 
 #include <gigaknn/dataset.hpp>
 #include <gigaknn/plan.hpp>
@@ -156,6 +157,33 @@ TEST_F(PlanTest, works_on_emulated_devices_too) {
     run(params);
     EXPECT_TRUE(bytes_of(params.output) == expected) << device;
   }
+}
+
+TEST_F(PlanTest, is_no_other_graph_of_more_threads_where_memory_is_short) {
+  const test::Base base(test::Kind::clustered, rows_of_base, 12);
+  PlanParams params = stored(base);
+  params.shard_rows = 0;
+  params.memory_bytes = 1;
+  expect_error(Fault::out_of_memory, [&] { make_plan(params); }, "needs ");
+  std::string expected;
+  for (const int threads : {1, 2, 9}) {
+    params.threads = threads;
+    params.memory_bytes = std::size_t{150} << 20;
+    const GraphPlan plan = make_plan(params);
+    EXPECT_EQ(plan.threads(), std::min<std::int64_t>(threads, plan.shards.threads));
+    run(params);
+    if (expected.empty()) expected = bytes_of(params.output);
+    EXPECT_TRUE(bytes_of(params.output) == expected) << threads;
+  }
+}
+
+TEST_F(PlanTest, names_data_that_look_wrong) {
+  const PlanOutcome usual = run(stored(test::Base(test::Kind::low_rank, rows_of_base, 12)));
+  EXPECT_TRUE(usual.doubts.empty());
+  const PlanParams params = stored(test::Base(test::Kind::all_equal, rows_of_base, 12), Metric::l2, "equal");
+  const PlanOutcome equal = run(params);
+  ASSERT_FALSE(equal.doubts.empty());
+  EXPECT_NE(equal.doubts.front().find("copies: all 7 neighbours of 100 %"), std::string::npos) << equal.doubts.front();
 }
 
 TEST_F(PlanTest, goes_on_with_what_is_done) {
@@ -369,6 +397,28 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
       blocks_before = plan.blocks + plan.blocks / 4 + 1;
     }
   }
+}
+
+// A machine of more cores makes the same plan, and has as many threads as the plan has memory for.
+TEST(ShardPlan, is_the_same_whatever_the_threads) {
+  const Ops& ops = ops_of("cpu");
+  std::int64_t threads_before = 2;
+  for (const std::size_t budget : {std::size_t{400} << 20, std::size_t{1} << 30, std::size_t{2} << 30, std::size_t{16} << 30, std::size_t{64} << 30}) {
+    StoredSizes sizes{.n = 4'000'000, .d = 96, .dtype = DType::u8, .memory_bytes = budget, .threads = 1};
+    const ShardPlan one = plan_shards(ops, sizes);
+    EXPECT_GE(one.threads, threads_before);
+    threads_before = one.threads;
+    for (const int threads : {2, 7, 64, 1000}) {
+      sizes.threads = threads;
+      const ShardPlan plan = plan_shards(ops, sizes);
+      const auto shape = [](const ShardPlan& p) {
+        return std::tuple(p.cells, p.cell_rows, p.shards, p.shard_rows, p.blocks, p.band_rows, p.block_rows, p.chunk_rows, p.truth_rows, p.peak_bytes, p.threads);
+      };
+      EXPECT_EQ(shape(plan), shape(one)) << budget << ' ' << threads;
+      EXPECT_EQ(plan.seconds == one.seconds, one.threads == 1) << budget << ' ' << threads;
+    }
+  }
+  EXPECT_GE(threads_before, 64);
 }
 
 TEST(ShardPlan, tells_what_merging_pair_by_pair_would_take) {

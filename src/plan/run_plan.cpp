@@ -3,6 +3,7 @@
 #include <string>
 #include <system_error>
 
+#include <gigaknn/device.hpp>
 #include <gigaknn/plan.hpp>
 
 #include "core/cancelled.hpp"
@@ -45,7 +46,26 @@ class PlanRun {
     return resumed_;
   }
 
+  // As if each had its peak all the while.
+  std::size_t worker_peak_bytes() const {
+    std::size_t most = 0;
+    for (const Span& at : spans_) {
+      std::size_t together = 0;
+      for (const Span& other : spans_) {
+        if (other.begin <= at.begin && (other.end < 0 || other.end > at.begin)) together += other.peak_bytes;
+      }
+      most = std::max(most, together);
+    }
+    return most;
+  }
+
  private:
+  // Of a worker's run: what had begun and ended before, counted.
+  struct Span {
+    std::int64_t task, begin, end;
+    std::size_t peak_bytes;
+  };
+
   void report(std::int64_t done) {
     if (run_.progress) run_.progress->report("tasks", done, tasks_);
     check_cancelled(run_);
@@ -61,21 +81,37 @@ class PlanRun {
     }
   }
 
+  // Of several GPUs each worker has its own.
+  std::vector<std::string> command_of(std::int64_t task, int worker) const {
+    std::vector<std::string> command = driver_.worker;
+    command.push_back(plan_.folder().string());
+    command.push_back(std::to_string(task));
+    const GraphParams& graph = plan_.params.graph;
+    const std::string share = graph.shards > 1 ? graph.device : share_of_device(graph.device, worker, plan_.params.workers);
+    if (share != graph.device) command.insert(command.end(), {"--device", share});
+    return command;
+  }
+
   void run_in_workers(std::vector<std::int64_t> tasks) {
     std::reverse(tasks.begin(), tasks.end());
     Workers workers;
+    std::vector<std::int64_t> task_of(static_cast<std::size_t>(plan_.params.workers), -1);  // that each worker is at
     while (!tasks.empty() || workers.running() > 0) {
       check_cancelled(run_);
-      while (!tasks.empty() && workers.running() < static_cast<std::size_t>(plan_.params.workers)) {
-        std::vector<std::string> command = driver_.worker;
-        command.push_back(plan_.folder().string());
-        command.push_back(std::to_string(tasks.back()));
-        ++starts_[static_cast<std::size_t>(tasks.back())];
-        workers.start(command, tasks.back());
+      while (!tasks.empty() && workers.running() < task_of.size()) {
+        const auto idle = std::find(task_of.begin(), task_of.end(), -1);
+        *idle = tasks.back();
         tasks.pop_back();
+        ++starts_[static_cast<std::size_t>(*idle)];
+        workers.start(command_of(*idle, static_cast<int>(idle - task_of.begin())), *idle);
+        spans_.push_back({*idle, clock_++, -1, 0});
       }
       const Workers::End end = workers.wait();
       if (end.task < 0) continue;
+      *std::find(task_of.begin(), task_of.end(), end.task) = -1;
+      const auto span = std::find_if(spans_.rbegin(), spans_.rend(), [&](const Span& one) { return one.task == end.task; });
+      span->end = clock_++;
+      span->peak_bytes = end.peak_bytes;
       check_cancelled(run_);  // Ctrl-C ends workers too
       const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
       if (end.signal != 0 && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
@@ -98,6 +134,8 @@ class PlanRun {
   std::int64_t resumed_ = 0;
   std::int64_t run_here_ = 0;
   std::vector<int> starts_;
+  std::vector<Span> spans_;
+  std::int64_t clock_ = 0;
 };
 
 // What the plan speaks of, and nothing else. The record of the last task goes last but for the plan itself, so that a graph that is
@@ -143,10 +181,12 @@ PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptio
     remove_folder(plan);
     return *outcome;
   }
-  const std::int64_t resumed = PlanRun(plan, driver, run).run_all();
+  PlanRun planned(plan, driver, run);
+  const std::int64_t resumed = planned.run_all();
   auto outcome = recorded_outcome(plan);
   require(outcome.has_value(), Fault::io, printable(record_of_task(plan, plan.shards.tasks() - 1).string()), ": disappeared");
   outcome->resumed = resumed;
+  outcome->worker_peak_bytes = planned.worker_peak_bytes();
   remove_folder(plan);
   return *outcome;
 }

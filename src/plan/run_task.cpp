@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 
@@ -33,7 +34,7 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   require(base_checksum_of(base) == plan.base_checksum, Fault::invalid_data, printable(plan.params.base.string()),
           ": changed since the plan was made; remove ", printable(plan.folder().string()), " to begin anew");
   RunOptions own = run;
-  if (own.threads == 0) own.threads = plan.params.threads;
+  own.threads = own.threads == 0 ? plan.threads() : std::min(own.threads, plan.threads());
   own.memory_bytes = 0;  // the plan's sizes are within it
   const StoredGraph graph = stored_graph(plan, base);
   const auto begin = std::chrono::steady_clock::now();
@@ -49,12 +50,13 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
     graph.search(task - numbers.first_search, own);
   } else {
     graph.join(plan.params.output, own);
-    const StoredGraph::Outcome outcome = graph.outcome();
+    const StoredGraph::Outcome outcome = graph.outcome(own);
     record.push_back({"recall", exact_text(outcome.recall.value)});
     record.push_back({"low", exact_text(outcome.recall.low)});
     record.push_back({"high", exact_text(outcome.recall.high)});
     record.push_back({"sampled", std::to_string(outcome.recall.sampled)});
     record.push_back({"method", outcome.method});
+    for (const std::string& doubt : outcome.doubts) record.push_back({join_text("doubt-", record.size()), doubt});
   }
   record.push_back({"seconds", exact_text(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())});
   record.push_back({"waited", exact_text(file_wait_seconds() - waited_before)});

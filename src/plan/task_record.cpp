@@ -70,6 +70,9 @@ std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
   outcome.recall = {.at = plan.params.graph.k, .value = number(record, "recall"), .low = number(record, "low"), .high = number(record, "high"),
                     .sampled = static_cast<std::int64_t>(number(record, "sampled"))};
   outcome.method = record["method"];
+  for (const auto& [name, text] : record) {
+    if (name.starts_with("doubt-")) outcome.doubts.push_back(text);
+  }
   for (std::int64_t task = 0; task <= join; ++task) {
     if (!is_done(plan, task, false)) continue;  // taken away
     auto lines = read_sealed(record_of_task(plan, task));

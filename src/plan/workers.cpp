@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,10 +43,12 @@ void Workers::start(const std::vector<std::string>& command, std::int64_t task) 
 Workers::End Workers::wait() {
   int status = 0;
   for (const auto& [process, task] : tasks_) {
-    const pid_t ended = ::waitpid(process, &status, WNOHANG);
+    rusage usage{};
+    const pid_t ended = ::wait4(process, &status, WNOHANG, &usage);
     if (ended < 0 && errno != EINTR) fail_system("a worker", "cannot be waited for", errno);
     if (ended != process) continue;
-    const End end{task, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+    const End end{task, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                  static_cast<std::size_t>(usage.ru_maxrss) * 1024};
     tasks_.erase(process);
     return end;
   }

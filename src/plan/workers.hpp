@@ -1,6 +1,7 @@
 // Worker processes: each runs one task and ends.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -27,6 +28,7 @@ class Workers {
     std::int64_t task = -1;
     int exit_code = 0;
     int signal = 0;  ///< that killed it, or 0
+    std::size_t peak_bytes = 0;  ///< of its resident memory
   };
   /// Waits for the end of one of them, some milliseconds; `task` is -1 where none has ended.
   End wait();

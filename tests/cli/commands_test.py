@@ -49,6 +49,35 @@ class ApproximateGraphs(CliTest):
             self.assertIn("found by " + method, run.stderr)
             self.run_cli("check", "g.knng")
 
+    def test_a_recall_that_is_missed_is_said(self):
+        """Noise of many dimensions: neighbours of neighbours are no nearer than others. The graph is written all the same."""
+        generator = random.Random(8)
+        for name in "ab":
+            write_bin(self.path(name + ".u8bin"), [list(generator.randbytes(120)) for _ in range(1000)], "u8")
+            self.run_cli("graph", name + ".u8bin", "-k", 9, "-o", name + ".knng", "--quiet")
+        asked = ["graph", "--merge", "a.knng", "b.knng", "--base", "a.u8bin", "b.u8bin", "--method", "nn-descent", "--recall", 0.9999]
+        run = self.run_cli(*asked, "-o", "g.knng", "--json", "g.json", code=4)
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            recall = json.load(file)["recall"]["value"]
+        self.assertLess(recall, 0.9999)
+        self.assertIn(f"the recall is {recall:.6g}, below the 0.9999 that was asked", run.stderr)
+        self.run_cli("check", "g.knng")
+
+    def test_data_that_look_wrong_are_named(self):
+        rows = [[7] * 12] * 30 + self.rows
+        write_bin(self.path("odd.u8bin"), rows, "u8")
+        for asked in (["--recall", 0.9, "--method", "ivf"], ["--recall", 1], ["--index", "IVF4,Flat", "--nprobe", 4]):
+            run = self.run_cli("graph", "odd.u8bin", "-k", 5, *asked, "-o", "g.knng", "--json", "g.json")
+            with open(self.path("g.json"), encoding="utf-8") as file:
+                doubts = json.load(file)["doubts"]
+            self.assertEqual([doubt.split(":")[0] for doubt in doubts], ["copies", "constant rows"])
+            for doubt in doubts:
+                self.assertIn("note: " + doubt, run.stderr)
+        run = self.run_cli("graph", "base.u8bin", "-k", 5, "-o", "g.knng", "--json", "g.json")
+        self.assertNotIn("note:", run.stderr)
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            self.assertNotIn("doubts", json.load(file))
+
     def test_methods_that_approximate_need_a_recall(self):
         for method in ("ivf", "nn-descent"):
             run = self.run_cli("graph", "base.u8bin", "-k", 5, "--method", method, "-o", "g.knng", code=2)

@@ -29,6 +29,27 @@ def clustered(rows, cols, seed):
     return b"".join(lines)
 
 
+def contents_of(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # the process has ended
+        return b""
+
+
+def children_of(process):
+    return [int(child) for child in contents_of(f"/proc/{process}/task/{process}/children").split()]
+
+
+def command_of(process):
+    return contents_of(f"/proc/{process}/cmdline").decode().split("\0")
+
+
+def resident_bytes(process):
+    lines = contents_of(f"/proc/{process}/status").decode().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
 class Tasks(CliTest):
     @classmethod
     def setUpClass(cls):
@@ -108,6 +129,43 @@ class Tasks(CliTest):
             run.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(run.returncode, 0)
             self.assertLessEqual(usage.ru_maxrss * 1024, budget)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
+    def test_the_budget_holds_for_all_processes_together(self):
+        """As the system counts them while they run, mapped pages of each; and as the record says."""
+        refused = self.run_cli("plan", *ASKED, "--workers", "2", "--memory", "1MB", code=2)
+        budget = int(refused.stderr.split("needs ")[1].split()[0].rstrip(","))
+        run = subprocess.Popen([BINARY, "graph", *ASKED, *TWELVE, "--workers", "2", "--memory", str(2 * budget), "-o", "out.knng", "--json", "out.json"],
+                               cwd=self.folder, stderr=subprocess.DEVNULL)
+        most, seen = 0, 1
+        while run.poll() is None:
+            processes = [run.pid] + children_of(run.pid)
+            seen = max(seen, len(processes))
+            most = max(most, sum(map(resident_bytes, processes)))
+            time.sleep(0.002)
+        self.assertEqual(run.returncode, 0)
+        self.assertEqual(seen, 3)
+        told = self.record()["memory"]
+        self.assertLessEqual(most, told["peak_bytes"])
+        self.assertLessEqual(told["peak_bytes"], told["planned_bytes"])
+        self.assertLessEqual(told["planned_bytes"], 2 * budget)
+
+    def test_each_worker_has_a_gpu_of_its_own(self):
+        rows = 900
+        self.write("small.u8bin", rows.to_bytes(4, "little") + COLS.to_bytes(4, "little") + self.contents[8:8 + rows * COLS])
+        asked = ["graph", "small.u8bin", "-k", "4", "--recall", "0.5", "--shard-rows", "300", "-o"]
+        self.run_cli(*asked, "cpu.knng")
+        run = subprocess.Popen([BINARY, *asked, "gpus.knng", "--workers", "3", "--device", "emulated:4", "--quiet"], cwd=self.folder)
+        shares = set()
+        while run.poll() is None:
+            for child in children_of(run.pid):
+                words = command_of(child)
+                if "task" in words[:2]:  # between fork and exec it has its driver's
+                    shares.add(words[words.index("--device") + 1])
+            time.sleep(0.002)
+        self.assertEqual(run.returncode, 0)
+        self.assertEqual(shares, {"emulated", "emulated:2"})  # two, one and one of four
+        self.assertEqual(self.read("gpus.knng"), self.read("cpu.knng"))
 
     def test_a_full_disk_loses_nothing(self):
         expected = self.in_memory()

@@ -162,14 +162,15 @@ class GpuOps : public Ops {
                                            const RunOptions& run) const override {
     require_base(rows, metric);
     require_growth(rows, params);
-    const std::int64_t most = most_list_length(device_);
-    require(params.k <= most, Fault::unsupported, "lists that grow on this device have at most ", most, " entries, not ", params.k);
+    require(params.k <= most_growing_list(), Fault::unsupported, "lists that grow on this device have at most ", most_growing_list(),
+            " entries, not ", params.k);
     const std::size_t needed = growth_device_bytes_needed(rows.rows, rows.cols, rows.dtype, params);
     require(run.device_memory_bytes == 0 || needed <= run.device_memory_bytes, Fault::out_of_memory,
             "a device budget of ", run.device_memory_bytes, " bytes is too small: a graph of ", rows.rows,
             " rows needs ", needed);
     return std::make_unique<GpuGrowingGraph>(device_, rows, metric, params, run);
   }
+  std::int64_t most_growing_list() const override { return most_list_length(device_); }
   std::size_t growth_bytes_needed(std::int64_t n, std::int64_t, const GrowthParams& params, int) const override {
     return GpuGrowingGraph::host_bytes_needed(n, params);
   }
