@@ -24,7 +24,7 @@ constexpr std::size_t driver_bytes = std::size_t{48} << 20;   // of the process 
 constexpr std::int64_t least_chunk_rows = 4096;
 // Of memory, that threads may take: so a plan has as many as do no harm to it, whatever the machine that makes it has.
 constexpr std::size_t share_of_threads = 8;
-constexpr std::int64_t least_threads = 2, most_threads = 256;
+constexpr std::int64_t least_threads = 2, most_threads = 64;
 constexpr std::int64_t sampled_rows = 2048;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -163,7 +163,8 @@ class Planner {
     plan.block_rows =
         std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
     plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
-    if (plan.chunk_rows < least) return false;
+    // Smaller chunks than half a band cost more, each of all rows of a block, than smaller bands do.
+    if (plan.chunk_rows < std::max(least, plan.band_rows / 2)) return false;
     const std::size_t searching = std::max(chunk_bytes(plan.chunk_rows), joining);
     if (searching > free) return false;
     plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>((free - searching) / row_of_block));
