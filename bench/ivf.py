@@ -6,10 +6,12 @@
 Both look into as many lists: the first of PROBES that reaches the recall asked. With the same centroids both must find rows at the same distances,
 which is checked first. Rows of bytes are bytes to us and, to IndexIVFFlat, floats; IndexIVFScalarQuantizer (QT_8bit_direct), which keeps them as bytes, is
 timed too. "sift f32" are the same rows as floats to both. Batches of 1,000 queries: queries a second. One query at a time: the
-50th and the 99th of a hundred latencies. Building: centroids and lists, Faiss's with its own k-means. "curve": batches at all of PROBES. Results go to bench/results/<machine>/ivf.{json,md}, the
+50th and the 99th of a hundred latencies. Building: centroids and lists, Faiss's with its own k-means. "open": a file of that index is mapped by both, and read by Faiss. "curve": batches at all of PROBES. Results go to bench/results/<machine>/ivf.{json,md}, the
 curves to docs/figures/flat.svg.
 """
 
+import pathlib
+import tempfile
 import time
 
 import faiss
@@ -26,6 +28,7 @@ BATCH = [("sift", 1024, 0.95, 4.0), ("sift", 1024, 0.99, 4.0), ("sift f32", 1024
 SINGLE = [("sift", 1024, 0.95, 1.0), ("sift", 1024, 0.99, 1.0), ("sift f32", 1024, 0.99, 1.0), ("fashion", 1024, 0.99, 1.0)]
 CURVES = [("sift", 1024), ("fashion", 1024)]
 BUILD = [("clusters-1000000x128", 1024, 2.0)]
+OPEN = [("clusters-1000000x128", 1024)]
 
 
 class Pair:
@@ -137,6 +140,33 @@ def build_row(engine, name, lists, target, arguments):
             "faiss": {"seconds": float(np.median(theirs))}, "ratio": float(np.median(theirs) / np.median(ours))}
 
 
+def open_row(engine, name, lists, arguments):
+    base = vectors.load(name, arguments.data).base
+    floats = np.ascontiguousarray(base, np.float32)
+    ours = engine.ivf(base, "l2", f"IVF{lists},Flat", 1)
+    quantizer = faiss.IndexFlatL2(base.shape[1])
+    theirs = faiss.IndexIVFFlat(quantizer, base.shape[1], lists)
+    theirs.train(floats)
+    theirs.add(floats)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(pathlib.Path(folder) / file) for file in ("ours.gknn", "theirs.faiss")]
+        ours.save(paths[0])
+        faiss.write_index(theirs, paths[1])
+        times = {"gigaknn": [], "faiss": [], "faiss read": []}
+        for _ in range(arguments.rounds):
+            times["gigaknn"].append(engine.open(paths[0]))
+            for peer, flags in (("faiss", faiss.IO_FLAG_MMAP), ("faiss read", 0)):
+                start = time.perf_counter()
+                opened = faiss.read_index(paths[1], flags)
+                times[peer].append(time.perf_counter() - start)
+                del opened
+        sizes = [pathlib.Path(path).stat().st_size for path in paths]
+    ours.free()
+    medians = {peer: {"seconds": float(np.median(seconds))} for peer, seconds in times.items()}
+    return {"row": f"open {name}", "kind": "open", "set": name, "n": len(base), "d": base.shape[1], "dtype": base.dtype.name, "lists": lists, "rounds": arguments.rounds,
+            "target": None, "commit": engine.commit(), "file_bytes": sizes, **medians, "ratio": medians["faiss"]["seconds"] / medians["gigaknn"]["seconds"]}
+
+
 def markdown(results):
     lines = ["# Inverted files against Faiss", "", "Made by `bench/ivf.py`; do not edit.", ""]
     lines += kept.origins(results)
@@ -146,11 +176,11 @@ def markdown(results):
               "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in (r for r in results if r["kind"] != "curve"):
         words = {"batch": lambda p: f"{p['qps']:.0f} QPS", "single": lambda p: f"p50 {1e3 * p['p50_s']:.3g} ms, p99 {1e3 * p['p99_s']:.3g} ms",
-                 "build": lambda p: f"{p['seconds']:.3g} s"}[r["kind"]]
+                 "build": lambda p: f"{p['seconds']:.3g} s", "open": lambda p: f"{1e3 * p['seconds']:.3g} ms"}[r["kind"]]
         target, met = ("", "") if r["target"] is None else (f"{r['target']}x", "yes" if r["ratio"] >= r["target"] else "no")
         if r.get("distances_that_differ"):
             met = "WRONG"
-        other = f"{words(r['faiss 8 bits'])} | {r['ratio_8_bits']:.2f}x" if "faiss 8 bits" in r else " | "
+        other = f"{words(r['faiss 8 bits'])} | {r['ratio_8_bits']:.2f}x" if "faiss 8 bits" in r else f"read: {words(r['faiss read'])} | " if "faiss read" in r else " | "
         lines.append(f"| {r['row']} | {r['n']} x {r['d']} {r['dtype']} | {r['lists']} | {r.get('nprobe', '')} | "
                      f"{format(r['recall'], '.4f') if 'recall' in r else ''} | {words(r['gigaknn'])} | {words(r['faiss'])} | {r['ratio']:.2f}x | "
                      f"{target} | {met} | {other} |")
@@ -205,6 +235,8 @@ def main():
         work[f"curve {name}"] = lambda row=(name, lists): curve_row(pair(*row), *row, arguments.rounds, engine)
     for name, lists, target in BUILD:
         work[f"build {name}"] = lambda row=(name, lists, target): build_row(engine, *row, arguments)
+    for name, lists in OPEN:
+        work[f"open {name}"] = lambda row=(name, lists): open_row(engine, *row, arguments)
     results = kept.run("ivf", work, markdown, header, arguments)
     draw(results, kept.HERE.parent / "docs" / "figures")
     if any(r.get("distances_that_differ") for r in results):

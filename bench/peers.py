@@ -19,7 +19,7 @@ class Gigaknn:
         for name, result in (("error", ctypes.c_char_p), ("commit", ctypes.c_char_p), ("isa", ctypes.c_char_p),
                              ("prepare", ctypes.c_void_p), ("search", ctypes.c_double),
                              ("graph", ctypes.c_double), ("build_graph", ctypes.c_double), ("kmeans", ctypes.c_double),
-                             ("assign", ctypes.c_double), ("ivf", ctypes.c_void_p), ("ivf_search", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
+                             ("assign", ctypes.c_double), ("ivf", ctypes.c_void_p), ("ivf_search", ctypes.c_double), ("ivf_save", ctypes.c_double), ("ivf_open", ctypes.c_double), ("bytes", ctypes.c_int64), ("peak", ctypes.c_double)):
             getattr(self.library, f"gigaknn_bench_{name}").restype = result
         if self.isa() is None:
             raise SystemExit(self.library.gigaknn_bench_error().decode())
@@ -73,6 +73,13 @@ class Gigaknn:
 
     def ivf(self, base, metric, recipe, iterations, seed=0):
         return GigaknnIvf(self, base, metric, recipe, iterations, seed)
+
+    def open(self, path):
+        """Seconds until a file is mapped as an index."""
+        seconds = self.library.gigaknn_bench_ivf_open(str(path).encode())
+        if seconds < 0:
+            raise RuntimeError(self.library.gigaknn_bench_error().decode())
+        return seconds
 
     def prepare(self, base, metric, k, queries, batch, self_search):
         return GigaknnIndex(self, base, metric, k, queries, batch, self_search)
@@ -149,6 +156,10 @@ class GigaknnIvf:
                 ctypes.c_void_p(distances.ctypes.data), ctypes.c_void_p(seconds.ctypes.data)) < 0:
             raise RuntimeError(self.owner.library.gigaknn_bench_error().decode())
         return seconds, ids, distances
+
+    def save(self, path):
+        if self.owner.library.gigaknn_bench_ivf_save(self.handle, str(path).encode()) < 0:
+            raise RuntimeError(self.owner.library.gigaknn_bench_error().decode())
 
     def free(self):
         self.owner.library.gigaknn_bench_ivf_free(self.handle)

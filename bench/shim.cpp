@@ -199,6 +199,14 @@ void* gigaknn_bench_ivf(const char* device, const void* base, std::int64_t n, st
 void gigaknn_bench_ivf_free(void* index) {
   delete static_cast<Index*>(index);
 }
+double gigaknn_bench_ivf_save(const void* index, const char* path) {
+  return seconds_of([&] { static_cast<const Index*>(index)->save(path); });
+}
+/// Opened by mapping, and closed again.
+double gigaknn_bench_ivf_open(const char* path) {
+  std::unique_ptr<Index> index;
+  return seconds_of([&] { index = open_index(path, {.map = true}); });
+}
 /// queries [q, d] in batches -> ids, distances [q, k]; the time of each batch, in order, to `batch_seconds`.
 double gigaknn_bench_ivf_search(const void* index, const void* queries, std::int64_t q, const char* dtype, std::int64_t k,
                                 std::int64_t nprobe, std::int64_t refine, std::int64_t batch, int threads, std::int64_t* ids,

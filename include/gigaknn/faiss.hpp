@@ -1,4 +1,5 @@
-// Index files of Faiss (1.15), read and written by their format alone; docs/faiss.md says what maps to what.
+// Index files of Faiss (1.15), read and written by their format alone; docs/faiss.md says what maps to what. Files that are read are mapped
+// meanwhile, and must not shrink (OpenParams::map).
 #pragma once
 
 #include <cstdint>

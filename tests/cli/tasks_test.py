@@ -167,6 +167,19 @@ class Tasks(CliTest):
         self.assertEqual(shares, {"emulated", "emulated:2"})  # two, one and one of four
         self.assertEqual(self.read("gpus.knng"), self.read("cpu.knng"))
 
+    def test_two_programs_on_one_plan_take_turns(self):
+        expected = self.in_memory()
+        command = [BINARY, "graph", *ASKED, *TWELVE, "--workers", "2", "-o", "out.knng"]
+        runs = [subprocess.Popen(command, cwd=self.folder, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        told = [run.communicate()[1] for run in runs]
+        codes = sorted(run.returncode for run in runs)
+        self.assertEqual(codes[0], 0, told)
+        if codes[1] != 0:  # it had waited, and there was nothing left to do
+            self.assertEqual(codes[1], 3, told)
+            self.assertTrue(any("another run was at work in it, and has finished" in text for text in told), told)
+        self.assertEqual(self.read("out.knng"), expected)
+        self.assertFalse(os.path.exists(self.path("out.knng.work")))
+
     def test_a_full_disk_loses_nothing(self):
         expected = self.in_memory()
         size = len(expected)
