@@ -205,6 +205,32 @@ void check_self_nearest(const Case& c, const Devices& devices) {
   }
 }
 
+void check_self_any_k(const Devices& devices, std::int64_t most_k) {
+  for (const std::int64_t k : {1, 10, 32, 100, 1000, 2048, 5000}) {
+    for (const std::int64_t n : {std::int64_t{40}, k <= most_k ? k + 37 : 300}) {
+      for (const DType dtype : {DType::f32, DType::u8}) {
+        Case c{.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = n, .d = 3, .k = k};
+        c.seed = static_cast<std::uint64_t>(k + n);
+        c.threads = 2;
+        c.hints = {.k = k, .queries = n, .batch = n, .self = true};
+        const Problem problem(c);
+        const auto some = std::min<std::int64_t>(n, 100);  // of many rows those at the ends and in the middle are compared
+        for (const Ops* ops : devices) {
+          const GuardedLists lists = search_self(*ops, problem, c);
+          EXPECT_TRUE(lists.guard_stands()) << "self_nearest on " << ops->isa() << ": " << c;
+          for (const std::int64_t first : {std::int64_t{0}, (n - some) / 2, n - some}) {
+            const Neighbors want = reference::nearest_rows(problem.base.ref().slice(first, first + some), problem.base, c.metric, k, first);
+            const auto begin = static_cast<std::size_t>(first * k);
+            EXPECT_TRUE(same_entries(std::span(lists.lists.ids).subspan(begin), std::span(lists.lists.distances).subspan(begin), want.ids,
+                                     want.distances, k))
+                << "self_nearest of rows from " << first << " on, on " << ops->isa() << ": " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 void check_first_self(const Case& c, const Devices& devices) {
   const Problem problem(c);
   const std::int64_t first = c.n / 3;

@@ -117,6 +117,8 @@ void check_nearest_set(const Case& c, const Devices& devices = instruction_sets(
 /// For one neighbour, whatever c.k is, prepared for as many queries as c.hints say.
 void check_nearest_one(const Case& c, const Devices& devices = instruction_sets());
 void check_self_nearest(const Case& c, const Devices& devices = instruction_sets());
+/// For k from 1 to 5,000: of sets that are smaller than k, and, for k up to `most_k`, of some that are larger.
+void check_self_any_k(const Devices& devices, std::int64_t most_k);
 void check_first_self(const Case& c, const Devices& devices = instruction_sets());
 void check_within_radius(const Case& c, const Devices& devices = instruction_sets());
 void check_pair_distances(const Case& c, const Devices& devices = instruction_sets());

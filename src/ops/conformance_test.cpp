@@ -109,6 +109,13 @@ TEST(Selection, selects_any_k) {
   check_select_any_k(instruction_sets());
 }
 
+TEST(SelfNearest, answers_any_k) {
+  check_self_any_k(instruction_sets(), 1000);
+#ifndef GIGAKNN_SANITIZED
+  check_self_any_k({&ops_of("cpu")}, 5000);
+#endif
+}
+
 TEST_P(Conformance, threads_and_hints_do_not_change_a_bit) {
   Case c = CaseMaker(9).make(GetParam(), 3, 1e6);
   c.kind = Kind::clustered;

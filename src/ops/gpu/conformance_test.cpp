@@ -208,6 +208,18 @@ TEST(GpuSearch, answers_any_k) {
     check_nearest_rows(shape(Metric::l1, DType::u8, 5200, 2, 6, k), device());
   }
 }
+// Two tiles of queries and more.
+TEST(GpuSearch, answers_many_queries_of_long_lists) {
+  check_nearest_rows(shape(Metric::l2, DType::f32, 5200, 70, 6, 1000), device());
+}
+// The emulated device needs 1 s for the lists of some 1,000 rows, 5 for those of 2,000, 35 for those of 5,000.
+TEST(GpuSearch, graphs_have_any_k) {
+#if defined(GIGAKNN_SANITIZED) || defined(GIGAKNN_TINY_TILES)
+  check_self_any_k(device(), 100);
+#else
+  check_self_any_k(device(), !gpu::emulated() ? 5000 : schedule() == 0 ? 2048 : 1000);
+#endif
+}
 TEST(GpuSearch, crosses_tiles_of_queries_and_slabs_of_dimensions) {
   check_nearest_rows(shape(Metric::l2, DType::f32, 1300, 131, 40, 3), device());
   check_nearest_rows(shape(Metric::inner_product, DType::i8, 1300, 131, 70, 3), device());
