@@ -29,19 +29,46 @@ TEST(Several, devices_answer_as_one) {
         Case c = case_of(metric, dtype, n, 5);
         c.threads = 2;
         check_nearest_rows(c, several);
+        check_nearest_set(c, several);
+        check_nearest_one(c, several);
+        check_nearest_among(c, several);
         check_first_self(c, several);
         check_nearest_in_cells(c, several);
         check_join_cells(c, several);
         if (dtype == DType::f32 && metric == Metric::l2) {
           check_nearest_in_codes(c, several);
           check_encode_products(c, several);
+          check_products(c, several);
         }
         check_within_radius(c, several);
         check_pair_distances(c, several);
         c.q = 1;
         check_self_nearest(c, several);
       }
-      check_nearest_rows(case_of(metric, dtype, 60, 1), several);  // fewer queries than groups
+      // Fewer queries than groups.
+      const Case one = case_of(metric, dtype, 60, 1);
+      check_nearest_rows(one, several);
+      check_nearest_set(one, several);
+      check_nearest_among(one, several);
+      if (dtype == DType::f32 && metric == Metric::l2) check_products(one, several);
+    }
+  }
+}
+
+// Each device has some of the rows, or none.
+TEST(Several, select_from_rows_of_their_own) {
+  for (const auto& [count, shards] : {std::pair{2, 1}, {4, 2}, {8, 1}}) {
+    const Devices several = {&ops_of("emulated:" + std::to_string(count), shards)};
+    for (const std::int64_t rows : {1, 5, 19}) {
+      for (const std::int64_t k : {1, 40, 300}) {
+        Case c;
+        c.n = 200;
+        c.q = rows;
+        c.k = k;
+        c.threads = 2;
+        c.strided = rows == 5;
+        check_select_k(c, several);
+      }
     }
   }
 }
@@ -85,8 +112,9 @@ TEST(Several, refuses_what_cannot_be_shared) {
   test::expect_error(Fault::invalid_argument, {"shards must be >= 1, got 0"},
                      [] { ops_of("emulated:4", 0); });
   test::expect_error(Fault::invalid_argument, {"got 2 on cpu"}, [] { ops_of("cpu", 2); });
-  for (const char* name :
-       {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "cuda:0", ""}) {
+  // Lists of numbers are for GPUs: emulated ones are alike, and told by how many they are.
+  for (const char* name : {"emulated:0", "emulated:9", "emulated:x", "emulated:", "emulated:-1", "emulated:2,", "emulated,emulated",
+                           "emulated:0,emulated:1", "cuda:0", "cuda:0,cuda:1", ""}) {
     test::expect_error(Fault::device, {name, "emulated:2..8"}, [=] { ops_of(name); });
   }
 }
