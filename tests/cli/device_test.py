@@ -45,6 +45,25 @@ class Devices(CliTest):
         with open(self.path("run.json"), encoding="utf-8") as file:
             self.assertGreater(json.load(file)["kernels"]["scan_products"], 0)
 
+    def test_graphs_of_integers_are_the_same_bytes(self):
+        write_bin(self.path("all.u8bin"), make_bits(270, 10, 6), "u8")  # more than 128 a neighbour: each pair is looked at once, for both
+        write_bin(self.path("few.u8bin"), make_bits(150, 10, 7), "u8")
+        for name, base, k, options in (("exact", "all.u8bin", 2, ()), ("ivf", "few.u8bin", 5, ("--recall", "0.8")),
+                                       ("nn-descent", "few.u8bin", 5, ("--recall", "0.8"))):
+            def graph_of(*device):
+                self.run_cli("graph", base, "-k", k, "-o", "g.knng", "--method", name, "--json", "g.json", "--quiet", *options,
+                             "--device", *device)
+                with open(self.path("g.knng"), "rb") as file:
+                    return file.read()
+
+            want = graph_of("cpu")
+            for device in (["emulated:2"], ["emulated:4", "--shards", "2"], ["emulated", "--device-memory", "1200KB"], ["emulated"]):
+                with self.subTest(method=name, device=device):
+                    self.assertEqual(graph_of(*device), want)
+            if name == "exact":
+                with open(self.path("g.json"), encoding="utf-8") as file:
+                    self.assertGreater(json.load(file)["kernels"]["scan_products_both"], 0)
+
     def test_indexes_are_searched_in_shards(self):
         write_bin(self.path("base.fbin"), real_rows(600, 10, 1))
         write_bin(self.path("queries.fbin"), real_rows(20, 10, 2))
