@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <sstream>
+#include <tuple>
 
 #include <gigaknn/error.hpp>
 
@@ -505,6 +506,99 @@ void check_select_any_k(const Devices& devices) {
       c.strided = k % 3 == 1;
       check_select_k(c, devices);
     }
+  }
+}
+
+void check_select_far_columns(const Devices& devices) {
+  constexpr std::int64_t columns = (std::int64_t{1} << 24) + 100;
+  constexpr std::int64_t apart = (std::int64_t{1} << 32) + 64;  // bytes
+  const LazyZeros one(columns * 4), several(2 * apart + 4096);
+  one.get<float>()[columns - 1] = -1;
+  one.get<float>()[(1 << 24) + 1] = -2;
+  one.get<float>()[(1 << 24) + 3] = -2;
+  MatrixRef rows(several.get(), 3, 50, DType::f32);
+  rows.stride_bytes = apart;
+  for (std::int64_t i = 0; i < 3; ++i) several.get<float>()[i * apart / 4 + 40 + i] = -static_cast<float>(i + 1);
+  for (const Ops* ops : devices) {
+    GuardedLists lists(1, 5);
+    ops->select_k(MatrixRef(one.get(), 1, columns, DType::f32), 5, lists.out(), {});
+    Neighbors want(1, 5);
+    want.ids = {RowId{(1 << 24) + 1}, RowId{(1 << 24) + 3}, RowId{columns - 1}, RowId{0}, RowId{1}};
+    want.distances = {-2, -2, -1, 0, 0};
+    EXPECT_TRUE(same_lists(lists, want)) << "select_k on " << ops->isa();
+    GuardedLists apart_lists(3, 2);
+    ops->select_k(rows, 2, apart_lists.out(), {});
+    Neighbors apart_want(3, 2);
+    apart_want.ids = {RowId{40}, RowId{0}, RowId{41}, RowId{0}, RowId{42}, RowId{0}};
+    apart_want.distances = {-1, 0, -2, 0, -3, 0};
+    EXPECT_TRUE(same_lists(apart_lists, apart_want)) << "select_k of rows gigabytes apart on " << ops->isa();
+  }
+}
+
+void check_far_rows(DType dtype, const Devices& devices) {
+  Case c{.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = 300, .q = 20, .d = 20, .k = 5};
+  c.hints = {.k = c.k, .queries = 1000, .batch = 1000, .self = true};
+  const Problem problem(c);
+  constexpr std::int64_t apart = (std::int64_t{16} << 20) + 64;  // bytes: the last row begins beyond 4 GiB, and more
+  const LazyZeros memory(c.n * apart);
+  MatrixRef far(memory.get(), c.n, c.d, dtype);
+  far.stride_bytes = apart;
+  for (std::int64_t i = 0; i < c.n; ++i) {
+    std::memcpy(memory.get() + i * apart, problem.base.ref().row_bytes(i), static_cast<std::size_t>(c.d) * size_of(dtype));
+  }
+  std::vector<RowId> ids, labels;
+  for (std::int64_t i = 0; i < c.q * 3; ++i) ids.push_back(RowId{c.n - 1 - i * 4});
+  for (std::int64_t i = 0; i < c.n; ++i) labels.push_back(RowId{i % 7});
+  const std::vector<std::int64_t> begins = {0, 100, 130, c.n};
+  const std::vector<RowId> probes(static_cast<std::size_t>(c.q), RowId{2});
+  for (const Ops* ops : devices) {
+    const auto answers = [&](MatrixRef base) {
+      const auto prepared = ops->prepare(base, c.metric, c.hints, problem.run);
+      std::vector<GuardedLists> lists;
+      for (const std::int64_t rows : {c.q, c.n, c.q, c.q, c.n}) lists.emplace_back(rows, c.k);
+      ops->nearest_rows(*prepared, problem.queries, c.k, lists[0].out(), problem.run);
+      ops->self_nearest(*prepared, c.k, lists[1].out(), problem.run);
+      const auto in_cells = ops->prepare_cells(base, {{}, begins}, c.metric, c.hints, problem.run);
+      ops->nearest_in_cells(*in_cells, problem.queries, probes.data(), 1, c.k, lists[2].out(), problem.run);
+      ops->nearest_among(problem.queries, base, c.metric, ids.data(), 3, c.k, lists[3].out(), problem.run);
+      const auto few = ops->prepare(problem.queries, c.metric, c.hints, problem.run);
+      ops->nearest_rows(*few, base, c.k, lists[4].out(), problem.run);  // they are the queries
+      std::vector<float> distances(ids.size());
+      ops->pair_distances(problem.queries, base, c.metric, ids.data(), 3, distances.data(), problem.run);
+      std::vector<double> sums(static_cast<std::size_t>(7 * c.d));
+      std::vector<std::int64_t> counts(7);
+      ops->sum_by_label(base, nullptr, labels.data(), 7, sums.data(), counts.data(), problem.run);
+      return std::tuple(std::move(lists), distances, sums, counts);
+    };
+    const auto [want_lists, want_distances, want_sums, want_counts] = answers(problem.base);
+    const auto [lists, distances, sums, counts] = answers(far);
+    EXPECT_TRUE(same_lists(lists[0], reference::nearest_rows(problem.queries, problem.base, c.metric, c.k))) << ops->isa();
+    for (std::size_t i = 0; i < lists.size(); ++i) EXPECT_TRUE(same_lists(lists[i], want_lists[i].lists)) << i << " on " << ops->isa();
+    EXPECT_EQ(distances, want_distances) << ops->isa();
+    EXPECT_EQ(sums, want_sums) << ops->isa();
+    EXPECT_EQ(counts, want_counts) << ops->isa();
+  }
+}
+
+void check_high_numbers(const Devices& devices) {
+  constexpr std::int64_t n = (std::int64_t{1} << 24) + 100;
+  Matrix base(n, 1, DType::u8);
+  std::uint8_t* const values = base.row<std::uint8_t>(0);
+  std::fill_n(values, n, std::uint8_t{0});
+  for (const std::int64_t row : {std::int64_t{5}, n - 1}) values[row] = 201;
+  for (const std::int64_t row : {(1 << 24) + 1, (1 << 24) + 3}) values[row] = 200;
+  Matrix query(1, 1, DType::u8);
+  query.row<std::uint8_t>(0)[0] = 200;
+  Neighbors want(1, 4);
+  want.ids = {RowId{(1 << 24) + 1}, RowId{(1 << 24) + 3}, RowId{5}, RowId{n - 1}};
+  want.distances = {0, 0, 1, 1};
+  RunOptions run;
+  run.threads = 2;
+  for (const Ops* ops : devices) {
+    const auto prepared = ops->prepare(base, Metric::l2, {.k = 4, .queries = 1, .batch = 1}, run);
+    GuardedLists lists(1, 4);
+    ops->nearest_rows(*prepared, query, 4, lists.out(), run);
+    EXPECT_TRUE(same_lists(lists, want)) << "nearest_rows on " << ops->isa();
   }
 }
 

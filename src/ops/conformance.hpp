@@ -138,6 +138,12 @@ void check_nearest_among(const Case& c, const Devices& devices = instruction_set
 void check_select_k(const Case& c, const Devices& devices = instruction_sets());
 /// For k from 1 to 5,000, of rows shorter and longer than that.
 void check_select_any_k(const Devices& devices);
+/// Of a row whose smallest values have columns that float32 does not hold, and of rows gigabytes apart.
+void check_select_far_columns(const Devices& devices);
+/// Ops answer of rows gigabytes apart as of the same rows side by side.
+void check_far_rows(DType dtype, const Devices& devices);
+/// Neighbours of so high numbers that float32 does not hold them.
+void check_high_numbers(const Devices& devices);
 /// The base assigned to c.k centroids, of its own type and f32, in rounds between which many, some or none move.
 void check_assignment(const Case& c, const Devices& devices = instruction_sets());
 /// The rows of the base with c.k labels, drawn or all the same, with weights and without.

@@ -105,6 +105,17 @@ TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
 }
 
 TEST(EncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(); }
+TEST(FarRows, are_answered_as_near_ones) {
+  for (const DType dtype : {DType::f32, DType::u8}) check_far_rows(dtype, instruction_sets());
+}
+#ifndef GIGAKNN_SANITIZED
+TEST(FarRows, have_their_numbers) {
+  check_high_numbers(instruction_sets());
+}
+TEST(Selection, far_columns_have_their_numbers) {
+  check_select_far_columns(instruction_sets());
+}
+#endif
 TEST(Selection, selects_any_k) {
   check_select_any_k(instruction_sets());
 }

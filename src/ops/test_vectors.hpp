@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/mman.h>
+
+#include <gigaknn/error.hpp>
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/metric.hpp>
 
@@ -58,6 +61,23 @@ inline std::string_view name_of(Kind kind) {
       "offset", "ulp_neighbors", "wide_columns", "giant_row", "giant_column", "heavy_tails", "one_hot", "opposite"};
   return names[static_cast<int>(kind)];
 }
+
+/// Zeros, of which a page takes memory when it is first written to: gigabytes of address space that cost little.
+class LazyZeros {
+ public:
+  explicit LazyZeros(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data_ == MAP_FAILED) throw Error(Fault::out_of_memory, "no address space for a test");
+  }
+  LazyZeros(const LazyZeros&) = delete;
+  ~LazyZeros() { munmap(data_, bytes_); }
+  template <class T = std::byte>
+  T* get() const { return static_cast<T*>(data_); }
+
+ private:
+  void* data_;
+  std::size_t bytes_;
+};
 
 /// Rows with a stride of their own. The bytes between rows are 0xFF (NaN as a float), and the last
 /// row ends where the allocation ends, so that a sanitizer sees every read beyond a row.

@@ -11,6 +11,7 @@
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "ops/gpu/select_rows.hpp"
+#include "ops/test_vectors.hpp"
 #include "simt/memory_budget.hpp"
 
 namespace gigaknn {
@@ -239,6 +240,26 @@ TEST(SelectRows, ties_are_kept_by_column_when_a_buffer_fills) {
     std::vector<float> values(static_cast<std::size_t>(columns));
     for (std::int64_t i = 0; i < columns; ++i) values[static_cast<std::size_t>(i)] = static_cast<float>(20 - i * 20 / columns + i % 3);
     check_values(values, 2, 1, columns, columns, k, plans_for(k), "falling steps");
+  }
+}
+// Offsets beyond 32 bits, of bytes and of values: of zeros that take no memory. The emulated device's kernels read the host's.
+TEST(SelectRows, takes_rows_gigabytes_apart) {
+  if (simt::device_kind() != "emulated") return;
+  constexpr std::int64_t rows = 5, columns = 300, stride = (std::int64_t{1} << 30) + 5;
+  const test::LazyZeros memory(((rows - 1) * stride + columns) * 4);
+  std::vector<PackedNeighbor> want;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (const std::int64_t column : {250 - row, row}) {
+      const auto value = static_cast<float>(column - 1000);
+      memory.get<float>()[row * stride + column] = value;
+      want.push_back(pack_neighbor(value, static_cast<LocalRow>(column)));
+    }
+    std::swap(want.back(), want[want.size() - 2]);
+  }
+  const DeviceBuffer<PackedNeighbor> out(2 * rows);
+  for (const SelectPlan& plan : plans_for(2)) {
+    gpu::select_rows(memory.get<float>(), nullptr, rows, columns, stride, 2, plan, out.get(), nullptr);
+    EXPECT_EQ(out.download(), want) << text_of(plan);
   }
 }
 TEST(SelectRows, takes_rows_of_different_lengths) {
