@@ -28,7 +28,7 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
                 name_of(graph.metric), ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
           (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()) +
-          (plan.threads() < plan.params.threads ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads (more would not fit)")
+          (plan.threads() < plan.params.threads ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads, for which there is memory")
                                                 : std::string()),
       join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
                 s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
@@ -136,7 +136,10 @@ int run_run_command(const RunPlanOptions& options, const std::string& command_li
 int run_task_command(const RunPlanOptions& options, const std::string& command_line) {
   Session session(options.common, command_line);
   GraphPlan plan = read_plan(options.plan);
-  if (!options.device.empty()) plan.params.graph.device = options.device;
+  if (!options.device.empty()) {
+    plan.params.graph.device = options.device;
+    plan.params.graph.shards = 1;
+  }
   RunOptions run = session.run();
   run.threads = plan.threads();
   run_task(plan, options.task, run);

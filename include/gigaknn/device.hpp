@@ -19,7 +19,7 @@ std::vector<std::string> devices();
 /// GIGAKNN_ISA lowers it, for tests), of a GPU its name. Throws Error: device.
 std::string isa_of(const std::string& device);
 /// Of several GPUs those of one of `count` processes that work side by side: each `count`-th, or one that others have too where there are
-/// fewer GPUs than processes. Of one GPU, or the CPU, `device` itself. Throws Error: device.
+/// fewer GPUs than processes. Of one GPU, the CPU, or what is no device `device` itself. Throws Error: invalid_argument.
 std::string share_of_device(const std::string& device, int process, int count);
 
 /// How often each GPU kernel was launched since the process began.

@@ -46,9 +46,9 @@ struct GraphParams {
 /// out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
-/// What of the `base` [n, d] makes neighbours say little, a line each for people: rows with more copies than a list has room for, constant
-/// rows, a metric by which as many are as near as the last neighbour, or the nearest row hardly nearer than any, or by which one row is a
-/// neighbour of a tenth of all. By a sample of 2,048 rows, in milliseconds; empty where it finds nothing, and of rows in the memory of a GPU.
+/// What of the `base` [n, d] makes neighbours say little, a line each for people: lists that copies of the row fill, constant rows, a metric
+/// by which many are as near as the last neighbour, or the nearest row is hardly nearer than a random one, or one row is a neighbour of a
+/// tenth of all. By a sample of at most 2,048 rows; empty where it finds nothing, and of rows in the memory of a GPU.
 /// Throws Error: invalid_argument (the graph is of another number of rows), cancelled.
 std::vector<std::string> data_doubts(const KnnGraph& graph, MatrixRef base, const RunOptions& run = {});
 

@@ -172,7 +172,7 @@ class KnnGraph:
 
     @property
     def doubts(self) -> list[str]:
-        """What `knn_graph` saw in the rows that makes neighbours say little, a line each: more copies of a row than a list has room for, constant rows,
+        """What `knn_graph` saw in the rows that makes neighbours say little, a line each: lists that copies of the row fill, constant rows,
         a metric by which rows are hardly nearer than others. Found on a sample; empty where nothing was found, and of graphs that came otherwise."""
         return list(self._graph.doubts)
 

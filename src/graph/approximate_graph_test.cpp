@@ -77,7 +77,7 @@ TEST_P(ApproximateGraph, a_low_recall_is_low) {
 
 // Sizes at which other builders have lost most of their neighbours: multiples of the degree, powers of two, one more, primes.
 TEST_P(ApproximateGraph, keeps_its_recall_at_awkward_sizes) {
-  for (const std::int64_t n : {2, 3, 11, 12, 16, 17, 64, 127, 128, 192, 193, 384, 500, 512, 997, 1024, 1025, 1920}) {
+  for (const std::int64_t n : {2, 3, 11, 12, 16, 17, 30, 31, 32, 64, 127, 128, 192, 193, 384, 500, 512, 997, 1024, 1025, 1920}) {
     const Base base(Kind::low_rank, n, 9);
     const std::int64_t k = std::min<std::int64_t>(n - 1, 10);
     const KnnGraph graph = build_graph(base.rows, asked(k, 0.9));

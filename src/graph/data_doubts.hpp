@@ -1,6 +1,7 @@
-// What of the data makes neighbours say little: looked for in a sample of rows whose neighbours are known.
+// What of the data makes neighbours say little: looked for in a sample of rows whose lists are known.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,10 +16,17 @@
 
 namespace gigaknn {
 
-/// As that of graph.hpp, by a device that is at hand.
+/// Rows of which some are looked at: their shape, and copies of those that are asked for, in that order.
+struct DoubtedRows {
+  std::int64_t n, cols;
+  DType dtype;
+  std::function<Matrix(std::span<const RowId>)> gather;
+};
+
+/// As data_doubts of a graph (graph.hpp). `rows`: drawn at random, ascending; list list_of[i] of `lists` is that of rows[i].
+std::vector<std::string> data_doubts(const Ops& ops, const DoubtedRows& base, Metric metric, std::span<const RowId> rows,
+                                     const Neighbors& lists, std::span<const std::int64_t> list_of, const RunOptions& run);
+/// By a device that is at hand.
 std::vector<std::string> data_doubts(const Ops& ops, const KnnGraph& graph, MatrixRef base, const RunOptions& run);
-/// Of some `rows` of the base and their `lists` [rows, k].
-std::vector<std::string> data_doubts(const Ops& ops, MatrixRef base, Metric metric, std::span<const RowId> rows, const Neighbors& lists,
-                                     const RunOptions& run);
 
 }  // namespace gigaknn

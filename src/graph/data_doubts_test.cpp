@@ -48,10 +48,10 @@ TEST(DataDoubts, are_none_of_usual_rows) {
   }
 }
 
-TEST(DataDoubts, name_copies_that_lists_have_no_room_for) {
+TEST(DataDoubts, name_lists_that_copies_fill) {
   const Base base(Kind::gaussian, n, 12);
-  expect_doubts(doubts_of(with_copies(base, 10, 5)), {}, "a list has room for four copies");
-  expect_doubts(doubts_of(with_copies(base, 10, 6)), {"copies: all 5 neighbours of 10 % of the rows"}, "six of each");
+  expect_doubts(doubts_of(with_copies(base, 10, 5)), {}, "four copies leave room for another row");
+  expect_doubts(doubts_of(with_copies(base, 10, 6)), {"copies: all 5 neighbours of 10 % of the rows"}, "five copies of each");
   expect_doubts(doubts_of(with_copies(base, 10, 6), Metric::cosine, 5, 0.9), {"of 10 % of"}, "approximately, by cosine");
   const Base equal(Kind::all_equal, n, 12);
   expect_doubts(doubts_of(equal.rows), {"of 100 % of the rows"}, "all equal");
@@ -97,14 +97,30 @@ TEST(DataDoubts, name_a_row_that_is_in_most_lists) {
   expect_doubts(doubts, {"metric inner_product does not separate the rows: row 77 is a neighbour of "}, "a long row");
 }
 
-TEST(DataDoubts, take_rows_with_holes_and_refuse_those_of_another_graph) {
-  Base base(Kind::gaussian, 50, 4, DType::f32);
-  for (std::int64_t i = 0; i < 50; i += 2) base.rows.set(i, 1, NAN);
+// Rows that are far from all have no neighbours to speak of; the others are as usual ones.
+TEST(DataDoubts, pass_over_rows_that_are_far_from_all) {
+  for (const double hole : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    Base base(Kind::gaussian, n, 12, DType::f32);
+    for (std::int64_t i = 0; i < n; i += 2) base.rows.set(i, 1, hole);
+    GraphParams params;
+    params.k = 5;
+    params.allow_nonfinite = true;
+    expect_doubts(build_graph(base.rows, params).doubts, {}, "half of the rows have holes");
+    for (std::int64_t i = 0; i < n; ++i) base.rows.set(i, 1, hole);
+    expect_doubts(build_graph(base.rows, params).doubts, {}, "all have");
+  }
+}
+
+TEST(DataDoubts, are_none_of_few_rows_or_lists_of_all) {
+  for (const std::int64_t rows : {2, 3, 31, 32, 33, 65, 300}) {
+    for (const std::int64_t k : {std::int64_t{1}, rows / 2, rows - 1}) {
+      const Base base(Kind::gaussian, rows, 12, DType::f32);
+      if (k >= 1) expect_doubts(doubts_of(base.rows, Metric::l2, k), {}, join_text(rows, " rows, k ", k));
+    }
+  }
+  const Base base(Kind::gaussian, 50, 4, DType::f32);
   GraphParams params;
-  params.k = 40;
-  params.allow_nonfinite = true;
   const KnnGraph graph = build_graph(base.rows, params);
-  EXPECT_LE(graph.doubts.size(), 1u);
   expect_error(Fault::invalid_argument, {"a graph of 50 rows is not one of 49 vectors"}, [&] { data_doubts(graph, base.rows.ref().slice(0, 49)); });
   EXPECT_TRUE(data_doubts(KnnGraph{}, MatrixRef(nullptr, 0, 4, DType::f32)).empty());
 }

@@ -40,9 +40,15 @@ KnnGraph begun_at_random(const Ops& ops, MatrixRef base, const GraphParams& para
   Descent descent(ops, base, params.metric, params.k, {}, params.seed, run);
   const std::int64_t length = Descent::list_length(params.k, base.rows);
   if (length == base.rows - 1) {
-    std::vector<RowId> all(static_cast<std::size_t>(base.rows * base.rows));  // a list has room for all rows: none is left to chance
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = RowId{static_cast<std::int64_t>(i) % base.rows};
-    descent.fill(0, base.rows, all, base.rows, 0);
+    // A list has room for all rows: none is left to chance.
+    const std::int64_t n = base.rows, block = std::clamp<std::int64_t>((std::int64_t{1} << 20) / n, 1, n);
+    std::vector<RowId> all;
+    for (std::int64_t begin = 0; begin < n; begin += block) {
+      const std::int64_t count = std::min(block, n - begin);
+      all.resize(static_cast<std::size_t>(count * n));
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = RowId{static_cast<std::int64_t>(i) % n};  // become places
+      descent.fill(begin, count, all, n, 0);
+    }
   } else {
     descent.fill_at_random(length);
   }

@@ -22,9 +22,10 @@ constexpr std::int64_t rows_a_task = std::int64_t{1} << 21;   // what a kill may
 constexpr std::int64_t most_tasks = 12;                       // for that reason
 constexpr std::size_t driver_bytes = std::size_t{48} << 20;   // of the process that starts workers
 constexpr std::int64_t least_chunk_rows = 4096;
-// Of memory, that threads may take: so a plan has as many as do no harm to it, whatever the machine that makes it has.
+constexpr std::int64_t many_rows = std::int64_t{1} << 20;
+// Of the memory that is left, for threads beyond the usual ones, whatever the machine that makes the plan has.
 constexpr std::size_t share_of_threads = 8;
-constexpr std::int64_t least_threads = 2, most_threads = 64;
+constexpr std::int64_t usual_threads = 2, most_threads = 64;
 constexpr std::int64_t sampled_rows = 2048;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -65,29 +66,35 @@ class Planner {
 
   // False: the budget does not do.
   bool plan(std::size_t budget, ShardPlan& plan) {
-    const std::size_t a_thread = bytes_of_thread(budget);
-    std::int64_t threads = least_threads;
-    while (2 * threads <= most_threads && at(2 * threads) * a_thread <= budget / share_of_threads) threads *= 2;
-    for (; threads >= least_threads; threads /= 2) {
-      threads_ = static_cast<int>(threads);
-      plan.threads = threads;
-      if (plan_for_threads(budget, plan)) return true;
+    std::int64_t threads = threads_within(budget);
+    // Fewer where that makes the graph the one that it is in memory; fewer than usual only where nothing else does.
+    for (; threads > usual_threads; threads = std::max(usual_threads, threads / 2)) {
+      if (plan_for_threads(static_cast<int>(threads), budget, plan) && !plan.fewer_cells && !plan.smaller_bands) return true;
+    }
+    for (; threads > 0; --threads) {
+      if (plan_for_threads(static_cast<int>(threads), budget, plan)) return true;
     }
     return false;
   }
 
  private:
-  std::size_t bytes_of_thread(std::size_t budget) {
+  // As many as take an eighth of what two leave, beside as many cells as in memory.
+  std::int64_t threads_within(std::size_t budget) {
     const std::int64_t cells = std::max<std::int64_t>(1, n_ / rows_a_cell), band = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
     const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = band, .self = false};
-    const auto bytes = [&](int threads) {
-      threads_ = threads;
-      return kept_bytes(cells, budget) + ops_.cell_bytes_needed(band, sizes_.d, sizes_.dtype, sizes_.metric, band / rows_a_cell + 1, hints, threads);
+    const auto bytes = [&](std::int64_t threads) {
+      threads_ = static_cast<int>(threads);
+      return program_bytes + kept_bytes(cells, budget) +
+             ops_.cell_bytes_needed(band, sizes_.d, sizes_.dtype, sizes_.metric, band / rows_a_cell + 1, hints, threads_);
     };
-    return std::max<std::size_t>(1, bytes(2) - bytes(1));
+    const std::size_t usual = bytes(usual_threads), a_thread = std::max<std::size_t>(1, bytes(usual_threads + 1) - usual);
+    const std::size_t spare = budget > usual ? (budget - usual) / share_of_threads : 0;
+    return std::min<std::int64_t>(most_threads, usual_threads + static_cast<std::int64_t>(std::min<std::size_t>(spare / a_thread, most_threads)));
   }
 
-  bool plan_for_threads(std::size_t budget, ShardPlan& plan) const {
+  bool plan_for_threads(int threads, std::size_t budget, ShardPlan& plan) {
+    threads_ = threads;
+    plan.threads = threads;
     // Where memory is short there are fewer cells: what they take leaves a third of it to the rows.
     plan.cells = most_within(budget, std::max<std::int64_t>(1, n_ / rows_a_cell), [&](std::int64_t cells) {
       return program_bytes + std::max(coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
@@ -156,12 +163,14 @@ class Planner {
     };
     // A row's list, and the same in order; its id, its place, its cells.
     const std::size_t row_of_block = 2 * list_bytes(1, sizes_.k) + 16 + 4 * usual_probes;
-    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * least) - chunk_bytes(least)) / static_cast<double>(least);
+    const std::int64_t many = std::max(least, many_rows);  // what few rows take grows otherwise
+    const auto row_of_chunk = static_cast<double>(chunk_bytes(2 * many) - chunk_bytes(many)) / static_cast<double>(many);
     // Each block loads all rows, and its own rows are coded for each chunk: n (1 / block + 1 / chunk) times as many of either, which is
     // least where the rows are in this proportion.
     const double share = 1 / (1 + std::sqrt(row_of_chunk / static_cast<double>(row_of_block)));
-    plan.block_rows =
-        std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * static_cast<double>(free)) / static_cast<std::int64_t>(row_of_block));
+    const double before_rows = static_cast<double>(chunk_bytes(many)) - static_cast<double>(many) * row_of_chunk;
+    const double of_rows = std::max(0.0, static_cast<double>(free) - std::max(0.0, before_rows));
+    plan.block_rows = std::min<std::int64_t>(n_, static_cast<std::int64_t>(share * of_rows) / static_cast<std::int64_t>(row_of_block));
     plan.chunk_rows = most_within(free - at(plan.block_rows) * row_of_block, n_, chunk_bytes);
     // Smaller chunks than half a band cost more, each of all rows of a block, than smaller bands do.
     if (plan.chunk_rows < std::max(least, plan.band_rows / 2)) return false;
@@ -202,7 +211,7 @@ class Planner {
   int threads_ = 1;  // that memory is planned for
 };
 
-double threads_of(const StoredSizes& sizes, const ShardPlan& plan) {
+double threads_at_work(const StoredSizes& sizes, const ShardPlan& plan) {
   return static_cast<double>(std::min<std::int64_t>(sizes.threads, plan.threads));
 }
 
@@ -215,7 +224,7 @@ void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan
   if (rows < 1 || 2 * rows >= sizes.n) return;
   plan.pairwise_shards = (sizes.n + rows - 1) / rows;
   const auto merges = static_cast<double>(plan.pairwise_shards * (plan.pairwise_shards - 1) / 2);
-  plan.pairwise_seconds = plan.seconds + merges * 2 * static_cast<double>(rows) * us_a_merged_row * 1e-6 * 2 / threads_of(sizes, plan);
+  plan.pairwise_seconds = plan.seconds + merges * 2 * static_cast<double>(rows) * us_a_merged_row * 1e-6 * 2 / threads_at_work(sizes, plan);
 }
 
 }  // namespace
@@ -229,7 +238,7 @@ double estimated_seconds(const StoredSizes& sizes, const ShardPlan& plan, std::i
                        us_a_loaded_byte * row_bytes *
                            (static_cast<double>(plan.blocks) + static_cast<double>(sizes.n) / static_cast<double>(plan.chunk_rows)) +
                        us_a_sampled_byte * row_bytes;
-  return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / threads_of(sizes, plan);
+  return a_row * 1e-6 * static_cast<double>(sizes.n) * 2 / threads_at_work(sizes, plan);
 }
 
 double slowness_of_this_machine(const Ops& ops, const RunOptions& run) {

@@ -28,7 +28,7 @@ struct StoredSizes {
   std::int64_t k = 10;
   std::size_t memory_bytes = 0;  ///< of all processes together, mapped pages and the program itself counted
   int workers = 1;               ///< processes that share it, beside one that starts them
-  int threads = 1;               ///< of each, of which time alone is told
+  int threads = 1;               ///< of each; only the estimated time depends on it
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
 };
 

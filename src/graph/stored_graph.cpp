@@ -77,6 +77,17 @@ std::vector<std::int64_t> numbers_of(std::span<const RowId> rows) {
   return numbers;
 }
 
+// The same of rows in any order.
+Matrix gather_mapped_anyhow(MatrixRef base, std::span<const RowId> rows, const RunOptions& run) {
+  std::vector<std::int64_t> ascending = numbers_of(rows), places(rows.size());
+  std::sort(ascending.begin(), ascending.end());
+  ascending.erase(std::unique(ascending.begin(), ascending.end()), ascending.end());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    places[i] = std::lower_bound(ascending.begin(), ascending.end(), value_of(rows[i])) - ascending.begin();
+  }
+  return gather_rows(gather_mapped(base, ascending, run), places);
+}
+
 // probes.gkc: how cells are looked for, and the sample that measures.
 struct StoredProbes {
   ProbeChoice choice;
@@ -92,7 +103,7 @@ struct StoredProbes {
     writer.add_section("true-distances", Element::f32, rows.size(), static_cast<std::uint64_t>(truth.k), truth.distances.data());
     writer.finish();
   }
-  static StoredProbes read(const std::filesystem::path& path, std::int64_t k) {
+  static StoredProbes read(const std::filesystem::path& path, std::int64_t n, std::int64_t k) {
     const Container file = Container::open(path);
     file.verify();
     StoredProbes probes;
@@ -109,7 +120,11 @@ struct StoredProbes {
     copy("sample", Element::i64, probes.rows.data(), probes.rows.size() * 8);
     copy("true-ids", Element::i64, probes.truth.ids.data(), probes.truth.ids.size() * 8);
     copy("true-distances", Element::f32, probes.truth.distances.data(), probes.truth.distances.size() * 4);
-    require_at(probes.truth.k == k && numbers[0] >= 1 && numbers[1] >= 1, file.file(), 0, "holds no probes of this graph");
+    const auto is_row = [&](RowId row) { return row == no_row || (value_of(row) >= 0 && value_of(row) < n); };
+    require_at(probes.truth.k == k && numbers[0] >= 1 && numbers[1] >= 1 && std::all_of(probes.rows.begin(), probes.rows.end(), is_row) &&
+                   std::find(probes.rows.begin(), probes.rows.end(), no_row) == probes.rows.end() &&
+                   std::all_of(probes.truth.ids.begin(), probes.truth.ids.end(), is_row),
+               file.file(), 0, "holds no probes of this graph");
     probes.choice = {.near = numbers[0], .width = numbers[1], .enough = numbers[2] != 0};
     return probes;
   }
@@ -531,7 +546,7 @@ void StoredGraph::choose(const RunOptions& run) const {
 
 void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
-  const ProbeChoice probes = StoredProbes::read(probes_file(), params.k).choice;
+  const ProbeChoice probes = StoredProbes::read(probes_file(), base.rows, params.k).choice;
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
   const NearCellFinder finder(ops, quantizer, params.metric, probes.near, probes.width, run);
   // The bands that begin in the block's share of the rows.
@@ -575,7 +590,7 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
 }
 
 StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
-  const StoredProbes probes = StoredProbes::read(probes_file(), params.k);
+  const StoredProbes probes = StoredProbes::read(probes_file(), base.rows, params.k);
   Neighbors mine(std::ssize(probes.rows), params.k);
   for (const StoredLists& lists : open_lists(*this)) {
     for (std::size_t i = 0; i < probes.rows.size(); ++i) {
@@ -591,10 +606,13 @@ StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
     release_mapped(lists.file.file().bytes.data(), lists.file.file().bytes.size());
   }
   const RecallSample sample(params.metric, base.rows, probes.rows, probes.truth);
+  const auto gather = [&](std::span<const RowId> rows) { return gather_mapped_anyhow(base, rows, run); };
+  std::vector<std::int64_t> lists(probes.rows.size());
+  std::iota(lists.begin(), lists.end(), std::int64_t{0});
   return {sample.measure_sampled(mine),
           join_text("ivf: ", probes.choice.width, " of about ", plan.cells, " cells a row, from files: ", plan.shards,
                     plan.shards == 1 ? " shard, " : " shards, ", plan.blocks, plan.blocks == 1 ? " block" : " blocks"),
-          data_doubts(ops, base, params.metric, probes.rows, probes.truth, run)};
+          data_doubts(ops, {base.rows, base.cols, base.dtype, gather}, params.metric, probes.rows, probes.truth, lists, run)};
 }
 
 }  // namespace gigaknn

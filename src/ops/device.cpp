@@ -89,8 +89,9 @@ std::string names_of_devices() {
 
 std::string share_of_device(const std::string& device, int process, int count) {
   require(process >= 0 && process < count, Fault::invalid_argument, "process must be in [0, ", count, "), got ", process);
+  if (cpu::find_ops(device)) return device;  // without a look for GPUs
   const std::vector<int> numbers = gpu_numbers(device, static_cast<int>(gpu::devices().size()));
-  if (numbers.size() < 2) return device;
+  if (numbers.size() < 2) return device;  // one, or none
   std::vector<int> mine;
   const std::size_t all = numbers.size(), step = static_cast<std::size_t>(count);
   for (std::size_t i = static_cast<std::size_t>(process) % all; i < all; i += step) mine.push_back(numbers[i]);

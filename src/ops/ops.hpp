@@ -164,7 +164,8 @@ class Ops {
   /// query, and find none. Throws as `prepare`.
   virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const = 0;
-  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`.
+  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`. Grows with
+  /// `threads`, of which 0 leave what is kept between calls.
   virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                         const PrepareHints& hints, int threads) const = 0;
 

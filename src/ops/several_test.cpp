@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <gigaknn/device.hpp>
+
 #include "core/expect_error.hpp"
 
 namespace gigaknn {
@@ -126,6 +128,23 @@ TEST(Several, shards_may_have_no_rows) {
     check_nearest_in_codes(case_of(Metric::inner_product, DType::f32, n, 5), several);
     check_encode_products(case_of(Metric::l2, DType::f32, n, 5), several);
   }
+}
+
+TEST(ShareOfDevice, deals_gpus_to_processes) {
+  const auto shares = [](const std::string& device, int count) {
+    std::vector<std::string> names;
+    for (int process = 0; process < count; ++process) names.push_back(share_of_device(device, process, count));
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(shares("emulated:4", 3), (Names{"emulated:2", "emulated", "emulated"}));
+  EXPECT_EQ(shares("emulated:4", 2), (Names{"emulated:2", "emulated:2"}));
+  EXPECT_EQ(shares("emulated:2", 5), (Names(5, "emulated")));
+  EXPECT_EQ(shares("emulated:4", 1), (Names{"emulated:4"}));
+  EXPECT_EQ(shares("emulated", 2), (Names{"emulated", "emulated"}));
+  EXPECT_EQ(shares("cpu", 2), (Names{"cpu", "cpu"}));
+  EXPECT_EQ(shares("no device", 2), (Names{"no device", "no device"}));  // who opens it says so
+  test::expect_error(Fault::invalid_argument, {"process must be in [0, 2), got 2"}, [] { share_of_device("cpu", 2, 2); });
 }
 
 }  // namespace

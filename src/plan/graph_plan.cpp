@@ -245,7 +245,7 @@ GraphPlan read_plan(const fs::path& path) {
     return found->second;
   };
   require(text("gigaknn-plan") == "4", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
-          " is not supported, expected 4");
+          " is not supported, expected 4; remove the folder to begin anew, or go on with the version that began it");
   GraphPlan plan;
   plan.params.base = text("base");
   plan.params.output = text("output");

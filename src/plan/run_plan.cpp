@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 #include <system_error>
@@ -23,7 +24,8 @@ constexpr int most_starts = 3;  // of a task whose worker is killed
 class PlanRun {
  public:
   PlanRun(const GraphPlan& plan, const Driver& driver, const RunOptions& run)
-      : plan_(plan), driver_(driver), run_(run), tasks_(plan.shards.tasks()), starts_(static_cast<std::size_t>(tasks_)) {}
+      : plan_(plan), driver_(driver), run_(run), tasks_(plan.shards.tasks()), starts_(static_cast<std::size_t>(tasks_)),
+        worker_peaks_(static_cast<std::size_t>(plan.params.workers)) {}
 
   // In order, and side by side those that need not wait for each other.
   std::int64_t run_all() {
@@ -46,26 +48,10 @@ class PlanRun {
     return resumed_;
   }
 
-  // As if each had its peak all the while.
-  std::size_t worker_peak_bytes() const {
-    std::size_t most = 0;
-    for (const Span& at : spans_) {
-      std::size_t together = 0;
-      for (const Span& other : spans_) {
-        if (other.begin <= at.begin && (other.end < 0 || other.end > at.begin)) together += other.peak_bytes;
-      }
-      most = std::max(most, together);
-    }
-    return most;
-  }
+  // As if each worker had its largest task all the while.
+  std::size_t worker_peak_bytes() const { return std::accumulate(worker_peaks_.begin(), worker_peaks_.end(), std::size_t{0}); }
 
  private:
-  // Of a worker's run: what had begun and ended before, counted.
-  struct Span {
-    std::int64_t task, begin, end;
-    std::size_t peak_bytes;
-  };
-
   void report(std::int64_t done) {
     if (run_.progress) run_.progress->report("tasks", done, tasks_);
     check_cancelled(run_);
@@ -81,7 +67,7 @@ class PlanRun {
     }
   }
 
-  // Of several GPUs each worker has its own.
+  // Of several GPUs each worker has its own, as far as there are enough.
   std::vector<std::string> command_of(std::int64_t task, int worker) const {
     std::vector<std::string> command = driver_.worker;
     command.push_back(plan_.folder().string());
@@ -104,14 +90,13 @@ class PlanRun {
         tasks.pop_back();
         ++starts_[static_cast<std::size_t>(*idle)];
         workers.start(command_of(*idle, static_cast<int>(idle - task_of.begin())), *idle);
-        spans_.push_back({*idle, clock_++, -1, 0});
       }
       const Workers::End end = workers.wait();
       if (end.task < 0) continue;
-      *std::find(task_of.begin(), task_of.end(), end.task) = -1;
-      const auto span = std::find_if(spans_.rbegin(), spans_.rend(), [&](const Span& one) { return one.task == end.task; });
-      span->end = clock_++;
-      span->peak_bytes = end.peak_bytes;
+      const auto ended = std::find(task_of.begin(), task_of.end(), end.task);
+      *ended = -1;
+      std::size_t& peak = worker_peaks_[static_cast<std::size_t>(ended - task_of.begin())];
+      peak = std::max(peak, end.peak_bytes);
       check_cancelled(run_);  // Ctrl-C ends workers too
       const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
       if (end.signal != 0 && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
@@ -134,8 +119,7 @@ class PlanRun {
   std::int64_t resumed_ = 0;
   std::int64_t run_here_ = 0;
   std::vector<int> starts_;
-  std::vector<Span> spans_;
-  std::int64_t clock_ = 0;
+  std::vector<std::size_t> worker_peaks_;
 };
 
 // What the plan speaks of, and nothing else. The record of the last task goes last but for the plan itself, so that a graph that is

@@ -56,7 +56,7 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
     record.push_back({"high", exact_text(outcome.recall.high)});
     record.push_back({"sampled", std::to_string(outcome.recall.sampled)});
     record.push_back({"method", outcome.method});
-    for (const std::string& doubt : outcome.doubts) record.push_back({join_text("doubt-", record.size()), doubt});
+    for (std::size_t i = 0; i < outcome.doubts.size(); ++i) record.push_back({join_text("doubt-", i), outcome.doubts[i]});
   }
   record.push_back({"seconds", exact_text(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())});
   record.push_back({"waited", exact_text(file_wait_seconds() - waited_before)});

@@ -38,7 +38,7 @@ class ApproximateGraphs(CliTest):
         write_bin(self.path("base.u8bin"), self.rows, "u8")
 
     def test_the_recall_is_said_and_written(self):
-        for method in ("ivf", "nn-descent"):
+        for method in ("ivf", "nn-descent", "gnnd"):
             run = self.run_cli("graph", "base.u8bin", "-k", 5, "--method", method, "--recall", 0.9, "-o", "g.knng", "--json", "g.json")
             with open(self.path("g.json"), encoding="utf-8") as file:
                 record = json.load(file)
@@ -79,7 +79,7 @@ class ApproximateGraphs(CliTest):
             self.assertNotIn("doubts", json.load(file))
 
     def test_methods_that_approximate_need_a_recall(self):
-        for method in ("ivf", "nn-descent"):
+        for method in ("ivf", "nn-descent", "gnnd"):
             run = self.run_cli("graph", "base.u8bin", "-k", 5, "--method", method, "-o", "g.knng", code=2)
             self.assertIn("--method %s is approximate: it needs --recall below 1" % method, run.stderr)
 
