@@ -161,7 +161,7 @@ TEST(DeviceMatrix, values_that_a_metric_cannot_use_are_told_as_on_the_host) {
     for (const std::int64_t row : {0, 41, 99}) {
       StridedRows base(100, 37, DType::f32, 0), queries(1, 37, DType::f32, 0);
       test::VectorMaker(Kind::clustered, 100, 37, DType::f32, Metric::chi2, 5).fill(base, queries);
-      base.set(row, 36, value);
+      for (const std::int64_t one : {row, (row + 100) / 2, std::int64_t{99}}) base.set(one, 36, value);  // the first is named
       const OnDevice there(base, 3);
       for (const Metric metric : {Metric::l2, Metric::chi2}) {
         for (const bool allow : {false, true}) {

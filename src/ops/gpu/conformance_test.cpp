@@ -767,6 +767,28 @@ TEST(GpuSearch, chi2_of_the_largest_floats_loses_no_neighbour) {
   ops.self_nearest(*prepared, 5, graph.out(), {});
   EXPECT_TRUE(same_lists(graph, reference::nearest_rows(base, base, Metric::chi2, 5, 0)));
 }
+// Terms below zero, which bounds by float32 are not made for: one element of a row is enough, wherever it stands.
+TEST(GpuSearch, chi2_of_values_below_zero_loses_no_neighbour) {
+  constexpr std::int64_t n = 1100, d = 19;
+  for (const bool of_queries : {false, true}) {
+    Matrix base(n, d, DType::f32), queries(20, d, DType::f32);
+    const auto fill = [&](Matrix& rows, bool below_zero, std::uint64_t seed) {
+      for (std::int64_t i = 0; i < rows.rows(); ++i) {
+        for (std::int64_t j = 0; j < d; ++j) {
+          const double value = random_unit(seed, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j));
+          rows.row<float>(i)[j] = static_cast<float>(below_zero && j > 0 ? 2 * value - 1 : value);
+        }
+      }
+    };
+    fill(base, !of_queries, 1);
+    fill(queries, of_queries, 2);
+    const Ops& ops = *device().front();
+    const auto prepared = ops.prepare(base, Metric::chi2, {.k = 5, .queries = 1000, .batch = 1000, .self = false}, {});
+    GuardedLists lists(queries.rows(), 5);
+    ops.nearest_rows(*prepared, queries, 5, lists.out(), {}, -1);
+    EXPECT_TRUE(same_lists(lists, reference::nearest_rows(queries, base, Metric::chi2, 5))) << of_queries;
+  }
+}
 TEST(GpuSearch, memory_stays_within_what_was_said) {
   for (const auto& [k, q] :
        {std::pair<std::int64_t, std::int64_t>{3, 40}, {200, 40}, {10, 1}, {200, 5}}) {
