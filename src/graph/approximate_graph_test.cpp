@@ -197,8 +197,11 @@ TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
   GraphParams params = asked(4, 0.7);
   params.device = "emulated";
   RunOptions run;
-  run.device_memory_bytes = 80000;
-  expect_error(Fault::out_of_memory, {"device budget", "too small"}, [&] { build_graph(base.rows, params, run); });
+  for (const std::size_t budget : {10000, 80000}) {
+    run.device_memory_bytes = budget;
+    expect_error(Fault::out_of_memory, {join_text("a device budget of ", budget, " bytes is too small")},
+                 [&] { build_graph(base.rows, params, run); });
+  }
 }
 
 TEST_P(ApproximateGraph, is_built_within_the_budget_of_a_device) {

@@ -1,6 +1,7 @@
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/elements.hpp"
 #include "core/require.hpp"
@@ -46,10 +47,17 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
   if (bytes && run.memory_bytes > 0) rest.memory_bytes -= byte_copy(base);
   const MatrixRef rows = bytes ? bytes->ref() : base;
   std::optional<KnnGraph> graph;
-  if (grows(params)) {
-    graph = build_descent_graph(ops, rows, params, rest);
-  } else {
-    graph = build_cell_graph(ops, rows, params, rest, why_not);
+  try {
+    if (grows(params)) {
+      graph = build_descent_graph(ops, rows, params, rest);
+    } else {
+      graph = build_cell_graph(ops, rows, params, rest, why_not);
+    }
+  } catch (const Error& error) {
+    // Each part was told its share of a device's budget; the user knows of the whole.
+    const std::string whole = join_text("a device budget of ", run.device_memory_bytes, " bytes is too small");
+    if (error.fault() != Fault::out_of_memory || run.device_memory_bytes == 0 || std::string_view(error.what()).starts_with(whole)) throw;
+    fail(Fault::out_of_memory, whole, " for method ", params.method, "; of its share one part says: ", error.what());
   }
   if (graph && bytes) graph->method += "; whole numbers, as bytes";
   return graph;
