@@ -28,8 +28,9 @@ std::vector<std::string> plan_lines(const GraphPlan& plan) {
                 name_of(graph.metric), ", recall of at least ", graph.recall),
       "  memory   " + format_bytes(peak) + " of the " + format_bytes(plan.params.memory_bytes) + " allowed, mapped pages counted" +
           (plan.params.workers > 1 ? join_text("; ", plan.params.workers, " processes") : std::string()) +
-          (plan.threads() < plan.params.threads ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads, for which there is memory")
-                                                : std::string()),
+          (plan.threads() < plan.params.threads
+               ? join_text("; ", plan.threads(), " of ", plan.params.threads, " threads, for which there is memory")
+               : std::string()),
       join_text("  tasks    ", s.tasks(), ": fit about ", format_count(s.cells), s.fewer_cells ? " cells (more would not fit)" : " cells",
                 s.smaller_bands ? join_text(" in bands of ", format_count(s.band_rows), " rows (more would not fit)") : "", ", divide ",
                 s.shards, s.shards == 1 ? " shard" : " shards", " of ", format_count(s.shard_rows), " rows, choose, search ", s.blocks,

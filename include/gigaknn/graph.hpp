@@ -28,10 +28,10 @@ struct KnnGraph {
 struct GraphParams {
   std::int64_t k = 10;
   Metric metric = Metric::l2;
-  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them, and then
-  /// with neighbours of its neighbours; "gnnd": that, begun with random rows (GNND: Wang, Zhao, Zeng 2021), which is for GPUs. Each gives the
-  /// same graph on every device. "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the budgets, otherwise ivf; on a
-  /// GPU without budgets, from 100,000 rows on, exact or gnnd.
+  /// "exact"; "ivf": each row is compared with the rows of the cells nearest to it (docs/graphs.md); "nn-descent": with few of them, and
+  /// then with neighbours of its neighbours; "gnnd": that, begun with random rows (GNND: Wang, Zhao, Zeng 2021), which is for GPUs. Each
+  /// gives the same graph on every device. "auto": exact where `recall` is 1, exact costs no more, or cells do not fit the budgets,
+  /// otherwise ivf; on a GPU without budgets, from 100,000 rows on, exact or gnnd.
   std::string method = "auto";
   double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
   std::uint64_t seed = 0;  ///< of all that is drawn: same input, parameters and seed give the same graph
@@ -46,10 +46,10 @@ struct GraphParams {
 /// out_of_memory, cancelled.
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run = {});
 
-/// What of the `base` [n, d] makes neighbours say little, a line each for people: lists that copies of the row fill, constant rows, a metric
-/// by which many are as near as the last neighbour, or the nearest row is hardly nearer than a random one, or one row is a neighbour of a
-/// tenth of all. By a sample of at most 2,048 rows; empty where it finds nothing, and of rows in the memory of a GPU.
-/// Throws Error: invalid_argument (the graph is of another number of rows), cancelled.
+/// What of the `base` [n, d] makes neighbours say little, a line each for people: lists that copies of the row fill, constant rows, a
+/// metric by which many are as near as the last neighbour, or the nearest row is hardly nearer than a random one, or one row is a neighbour
+/// of a tenth of all. By a sample of at most 2,048 rows; empty where it finds nothing, and of rows in the memory of a GPU. Throws Error:
+/// invalid_argument (the graph is of another number of rows), cancelled.
 std::vector<std::string> data_doubts(const KnnGraph& graph, MatrixRef base, const RunOptions& run = {});
 
 /// Which rows may be neighbours, by the labels of both.

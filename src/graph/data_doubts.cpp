@@ -22,11 +22,11 @@ constexpr std::int64_t least_compared = 32, most_compared = 256;
 constexpr std::int64_t compared_bytes = 8 << 20;
 constexpr std::int64_t others_of_each = 8;
 
-constexpr double told_share = 0.001;         // of the rows; fewer are no doubt of the data
-constexpr std::int64_t least_constant = 4;   // dimensions: of fewer some rows have one value by chance
-constexpr double many_as_near = 0.05;        // of the rows, beyond the k nearest
-constexpr double hardly_nearer = 0.9;        // of the distance to a random row (Beyer, Goldstein, Ramakrishnan, Shaft 1999)
-constexpr double in_most_lists = 0.1;        // of the lists, beyond those of a row that is as likely a neighbour as others
+constexpr double told_share = 0.001;  // of the rows; fewer are no doubt of the data
+constexpr std::int64_t least_constant = 4;  // dimensions: of fewer some rows have one value by chance
+constexpr double many_as_near = 0.05;  // of the rows, beyond the k nearest
+constexpr double hardly_nearer = 0.9;  // of the distance to a random row (Beyer, Goldstein, Ramakrishnan, Shaft 1999)
+constexpr double in_most_lists = 0.1;  // of the lists, beyond those of a row that is as likely a neighbour as others
 constexpr std::int64_t counted_entries = 32;  // of a list
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -91,7 +91,8 @@ class Doubter {
       }
     }
     if (copied > 0 && share(copied) >= told_share) {
-      doubt("copies: all ", lists_.k, " neighbours of ", percent(share(copied)), " of the rows are copies of the row, and no other row is listed");
+      doubt("copies: all ", lists_.k, " neighbours of ", percent(share(copied)),
+            " of the rows are copies of the row, and no other row is listed");
     }
     if (constant > 0 && share(constant) >= told_share && base_.cols >= least_constant && !on_bits(metric_)) {
       doubt("constant rows: ", percent(share(constant)), " have one value in every dimension, among them row ", first_constant);

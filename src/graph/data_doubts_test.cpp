@@ -85,7 +85,8 @@ TEST(DataDoubts, name_a_metric_by_which_many_are_as_near) {
 TEST(DataDoubts, name_a_metric_by_which_none_is_near) {
   const Base noise(Kind::gaussian, n, 2000, DType::f32);
   for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::cosine, Metric::l1}) {
-    expect_doubts(doubts_of(noise.rows, metric), {join_text("metric ", name_of(metric), " hardly separates the rows: the nearest one is at 9")},
+    expect_doubts(doubts_of(noise.rows, metric),
+                  {join_text("metric ", name_of(metric), " hardly separates the rows: the nearest one is at 9")},
                   "noise of 2,000 dimensions");
   }
 }
@@ -121,7 +122,8 @@ TEST(DataDoubts, are_none_of_few_rows_or_lists_of_all) {
   const Base base(Kind::gaussian, 50, 4, DType::f32);
   GraphParams params;
   const KnnGraph graph = build_graph(base.rows, params);
-  expect_error(Fault::invalid_argument, {"a graph of 50 rows is not one of 49 vectors"}, [&] { data_doubts(graph, base.rows.ref().slice(0, 49)); });
+  expect_error(Fault::invalid_argument, {"a graph of 50 rows is not one of 49 vectors"},
+               [&] { data_doubts(graph, base.rows.ref().slice(0, 49)); });
   EXPECT_TRUE(data_doubts(KnnGraph{}, MatrixRef(nullptr, 0, 4, DType::f32)).empty());
 }
 

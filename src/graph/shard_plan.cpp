@@ -80,7 +80,8 @@ class Planner {
  private:
   // As many as take an eighth of what two leave, beside as many cells as in memory.
   std::int64_t threads_within(std::size_t budget) {
-    const std::int64_t cells = std::max<std::int64_t>(1, n_ / rows_a_cell), band = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
+    const std::int64_t cells = std::max<std::int64_t>(1, n_ / rows_a_cell),
+                       band = std::min(n_, usual_band_rows(n_, sizes_.d, sizes_.dtype));
     const PrepareHints hints{.k = sizes_.k, .queries = n_, .batch = band, .self = false};
     const auto bytes = [&](std::int64_t threads) {
       threads_ = static_cast<int>(threads);
@@ -89,7 +90,8 @@ class Planner {
     };
     const std::size_t usual = bytes(usual_threads), a_thread = std::max<std::size_t>(1, bytes(usual_threads + 1) - usual);
     const std::size_t spare = budget > usual ? (budget - usual) / share_of_threads : 0;
-    return std::min<std::int64_t>(most_threads, usual_threads + static_cast<std::int64_t>(std::min<std::size_t>(spare / a_thread, most_threads)));
+    return std::min<std::int64_t>(most_threads,
+                                  usual_threads + static_cast<std::int64_t>(std::min<std::size_t>(spare / a_thread, most_threads)));
   }
 
   bool plan_for_threads(int threads, std::size_t budget, ShardPlan& plan) {
@@ -218,7 +220,8 @@ double threads_at_work(const StoredSizes& sizes, const ShardPlan& plan) {
 void estimate_pairwise(const Ops& ops, const StoredSizes& sizes, ShardPlan& plan) {
   const auto bytes_of_merge = [&](std::int64_t rows) {
     const MatrixRef both(nullptr, rows, sizes.d, sizes.dtype);
-    return program_bytes + at(rows * both.stride_bytes) + Descent::bytes_needed(ops, both, sizes.metric, sizes.k, static_cast<int>(plan.threads));
+    return program_bytes + at(rows * both.stride_bytes) +
+           Descent::bytes_needed(ops, both, sizes.metric, sizes.k, static_cast<int>(plan.threads));
   };
   const std::int64_t rows = most_within(sizes.memory_bytes / at(sizes.workers), sizes.n, bytes_of_merge) / 2;  // of a shard
   if (rows < 1 || 2 * rows >= sizes.n) return;

@@ -401,7 +401,8 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
 TEST(ShardPlan, is_the_same_whatever_the_threads) {
   const Ops& ops = ops_of("cpu");
   std::int64_t threads_before = 2;
-  for (const std::size_t budget : {std::size_t{400} << 20, std::size_t{1} << 30, std::size_t{2} << 30, std::size_t{16} << 30, std::size_t{64} << 30}) {
+  for (const std::size_t budget :
+       {std::size_t{400} << 20, std::size_t{1} << 30, std::size_t{2} << 30, std::size_t{16} << 30, std::size_t{64} << 30}) {
     StoredSizes sizes{.n = 4'000'000, .d = 96, .dtype = DType::u8, .memory_bytes = budget, .threads = 1};
     const ShardPlan one = plan_shards(ops, sizes);
     EXPECT_GE(one.threads, threads_before);
@@ -410,7 +411,8 @@ TEST(ShardPlan, is_the_same_whatever_the_threads) {
       sizes.threads = threads;
       const ShardPlan plan = plan_shards(ops, sizes);
       const auto shape = [](const ShardPlan& p) {
-        return std::tuple(p.cells, p.cell_rows, p.shards, p.shard_rows, p.blocks, p.band_rows, p.block_rows, p.chunk_rows, p.truth_rows, p.peak_bytes, p.threads);
+        return std::tuple(p.cells, p.cell_rows, p.shards, p.shard_rows, p.blocks, p.band_rows, p.block_rows, p.chunk_rows, p.truth_rows,
+                          p.peak_bytes, p.threads);
       };
       EXPECT_EQ(shape(plan), shape(one)) << budget << ' ' << threads;
       EXPECT_LT(plan.seconds, one.seconds) << budget << ' ' << threads;
