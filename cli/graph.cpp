@@ -75,7 +75,7 @@ void check_arguments(const GraphOptions& options) {
   require(options.recall > 0 && options.recall <= 1, Fault::invalid_argument,
           "--recall must be above 0 and at most 1, got ", options.recall);
   const std::string& method = options.common.method;
-  require(method == "auto" || method == "exact" || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
+  require((method != "ivf" && !grows(method)) || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
           "--method ", method, " is approximate: it needs --recall below 1");
   const bool by_index = !options.recipe.empty();
   require(by_index || (!options.nprobe && !options.refine), Fault::invalid_argument, "--nprobe and --refine belong to --index");
@@ -128,7 +128,7 @@ IndexParams index_params(const GraphOptions& options) {
 bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
   if (!options.recipe.empty()) return false;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
-  const bool can = !is_exact(options) && options.common.method != "nn-descent" && options.common.method != "gnnd" && base.held_bytes == 0;
+  const bool can = !is_exact(options) && !grows(options.common.method) && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
           "mapped");

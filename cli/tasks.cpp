@@ -243,7 +243,7 @@ void add_task_command(Command app, Request& request) {
   const Command command = app.add_command("task", "run one task of a plan: for schedulers of many machines");
   command.add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it").required();
   command.add_option("TASK", options->task, "its number, from 0; tasks before it must be done").required();
-  command.add_option("--device", options->device, "in place of the plan's: the graph is the same");
+  command.add_option("--device", options->device, "in place of the plan's, whose shards are then not its: the graph is the same");
   command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
   command.add_examples("  gigaknn task base.knng.work 3");
   command.callback([options, &request] {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -143,6 +144,16 @@ inline void report_if(bool right, const Work& work, const std::function<double()
   std::printf("%-58s  not timed: WRONG\n", work.name.c_str());
   std::fflush(stdout);
   json_file.add(join_text("{\"work\": \"", work.name, "\", \"wrong\": true}"));
+}
+
+// Does some work; what it throws is a fault of its own, and others go on.
+inline void attempt(const std::string& name, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    expect_right(false, join_text(name, ": ", error.what()));
+    json_file.add(join_text("{\"work\": \"", name, "\", \"failed\": true}"));
+  }
 }
 
 // ---- inputs

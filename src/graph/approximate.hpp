@@ -20,7 +20,7 @@ std::optional<KnnGraph> build_cell_graph(const Ops& ops, MatrixRef base, const G
 
 /// By NN-Descent (nn_descent.cpp): "nn-descent" begun with what a search of a few cells finds, "gnnd" with random rows.
 KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run);
-inline bool grows(const GraphParams& params) { return params.method == "nn-descent" || params.method == "gnnd"; }
+inline bool grows(const std::string& method) { return method == "nn-descent" || method == "gnnd"; }
 
 /// What "auto" tries on this device of rows of this shape: "exact", "gnnd", or "auto", cells unless they cost as much as all pairs.
 std::string method_of_auto(const Ops& ops, MatrixRef shape, const GraphParams& params, const RunOptions& run);

@@ -202,6 +202,8 @@ TEST_P(ApproximateGraph, says_that_a_device_cannot_hold_the_cells) {
     expect_error(Fault::out_of_memory, {join_text("a device budget of ", budget, " bytes is too small")},
                  [&] { build_graph(base.rows, params, run); });
   }
+  run.memory_bytes = 1000;
+  expect_error(Fault::out_of_memory, {"a budget of 1000 bytes is too small"}, [&] { build_graph(base.rows, params, run); });
 }
 
 TEST_P(ApproximateGraph, is_built_within_the_budget_of_a_device) {

@@ -48,7 +48,7 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
   const MatrixRef rows = bytes ? bytes->ref() : base;
   std::optional<KnnGraph> graph;
   try {
-    if (grows(params)) {
+    if (grows(params.method)) {
       graph = build_descent_graph(ops, rows, params, rest);
     } else {
       graph = build_cell_graph(ops, rows, params, rest, why_not);
@@ -56,8 +56,9 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
   } catch (const Error& error) {
     // Each part was told its share of a device's budget; the user knows of the whole.
     const std::string whole = join_text("a device budget of ", run.device_memory_bytes, " bytes is too small");
-    if (error.fault() != Fault::out_of_memory || run.device_memory_bytes == 0 || std::string_view(error.what()).starts_with(whole)) throw;
-    fail(Fault::out_of_memory, whole, " for method ", params.method, "; of its share one part says: ", error.what());
+    const std::string_view said = error.what();
+    if (error.fault() != Fault::out_of_memory || !said.starts_with("a device budget of ") || said.starts_with(whole)) throw;
+    fail(Fault::out_of_memory, whole, " for method ", params.method, "; of its share one part says: ", said);
   }
   if (graph && bytes) graph->method += "; whole numbers, as bytes";
   return graph;
@@ -67,7 +68,7 @@ std::optional<KnnGraph> build_approximate_graph(MatrixRef base, const GraphParam
 
 std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphParams& params, int threads) {
   if (params.method == "exact" || params.recall == 1) return 0;
-  const bool growing = grows(params);
+  const bool growing = grows(params.method);
   const std::int64_t list = growing ? Descent::list_length(params.k, base.rows) : params.k;
   const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
                              (growing ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
@@ -80,11 +81,11 @@ namespace {
 
 KnnGraph build_by_method(MatrixRef base, const GraphParams& params, const RunOptions& run) {
   const std::string& method = params.method;
-  require(method == "auto" || method == "exact" || method == "ivf" || grows(params), Fault::invalid_argument, "unknown method '",
+  require(method == "auto" || method == "exact" || method == "ivf" || grows(params.method), Fault::invalid_argument, "unknown method '",
           method, "': must be one of auto, exact, ivf, nn-descent, gnnd");
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "recall must be above 0 and at most 1, got ",
           params.recall);
-  require((method != "ivf" && !grows(params)) || params.recall < 1, Fault::invalid_argument, "method ", method,
+  require((method != "ivf" && !grows(params.method)) || params.recall < 1, Fault::invalid_argument, "method ", method,
           " is approximate: it needs a recall below 1");
   require(params.k >= 1 && params.k <= base.rows - 1, Fault::invalid_argument, "k must be in [1, ",
           base.rows - 1, "] for a graph of ", base.rows, " rows, got ", params.k);

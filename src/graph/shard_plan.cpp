@@ -39,8 +39,8 @@ constexpr double us_a_loaded_byte = 0.0027;        // each block loads all rows,
 constexpr double us_a_sampled_byte = 0.009;        // that the sample is compared with
 constexpr double share_of_values = 1.5;            // others than bytes are compared a second time
 
-// Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 65 when it took 2.7 times a rebuild, of which it
-// takes 1.5 now (bench/results/amd-epyc-2c/descent.md).
+// Of a merge of two graphs of 100,000 x 128 bytes to a recall of 0.96, by the same machine: 65 when it took 2.7 times a rebuild, and
+// reckoned from that now that it takes 1.5 times one (bench/results/amd-epyc-2c/descent.md).
 constexpr double us_a_merged_row = 36;
 
 // The trial of slowness_of_this_machine. It was not run on that machine: set so that plans of 1,000,000 rows come out right on another,

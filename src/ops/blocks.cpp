@@ -57,11 +57,14 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     ahead_ = ops.space() == MemorySpace::device;
     ahead_ = ahead_ && fits_budgets(least);
     if (ahead_ && device_budget < std::numeric_limits<std::size_t>::max()) device_budget_ = device_budget / 2;
+    // What rows need of a device is theirs and a few queries' own: a quarter of it is left, so that blocks are not searched by few at a time.
+    const std::size_t of_device = ahead_ ? device_budget / 2 : device_budget;
+    const auto leaves_room = [&](std::int64_t rows) { return device_needed(rows) <= of_device - of_device / 4; };
     std::int64_t fits = least;  // bisection: bytes_needed grows with the rows
     std::int64_t too_many = block_rows_;
     while (too_many - fits > 1) {
       const std::int64_t middle = fits + (too_many - fits) / 2;
-      (fits_budgets(middle) ? fits : too_many) = middle;
+      (fits_budgets(middle) && leaves_room(middle) ? fits : too_many) = middle;
     }
     const std::int64_t blocks = (base.rows + fits - 1) / fits;
     block_rows_ = (base.rows + blocks - 1) / blocks;

@@ -200,7 +200,7 @@ TEST(BlocksAhead, the_next_block_is_prepared_while_this_one_is_searched) {
   const Matrix queries = random_rows(40, 6, 2);
   AsideOps ops;
   RunOptions run;
-  run.device_memory_bytes = AsideOps::per_row * 2600;  // two blocks of 1,300 rows
+  run.device_memory_bytes = AsideOps::per_row * 3600;  // two blocks of 1,350 rows, and a quarter for their queries
   const BlockedBase blocked(ops, base, Metric::l2, {.k = 7}, 0, run);
   EXPECT_EQ(blocked.block_rows(), 1250);
   ops.blocks_in_all = 4;

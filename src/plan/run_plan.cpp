@@ -67,7 +67,7 @@ class PlanRun {
     }
   }
 
-  // Of several GPUs each worker has its own, as far as there are enough.
+  // Of several GPUs each worker has its own, as far as there are enough; where a base stands on several, all have all.
   std::vector<std::string> command_of(std::int64_t task, int worker) const {
     std::vector<std::string> command = driver_.worker;
     command.push_back(plan_.folder().string());

@@ -476,6 +476,13 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
                std::size_t row_bytes, std::size_t rows, Stream* stream) {
   if (rows == 0 || row_bytes == 0) return;
   if (rows == 1 || (to_pitch == row_bytes && from_pitch == row_bytes)) return copy(to, from, rows * row_bytes, stream);
+  constexpr std::size_t most_pitch = 0x7FFFFFFF;  // cudaDevAttrMaxPitch
+  if (std::max(to_pitch, from_pitch) > most_pitch) {
+    for (std::size_t i = 0; i < rows; ++i) {
+      copy(static_cast<std::byte*>(to) + i * to_pitch, static_cast<const std::byte*>(from) + i * from_pitch, row_bytes, stream);
+    }
+    return;
+  }
   const TimedWork timed("(copy)", stream);
   check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
                           enter(stream)),
