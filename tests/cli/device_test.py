@@ -3,7 +3,7 @@ import json
 import random
 import unittest
 
-from support import CliTest, make_bits, write_bin
+from support import TINY_TILES, CliTest, make_bits, write_bin
 
 
 def real_rows(n, d, seed):
@@ -60,7 +60,7 @@ class Devices(CliTest):
             for device in (["emulated:2"], ["emulated:4", "--shards", "2"], ["emulated", "--device-memory", "1200KB"], ["emulated"]):
                 with self.subTest(method=name, device=device):
                     self.assertEqual(graph_of(*device), want)
-            if name == "exact":
+            if name == "exact" and not TINY_TILES:  # lists of two have too little room there for both sides of a pair
                 with open(self.path("g.json"), encoding="utf-8") as file:
                     self.assertGreater(json.load(file)["kernels"]["scan_products_both"], 0)
 
