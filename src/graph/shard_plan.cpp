@@ -66,13 +66,17 @@ class Planner {
 
   // False: the budget does not do.
   bool plan(std::size_t budget, ShardPlan& plan) {
-    std::int64_t threads = threads_within(budget);
-    // Fewer where that makes the graph the one that it is in memory; fewer than usual only where nothing else does.
-    for (; threads > usual_threads; threads = std::max(usual_threads, threads / 2)) {
-      if (plan_for_threads(static_cast<int>(threads), budget, plan) && !plan.fewer_cells && !plan.smaller_bands) return true;
-    }
-    for (; threads > 0; --threads) {
-      if (plan_for_threads(static_cast<int>(threads), budget, plan)) return true;
+    for (std::int64_t threads = usual_threads; threads > 0; --threads) {
+      if (!plan_for_threads(threads, budget, plan)) continue;
+      // More only where the graph is the one that it is in memory, and hardly more is read.
+      const std::int64_t most_blocks = plan.blocks + plan.blocks / 8;
+      for (std::int64_t more = threads_within(budget); more > threads; more = std::max(threads, more / 2)) {
+        ShardPlan other = plan;
+        if (!plan_for_threads(more, budget, other) || other.fewer_cells || other.smaller_bands || other.blocks > most_blocks) continue;
+        plan = other;
+        break;
+      }
+      return true;
     }
     return false;
   }
@@ -94,8 +98,8 @@ class Planner {
                                   usual_threads + static_cast<std::int64_t>(std::min<std::size_t>(spare / a_thread, most_threads)));
   }
 
-  bool plan_for_threads(int threads, std::size_t budget, ShardPlan& plan) {
-    threads_ = threads;
+  bool plan_for_threads(std::int64_t threads, std::size_t budget, ShardPlan& plan) {
+    threads_ = static_cast<int>(threads);
     plan.threads = threads;
     // Where memory is short there are fewer cells: what they take leaves a third of it to the rows.
     plan.cells = most_within(budget, std::max<std::int64_t>(1, n_ / rows_a_cell), [&](std::int64_t cells) {
