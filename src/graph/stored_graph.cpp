@@ -198,12 +198,7 @@ struct StoredGraph::SampledRows {
     const Neighbors lists = truth_of(some);
     std::vector<RowId> neighbors;
     for (const std::size_t entry : sampled_neighbors(lists, most, sample.begins)) neighbors.push_back(lists.ids[entry]);
-    std::vector<RowId> once = neighbors;
-    std::sort(once.begin(), once.end());
-    once.erase(std::unique(once.begin(), once.end()), once.end());
-    places.clear();
-    for (const RowId id : neighbors) places.push_back(std::lower_bound(once.begin(), once.end(), id) - once.begin());
-    sample.neighbors = gather_rows(gather_mapped(base, numbers_of(once), run), places);
+    sample.neighbors = gather_mapped_anyhow(base, neighbors, run);
     sample.neighbor_cells = cells_of(neighbors);
     return sample;
   }
