@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <ranges>
 #include <span>
+#include <tuple>
 
 #include "core/gather.hpp"
 #include "ops/conformance.hpp"
@@ -304,6 +306,76 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
                   [](RowId a, RowId b) { return static_cast<std::uint64_t>(value_of(a)) < static_cast<std::uint64_t>(value_of(b)); });
       }
       EXPECT_EQ(got, by_id) << "nearest_in_codes by id on " << ops->isa() << ": " << c;
+    }
+  }
+}
+
+void check_close_codes(const Devices& devices) {
+  constexpr std::int64_t n = 400, d = 24, q = 12, k = 9, cells = 3;
+  const std::vector<std::int64_t> begins = {0, 150, 151, n};
+  const auto drawn = [](std::uint64_t what, std::int64_t i) {
+    return 2 * static_cast<float>(random_unit(9, what, static_cast<std::uint64_t>(i))) - 1;
+  };
+  std::vector<RowId> probes;
+  for (std::int64_t i = 0; i < q * cells; ++i) probes.push_back(RowId{i % cells});
+  for (const auto& [part_dims, bits, planes] :
+       {std::tuple{1, 8, 1}, {1, 4, 1}, {2, 8, 1}, {2, 4, 1}, {3, 8, 1}, {6, 6, 1}, {2, 6, 1}, {8, 8, 1}, {8, 8, 3}}) {
+    for (const auto& [distance, spread] : {std::pair{0.0f, 1.0f}, {300.0f, 1.0f}, {1000.0f, 0.01f}, {1000.0f, 1e-4f}, {3e7f, 1.0f}}) {
+      for (const bool scaled : {false, true}) {
+        if (planes > 1 && !scaled) continue;
+        const std::int64_t m = d / part_dims * planes, words = std::int64_t{1} << bits,
+                           code_bytes = m * bits / 8 + (scaled ? scale_bytes : 0);
+        Matrix codewords((scaled ? 1 : m) * words, part_dims, DType::f32), centroids(cells, d, DType::f32), queries(q, d, DType::f32);
+        for (std::int64_t i = 0; i < codewords.rows() * part_dims; ++i) codewords.row<float>(0)[i] = spread * drawn(1, i);
+        // Away from the origin in another direction than the second cell; all of which is one of these numbers, and a little.
+        const auto place = [&](std::int64_t row, std::int64_t j) { return (row == 1 ? -1.0f : 1.0f) * distance * (1 + drawn(2, j)); };
+        for (std::int64_t i = 0; i < cells * d; ++i) centroids.row<float>(0)[i] = place(i / d, i % d) + spread * drawn(3, i);
+        for (std::int64_t i = 0; i < q * d; ++i) queries.row<float>(0)[i] = place(i / d % 4, i % d) + spread * drawn(4, i);
+        std::vector<std::uint8_t> codes(at(n * code_bytes));
+        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(random_bits(9, 5, i));
+        for (std::int64_t row = 0; scaled && row < n; ++row) {
+          // Of rows with a shift distances do not cancel to where float32 is exact.
+          const float values[] = {1 + 0.1f * drawn(6, row), row % 4 == 0 ? 0 : spread * drawn(7, row)};
+          std::memcpy(codes.data() + (row + 1) * code_bytes - scale_bytes, values, sizeof(values));
+        }
+        const std::vector<std::uint8_t> blocks = in_blocks(codes, code_bytes, begins);
+        const ProductCodes close{d, m, codewords, centroids, blocks, {{}, begins, {}}, bits, scaled, planes};
+        Matrix decoded(n, d, DType::f32);
+        const std::vector<std::int64_t> first = close.block_begins();
+        for (std::int64_t cell = 0; cell < cells; ++cell) {
+          for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+            const std::int64_t in_cell = row - begins[at(cell)];
+            close.decode(cell, first[at(cell)] + in_cell / code_block_rows, in_cell % code_block_rows, decoded.row<float>(row));
+          }
+        }
+        for (const Metric metric : {Metric::l2, Metric::inner_product}) {
+          const reference::Rows of_queries(queries, metric), of_rows(decoded, metric);
+          Neighbors want(q, k);
+          for (std::int64_t i = 0; i < q; ++i) {
+            std::vector<reference::Entry> entries;
+            for (std::int64_t cell = 0; cell < cells; ++cell) {
+              for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+                const std::int64_t in_cell = row - begins[at(cell)];
+                const float shift = close.scale(first[at(cell)] + in_cell / code_block_rows, in_cell % code_block_rows).shift;
+                entries.push_back({reference::distance(of_queries, i, of_rows, row, metric) + (metric == Metric::l2 ? shift : 0), row});
+              }
+            }
+            std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, metric); });
+            for (std::int64_t j = 0; j < k; ++j) {
+              want.ids[at(i * k + j)] = RowId{entries[at(j)].id};
+              want.distances[at(i * k + j)] = entries[at(j)].value;
+            }
+          }
+          for (const Ops* ops : devices) {
+            const auto prepared = ops->prepare_codes(close, metric, {.k = k, .queries = q, .batch = q}, {});
+            GuardedLists lists(q, k);
+            ops->nearest_in_codes(*prepared, queries, probes.data(), cells, k, lists.out(), {});
+            EXPECT_TRUE(same_lists(lists, want))
+                << bits << " bits of " << part_dims << " dimensions, " << planes << " planes" << (scaled ? ", scaled" : "") << ", "
+                << spread << " apart and " << distance << " away, " << name_of(metric) << " on " << ops->isa();
+          }
+        }
+      }
     }
   }
 }

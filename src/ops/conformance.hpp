@@ -131,6 +131,8 @@ void check_encode_products(const Case& c, const Devices& devices = instruction_s
 /// way. Some are equal.
 void check_close_codewords(const Devices& devices = instruction_sets());
 void check_nearest_in_codes(const Case& c, const Devices& devices = instruction_sets());
+/// Codes of rows that lie far from the origin and so close to each other that what float32 rounds away decides who is nearest.
+void check_close_codes(const Devices& devices = instruction_sets());
 void check_products(const Case& c, const Devices& devices = instruction_sets());
 /// Of a few rows each.
 void check_nearest_among(const Case& c, const Devices& devices = instruction_sets());

@@ -105,6 +105,7 @@ TEST_P(Conformance, sum_by_label_adds_in_the_order_of_its_contract) {
 }
 
 TEST(EncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(); }
+TEST(NearestInCodes, of_rows_that_float32_cannot_tell_apart_those_are_found_that_are_nearest) { check_close_codes(); }
 TEST(FarRows, are_answered_as_near_ones) {
   for (const DType dtype : {DType::f32, DType::u8}) check_far_rows(dtype, instruction_sets());
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <numeric>
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
@@ -27,6 +28,9 @@ constexpr std::int64_t tile_queries = 16;                    // whose products w
 constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
 #endif
 constexpr std::int64_t most_block_queries = 512;
+constexpr float clipped_range = 1.2f;             // the widest range of a part's entries, by that of 255 steps
+constexpr std::size_t prefetched_rows = 3;        // that are decoded next
+constexpr std::int64_t prefetched_bytes = 4096;  // of a list, while the one before it is looked into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -59,9 +63,8 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
   const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
-  const std::int64_t a_block = tile_queries * m * width * 4 +
-                               cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 8;
-  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query +
+  const std::int64_t a_block = tile_queries * m * (width + 1) * 4 + cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 12;
+  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + shape.d * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query +
             threads * a_block) +
          TopK::bytes_of(at_once, std::min(hints.k, n));
 }
@@ -75,6 +78,29 @@ std::size_t bytes_of_levels(std::int64_t n, const CodeShape& shape, std::int64_t
       static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
   return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) +
          TopK::bytes_of(at_once, k);
+}
+
+// A value that `rank` of the values at least are not above, and few others: the interval that holds the rank-th is halved. Counting is what
+// processors do by vectors; a selection waits for its branches.
+float value_of_rank(std::vector<float>& values, std::int64_t rank) {
+  const auto [least, largest] = std::minmax_element(values.begin(), values.end());
+  float below = *least, found = *largest;
+  if (!std::isfinite(below) || !std::isfinite(found)) {
+    std::nth_element(values.begin(), values.begin() + (rank - 1), values.end());
+    return values[at(rank - 1)];
+  }
+  for (int step = 0; step < 12; ++step) {
+    const float middle = below + (found - below) / 2;
+    std::int32_t count = 0;
+    for (const float value : values) count += value <= middle;
+    if (count < rank) {
+      below = middle;
+    } else {
+      found = middle;
+      if (count <= rank + rank / 8) break;
+    }
+  }
+  return found;
 }
 
 // Row r of a block among its lanes.
@@ -107,8 +133,10 @@ struct CpuCodes::Block {
   std::unique_ptr<std::uint8_t[]> tables;  // [count][m][words]
   std::vector<std::vector<Candidate>> candidates;  // [count]
   std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
-  std::vector<std::uint32_t> masks;
+  std::vector<std::uint32_t> masks;     // [blocks of the cell at hand]
   std::vector<float> estimates;
+  std::vector<LocalRow> near;           // of the cell at hand: rows that pass
+  std::vector<float> distances;         // theirs
   std::vector<float> sorted;
   std::vector<float> decoded;
   std::vector<std::uint8_t> levels;     // of a chunk of the cell at hand
@@ -122,7 +150,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
                    ReadLevels read, const FloatKernels& floats, const RunOptions& run)
     : codes_(codes), scanned_(codes.shape()), scanned_words_(codes.codewords), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
       block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats), scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f),
-      terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
+      middle_(at(codes.d)), terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
   codes_.cells = {{}, begins_, names_};
   if (LevelCodes::suits(codes.shape(), levels)) {
     levels_ = std::make_unique<LevelCodes>(codes, *levels, read);
@@ -138,14 +166,16 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   for (std::int64_t part = 0; part < parts_of_words; ++part) {
     transpose_codewords(scanned_words_.slice(part * words, (part + 1) * words), transposed_.data() + part * scanned_.part_dims * width_);
   }
+  if (scale_ == -2 && !levels_) find_middle();
   std::mutex mutex;
   parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> row(at(codes_.d));
-    double largest = 0, largest_factor = 0;
+    Lengths lengths;
     std::vector<LocalRow> far;
     for (std::int64_t cell = begin; cell < end; ++cell) {
-      const auto square_of = [&](const float* x) { return pair_.kernels().dot_f32(x, x, codes_.d); };
-      const double centroid = std::sqrt(square_of(codes_.centroids.row<float>(cell)));
+      const auto dot = [&](const float* x, const float* y) { return pair_.kernels().dot_f32(x, y, codes_.d); };
+      const float* const centroid = codes_.centroids.row<float>(cell);
+      const double length = std::sqrt(dot(centroid, centroid)), of_centroid = dot(middle_.data(), centroid);
       for (std::int64_t i = 0; i < begins_[at(cell + 1)] - begins_[at(cell)]; ++i) {
         const std::int64_t block = block_begins_[at(cell)] + i / block_rows;
         codes_.decode(cell, block, i % block_rows, row.data());
@@ -153,8 +183,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
           far.push_back(static_cast<LocalRow>(begins_[at(cell)] + i));
           continue;
         }
-        const double square = square_of(row.data());
-        largest = std::max(largest, std::sqrt(square) + 2 * centroid);
+        const double square = dot(row.data(), row.data());
         const RowScale scaling = codes_.scale(block, i % block_rows);
         const std::size_t place = term_place(block, i % block_rows);
         if (levels_) {
@@ -162,16 +191,18 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
           terms_[place] = static_cast<float>(scale_ == -2 ? of_row.square : -of_row.with_centroid);
           reaches_[at(cell)].add(of_row);
         } else if (scale_ == -2) {
-          terms_[place] = static_cast<float>(square + static_cast<double>(scaling.shift));
+          const double left = dot(middle_.data(), row.data()) - of_centroid;  // the middle's product with what the row has left of its centroid
+          terms_[place] = static_cast<float>(square + static_cast<double>(scaling.shift) - 2 * left);
         }
         if (codes_.scaled) factors_[place] = scaling.factor;
-        largest_factor = std::max(largest_factor, static_cast<double>(scaling.factor));
-        if (scale_ == -2) largest = std::max(largest, std::sqrt(std::abs(static_cast<double>(scaling.shift))));
+        lengths.take({.row = std::sqrt(square),
+                      .centroid = length,
+                      .factor = static_cast<double>(scaling.factor),
+                      .shift = std::abs(static_cast<double>(scaling.shift))});
       }
     }
     const std::lock_guard lock(mutex);
-    largest_norm_ = std::max(largest_norm_, largest);
-    largest_factor_ = std::max(largest_factor_, largest_factor);
+    lengths_.take(lengths);
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
@@ -187,8 +218,23 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
     }
     longest += together * together * most;
   }
-  largest_norm_ = std::max(largest_norm_, largest_factor_ * std::sqrt(longest));
+  lengths_.words = lengths_.factor * std::sqrt(longest);
   check_cancelled(run);
+}
+
+// The mean of the rows' centroids. Of products with what a row has left of its centroid the part that is the middle's is known beside the
+// row; tables hold those of the query's difference from it, which is shorter than the query, and so their steps.
+void CpuCodes::find_middle() {
+  std::vector<double> sums(at(codes_.d));
+  for (std::int64_t cell = 0; cell < cells(); ++cell) {
+    const auto weight = static_cast<double>(begins_[at(cell + 1)] - begins_[at(cell)]) / static_cast<double>(std::max<std::int64_t>(1, rows()));
+    const float* const centroid = codes_.centroids.row<float>(cell);
+    for (std::int64_t j = 0; j < codes_.d && weight > 0; ++j) sums[at(j)] += weight * static_cast<double>(centroid[j]);
+  }
+  for (std::int64_t j = 0; j < codes_.d; ++j) {
+    // Of centroids that overflow, and the rows they make far, any middle will do.
+    middle_[at(j)] = std::abs(sums[at(j)]) < 1e15 ? static_cast<float>(sums[at(j)]) : 0.0f;
+  }
 }
 
 // Where the words that all parts share are those of a grid.
@@ -219,7 +265,7 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool 
 }
 
 std::size_t CpuCodes::bytes() const {
-  return (transposed_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 +
+  return (transposed_.size() + middle_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 +
          reaches_.size() * sizeof(LevelCodes::Reach) + (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
 }
 
@@ -243,8 +289,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
-  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(m));
-  const auto steps = static_cast<double>(m * part_dims + m + 32);
+  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(most * m)), widest(at(most)), from_middle(at(codes_.d));
   // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
   const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
     const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
@@ -253,49 +298,62 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   };
   for (std::int64_t first = 0; first < count; first += tile_queries) {
     const std::int64_t some = std::min(tile_queries, count - first);
-    for (std::int64_t part = 0; part < m; ++part) {
-      std::fill(parts.begin(), parts.end(), 0.0f);
-      for (std::int64_t i = 0; i < some; ++i) copy_part(queries.row<float>(block.query[at(first + i)]), part, parts.data() + i * part_dims);
-      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,
-                         .out = dots.data() + part * most * width_});
-    }
+    const auto padded_of = [&](std::int64_t i) { return block.padded.data() + (first + i) * m * part_dims; };
+    const auto dots_of = [&](std::int64_t i, std::int64_t part) { return dots.data() + (part * most + i) * width_; };
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
       query.row = queries.row<float>(block.query[at(first + i)]);
-      float* const padded = block.padded.data() + (first + i) * m * part_dims;
-      if (scanned_.planes == 1) {
-        std::copy_n(query.row, codes_.d, padded);
-      } else {
-        for (std::int64_t part = 0; part < m; ++part) copy_part(query.row, part, padded + part * part_dims);
-      }
-      const auto dots_of = [&](std::int64_t part) { return dots.data() + (part * most + i) * width_; };
-      float widest = 0;
-      double sum = 0;
-      for (std::int64_t part = 0; part < m; ++part) {
+      for (std::int64_t j = 0; j < codes_.d; ++j) from_middle[at(j)] = query.row[j] - middle_[at(j)];
+      for (std::int64_t part = 0; part < m; ++part) copy_part(from_middle.data(), part, padded_of(i) + part * part_dims);
+      query.square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
+      query.margin = margin_of_tables(std::sqrt(query.square), std::sqrt(pair_.kernels().dot_f32(from_middle.data(), from_middle.data(), codes_.d)));
+      if (scale_ == -1) query.square = 0;
+    }
+    std::fill(widest.begin(), widest.end(), 0.0f);
+    for (std::int64_t part = 0; part < m; ++part) {
+      for (std::int64_t i = 0; i < some; ++i) std::copy_n(padded_of(i) + part * part_dims, part_dims, parts.data() + i * part_dims);
+      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,
+                         .out = dots_of(0, part)});
+      for (std::int64_t i = 0; i < some; ++i) {
         float least = 0;
-        products_->range(dots_of(part), words, &largest[at(part)], &least);
-        widest = std::max(widest, largest[at(part)] - least);
-        sum += static_cast<double>(largest[at(part)]);
+        products_->range(dots_of(i, part), words, &largest[at(i * m + part)], &least);
+        widest[at(i)] = std::max(widest[at(i)], largest[at(i * m + part)] - least);
       }
-      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d), reach = std::sqrt(square) + largest_norm_;
-      // Below the least normal number float32 has no relative errors.
-      query.margin = 8 * steps * 0x1p-24 * reach * reach + 4 * steps * 0x1p-126 * std::max(1.0, largest_factor_);
-      query.square = scale_ == -2 ? square : 0;
-      query.base = static_cast<double>(scale_) * sum;  // of scaled codes once a factor
-      const bool usable = query.margin < 1e30 && widest >= 0 && widest < 1e30f && std::isfinite(query.base);
+    }
+    for (std::int64_t i = 0; i < some; ++i) {
+      CodedQuery& query = block.coded[at(first + i)];
+      const float* const tops = largest.data() + i * m;
+      query.base = static_cast<double>(scale_) * std::accumulate(tops, tops + m, 0.0);  // of scaled codes once a factor
+      const bool usable = query.margin < 1e30 && widest[at(i)] < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
-      const float factor = usable && widest > 0 ? 255 / widest : 0;
-      query.step = factor > 0 && factor < 1e30f ? -scale_ * widest / 255 : 0;
+      // Of the parts with the widest range the entries that are farthest count as less than they are: rows of many such are far all the same,
+      // and of all others the sum loses less.
+      const float range = widest[at(i)] / clipped_range;
+      const float factor = usable && range > 0 ? 255 / range : 0;
+      query.step = factor > 0 && factor < 1e30f ? -scale_ * range / 255 : 0;
       for (std::int64_t part = 0; part < m; ++part) {
         std::uint8_t* const table = block.tables.get() + ((first + i) * m + part) * words;
         if (query.step > 0) {
-          products_->quantize(dots_of(part), words, largest[at(part)], factor, table);
+          products_->quantize(dots_of(i, part), words, tops[part], factor, table);
         } else {
           std::fill_n(table, words, std::uint8_t{0});
         }
       }
     }
   }
+}
+
+// What rounding may take away of a distance in float32, or of an estimate, of a query of length `length` that stands `from_middle` away from
+// the middle: products of d and of m * part_dims numbers, whatever the order of their sums (Higham 2002, section 3.1); tables' entries, their
+// steps and the decoded row's sums, counted as products more; and of what is added up a few ulps, the canonical distance's own among them.
+double CpuCodes::margin_of_tables(double length, double from_middle) const {
+  const std::int64_t parts = scanned_.m, dims = parts * scanned_.part_dims;
+  const double of_centroid = static_cast<double>(codes_.d + 4) * length * lengths_.centroid;
+  const double of_words = static_cast<double>(dims + parts + 64) * from_middle * lengths_.words;
+  const double together = length + from_middle + lengths_.row + 2 * lengths_.centroid;
+  const double sums = -static_cast<double>(scale_) * (of_centroid + of_words) + 8 * (together * together + lengths_.shift);
+  // Below the least normal number float32 has no relative errors.
+  return 2 * 0x1p-24 * sums + 4 * static_cast<double>(dims + parts + 64) * 0x1p-126 * std::max(1.0, lengths_.factor);
 }
 
 // What the distance in float32 of a row may be at most that is among the k nearest, where the k-th of those so far has `bound`'s.
@@ -311,39 +369,48 @@ float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
-// The distance of a row in float32, which bounds those of others.
-void CpuCodes::screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const {
+// The distances in float32 of the rows `block.near` of a cell: those that may be among the nearest become candidates, and bound what follows.
+void CpuCodes::screen(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
+  const std::int64_t begin = begins_[at(cell)], first_block = block_begins_[at(cell)];
   if (!block.allowed.words.empty() || !far_.empty()) {
-    const std::int64_t place = begins_[at(cell)] + row;
-    if (!block.allowed.has(name_of(place)) || std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place))) return;
+    std::erase_if(block.near, [&](LocalRow row) {
+      const std::int64_t place = begin + std::int64_t{row};
+      return !block.allowed.has(name_of(place)) || std::binary_search(far_.begin(), far_.end(), static_cast<LocalRow>(place));
+    });
   }
   const CodedQuery& query = block.coded[at(i)];
-  const std::uint8_t* const codes =
-      codes_.codes.data() + ProductCodes::place(block_begins_[at(cell)] + row / block_rows, codes_.code_bytes(), 0, row % block_rows);
+  const float* const centroid = codes_.centroids.row<float>(cell);
   const auto* const codewords = static_cast<const float*>(scanned_words_.data);
-  const std::int64_t padded = scanned_.m * scanned_.part_dims;
-  const std::size_t place = term_place(block_begins_[at(cell)] + row / block_rows, row % block_rows);
-  const float factor = codes_.scaled ? factors_[place] : 1;
-  const float of_words = levels_ ? levels_->product(query.row, codes_.centroids.row<float>(cell), codes)
-                                 : scan_.product(block.padded.data() + i * padded, codewords, next_part(scanned_.words()), scanned_.m,
-                                                 scanned_.part_dims, codes);
-  const float product = query.coarse + factor * of_words;
-  const float term = terms_[place];
-  const auto distance =
-      static_cast<float>(query.square + static_cast<double>(scale_) * static_cast<double>(product) + static_cast<double>(term));
-  const PackedNeighbor bound = lists.bound(i);
-  if (static_cast<double>(distance) > distance_limit(query, bound)) return;
-  auto& candidates = block.candidates[at(i)];
-  // What better bounds leave behind goes when there is much of it; and where that is little, as among equal rows, the nearest are found
-  // here.
-  if (const std::int64_t room = candidate_room(lists.k()); std::ssize(candidates) >= room) {
-    const double limit = distance_limit(query, bound);
-    std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
-    if (2 * std::ssize(candidates) > room) keep_nearest(i, lists.k(), block);
+  const float* const x = block.padded.data() + i * scanned_.m * scanned_.part_dims;
+  const std::int64_t code_bytes = codes_.code_bytes(), words_of_part = next_part(scanned_.words());
+  // All of them before the first is compared, so that none waits for a branch that is as often taken as not.
+  block.distances.resize(block.near.size());
+  for (std::size_t c = 0; c < block.near.size(); ++c) {
+    const std::int64_t of_block = first_block + block.near[c] / block_rows, lane = block.near[c] % block_rows;
+    const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(of_block, code_bytes, 0, lane);
+    const float of_words = levels_ ? levels_->product(query.row, centroid, codes)
+                                   : scan_.product(x, codewords, words_of_part, scanned_.m, scanned_.part_dims, codes);
+    const std::size_t place = term_place(of_block, lane);
+    const float product = query.coarse + (codes_.scaled ? factors_[place] : 1) * of_words;
+    const double without_term = query.square + static_cast<double>(scale_) * static_cast<double>(product);
+    block.distances[c] = static_cast<float>(without_term + static_cast<double>(terms_[place]));
   }
-  candidates.push_back({distance, static_cast<std::uint32_t>(cell), static_cast<LocalRow>(row)});
-  if (!names_.empty()) __builtin_prefetch(&names_[at(begins_[at(cell)] + row)]);
-  lists.push(i, pack_neighbor(distance, static_cast<LocalRow>(row)));
+  auto& candidates = block.candidates[at(i)];
+  double limit = distance_limit(query, lists.bound(i));
+  for (std::size_t c = 0; c < block.near.size(); ++c) {
+    const float distance = block.distances[c];
+    if (static_cast<double>(distance) > limit) continue;
+    // What better bounds leave behind goes when there is much of it; and where that is little, as among equal rows, the nearest are found
+    // here.
+    if (const std::int64_t room = candidate_room(lists.k()); std::ssize(candidates) >= room) {
+      std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
+      if (2 * std::ssize(candidates) > room) keep_nearest(i, lists.k(), block);
+    }
+    candidates.push_back({distance, static_cast<std::uint32_t>(cell), block.near[c]});
+    if (!names_.empty()) __builtin_prefetch(&names_[at(begin + std::int64_t{block.near[c]})]);
+    lists.push(i, pack_neighbor(distance, block.near[c]));
+    limit = distance_limit(query, lists.bound(i));
+  }
 }
 
 PackedNeighbor CpuCodes::neighbor_of(const Candidate& candidate, const CodedQuery& query, float* decoded) const {
@@ -383,8 +450,18 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
   found.clear();
   found.reserve(block.candidates[at(i)].size());
   std::int64_t sure = 0;
-  for (const Candidate& candidate : block.candidates[at(i)]) {
-    if (static_cast<double>(candidate.distance) > limit) continue;
+  auto& candidates = block.candidates[at(i)];
+  std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
+  const std::int64_t code_bytes = codes_.code_bytes();
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    const Candidate& candidate = candidates[c];
+    // Other lists have been scanned since this one's codes were looked at.
+    if (c + prefetched_rows < candidates.size()) {
+      const Candidate& next = candidates[c + prefetched_rows];
+      const std::int64_t of_block = block_begins_[next.cell] + next.row / block_rows;
+      const std::uint8_t* const code = codes_.codes.data() + ProductCodes::place(of_block, code_bytes, 0, next.row % block_rows);
+      for (std::int64_t byte = 0; byte < code_bytes; byte += 2) __builtin_prefetch(code + byte * block_rows);
+    }
     if (static_cast<double>(candidate.distance) < surely) {
       found.push_back(name_of(begins_[candidate.cell] + std::int64_t{candidate.row}));  // before every key
       ++sure;
@@ -399,6 +476,15 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
   if (order == ListOrder::by_id) {
     std::sort(found.begin(), found.end(), [](PackedNeighbor a, PackedNeighbor b) { return row_of(a) < row_of(b); });
   }
+}
+
+// What a look into a cell reads first: lists are short, and the processor's own prefetching begins anew with each.
+void CpuCodes::prefetch(std::int64_t cell) const {
+  const std::int64_t first = block_begins_[at(cell)], block_bytes = codes_.code_bytes() * block_rows;
+  const std::int64_t blocks = std::min(block_begins_[at(cell + 1)] - first, std::max<std::int64_t>(1, prefetched_bytes / block_bytes));
+  const std::uint8_t* const codes = codes_.codes.data() + first * block_bytes;
+  for (std::int64_t byte = 0; byte < blocks * block_bytes; byte += 64) __builtin_prefetch(codes + byte, 0, 2);
+  for (std::int64_t row = 0; row < blocks * block_rows; row += 16) __builtin_prefetch(terms_.data() + first * block_rows + row, 0, 2);
 }
 
 void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
@@ -420,11 +506,10 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
   if (lists.bound(i) != no_neighbor) {
     block.masks.resize(at(blocks));
     scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      std::uint32_t mask = block.masks[at(b)];
-      if (b == blocks - 1 && count % block_rows != 0) mask &= (std::uint32_t{1} << (count % block_rows)) - 1;
-      for (; mask != 0; mask &= mask - 1) screen(cell, b * block_rows + std::countr_zero(mask), i, block, lists);
-    }
+    if (count % block_rows != 0) block.masks.back() &= (std::uint32_t{1} << (count % block_rows)) - 1;
+    block.near.clear();
+    add_masked(block, 0, [](std::int64_t) { return true; });
+    screen(cell, i, block, lists);
     return;
   }
   block.estimates.resize(at(blocks * block_rows));
@@ -470,9 +555,10 @@ void CpuCodes::look_into_levels(std::int64_t cell, std::span<const std::int64_t>
 // what these are, and sums of products go by lanes of 4 at least.
 double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const {
   const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
-  double squares = steps * left * left + 2 * left * largest_norm_;
+  const double rows_reach = std::max(lengths_.row + 2 * lengths_.centroid, lengths_.words);
+  double squares = steps * left * left + 2 * left * rows_reach;
   if (scale_ == -1) {
-    const double reach = query.norm + largest_norm_;
+    const double reach = query.norm + rows_reach;
     squares += steps * reach * reach;
   }
   const double margin = 4 * 0x1p-24 * squares + 4 * steps * 0x1p-126;
@@ -482,18 +568,19 @@ double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Ask
 // What may be near of the rows of a cell whose estimates are at hand, from `first_row` on.
 void CpuCodes::take_estimated(std::int64_t cell, std::int64_t first_row, std::int64_t i, Block& block, TopK& lists) const {
   const CodedQuery& query = block.coded[at(i)];
-  const auto take = [&](std::int64_t row) { screen(cell, first_row + row, i, block, lists); };
-  if (lists.bound(i) != no_neighbor) return for_each_up_to(block, limit_of(query, lists.bound(i)), take);
+  const auto take = [&](float most, const auto& wanted) {
+    block.near.clear();
+    add_up_to(block, most, first_row, wanted);
+    screen(cell, i, block, lists);
+  };
+  const auto each = [](std::int64_t) { return true; };
+  if (lists.bound(i) != no_neighbor) return take(limit_of(query, lists.bound(i)), each);
   // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
   const float cut = cut_of(block, std::min(lists.k(), std::ssize(block.estimates)));
-  for_each_up_to(block, cut, take);
+  take(cut, each);
   lists.settle(i);
   const float limit = limit_of(query, lists.bound(i));
-  if (!(limit <= cut)) {
-    for_each_up_to(block, limit, [&](std::int64_t row) {
-      if (block.estimates[at(row)] > cut) take(row);
-    });
-  }
+  if (!(limit <= cut)) take(limit, [&](std::int64_t row) { return block.estimates[at(row)] > cut; });
 }
 
 // An estimate that `wanted` of a list's rows do not exceed, and few others: the so-many-th least, or, of few, that of the least of each
@@ -514,19 +601,27 @@ float CpuCodes::cut_of(Block& block, std::int64_t wanted) {
     block.sorted = block.estimates;
     for (float& estimate : block.sorted) estimate = std::isnan(estimate) ? infinity : estimate;
   }
-  std::nth_element(block.sorted.begin(), block.sorted.begin() + wanted - 1, block.sorted.end());
-  return block.sorted[at(wanted - 1)];
+  return value_of_rank(block.sorted, wanted);
 }
 
-// The rows of a list whose estimates are not above `most`.
-template <class Visit>
-void CpuCodes::for_each_up_to(Block& block, float most, const Visit& visit) const {
-  const std::int64_t count = std::ssize(block.estimates), blocks = ProductCodes::blocks_of(count);
-  block.masks.resize(at(blocks));
-  products_->up_to(block.estimates.data(), count, most, block.masks.data());
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    for (std::uint32_t mask = block.masks[at(b)]; mask != 0; mask &= mask - 1) visit(b * block_rows + std::countr_zero(mask));
+// Adds to block.near the rows that have a bit in block.masks and are wanted.
+template <class Wanted>
+void CpuCodes::add_masked(Block& block, std::int64_t first_row, const Wanted& wanted) {
+  for (std::size_t b = 0; b < block.masks.size(); ++b) {
+    for (std::uint32_t mask = block.masks[b]; mask != 0; mask &= mask - 1) {
+      const std::int64_t row = static_cast<std::int64_t>(b) * block_rows + std::countr_zero(mask);
+      if (wanted(row)) block.near.push_back(static_cast<LocalRow>(first_row + row));
+    }
   }
+}
+
+// Those whose estimates are not above `most`.
+template <class Wanted>
+void CpuCodes::add_up_to(Block& block, float most, std::int64_t first_row, const Wanted& wanted) const {
+  const std::int64_t count = std::ssize(block.estimates);
+  block.masks.resize(at(ProductCodes::blocks_of(count)));
+  products_->up_to(block.estimates.data(), count, most, block.masks.data());
+  add_masked(block, first_row, wanted);
 }
 
 void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t width, std::int64_t k, NeighborsOut out, RowMask allowed,
@@ -559,6 +654,7 @@ void CpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
         if (levels_) {
           look_into_levels(visits.cells[v], visits.of(v), block, lists);
         } else {
+          if (v + 1 < visits.cells.size()) prefetch(visits.cells[v + 1]);
           for (const std::int64_t i : visits.of(v)) look_into(visits.cells[v], i, block, lists);
         }
       }

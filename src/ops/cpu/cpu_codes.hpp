@@ -4,17 +4,21 @@
 //   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
 //                                                                                             Johnson, Douze, Jégou 2017, by what depends
 //                                                                                             on whom)
-//   a query       table [m][words] of its products with codewords, in 256 steps from below; of planes, times what each counts
-//   a row         |x|^2, kept beside its code; of a scaled code, whose codewords count factor times, the factor too, and |x|^2 + shift
+//   a query       table [m][words] of products of its difference from the rows' middle with codewords, in 256 steps from below; of planes,
+//                 times what each counts
+//   a row         |x|^2 - 2 <middle, x - centroid>, kept beside its code; of a scaled code, whose codewords count factor times, the factor
+//                 too, and |x|^2 + shift in place of |x|^2
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
-// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. Codes of one
+// So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. What a step
+// rounds away goes by the length of what is multiplied: hence the middle, which queries by l2 lie around as rows do. Codes of one
 // dimension a part need no table (level_codes.hpp), and what is kept beside them is of codewords alone:
 //
 //   |q - x|^2 = |r|^2 - 2 <r, w> + |w|^2,  <q, x> = <q, centroid> + <r, w> + <centroid, w>        (r = q - centroid, w the codewords)
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,25 +57,43 @@ class CpuCodes : public PreparedCodes {
   struct Block;
   struct CodedQuery;
   struct Candidate;
+  /// The largest of all rows that are not far.
+  struct Lengths {
+    double row = 0;       // |x|, decoded
+    double centroid = 0;
+    double factor = 0;
+    double shift = 0;     // of scaled codes, without its sign
+    double words = 0;     // the longest codewords together, by the largest factor: no row has more left of its centroid
+
+    void take(const Lengths& of) {
+      row = std::max(row, of.row), centroid = std::max(centroid, of.centroid);
+      factor = std::max(factor, of.factor), shift = std::max(shift, of.shift);
+    }
+  };
   LocalRow name_of(std::int64_t place) const {
     return names_.empty() ? static_cast<LocalRow>(place) : names_[static_cast<std::size_t>(place)];
   }
   /// From the codewords of one part to those of the next, in floats; 0: it shares them.
   std::int64_t next_part(std::int64_t width) const { return codes_.scaled ? 0 : scanned_.part_dims * width; }
+  void find_middle();
   void read_as_nibbles();
   /// Where the term of row r of a block is.
   std::size_t term_place(std::int64_t block, std::int64_t r) const;
   std::int64_t block_queries() const;
+  double margin_of_tables(double length, double from_middle) const;
   double margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const;
   void take_queries(MatrixRef queries, Block& block) const;
   void make_tables(MatrixRef queries, Block& block) const;
+  void prefetch(std::int64_t cell) const;
   void look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
   void look_into_levels(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
   void take_estimated(std::int64_t cell, std::int64_t first_row, std::int64_t i, Block& block, TopK& lists) const;
   static float cut_of(Block& block, std::int64_t wanted);
-  template <class Visit>
-  void for_each_up_to(Block& block, float most, const Visit& visit) const;
-  void screen(std::int64_t cell, std::int64_t row, std::int64_t i, Block& block, TopK& lists) const;
+  template <class Wanted>
+  static void add_masked(Block& block, std::int64_t first_row, const Wanted& wanted);
+  template <class Wanted>
+  void add_up_to(Block& block, float most, std::int64_t first_row, const Wanted& wanted) const;
+  void screen(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const;
   PackedNeighbor neighbor_of(const Candidate& candidate, const CodedQuery& query, float* decoded) const;
   void keep_nearest(std::int64_t i, std::int64_t k, Block& block) const;
   void finish(std::int64_t i, ListOrder order, Block& block, TopK& lists, std::vector<PackedNeighbor>& found) const;
@@ -89,8 +111,8 @@ class CpuCodes : public PreparedCodes {
   CodeScan scan_;
   const FloatKernels* floats_;
   float scale_;                     // of products in a distance: -2, or -1
-  double largest_norm_ = 0;         // that a decoded row with its centroid twice, or the longest codewords together by the largest factor, are
-  double largest_factor_ = 0;
+  Lengths lengths_;
+  std::vector<float> middle_;       // [d]; beside levels, and of inner products, zeros
   std::int64_t width_;              // words, and the zeros behind them
   Matrix nibble_words_;             // of codes of bytes that are read as two parts each
   std::vector<float> transposed_;   // [m][part_dims][width] codewords, or [part_dims][width] where parts share them

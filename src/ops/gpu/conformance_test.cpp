@@ -198,6 +198,7 @@ Case shape(Metric metric, DType dtype, std::int64_t n, std::int64_t q, std::int6
 }
 
 TEST(GpuEncodeProducts, of_distances_that_round_alike_the_first_counts) { check_close_codewords(device()); }
+TEST(GpuNearestInCodes, of_rows_that_float32_cannot_tell_apart_those_are_found_that_are_nearest) { check_close_codes(device()); }
 TEST(GpuSelection, selects_any_k) {
   check_select_any_k(device());
 }
