@@ -6,9 +6,9 @@
 #include <numeric>
 #include <ranges>
 #include <span>
-#include <tuple>
 
 #include "core/gather.hpp"
+#include "core/require.hpp"
 #include "ops/conformance.hpp"
 #include "ops/product_codes.hpp"
 #include "ops/reference.hpp"
@@ -29,6 +29,13 @@ Matrix at_some_scale(const Case& c, MatrixRef rows) {
     for (std::int64_t j = 0; j < rows.cols; ++j) scaled.row<float>(i)[j] = scale * rows.row<float>(i)[j];
   }
   return scaled;
+}
+
+float shifted_distance(Metric metric, float to_decoded, float shift) {
+  if (shift == 0 || metric == Metric::inner_product) return to_decoded;
+  if (metric == Metric::l2) return to_decoded + shift;
+  const double square = double{to_decoded} * double{to_decoded} + double{shift};
+  return static_cast<float>(square < 0 ? -std::sqrt(-square) : std::sqrt(square));
 }
 
 // Codewords and centroids of what the base holds, codes drawn.
@@ -140,15 +147,93 @@ struct CodeCase {
     }
   }
   float distance(Metric metric, float to_decoded, std::int64_t name) const {
-    if (!scaled || metric == Metric::inner_product) return to_decoded;
-    if (metric == Metric::l2) return to_decoded + shifts[at(name)];
-    const double square = double{to_decoded} * double{to_decoded} + double{shifts[at(name)]};
-    return static_cast<float>(square < 0 ? -std::sqrt(-square) : std::sqrt(square));
+    return scaled ? shifted_distance(metric, to_decoded, shifts[at(name)]) : to_decoded;
   }
 
   std::int64_t name_of(std::int64_t row) const { return names.empty() ? row : std::int64_t{names[at(row)]}; }
   std::int64_t cells() const { return centroids.rows(); }
   ProductCodes codes_of(const Case& c) const { return {c.d, m, codewords, centroids, blocks, {{}, begins, names}, bits, scaled, planes}; }
+};
+
+// Rows that are so far from the origin, or so long, and so close to each other, that what float32 rounds away decides who is nearest.
+struct CloseCodes {
+  enum class Far { centroids, words, shifts };
+  struct Shape {
+    std::int64_t d, part_dims;
+    int bits, planes;
+    bool grid = false;  // each half of a codeword goes by one half of its number
+  };
+  struct Place {
+    Far far;            // what takes rows away
+    float distance, spread;
+  };
+  static constexpr std::int64_t n = 200, q = 6, cells = 3;
+
+  Shape shape;
+  bool scaled;
+  Matrix codewords, centroids, queries, decoded;
+  std::vector<std::int64_t> begins = {0, 90, 91, n};
+  std::vector<std::uint8_t> blocks;
+  std::vector<float> shifts;
+
+  CloseCodes(const Shape& asked, const Place& place, bool with_scales) : shape(asked), scaled(with_scales) {
+    const std::int64_t d = shape.d, dims = shape.part_dims, words = std::int64_t{1} << shape.bits;
+    const auto drawn = [](std::uint64_t what, std::int64_t i) {
+      return 2 * static_cast<float>(random_unit(9, what, static_cast<std::uint64_t>(i))) - 1;
+    };
+    // The second cell, and every fourth query, lie on the other side of the origin.
+    const auto away = [&](Far what, std::int64_t row, std::int64_t j) {
+      return what == place.far ? (row % 4 == 1 ? -1.0f : 1.0f) * place.distance * (1 + drawn(2, j)) : 0;
+    };
+    codewords = Matrix((scaled ? 1 : parts()) * words, dims, DType::f32);
+    for (std::int64_t i = 0; i < codewords.rows() * dims; ++i) {
+      codewords.row<float>(0)[i] = away(Far::words, 0, i / dims / words * dims + i % dims) + place.spread * drawn(1, i);
+    }
+    for (std::int64_t i = words - 1; shape.grid && i >= 0; --i) {
+      codewords.row<float>(i)[1] = codewords.row<float>(i / 16)[0];
+      codewords.row<float>(i)[0] = codewords.row<float>(i % 16)[0];
+    }
+    centroids = Matrix(cells, d, DType::f32);
+    for (std::int64_t i = 0; i < cells * d; ++i) centroids.row<float>(0)[i] = away(Far::centroids, i / d, i % d) + place.spread * drawn(3, i);
+    queries = Matrix(q, d, DType::f32);
+    for (std::int64_t i = 0; i < q * d; ++i) {
+      const float of_words = away(Far::words, i / d, scaled ? i % d % dims : i % d);
+      queries.row<float>(0)[i] = away(Far::centroids, i / d, i % d) + of_words + place.spread * drawn(4, i);
+    }
+    std::vector<std::uint8_t> packed(at(n * code_bytes()));
+    for (std::size_t i = 0; i < packed.size(); ++i) packed[i] = static_cast<std::uint8_t>(random_bits(9, 5, i));
+    for (std::int64_t row = 0; scaled && row < n; ++row) {
+      const float shift = away(Far::shifts, 0, 0) + (row % 4 == 0 ? 0 : place.spread * drawn(7, row));
+      const float values[] = {1 + place.spread * 1e-3f * drawn(6, row), shift};
+      std::memcpy(packed.data() + (row + 1) * code_bytes() - scale_bytes, values, sizeof(values));
+    }
+    blocks = in_blocks(packed, code_bytes(), begins);
+    decoded = Matrix(n, d, DType::f32);
+    const std::vector<std::int64_t> first = codes().block_begins();
+    for (std::int64_t cell = 0; cell < cells; ++cell) {
+      for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
+        const std::int64_t in_cell = row - begins[at(cell)], block = first[at(cell)] + in_cell / code_block_rows;
+        codes().decode(cell, block, in_cell % code_block_rows, decoded.row<float>(row));
+        shifts.push_back(codes().scale(block, in_cell % code_block_rows).shift);
+      }
+    }
+  }
+
+  std::int64_t parts() const { return (shape.d + shape.part_dims - 1) / shape.part_dims * shape.planes; }
+  std::int64_t code_bytes() const { return parts() * shape.bits / 8 + (scaled ? scale_bytes : 0); }
+  ProductCodes codes() const { return {shape.d, parts(), codewords, centroids, blocks, {{}, begins, {}}, shape.bits, scaled, shape.planes}; }
+  // [q, n]: of each query all rows.
+  std::vector<reference::Entry> nearest_first(Metric metric) const {
+    const reference::Rows of_queries(queries, metric), of_rows(decoded, metric);
+    std::vector<reference::Entry> entries;
+    for (std::int64_t i = 0; i < q; ++i) {
+      for (std::int64_t row = 0; row < n; ++row) {
+        entries.push_back({shifted_distance(metric, reference::distance(of_queries, i, of_rows, row, metric), shifts[at(row)]), row});
+      }
+      std::sort(entries.end() - n, entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, metric); });
+    }
+    return entries;
+  }
 };
 
 }  // namespace
@@ -311,68 +396,44 @@ void check_nearest_in_codes(const Case& c, const Devices& devices) {
 }
 
 void check_close_codes(const Devices& devices) {
-  constexpr std::int64_t n = 400, d = 24, q = 12, k = 9, cells = 3;
-  const std::vector<std::int64_t> begins = {0, 150, 151, n};
-  const auto drawn = [](std::uint64_t what, std::int64_t i) {
-    return 2 * static_cast<float>(random_unit(9, what, static_cast<std::uint64_t>(i))) - 1;
-  };
+  const CloseCodes::Shape shapes[] = {{24, 1, 8, 1}, {24, 1, 4, 1}, {23, 2, 8, 1}, {24, 2, 4, 1},       {23, 3, 8, 1},
+                                      {24, 6, 6, 1}, {23, 2, 6, 1}, {24, 8, 8, 1}, {24, 2, 8, 1, true}, {24, 8, 8, 3}};
+  using enum CloseCodes::Far;
+  const CloseCodes::Place places[] = {{centroids, 0, 1},   {centroids, 300, 1}, {centroids, 1000, 0.01f}, {centroids, 1000, 1e-4f},
+                                      {centroids, 3e7f, 1}, {words, 300, 1},     {words, 1000, 1e-4f},     {shifts, 1e6f, 0.1f}};
+  constexpr std::int64_t n = CloseCodes::n, q = CloseCodes::q;
   std::vector<RowId> probes;
-  for (std::int64_t i = 0; i < q * cells; ++i) probes.push_back(RowId{i % cells});
-  for (const auto& [part_dims, bits, planes] :
-       {std::tuple{1, 8, 1}, {1, 4, 1}, {2, 8, 1}, {2, 4, 1}, {3, 8, 1}, {6, 6, 1}, {2, 6, 1}, {8, 8, 1}, {8, 8, 3}}) {
-    for (const auto& [distance, spread] : {std::pair{0.0f, 1.0f}, {300.0f, 1.0f}, {1000.0f, 0.01f}, {1000.0f, 1e-4f}, {3e7f, 1.0f}}) {
+  for (std::int64_t i = 0; i < q * CloseCodes::cells; ++i) probes.push_back(RowId{i % CloseCodes::cells});
+  for (const CloseCodes::Shape& shape : shapes) {
+    for (const CloseCodes::Place& place : places) {
       for (const bool scaled : {false, true}) {
-        if (planes > 1 && !scaled) continue;
-        const std::int64_t m = d / part_dims * planes, words = std::int64_t{1} << bits,
-                           code_bytes = m * bits / 8 + (scaled ? scale_bytes : 0);
-        Matrix codewords((scaled ? 1 : m) * words, part_dims, DType::f32), centroids(cells, d, DType::f32), queries(q, d, DType::f32);
-        for (std::int64_t i = 0; i < codewords.rows() * part_dims; ++i) codewords.row<float>(0)[i] = spread * drawn(1, i);
-        // Away from the origin in another direction than the second cell; all of which is one of these numbers, and a little.
-        const auto place = [&](std::int64_t row, std::int64_t j) { return (row == 1 ? -1.0f : 1.0f) * distance * (1 + drawn(2, j)); };
-        for (std::int64_t i = 0; i < cells * d; ++i) centroids.row<float>(0)[i] = place(i / d, i % d) + spread * drawn(3, i);
-        for (std::int64_t i = 0; i < q * d; ++i) queries.row<float>(0)[i] = place(i / d % 4, i % d) + spread * drawn(4, i);
-        std::vector<std::uint8_t> codes(at(n * code_bytes));
-        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(random_bits(9, 5, i));
-        for (std::int64_t row = 0; scaled && row < n; ++row) {
-          // Of rows with a shift distances do not cancel to where float32 is exact.
-          const float values[] = {1 + 0.1f * drawn(6, row), row % 4 == 0 ? 0 : spread * drawn(7, row)};
-          std::memcpy(codes.data() + (row + 1) * code_bytes - scale_bytes, values, sizeof(values));
-        }
-        const std::vector<std::uint8_t> blocks = in_blocks(codes, code_bytes, begins);
-        const ProductCodes close{d, m, codewords, centroids, blocks, {{}, begins, {}}, bits, scaled, planes};
-        Matrix decoded(n, d, DType::f32);
-        const std::vector<std::int64_t> first = close.block_begins();
-        for (std::int64_t cell = 0; cell < cells; ++cell) {
-          for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
-            const std::int64_t in_cell = row - begins[at(cell)];
-            close.decode(cell, first[at(cell)] + in_cell / code_block_rows, in_cell % code_block_rows, decoded.row<float>(row));
-          }
-        }
-        for (const Metric metric : {Metric::l2, Metric::inner_product}) {
-          const reference::Rows of_queries(queries, metric), of_rows(decoded, metric);
+        if (!scaled && (shape.planes > 1 || shape.grid || place.far == shifts)) continue;
+        const CloseCodes close(shape, place, scaled);
+        for (const Metric metric : {Metric::l2, Metric::euclidean, Metric::inner_product}) {
+          const std::int64_t k = metric == Metric::euclidean ? 70 : 9;
+          const std::vector<reference::Entry> entries = close.nearest_first(metric);
           Neighbors want(q, k);
+          std::vector<std::int64_t> by_id;
           for (std::int64_t i = 0; i < q; ++i) {
-            std::vector<reference::Entry> entries;
-            for (std::int64_t cell = 0; cell < cells; ++cell) {
-              for (std::int64_t row = begins[at(cell)]; row < begins[at(cell + 1)]; ++row) {
-                const std::int64_t in_cell = row - begins[at(cell)];
-                const float shift = close.scale(first[at(cell)] + in_cell / code_block_rows, in_cell % code_block_rows).shift;
-                entries.push_back({reference::distance(of_queries, i, of_rows, row, metric) + (metric == Metric::l2 ? shift : 0), row});
-              }
-            }
-            std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, metric); });
             for (std::int64_t j = 0; j < k; ++j) {
-              want.ids[at(i * k + j)] = RowId{entries[at(j)].id};
-              want.distances[at(i * k + j)] = entries[at(j)].value;
+              want.ids[at(i * k + j)] = RowId{entries[at(i * n + j)].id};
+              want.distances[at(i * k + j)] = entries[at(i * n + j)].value;
+              by_id.push_back(entries[at(i * n + j)].id);
             }
+            std::sort(by_id.end() - k, by_id.end());
           }
           for (const Ops* ops : devices) {
-            const auto prepared = ops->prepare_codes(close, metric, {.k = k, .queries = q, .batch = q}, {});
-            GuardedLists lists(q, k);
-            ops->nearest_in_codes(*prepared, queries, probes.data(), cells, k, lists.out(), {});
-            EXPECT_TRUE(same_lists(lists, want))
-                << bits << " bits of " << part_dims << " dimensions, " << planes << " planes" << (scaled ? ", scaled" : "") << ", "
-                << spread << " apart and " << distance << " away, " << name_of(metric) << " on " << ops->isa();
+            const auto prepared = ops->prepare_codes(close.codes(), metric, {.k = k, .queries = q, .batch = q}, {});
+            const std::string which = join_text(shape.bits, " bits of ", shape.part_dims, " of ", shape.d, " dimensions, ", shape.planes,
+                                                " planes", scaled ? ", scaled" : "", shape.grid ? ", a grid" : "", ", ", place.spread,
+                                                " apart, ", place.distance, " away, k ", k, ", ", name_of(metric), " on ", ops->isa());
+            GuardedLists lists(q, k), sets(q, k);
+            ops->nearest_in_codes(*prepared, close.queries, probes.data(), CloseCodes::cells, k, lists.out(), {});
+            EXPECT_TRUE(same_lists(lists, want)) << which;
+            ops->nearest_in_codes(*prepared, close.queries, probes.data(), CloseCodes::cells, k, sets.out(), {}, {}, ListOrder::by_id);
+            std::vector<std::int64_t> got;
+            for (std::int64_t i = 0; i < q * k; ++i) got.push_back(value_of(sets.out().ids[i]));
+            EXPECT_EQ(got, by_id) << which;
           }
         }
       }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -28,9 +27,9 @@ constexpr std::int64_t tile_queries = 16;                    // whose products w
 constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
 #endif
 constexpr std::int64_t most_block_queries = 512;
-constexpr float clipped_range = 1.2f;             // the widest range of a part's entries, by that of 255 steps
+constexpr float clipped_range = 1.2f;              // the widest range of a part's entries, by that of 255 steps
 constexpr std::size_t prefetched_rows = 3;        // that are decoded next
-constexpr std::int64_t prefetched_bytes = 4096;  // of a list, while the one before it is looked into
+constexpr std::int64_t prefetched_bytes = 4096;    // of a list, while the one before it is looked into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -63,10 +62,11 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
   const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
-  const std::int64_t a_block = tile_queries * m * (width + 1) * 4 + cells * 64 + n / std::max<std::int64_t>(1, cells) * 64 + shape.d * 12;
-  return at((shape.scaled ? 1 : m) * shape.part_dims * width * 4 + shape.d * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24 + at_once * a_query +
-            threads * a_block) +
-         TopK::bytes_of(at_once, std::min(hints.k, n));
+  const std::int64_t a_block = tile_queries * (m * (width + 1) + shape.part_dims) * 4 + cells * 64 +
+                               n / std::max<std::int64_t>(1, cells) * 128 + shape.d * 12;
+  const std::int64_t prepared =
+      (shape.scaled ? 1 : m) * shape.part_dims * width * 4 + shape.d * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24;
+  return at(prepared + at_once * a_query + threads * a_block) + TopK::bytes_of(at_once, std::min(hints.k, n));
 }
 
 // Of codes that are read as levels.
@@ -75,13 +75,13 @@ std::size_t bytes_of_levels(std::int64_t n, const CodeShape& shape, std::int64_t
   const std::int64_t at_once = std::min(most_block_queries * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = 96 + 2 * std::min<std::int64_t>(cells, 512) * 8 + 24 * candidate_room(k);
   const std::int64_t a_block =
-      static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 16 + shape.d * 8;
+      static_cast<std::int64_t>(LevelCodes::visit_bytes_needed(shape)) + cells * 64 + LevelCodes::chunk_rows(shape) * 32 + shape.d * 8;
   return at(rows * 4 + n * 4 + cells * 48 + at_once * a_query + threads * a_block) + LevelCodes::bytes_needed(shape) +
          TopK::bytes_of(at_once, k);
 }
 
-// A value that `rank` of the values at least are not above, and few others: the interval that holds the rank-th is halved. Counting is what
-// processors do by vectors; a selection waits for its branches.
+// A value that `rank` of the values at least are not above, and, of values spread as estimates are, few others: the interval that holds the
+// rank-th is halved until it is a 4096th of all. Counting is what processors do by vectors; a selection waits for its branches.
 float value_of_rank(std::vector<float>& values, std::int64_t rank) {
   const auto [least, largest] = std::minmax_element(values.begin(), values.end());
   float below = *least, found = *largest;
@@ -91,6 +91,7 @@ float value_of_rank(std::vector<float>& values, std::int64_t rank) {
   }
   for (int step = 0; step < 12; ++step) {
     const float middle = below + (found - below) / 2;
+    if (!(middle < found)) break;
     std::int32_t count = 0;
     for (const float value : values) count += value <= middle;
     if (count < rank) {
@@ -102,6 +103,8 @@ float value_of_rank(std::vector<float>& values, std::int64_t rank) {
   }
   return found;
 }
+
+constexpr auto every_row = [](std::int64_t) { return true; };
 
 // Row r of a block among its lanes.
 std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); }
@@ -150,7 +153,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
                    ReadLevels read, const FloatKernels& floats, const RunOptions& run)
     : codes_(codes), scanned_(codes.shape()), scanned_words_(codes.codewords), begins_(codes.cells.begins.begin(), codes.cells.begins.end()), names_(codes.cells.names.begin(), codes.cells.names.end()),
       block_begins_(codes.block_begins()), pair_(pair), products_(&products), floats_(&floats), scale_(pair.metric() == Metric::inner_product ? -1.0f : -2.0f),
-      middle_(at(codes.d)), terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
+      terms_(at(block_begins_.back() * block_rows)), factors_(codes.scaled ? terms_.size() : 0) {
   codes_.cells = {{}, begins_, names_};
   if (LevelCodes::suits(codes.shape(), levels)) {
     levels_ = std::make_unique<LevelCodes>(codes, *levels, read);
@@ -166,16 +169,16 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   for (std::int64_t part = 0; part < parts_of_words; ++part) {
     transpose_codewords(scanned_words_.slice(part * words, (part + 1) * words), transposed_.data() + part * scanned_.part_dims * width_);
   }
-  if (scale_ == -2 && !levels_) find_middle();
+  if (!levels_) find_middle();
   std::mutex mutex;
   parallel_for(run, cells(), 4, [&](std::int64_t begin, std::int64_t end, int) {
     std::vector<float> row(at(codes_.d));
-    Lengths lengths;
+    Largest largest;
     std::vector<LocalRow> far;
     for (std::int64_t cell = begin; cell < end; ++cell) {
       const auto dot = [&](const float* x, const float* y) { return pair_.kernels().dot_f32(x, y, codes_.d); };
       const float* const centroid = codes_.centroids.row<float>(cell);
-      const double length = std::sqrt(dot(centroid, centroid)), of_centroid = dot(middle_.data(), centroid);
+      const double centroid_length = std::sqrt(dot(centroid, centroid));
       for (std::int64_t i = 0; i < begins_[at(cell + 1)] - begins_[at(cell)]; ++i) {
         const std::int64_t block = block_begins_[at(cell)] + i / block_rows;
         codes_.decode(cell, block, i % block_rows, row.data());
@@ -191,45 +194,48 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
           terms_[place] = static_cast<float>(scale_ == -2 ? of_row.square : -of_row.with_centroid);
           reaches_[at(cell)].add(of_row);
         } else if (scale_ == -2) {
-          const double left = dot(middle_.data(), row.data()) - of_centroid;  // the middle's product with what the row has left of its centroid
-          terms_[place] = static_cast<float>(square + static_cast<double>(scaling.shift) - 2 * left);
+          const double with_middle = dot(middle_.data(), row.data()) - dot(middle_.data(), centroid);
+          terms_[place] = static_cast<float>(square + static_cast<double>(scaling.shift) - 2 * with_middle);
         }
         if (codes_.scaled) factors_[place] = scaling.factor;
-        lengths.take({.row = std::sqrt(square),
-                      .centroid = length,
+        largest.take({.row = std::sqrt(square),
+                      .centroid = centroid_length,
                       .factor = static_cast<double>(scaling.factor),
-                      .shift = std::abs(static_cast<double>(scaling.shift))});
+                      .shift = scale_ == -2 ? std::abs(static_cast<double>(scaling.shift)) : 0});
       }
     }
     const std::lock_guard lock(mutex);
-    lengths_.take(lengths);
+    largest_.take(largest);
     far_.insert(far_.end(), far.begin(), far.end());
   });
   std::sort(far_.begin(), far_.end());
   // Tables are made of all codewords, also of those that no row has; and what planes say of a dimension may cancel in the row, but not in
   // the rounding of their sum.
-  const double together = (1 << codes_.planes) - 1;
-  double longest = 0;
+  const double weights = (1 << codes_.planes) - 1;
+  double squares = 0;
   for (std::int64_t part = 0; part < codes_.m / codes_.planes; ++part) {
     double most = 0;
     for (std::int64_t word = codes_.first_word(part); word < codes_.first_word(part) + codes_.words(); ++word) {
       const float* const x = codes_.codewords.row<float>(word);
-      most = std::max(most, pair_.kernels().dot_f32(x, x, codes_.part_dims()));
+      const double square = pair_.kernels().dot_f32(x, x, codes_.part_dims());
+      if (!(square <= most)) most = square;  // NaN, which no row has either, is to be seen in the sum
     }
-    longest += together * together * most;
+    squares += weights * weights * most;
   }
-  lengths_.words = lengths_.factor * std::sqrt(longest);
+  longest_words_ = std::sqrt(squares);
   check_cancelled(run);
 }
 
-// The mean of the rows' centroids. Of products with what a row has left of its centroid the part that is the middle's is known beside the
-// row; tables hold those of the query's difference from it, which is shorter than the query, and so their steps.
+// The mean of the rows' centroids; of inner products, whose queries may lie anywhere, the origin.
 void CpuCodes::find_middle() {
+  middle_.resize(at(codes_.d));
+  if (scale_ == -1) return;
   std::vector<double> sums(at(codes_.d));
   for (std::int64_t cell = 0; cell < cells(); ++cell) {
-    const auto weight = static_cast<double>(begins_[at(cell + 1)] - begins_[at(cell)]) / static_cast<double>(std::max<std::int64_t>(1, rows()));
-    const float* const centroid = codes_.centroids.row<float>(cell);
-    for (std::int64_t j = 0; j < codes_.d && weight > 0; ++j) sums[at(j)] += weight * static_cast<double>(centroid[j]);
+    const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)];
+    if (count == 0) continue;
+    const double weight = static_cast<double>(count) / static_cast<double>(rows());
+    for (std::int64_t j = 0; j < codes_.d; ++j) sums[at(j)] += weight * static_cast<double>(codes_.centroids.row<float>(cell)[j]);
   }
   for (std::int64_t j = 0; j < codes_.d; ++j) {
     // Of centroids that overflow, and the rows they make far, any middle will do.
@@ -289,7 +295,8 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
   block.padded.assign(at(count * m * part_dims), 0.0f);
   const std::int64_t most = std::min(tile_queries, count);
-  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), largest(at(most * m)), widest(at(most)), from_middle(at(codes_.d));
+  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), tops(at(most * m)), widest(at(most));
+  std::vector<float> from_middle(at(codes_.d));
   // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
   const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
     const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
@@ -305,36 +312,42 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
       query.row = queries.row<float>(block.query[at(first + i)]);
       for (std::int64_t j = 0; j < codes_.d; ++j) from_middle[at(j)] = query.row[j] - middle_[at(j)];
       for (std::int64_t part = 0; part < m; ++part) copy_part(from_middle.data(), part, padded_of(i) + part * part_dims);
-      query.square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
-      query.margin = margin_of_tables(std::sqrt(query.square), std::sqrt(pair_.kernels().dot_f32(from_middle.data(), from_middle.data(), codes_.d)));
-      if (scale_ == -1) query.square = 0;
+      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
+      const double apart = pair_.kernels().dot_f32(from_middle.data(), from_middle.data(), codes_.d);
+      query.margin = margin_of_tables(std::sqrt(square), std::sqrt(apart));
+      query.square = scale_ == -2 ? square : 0;
     }
     std::fill(widest.begin(), widest.end(), 0.0f);
     for (std::int64_t part = 0; part < m; ++part) {
       for (std::int64_t i = 0; i < some; ++i) std::copy_n(padded_of(i) + part * part_dims, part_dims, parts.data() + i * part_dims);
-      floats_->multiply({.a = parts.data(), .rows = some, .depth = part_dims, .b = transposed_.data() + part * next_part(width_), .cols = width_,
+      floats_->multiply({.a = parts.data(),
+                         .rows = some,
+                         .depth = part_dims,
+                         .b = transposed_.data() + part * next_part(width_),
+                         .cols = width_,
                          .out = dots_of(0, part)});
       for (std::int64_t i = 0; i < some; ++i) {
         float least = 0;
-        products_->range(dots_of(i, part), words, &largest[at(i * m + part)], &least);
-        widest[at(i)] = std::max(widest[at(i)], largest[at(i * m + part)] - least);
+        float& top = tops[at(i * m + part)];
+        products_->range(dots_of(i, part), words, &top, &least);
+        widest[at(i)] = std::max(widest[at(i)], top - least);
       }
     }
     for (std::int64_t i = 0; i < some; ++i) {
       CodedQuery& query = block.coded[at(first + i)];
-      const float* const tops = largest.data() + i * m;
-      query.base = static_cast<double>(scale_) * std::accumulate(tops, tops + m, 0.0);  // of scaled codes once a factor
+      const float* const of_parts = tops.data() + i * m;
+      query.base = static_cast<double>(scale_) * std::accumulate(of_parts, of_parts + m, 0.0);  // of scaled codes once a factor
       const bool usable = query.margin < 1e30 && widest[at(i)] < 1e30f && std::isfinite(query.base);
       if (!usable) query.margin = std::numeric_limits<double>::infinity();
-      // Of the parts with the widest range the entries that are farthest count as less than they are: rows of many such are far all the same,
-      // and of all others the sum loses less.
+      // Of the parts with the widest range the entries that are farthest count as less than they are: rows of many such are far all the
+      // same, and of all others the sum loses less.
       const float range = widest[at(i)] / clipped_range;
       const float factor = usable && range > 0 ? 255 / range : 0;
       query.step = factor > 0 && factor < 1e30f ? -scale_ * range / 255 : 0;
       for (std::int64_t part = 0; part < m; ++part) {
         std::uint8_t* const table = block.tables.get() + ((first + i) * m + part) * words;
         if (query.step > 0) {
-          products_->quantize(dots_of(i, part), words, tops[part], factor, table);
+          products_->quantize(dots_of(i, part), words, of_parts[part], factor, table);
         } else {
           std::fill_n(table, words, std::uint8_t{0});
         }
@@ -343,17 +356,21 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
   }
 }
 
-// What rounding may take away of a distance in float32, or of an estimate, of a query of length `length` that stands `from_middle` away from
-// the middle: products of d and of m * part_dims numbers, whatever the order of their sums (Higham 2002, section 3.1); tables' entries, their
-// steps and the decoded row's sums, counted as products more; and of what is added up a few ulps, the canonical distance's own among them.
+// What rounding may take away of a distance in float32, or of an estimate, of a query of length `length` that stands `from_middle` away
+// from the middle: products of d and of m * part_dims numbers, whatever the order of their sums (Higham 2002, section 3.1); tables' entries,
+// their steps and the decoded row's sums, counted as products more; and of what is added up a few ulps, the canonical distance's own among
+// them. A row's term is the largest of these: |x|^2 and twice the product of the middle, which is no longer than length + from_middle, with
+// what x has left of its centroid.
 double CpuCodes::margin_of_tables(double length, double from_middle) const {
+  // Codewords count before the row's factor does, and are not to overflow either.
+  if (!(from_middle * longest_words_ < 1e35)) return std::numeric_limits<double>::infinity();
   const std::int64_t parts = scanned_.m, dims = parts * scanned_.part_dims;
-  const double of_centroid = static_cast<double>(codes_.d + 4) * length * lengths_.centroid;
-  const double of_words = static_cast<double>(dims + parts + 64) * from_middle * lengths_.words;
-  const double together = length + from_middle + lengths_.row + 2 * lengths_.centroid;
-  const double sums = -static_cast<double>(scale_) * (of_centroid + of_words) + 8 * (together * together + lengths_.shift);
+  const double of_centroid = static_cast<double>(codes_.d + 4) * length * largest_.centroid;
+  const double of_words = static_cast<double>(dims + parts + 64) * from_middle * largest_.factor * longest_words_;
+  const double all = length + from_middle + largest_.row + 2 * largest_.centroid;
+  const double sums = -static_cast<double>(scale_) * (of_centroid + of_words) + 8 * (all * all + largest_.shift);
   // Below the least normal number float32 has no relative errors.
-  return 2 * 0x1p-24 * sums + 4 * static_cast<double>(dims + parts + 64) * 0x1p-126 * std::max(1.0, lengths_.factor);
+  return 2 * 0x1p-24 * sums + 4 * static_cast<double>(dims + parts + 64) * 0x1p-126 * std::max(1.0, largest_.factor);
 }
 
 // What the distance in float32 of a row may be at most that is among the k nearest, where the k-th of those so far has `bound`'s.
@@ -447,16 +464,16 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
   const double surely = order == ListOrder::by_id && std::isfinite(limit) ? static_cast<double>(key_of(bound)) - 2 * query.margin
                                                                           : -std::numeric_limits<double>::infinity();
   block.decoded.resize(at(codes_.d));
-  found.clear();
-  found.reserve(block.candidates[at(i)].size());
-  std::int64_t sure = 0;
   auto& candidates = block.candidates[at(i)];
   std::erase_if(candidates, [&](const Candidate& candidate) { return static_cast<double>(candidate.distance) > limit; });
+  found.clear();
+  found.reserve(candidates.size());
+  std::int64_t sure = 0;
   const std::int64_t code_bytes = codes_.code_bytes();
   for (std::size_t c = 0; c < candidates.size(); ++c) {
     const Candidate& candidate = candidates[c];
     // Other lists have been scanned since this one's codes were looked at.
-    if (c + prefetched_rows < candidates.size()) {
+    if (order == ListOrder::by_distance && c + prefetched_rows < candidates.size()) {
       const Candidate& next = candidates[c + prefetched_rows];
       const std::int64_t of_block = block_begins_[next.cell] + next.row / block_rows;
       const std::uint8_t* const code = codes_.codes.data() + ProductCodes::place(of_block, code_bytes, 0, next.row % block_rows);
@@ -480,11 +497,12 @@ void CpuCodes::finish(std::int64_t i, ListOrder order, Block& block, TopK& lists
 
 // What a look into a cell reads first: lists are short, and the processor's own prefetching begins anew with each.
 void CpuCodes::prefetch(std::int64_t cell) const {
-  const std::int64_t first = block_begins_[at(cell)], block_bytes = codes_.code_bytes() * block_rows;
-  const std::int64_t blocks = std::min(block_begins_[at(cell + 1)] - first, std::max<std::int64_t>(1, prefetched_bytes / block_bytes));
-  const std::uint8_t* const codes = codes_.codes.data() + first * block_bytes;
-  for (std::int64_t byte = 0; byte < blocks * block_bytes; byte += 64) __builtin_prefetch(codes + byte, 0, 2);
-  for (std::int64_t row = 0; row < blocks * block_rows; row += 16) __builtin_prefetch(terms_.data() + first * block_rows + row, 0, 2);
+  const std::int64_t first = block_begins_[at(cell)], rows = (block_begins_[at(cell + 1)] - first) * block_rows;
+  const std::int64_t bytes = std::min(rows * codes_.code_bytes(), prefetched_bytes);
+  const std::uint8_t* const codes = codes_.codes.data() + first * block_rows * codes_.code_bytes();
+  const float* const terms = terms_.data() + first * block_rows;
+  for (std::int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(codes + byte, 0, 2);
+  for (std::int64_t row = 0; row < bytes / codes_.code_bytes(); row += 16) __builtin_prefetch(terms + row, 0, 2);
 }
 
 void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
@@ -508,7 +526,7 @@ void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& 
     scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
     if (count % block_rows != 0) block.masks.back() &= (std::uint32_t{1} << (count % block_rows)) - 1;
     block.near.clear();
-    add_masked(block, 0, [](std::int64_t) { return true; });
+    add_masked(block, 0, every_row);
     screen(cell, i, block, lists);
     return;
   }
@@ -555,7 +573,7 @@ void CpuCodes::look_into_levels(std::int64_t cell, std::span<const std::int64_t>
 // what these are, and sums of products go by lanes of 4 at least.
 double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const {
   const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
-  const double rows_reach = std::max(lengths_.row + 2 * lengths_.centroid, lengths_.words);
+  const double rows_reach = std::max(largest_.row + 2 * largest_.centroid, longest_words_);
   double squares = steps * left * left + 2 * left * rows_reach;
   if (scale_ == -1) {
     const double reach = query.norm + rows_reach;
@@ -573,11 +591,10 @@ void CpuCodes::take_estimated(std::int64_t cell, std::int64_t first_row, std::in
     add_up_to(block, most, first_row, wanted);
     screen(cell, i, block, lists);
   };
-  const auto each = [](std::int64_t) { return true; };
-  if (lists.bound(i) != no_neighbor) return take(limit_of(query, lists.bound(i)), each);
+  if (lists.bound(i) != no_neighbor) return take(limit_of(query, lists.bound(i)), every_row);
   // The list has room: as many rows as it holds, those first whose estimates are least, give a bound for the others.
   const float cut = cut_of(block, std::min(lists.k(), std::ssize(block.estimates)));
-  take(cut, each);
+  take(cut, every_row);
   lists.settle(i);
   const float limit = limit_of(query, lists.bound(i));
   if (!(limit <= cut)) take(limit, [&](std::int64_t row) { return block.estimates[at(row)] > cut; });

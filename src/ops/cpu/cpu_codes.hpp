@@ -1,18 +1,18 @@
 // Product codes in cells prepared for the CPU, and their search: the distances to decoded rows, exactly, behind a filter on sums of 8-bit
 // table entries.
 //
-//   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <q part, codeword> + |x|^2        (l2; x = centroid + codewords; equation 11 of
-//                                                                                             Johnson, Douze, Jégou 2017, by what depends
-//                                                                                             on whom)
-//   a query       table [m][words] of products of its difference from the rows' middle with codewords, in 256 steps from below; of planes,
-//                 times what each counts
-//   a row         |x|^2 - 2 <middle, x - centroid>, kept beside its code; of a scaled code, whose codewords count factor times, the factor
-//                 too, and |x|^2 + shift in place of |x|^2
+// By l2, x = centroid + codewords (equation 11 of Johnson, Douze, Jégou 2017, by what depends on whom, from the rows' middle):
+//
+//   |q - x|^2 = |q|^2 - 2 <q, centroid> - 2 sum over parts <(q - middle) part, codeword> + |x|^2 - 2 <middle, x - centroid>
+//
+//   a query       table [m][words] of the products in that sum, in 256 steps from below; of planes, times what each counts
+//   a row         the last two terms, kept beside its code; of a scaled code, whose codewords count factor times, the factor too, and
+//                 |x|^2 + shift in place of |x|^2
 //   both          product_kernels: a lower bound of the distance; of what passes the distance in float32, whose error is known; and what
 //                 that leaves possible in the end is decoded, and takes the canonical distance
 //
 // So a table is a query's, whatever the cells it looks into, where tables of distances to residuals would be its and a cell's. What a step
-// rounds away goes by the length of what is multiplied: hence the middle, which queries by l2 lie around as rows do. Codes of one
+// rounds away goes by the length of what is multiplied: hence the middle, which queries lie around as rows do. Codes of one
 // dimension a part need no table (level_codes.hpp), and what is kept beside them is of codewords alone:
 //
 //   |q - x|^2 = |r|^2 - 2 <r, w> + |w|^2,  <q, x> = <q, centroid> + <r, w> + <centroid, w>        (r = q - centroid, w the codewords)
@@ -57,15 +57,14 @@ class CpuCodes : public PreparedCodes {
   struct Block;
   struct CodedQuery;
   struct Candidate;
-  /// The largest of all rows that are not far.
-  struct Lengths {
+  /// Of all rows that are not far.
+  struct Largest {
     double row = 0;       // |x|, decoded
-    double centroid = 0;
+    double centroid = 0;  // its length
     double factor = 0;
-    double shift = 0;     // of scaled codes, without its sign
-    double words = 0;     // the longest codewords together, by the largest factor: no row has more left of its centroid
+    double shift = 0;     // where distances have one, without its sign
 
-    void take(const Lengths& of) {
+    void take(const Largest& of) {
       row = std::max(row, of.row), centroid = std::max(centroid, of.centroid);
       factor = std::max(factor, of.factor), shift = std::max(shift, of.shift);
     }
@@ -111,8 +110,9 @@ class CpuCodes : public PreparedCodes {
   CodeScan scan_;
   const FloatKernels* floats_;
   float scale_;                     // of products in a distance: -2, or -1
-  Lengths lengths_;
-  std::vector<float> middle_;       // [d]; beside levels, and of inner products, zeros
+  Largest largest_;
+  double longest_words_ = 0;        // the longest codewords of all parts together: times its factor no row has more left of its centroid
+  std::vector<float> middle_;       // [d]; none beside levels
   std::int64_t width_;              // words, and the zeros behind them
   Matrix nibble_words_;             // of codes of bytes that are read as two parts each
   std::vector<float> transposed_;   // [m][part_dims][width] codewords, or [part_dims][width] where parts share them
