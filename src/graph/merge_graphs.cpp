@@ -4,7 +4,8 @@
 //               rows of b --compared with all of a--> lists --merged with those of b
 //   ivf         rows look into cells of both sets, as in a build (cell_graph.cpp), and keep what their lists had
 //   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new,
-//               where it is near the row; rounds compare across the two sets alone; what they find is merged with the lists as they were
+//               where it is near the row; rounds compare across the two sets alone; what they find is merged with the lists as they were;
+//               below the recall: cells, as ivf
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
@@ -231,47 +232,77 @@ class GraphMerger {
     descent.fill_nearby(width - kept, base_a_.rows);
   }
 
-  // False: method auto, and cells would not do.
-  bool search_cells(KnnGraph& graph) const {
+  // Of a budget what rows and lists of both sets leave.
+  RunOptions beside_sets() const {
+    RunOptions run = run_;
+    if (run.memory_bytes > 0) run.memory_bytes = std::max<std::size_t>(run.memory_bytes, held_bytes() + 1) - held_bytes();
+    return run;
+  }
+  std::size_t held_bytes() const { return bytes_of(shape_of_both()) + list_bytes(n_, k_); }
+  MatrixRef shape_of_both() const {
     MatrixRef whole = base_a_;
     whole.rows = n_;
-    const std::size_t held = bytes_of(whole) + list_bytes(n_, k_);
-    RunOptions run = run_;
-    if (run.memory_bytes > 0) run.memory_bytes = held < run.memory_bytes ? run.memory_bytes - held : 1;
+    return whole;
+  }
+
+  GraphParams cell_params(const std::string& method) const {
     GraphParams params;
     params.k = k_;
     params.metric = a_.metric;
-    params.method = params_.method;
+    params.method = method;
     params.recall = params_.recall;
     params.seed = params_.seed;
+    return params;
+  }
+
+  // False: method auto, and cells would not do.
+  bool search_cells(KnnGraph& graph) const {
     std::string why_not;
     Neighbors lists = both_lists();
-    auto found = build_cell_graph(ops_, both(), params, run, why_not, &lists);
+    auto found = build_cell_graph(ops_, both(), cell_params(params_.method), beside_sets(), why_not, &lists);
     if (!found) return false;
     graph = std::move(*found);
     graph.method += ", and the lists that were there";
     return true;
   }
 
+  // Lists stand still below a recall where the graphs that were given had missed neighbours in their own sets, which are not compared. Where
+  // there is memory for cells, rows find them there.
+  void complete_by_cells(MatrixRef rows, KnnGraph& graph) const {
+    const GraphParams params = cell_params("ivf");
+    const RunOptions run = beside_sets();
+    if (run.memory_bytes > 0 && approximate_graph_bytes(ops_, rows, params, threads_of(run)) > run.memory_bytes) return;
+    std::string why_not;
+    Neighbors lists = graph.lists;
+    try {
+      auto found = build_cell_graph(ops_, rows, params, run, why_not, &lists);
+      found->method = join_text(graph.method, "; still below the recall, so ", found->method);
+      graph = std::move(*found);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::out_of_memory) throw;  // of a device: what there is stays
+    }
+  }
+
   void grow(KnnGraph& graph) {
-    MatrixRef whole = base_a_;
-    whole.rows = n_;
     // And the lists of both graphs, which the caller has.
-    const std::size_t needed = bytes_of(whole) + list_bytes(n_, k_) + Descent::bytes_needed(ops_, whole, a_.metric, k_, threads_of(run_));
+    const std::size_t needed = held_bytes() + Descent::bytes_needed(ops_, shape_of_both(), a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
     const auto [steering, measuring] = draw_samples(n_, params_.seed);
     const std::vector<RecallSample> samples = samples_of({steering, measuring});
     const RecallSample &steer = samples[0], &measure = samples[1];
     const Matrix rows = both();
-    Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
-    begin_lists(descent);
-    const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
-    graph.lists = descent.finish();
+    {
+      Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
+      begin_lists(descent);
+      const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
+      graph.lists = descent.finish();
+      graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
+    }
     merge_lists(lists_from(graph.lists, 0, base_a_.rows), a_.lists, 0, a_.metric, run_);
     merge_lists(lists_from(graph.lists, base_a_.rows, base_b_.rows), b_.lists, base_a_.rows, a_.metric, run_);
-    graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
     graph.recall = measure.measure(graph.lists);
+    if (graph.recall.value < params_.recall) complete_by_cells(rows, graph);
   }
 
   const KnnGraph& a_;

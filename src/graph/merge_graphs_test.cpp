@@ -102,6 +102,50 @@ TEST(MergeGraphs, approximately_they_reach_the_recall_that_was_asked) {
   }
 }
 
+// What graphs missed in their own sets no comparison across them finds.
+TEST(MergeGraphs, of_graphs_with_gaps_they_reach_the_recall_that_was_asked) {
+#if defined(GIGAKNN_SANITIZED)
+  constexpr std::int64_t n = 400;
+#else
+  constexpr std::int64_t n = 1000;
+#endif
+  constexpr std::int64_t k = 8;
+  const Base base(Kind::low_rank, n, 12);
+  const MatrixRef a = base.rows.ref().slice(0, n / 2), b = base.rows.ref().slice(n / 2, n);
+  const auto with_gaps = [](MatrixRef rows) {
+    KnnGraph graph = build_graph(rows, exact(k));
+    for (std::int64_t i = 0; i < rows.rows * k; ++i) {
+      if (i % k < 2) continue;
+      graph.lists.ids[static_cast<std::size_t>(i)] = no_row;
+      graph.lists.distances[static_cast<std::size_t>(i)] = INFINITY;
+    }
+    graph.exact = false;
+    return graph;
+  };
+  const KnnGraph of_a = with_gaps(a), of_b = with_gaps(b);
+  for (const char* device : {"cpu", "emulated"}) {
+    MergeParams params = merging("nn-descent", 0.95);
+    params.device = device;
+    const KnnGraph merged = merge_graphs(of_a, a, of_b, b, params).graph;
+    EXPECT_NE(merged.method.find("still below the recall, so ivf"), std::string::npos) << merged.method;
+    EXPECT_GE(merged.recall.value, 0.95) << device;
+    EXPECT_GE(true_recall(merged, base.rows), 0.92) << device;
+    if (params.device != "cpu") continue;
+    // Without memory for cells there is what rounds found, and it says how much.
+    RunOptions run;
+    for (run.memory_bytes = 1 << 19; run.memory_bytes < std::size_t{1} << 30; run.memory_bytes += run.memory_bytes / 4) {
+      try {
+        const KnnGraph poor = merge_graphs(of_a, a, of_b, b, params, run).graph;
+        EXPECT_TRUE(check_graph(poor).sound());
+        if (poor.recall.value >= 0.95) break;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.fault(), Fault::out_of_memory) << error.what();
+      }
+    }
+    EXPECT_LT(run.memory_bytes, std::size_t{1} << 30);
+  }
+}
+
 TEST(MergeGraphs, approximately_they_are_the_same_on_every_device_and_thread_count) {
 #if defined(GIGAKNN_SANITIZED)
   constexpr std::int64_t n = 120;

@@ -49,18 +49,17 @@ class ApproximateGraphs(CliTest):
             self.assertIn("found by " + method, run.stderr)
             self.run_cli("check", "g.knng")
 
-    def test_a_recall_that_is_missed_is_said(self):
-        """Noise of many dimensions: neighbours of neighbours are no nearer than others. The graph is written all the same."""
+    def test_what_rounds_of_a_merge_do_not_find_cells_do(self):
+        """Noise of many dimensions: neighbours of neighbours are no nearer than others."""
         generator = random.Random(8)
         for name in "ab":
             write_bin(self.path(name + ".u8bin"), [list(generator.randbytes(120)) for _ in range(1000)], "u8")
             self.run_cli("graph", name + ".u8bin", "-k", 9, "-o", name + ".knng", "--quiet")
         asked = ["graph", "--merge", "a.knng", "b.knng", "--base", "a.u8bin", "b.u8bin", "--method", "nn-descent", "--recall", 0.9999]
-        run = self.run_cli(*asked, "-o", "g.knng", "--json", "g.json", code=4)
+        run = self.run_cli(*asked, "-o", "g.knng", "--json", "g.json")
         with open(self.path("g.json"), encoding="utf-8") as file:
-            recall = json.load(file)["recall"]["value"]
-        self.assertLess(recall, 0.9999)
-        self.assertIn(f"the recall is {recall:.6g}, below the 0.9999 that was asked", run.stderr)
+            self.assertGreaterEqual(json.load(file)["recall"]["value"], 0.9999)
+        self.assertIn("still below the recall, so ivf", run.stderr)
         self.run_cli("check", "g.knng")
 
     def test_data_that_look_wrong_are_named(self):

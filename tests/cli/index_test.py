@@ -1,5 +1,6 @@
 """Indexes: build, search, add, remove and merge against plain Python; what is refused, what a kill, a full disk or a cut file leaves."""
 import filecmp
+import json
 import math
 import os
 import random
@@ -98,7 +99,11 @@ class Index(CliTest):
         self.run_cli("graph", "base.u8bin", "-k", 4, "--method", "ivf", "--index", "IVF20,Flat", "--nprobe", 20, "-o", "named.knng")
         self.run_cli("convert", "named.knng", "named.npy")
         self.assertEqual(self.read("named.npy"), self.read("exact.npy"))
-        self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999, "-o", "g.knng", code=4)
+        run = self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999, "-o", "g.knng", "--json", "g.json", code=4)
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            recall = json.load(file)["recall"]["value"]
+        self.assertIn(f"the recall is {recall:.6g}, below the 0.999 that was asked", run.stderr)
+        self.run_cli("check", "g.knng")
         for arguments, says in ((("--nprobe", 3), "--index"), (("--index", "IVF20,Flat", "--method", "exact"), "--index"),
                                 (("--index", "IVF20,Flat", "--workers", 2), "--index"), (("--index", "IVF500,Flat"), "more lists"),
                                 (("--index", "IVF20,Flat", "--nprobe", 0), "--nprobe"), (("--index", "IVF20,Flat", "--sample", 0), "--sample"),
