@@ -398,14 +398,14 @@ void CpuCodes::screen(std::int64_t cell, std::int64_t i, Block& block, TopK& lis
   const CodedQuery& query = block.coded[at(i)];
   const float* const centroid = codes_.centroids.row<float>(cell);
   const auto* const codewords = static_cast<const float*>(scanned_words_.data);
-  const float* const x = block.padded.data() + i * scanned_.m * scanned_.part_dims;
+  const float* const x = levels_ ? query.row : block.padded.data() + i * scanned_.m * scanned_.part_dims;
   const std::int64_t code_bytes = codes_.code_bytes(), words_of_part = next_part(scanned_.words());
   // All of them before the first is compared, so that none waits for a branch that is as often taken as not.
   block.distances.resize(block.near.size());
   for (std::size_t c = 0; c < block.near.size(); ++c) {
     const std::int64_t of_block = first_block + block.near[c] / block_rows, lane = block.near[c] % block_rows;
     const std::uint8_t* const codes = codes_.codes.data() + ProductCodes::place(of_block, code_bytes, 0, lane);
-    const float of_words = levels_ ? levels_->product(query.row, centroid, codes)
+    const float of_words = levels_ ? levels_->product(x, centroid, codes)
                                    : scan_.product(x, codewords, words_of_part, scanned_.m, scanned_.part_dims, codes);
     const std::size_t place = term_place(of_block, lane);
     const float product = query.coarse + (codes_.scaled ? factors_[place] : 1) * of_words;
