@@ -98,10 +98,11 @@ GraphFaults check_graph(const KnnGraph& graph, const RunOptions& run = {});
 /// How graphs are merged, and what changed ones are.
 struct MergeParams {
   /// "exact": rows of one set are compared with all of the other; exact where both graphs are. "ivf": with those of the cells near them,
-  /// as in a build. "nn-descent": with neighbours of neighbours across the two (GGM; docs/graphs.md). "auto": exact where `recall` is 1
-  /// or few rows are added, otherwise ivf, where cells do.
+  /// as in a build. "nn-descent": with neighbours of neighbours across the two (GGM; docs/graphs.md), and, where that stays below the
+  /// recall, with cells as well, if memory holds them. "auto": exact where `recall` is 1 or few rows are added, otherwise ivf where cells
+  /// do, else as nn-descent begins.
   std::string method = "auto";
-  double recall = 1;  ///< share of the true neighbours that an approximate graph is to have
+  double recall = 1;  ///< share of the true neighbours that an approximate graph is to have; KnnGraph::recall says what it has
   std::uint64_t seed = 0;
   std::string device = "cpu";  ///< or several: device.hpp
   int shards = 1;

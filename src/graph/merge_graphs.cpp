@@ -5,7 +5,7 @@
 //   ivf         rows look into cells of both sets, as in a build (cell_graph.cpp), and keep what their lists had
 //   nn-descent  (GGM: Wang, Zhao, Zeng 2021, section 5.1) half of each list stays, old; the other half is drawn from the other set, new,
 //               where it is near the row; rounds compare across the two sets alone; what they find is merged with the lists as they were;
-//               below the recall: cells, as ivf
+//               below the recall: cells, as ivf, where there is memory for them
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
@@ -121,7 +121,10 @@ class GraphMerger {
       graph.method = "comparison: rows of each set were compared with all of the other";
       graph.recall = graph.exact ? Recall{.at = k_, .value = 1, .low = 1, .high = 1, .sampled = n_}
                                  : samples_of({draw_samples(n_, params_.seed).second}).front().measure(graph.lists);
-    } else if (params_.method == "nn-descent" || !search_cells(graph)) {
+    } else if (params_.method == "nn-descent") {
+      grow(graph);
+      if (graph.recall.value < params_.recall) complete_by_cells(graph);
+    } else if (!search_cells(graph)) {
       grow(graph);
     }
     std::atomic<std::int64_t> changed = 0;
@@ -235,7 +238,7 @@ class GraphMerger {
   // Of a budget what rows and lists of both sets leave.
   RunOptions beside_sets() const {
     RunOptions run = run_;
-    if (run.memory_bytes > 0) run.memory_bytes = std::max<std::size_t>(run.memory_bytes, held_bytes() + 1) - held_bytes();
+    if (run.memory_bytes > 0) run.memory_bytes = held_bytes() < run.memory_bytes ? run.memory_bytes - held_bytes() : 1;
     return run;
   }
   std::size_t held_bytes() const { return bytes_of(shape_of_both()) + list_bytes(n_, k_); }
@@ -266,25 +269,25 @@ class GraphMerger {
     return true;
   }
 
-  // Lists stand still below a recall where the graphs that were given had missed neighbours in their own sets, which are not compared. Where
-  // there is memory for cells, rows find them there.
-  void complete_by_cells(MatrixRef rows, KnnGraph& graph) const {
-    const GraphParams params = cell_params("ivf");
-    const RunOptions run = beside_sets();
-    if (run.memory_bytes > 0 && approximate_graph_bytes(ops_, rows, params, threads_of(run)) > run.memory_bytes) return;
+  // Lists stand still below the recall where neighbours of neighbours are no nearer than others, or where the graphs that were given had
+  // missed neighbours in their own sets, which are not compared.
+  void complete_by_cells(KnnGraph& graph) const {
     std::string why_not;
-    Neighbors lists = graph.lists;
+    Neighbors known = threaded_lists(n_, k_, run_);  // the others stay, should cells not do
+    put_lists(graph.lists, 0, 0, a_.metric, known, run_);
+    graph.method += "; still below the recall, ";
     try {
-      auto found = build_cell_graph(ops_, rows, params, run, why_not, &lists);
-      found->method = join_text(graph.method, "; still below the recall, so ", found->method);
+      auto found = build_cell_graph(ops_, both(), cell_params("ivf"), beside_sets(), why_not, &known);
+      found->method = join_text(graph.method, "so ", found->method);
       graph = std::move(*found);
     } catch (const Error& error) {
-      if (error.fault() != Fault::out_of_memory) throw;  // of a device: what there is stays
+      if (error.fault() != Fault::out_of_memory) throw;
+      graph.method += join_text("but there is no memory for cells: ", error.what());
     }
   }
 
   void grow(KnnGraph& graph) {
-    // And the lists of both graphs, which the caller has.
+    // With the lists as they are before cells are looked into.
     const std::size_t needed = held_bytes() + Descent::bytes_needed(ops_, shape_of_both(), a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);
@@ -292,17 +295,14 @@ class GraphMerger {
     const std::vector<RecallSample> samples = samples_of({steering, measuring});
     const RecallSample &steer = samples[0], &measure = samples[1];
     const Matrix rows = both();
-    {
-      Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
-      begin_lists(descent);
-      const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
-      graph.lists = descent.finish();
-      graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
-    }
+    Descent descent(ops_, rows, a_.metric, k_, {}, params_.seed, run_);
+    begin_lists(descent);
+    const std::int64_t rounds = descent.descend(steer, params_.recall, base_a_.rows);
+    graph.lists = descent.finish();
     merge_lists(lists_from(graph.lists, 0, base_a_.rows), a_.lists, 0, a_.metric, run_);
     merge_lists(lists_from(graph.lists, base_a_.rows, base_b_.rows), b_.lists, base_a_.rows, a_.metric, run_);
+    graph.method = join_text("nn-descent: across the two sets, ", descent.description(rounds));
     graph.recall = measure.measure(graph.lists);
-    if (graph.recall.value < params_.recall) complete_by_cells(rows, graph);
   }
 
   const KnnGraph& a_;

@@ -194,7 +194,9 @@ struct CloseCodes {
       codewords.row<float>(i)[0] = codewords.row<float>(i % 16)[0];
     }
     centroids = Matrix(cells, d, DType::f32);
-    for (std::int64_t i = 0; i < cells * d; ++i) centroids.row<float>(0)[i] = away(Far::centroids, i / d, i % d) + place.spread * drawn(3, i);
+    for (std::int64_t i = 0; i < cells * d; ++i) {
+      centroids.row<float>(0)[i] = away(Far::centroids, i / d, i % d) + place.spread * drawn(3, i);
+    }
     queries = Matrix(q, d, DType::f32);
     for (std::int64_t i = 0; i < q * d; ++i) {
       const float of_words = away(Far::words, i / d, scaled ? i % d % dims : i % d);
@@ -221,7 +223,9 @@ struct CloseCodes {
 
   std::int64_t parts() const { return (shape.d + shape.part_dims - 1) / shape.part_dims * shape.planes; }
   std::int64_t code_bytes() const { return parts() * shape.bits / 8 + (scaled ? scale_bytes : 0); }
-  ProductCodes codes() const { return {shape.d, parts(), codewords, centroids, blocks, {{}, begins, {}}, shape.bits, scaled, shape.planes}; }
+  ProductCodes codes() const {
+    return {shape.d, parts(), codewords, centroids, blocks, {{}, begins, {}}, shape.bits, scaled, shape.planes};
+  }
   // [q, n]: of each query all rows.
   std::vector<reference::Entry> nearest_first(Metric metric) const {
     const reference::Rows of_queries(queries, metric), of_rows(decoded, metric);

@@ -99,7 +99,8 @@ class Index(CliTest):
         self.run_cli("graph", "base.u8bin", "-k", 4, "--method", "ivf", "--index", "IVF20,Flat", "--nprobe", 20, "-o", "named.knng")
         self.run_cli("convert", "named.knng", "named.npy")
         self.assertEqual(self.read("named.npy"), self.read("exact.npy"))
-        run = self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999, "-o", "g.knng", "--json", "g.json", code=4)
+        asked = ("--index", "IVF20,PQ2", "--nprobe", 1, "--recall", 0.999)
+        run = self.run_cli("graph", "base.u8bin", "-k", 4, *asked, "-o", "g.knng", "--json", "g.json", code=4)
         with open(self.path("g.json"), encoding="utf-8") as file:
             recall = json.load(file)["recall"]["value"]
         self.assertIn(f"the recall is {recall:.6g}, below the 0.999 that was asked", run.stderr)

@@ -27,9 +27,9 @@ constexpr std::int64_t tile_queries = 16;                    // whose products w
 constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
 #endif
 constexpr std::int64_t most_block_queries = 512;
-constexpr float clipped_range = 1.2f;              // the widest range of a part's entries, by that of 255 steps
+constexpr float clipped_range = 1.2f;             // the widest range of a part's entries, by that of 255 steps
 constexpr std::size_t prefetched_rows = 3;        // that are decoded next
-constexpr std::int64_t prefetched_bytes = 4096;    // of a list, while the one before it is looked into
+constexpr std::int64_t prefetched_bytes = 4096;   // of a list, while the one before it is looked into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -218,7 +218,7 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
     for (std::int64_t word = codes_.first_word(part); word < codes_.first_word(part) + codes_.words(); ++word) {
       const float* const x = codes_.codewords.row<float>(word);
       const double square = pair_.kernels().dot_f32(x, x, codes_.part_dims());
-      if (!(square <= most)) most = square;  // NaN, which no row has either, is to be seen in the sum
+      most = std::isnan(square) ? std::numeric_limits<double>::infinity() : std::max(most, square);
     }
     squares += weights * weights * most;
   }
@@ -271,7 +271,8 @@ std::size_t CpuCodes::bytes_needed(std::int64_t n, const CodeShape& shape, bool 
 }
 
 std::size_t CpuCodes::bytes() const {
-  return (transposed_.size() + middle_.size() + terms_.size() + factors_.size() + names_.size()) * 4 + (begins_.size() + block_begins_.size()) * 8 +
+  return (transposed_.size() + middle_.size() + terms_.size() + factors_.size() + names_.size()) * 4 +
+         (begins_.size() + block_begins_.size()) * 8 +
          reaches_.size() * sizeof(LevelCodes::Reach) + (levels_ ? LevelCodes::bytes_needed(scanned_) : 0);
 }
 
@@ -357,7 +358,7 @@ void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
 }
 
 // What rounding may take away of a distance in float32, or of an estimate, of a query of length `length` that stands `from_middle` away
-// from the middle: products of d and of m * part_dims numbers, whatever the order of their sums (Higham 2002, section 3.1); tables' entries,
+// from the middle: products of d and of m * part_dims numbers, in any order of their sums (Higham 2002, section 3.1); tables' entries,
 // their steps and the decoded row's sums, counted as products more; and of what is added up a few ulps, the canonical distance's own among
 // them. A row's term is the largest of these: |x|^2 and twice the product of the middle, which is no longer than length + from_middle, with
 // what x has left of its centroid.
@@ -386,7 +387,7 @@ float CpuCodes::limit_of(const CodedQuery& query, PackedNeighbor bound) const {
   return std::nextafter(static_cast<float>(limit), std::numeric_limits<float>::infinity());
 }
 
-// The distances in float32 of the rows `block.near` of a cell: those that may be among the nearest become candidates, and bound what follows.
+// The distances in float32 of the rows `block.near` of a cell: those that may be nearest become candidates, and bound what follows.
 void CpuCodes::screen(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
   const std::int64_t begin = begins_[at(cell)], first_block = block_begins_[at(cell)];
   if (!block.allowed.words.empty() || !far_.empty()) {
