@@ -241,6 +241,7 @@ class GraphMerger {
     if (run.memory_bytes > 0) run.memory_bytes = held_bytes() < run.memory_bytes ? run.memory_bytes - held_bytes() : 1;
     return run;
   }
+  // Rows and lists of both sets, whatever a method takes beside them.
   std::size_t held_bytes() const { return bytes_of(shape_of_both()) + list_bytes(n_, k_); }
   MatrixRef shape_of_both() const {
     MatrixRef whole = base_a_;
@@ -287,7 +288,6 @@ class GraphMerger {
   }
 
   void grow(KnnGraph& graph) {
-    // With the lists as they are before cells are looked into.
     const std::size_t needed = held_bytes() + Descent::bytes_needed(ops_, shape_of_both(), a_.metric, k_, threads_of(run_));
     require(run_.memory_bytes == 0 || needed <= run_.memory_bytes, Fault::out_of_memory, "a budget of ", run_.memory_bytes,
             " bytes is too small: merging graphs of ", n_, " rows by nn-descent needs ", needed);

@@ -23,6 +23,12 @@ GraphParams exact(std::int64_t k, Metric metric = Metric::l2) {
   return params;
 }
 
+#if defined(GIGAKNN_SANITIZED)
+constexpr std::int64_t rows_of_approximate_graphs = 400;
+#else
+constexpr std::int64_t rows_of_approximate_graphs = 2000;
+#endif
+
 MergeParams merging(const char* method, double recall = 1) {
   MergeParams params;
   params.method = method;
@@ -75,11 +81,7 @@ TEST(MergeGraphs, rows_are_added_one_or_many_at_a_time) {
 }
 
 TEST(MergeGraphs, approximately_they_reach_the_recall_that_was_asked) {
-#if defined(GIGAKNN_SANITIZED)
-  constexpr std::int64_t n = 400;
-#else
-  constexpr std::int64_t n = 2000;
-#endif
+  constexpr std::int64_t n = rows_of_approximate_graphs;
   for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::u8), {Metric::l2, DType::f32}, {Metric::inner_product, DType::f32},
                                       {Metric::cosine, DType::f16}, {Metric::hamming, DType::u8}, {Metric::linf, DType::f32}}) {
     const Base base(Kind::low_rank, n, 12, dtype, metric);
@@ -104,11 +106,7 @@ TEST(MergeGraphs, approximately_they_reach_the_recall_that_was_asked) {
 
 // What graphs missed in their own sets no comparison across them finds.
 TEST(MergeGraphs, of_graphs_with_gaps_they_reach_the_recall_that_was_asked) {
-#if defined(GIGAKNN_SANITIZED)
-  constexpr std::int64_t n = 400;
-#else
-  constexpr std::int64_t n = 1000;
-#endif
+  constexpr std::int64_t n = rows_of_approximate_graphs;
   constexpr std::int64_t k = 8;
   const Base base(Kind::low_rank, n, 12);
   const MatrixRef a = base.rows.ref().slice(0, n / 2), b = base.rows.ref().slice(n / 2, n);
