@@ -6,11 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <numeric>
 
 #include "core/cancelled.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/cell_visits.hpp"
+#include "ops/cpu/cpu_codes_block.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::cpu {
@@ -19,17 +19,14 @@ namespace {
 constexpr std::int64_t block_rows = code_block_rows;
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t table_bytes = 3000;
-constexpr std::int64_t tile_queries = 3;
 constexpr std::int64_t strands = 8;
 #else
 constexpr std::int64_t table_bytes = std::int64_t{1} << 19;  // of the queries of a block: half of L2
-constexpr std::int64_t tile_queries = 16;                    // whose products with all codewords stay there too
 constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
 #endif
 constexpr std::int64_t most_block_queries = 512;
-constexpr float clipped_range = 1.2f;             // the widest range of a part's entries, by that of 255 steps
-constexpr std::size_t prefetched_rows = 3;        // that are decoded next
-constexpr std::int64_t prefetched_bytes = 4096;   // of a list, while the one before it is looked into
+constexpr std::size_t prefetched_rows = 3;       // that are decoded next
+constexpr std::int64_t prefetched_bytes = 4096;  // of a list, while the one before it is looked into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -62,7 +59,7 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t candidates = 12 * candidate_room(std::min(hints.k, n)) * 2;  // twice as they grow, which they do where rounding tells little
   const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
-  const std::int64_t a_block = tile_queries * (m * (width + 1) + shape.part_dims) * 4 + cells * 64 +
+  const std::int64_t a_block = codes_tile_queries * (m * (width + 1) + shape.part_dims) * 4 + cells * 64 +
                                n / std::max<std::int64_t>(1, cells) * 128 + shape.d * 12;
   const std::int64_t prepared =
       (shape.scaled ? 1 : m) * shape.part_dims * width * 4 + shape.d * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24;
@@ -110,44 +107,6 @@ constexpr auto every_row = [](std::int64_t) { return true; };
 std::int64_t lane_of(std::int64_t r) { return r / 2 + r % 2 * (block_rows / 2); }
 
 }  // namespace
-
-/// A query as bounds know it. Distances are squared, or products negated.
-struct CpuCodes::CodedQuery {
-  const float* row = nullptr;
-  float step = 0;
-  double norm = 0;     // |q|, beside levels
-  double square = 0;   // |q|^2, where distances have it; beside levels |q - centroid|^2
-  double base = 0;     // what the table's entries start from, in units of distance
-  double margin = 0;   // that rounding may take away; not finite: bounds say nothing
-  float coarse = 0;    // its product with the centroid of the cell at hand
-  double slack = 0;    // of the cell at hand, that levels may take away beside the margin
-};
-
-/// A row that may be among the nearest.
-struct CpuCodes::Candidate {
-  float distance;  // in float32
-  std::uint32_t cell;
-  LocalRow row;    // of the cell
-};
-
-struct CpuCodes::Block {
-  std::vector<std::int64_t> query;      // [count] rows of the query matrix; those that are far from everything are not among them
-  std::vector<CodedQuery> coded;        // [count]
-  std::unique_ptr<std::uint8_t[]> tables;  // [count][m][words]
-  std::vector<std::vector<Candidate>> candidates;  // [count]
-  std::vector<float> padded;            // [count][m * part_dims] queries, zeros behind
-  std::vector<std::uint32_t> masks;     // [blocks of the cell at hand]
-  std::vector<float> estimates;
-  std::vector<LocalRow> near;           // of the cell at hand: rows that pass
-  std::vector<float> distances;         // theirs
-  std::vector<float> sorted;
-  std::vector<float> decoded;
-  std::vector<std::uint8_t> levels;     // of a chunk of the cell at hand
-  std::vector<std::int8_t> asked_levels;
-  std::vector<LevelCodes::Asked> asked;
-  std::vector<std::int32_t> sums;
-  RowMask allowed;
-};
 
 CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const ProductKernels& products, const CodeScan& nibbles, const CodeKernels* levels,
                    ReadLevels read, const FloatKernels& floats, const RunOptions& run)
@@ -226,23 +185,6 @@ CpuCodes::CpuCodes(const ProductCodes& codes, const PairDistance& pair, const Pr
   check_cancelled(run);
 }
 
-// The mean of the rows' centroids; of inner products, whose queries may lie anywhere, the origin.
-void CpuCodes::find_middle() {
-  middle_.resize(at(codes_.d));
-  if (scale_ == -1) return;
-  std::vector<double> sums(at(codes_.d));
-  for (std::int64_t cell = 0; cell < cells(); ++cell) {
-    const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)];
-    if (count == 0) continue;
-    const double weight = static_cast<double>(count) / static_cast<double>(rows());
-    for (std::int64_t j = 0; j < codes_.d; ++j) sums[at(j)] += weight * static_cast<double>(codes_.centroids.row<float>(cell)[j]);
-  }
-  for (std::int64_t j = 0; j < codes_.d; ++j) {
-    // Of centroids that overflow, and the rows they make far, any middle will do.
-    middle_[at(j)] = std::abs(sums[at(j)]) < 1e15 ? static_cast<float>(sums[at(j)]) : 0.0f;
-  }
-}
-
 // Where the words that all parts share are those of a grid.
 void CpuCodes::read_as_nibbles() {
   const CodeShape bytes = scanned_, nibbles = as_nibbles(bytes);
@@ -279,99 +221,6 @@ std::size_t CpuCodes::bytes() const {
 std::string CpuCodes::description() const {
   if (levels_) return codes_.shape().description() + ", levels, " + levels_->name();
   return codes_.shape().description() + ", " + (scanned_.bits == 8 ? products_->name : scanned_.bits == 6 ? std::string("6 bits a part, ") + products_->name : "4 bits a part, shuffles");
-}
-
-// The queries of a block that need no tables: what bounds them, the cells tell that they look into.
-void CpuCodes::take_queries(MatrixRef queries, Block& block) const {
-  for (const std::int64_t query : block.query) {
-    const float* const row = queries.row<float>(query);
-    block.coded.push_back({.row = row, .norm = std::sqrt(pair_.kernels().dot_f32(row, row, codes_.d))});
-  }
-}
-
-// Tables and bounds of the queries of a block.
-void CpuCodes::make_tables(MatrixRef queries, Block& block) const {
-  const std::int64_t m = scanned_.m, part_dims = scanned_.part_dims, words = scanned_.words(), count = std::ssize(block.query);
-  block.coded.resize(at(count));
-  block.tables = std::make_unique_for_overwrite<std::uint8_t[]>(at(count * m * words));
-  block.padded.assign(at(count * m * part_dims), 0.0f);
-  const std::int64_t most = std::min(tile_queries, count);
-  std::vector<float> parts(at(most * part_dims)), dots(at(m * most * width_)), tops(at(most * m)), widest(at(most));
-  std::vector<float> from_middle(at(codes_.d));
-  // What of a row stands before the codewords of a part, as often as they count. The last part of a row may end early: zeros behind it.
-  const auto copy_part = [&](const float* row, std::int64_t part, float* to) {
-    const std::int64_t begin = scanned_.first_dim(part), dims = std::clamp<std::int64_t>(codes_.d - begin, 0, part_dims);
-    const float weight = scanned_.weight(part);
-    for (std::int64_t j = 0; j < dims; ++j) to[j] = weight * row[begin + j];
-  };
-  for (std::int64_t first = 0; first < count; first += tile_queries) {
-    const std::int64_t some = std::min(tile_queries, count - first);
-    const auto padded_of = [&](std::int64_t i) { return block.padded.data() + (first + i) * m * part_dims; };
-    const auto dots_of = [&](std::int64_t i, std::int64_t part) { return dots.data() + (part * most + i) * width_; };
-    for (std::int64_t i = 0; i < some; ++i) {
-      CodedQuery& query = block.coded[at(first + i)];
-      query.row = queries.row<float>(block.query[at(first + i)]);
-      for (std::int64_t j = 0; j < codes_.d; ++j) from_middle[at(j)] = query.row[j] - middle_[at(j)];
-      for (std::int64_t part = 0; part < m; ++part) copy_part(from_middle.data(), part, padded_of(i) + part * part_dims);
-      const double square = pair_.kernels().dot_f32(query.row, query.row, codes_.d);
-      const double apart = pair_.kernels().dot_f32(from_middle.data(), from_middle.data(), codes_.d);
-      query.margin = margin_of_tables(std::sqrt(square), std::sqrt(apart));
-      query.square = scale_ == -2 ? square : 0;
-    }
-    std::fill(widest.begin(), widest.end(), 0.0f);
-    for (std::int64_t part = 0; part < m; ++part) {
-      for (std::int64_t i = 0; i < some; ++i) std::copy_n(padded_of(i) + part * part_dims, part_dims, parts.data() + i * part_dims);
-      floats_->multiply({.a = parts.data(),
-                         .rows = some,
-                         .depth = part_dims,
-                         .b = transposed_.data() + part * next_part(width_),
-                         .cols = width_,
-                         .out = dots_of(0, part)});
-      for (std::int64_t i = 0; i < some; ++i) {
-        float least = 0;
-        float& top = tops[at(i * m + part)];
-        products_->range(dots_of(i, part), words, &top, &least);
-        widest[at(i)] = std::max(widest[at(i)], top - least);
-      }
-    }
-    for (std::int64_t i = 0; i < some; ++i) {
-      CodedQuery& query = block.coded[at(first + i)];
-      const float* const of_parts = tops.data() + i * m;
-      query.base = static_cast<double>(scale_) * std::accumulate(of_parts, of_parts + m, 0.0);  // of scaled codes once a factor
-      const bool usable = query.margin < 1e30 && widest[at(i)] < 1e30f && std::isfinite(query.base);
-      if (!usable) query.margin = std::numeric_limits<double>::infinity();
-      // Of the parts with the widest range the entries that are farthest count as less than they are: rows of many such are far all the
-      // same, and of all others the sum loses less.
-      const float range = widest[at(i)] / clipped_range;
-      const float factor = usable && range > 0 ? 255 / range : 0;
-      query.step = factor > 0 && factor < 1e30f ? -scale_ * range / 255 : 0;
-      for (std::int64_t part = 0; part < m; ++part) {
-        std::uint8_t* const table = block.tables.get() + ((first + i) * m + part) * words;
-        if (query.step > 0) {
-          products_->quantize(dots_of(i, part), words, of_parts[part], factor, table);
-        } else {
-          std::fill_n(table, words, std::uint8_t{0});
-        }
-      }
-    }
-  }
-}
-
-// What rounding may take away of a distance in float32, or of an estimate, of a query of length `length` that stands `from_middle` away
-// from the middle: products of d and of m * part_dims numbers, in any order of their sums (Higham 2002, section 3.1); tables' entries,
-// their steps and the decoded row's sums, counted as products more; and of what is added up a few ulps, the canonical distance's own among
-// them. A row's term is the largest of these: |x|^2 and twice the product of the middle, which is no longer than length + from_middle, with
-// what x has left of its centroid.
-double CpuCodes::margin_of_tables(double length, double from_middle) const {
-  // Codewords count before the row's factor does, and are not to overflow either.
-  if (!(from_middle * longest_words_ < 1e35)) return std::numeric_limits<double>::infinity();
-  const std::int64_t parts = scanned_.m, dims = parts * scanned_.part_dims;
-  const double of_centroid = static_cast<double>(codes_.d + 4) * length * largest_.centroid;
-  const double of_words = static_cast<double>(dims + parts + 64) * from_middle * largest_.factor * longest_words_;
-  const double all = length + from_middle + largest_.row + 2 * largest_.centroid;
-  const double sums = -static_cast<double>(scale_) * (of_centroid + of_words) + 8 * (all * all + largest_.shift);
-  // Below the least normal number float32 has no relative errors.
-  return 2 * 0x1p-24 * sums + 4 * static_cast<double>(dims + parts + 64) * 0x1p-126 * std::max(1.0, largest_.factor);
 }
 
 // What the distance in float32 of a row may be at most that is among the k nearest, where the k-th of those so far has `bound`'s.
@@ -568,20 +417,6 @@ void CpuCodes::look_into_levels(std::int64_t cell, std::span<const std::int64_t>
       }
     }
   }
-}
-
-// What float32 may take away of a distance in a cell. Differences from the centroid are rounded by what they are, words of decoded rows by
-// what these are, and sums of products go by lanes of 4 at least.
-double CpuCodes::margin_of_levels(const CodedQuery& query, const LevelCodes::Asked& asked, std::int64_t cell) const {
-  const double steps = static_cast<double>(codes_.d) / 4 + 32, left = std::sqrt(asked.square) + reaches_[at(cell)].words;
-  const double rows_reach = std::max(largest_.row + 2 * largest_.centroid, longest_words_);
-  double squares = steps * left * left + 2 * left * rows_reach;
-  if (scale_ == -1) {
-    const double reach = query.norm + rows_reach;
-    squares += steps * reach * reach;
-  }
-  const double margin = 4 * 0x1p-24 * squares + 4 * steps * 0x1p-126;
-  return margin < 1e30 ? margin : std::numeric_limits<double>::infinity();
 }
 
 // What may be near of the rows of a cell whose estimates are at hand, from `first_row` on.
