@@ -96,7 +96,7 @@ class BlockRunner {
   const void* argument_ = nullptr;
   std::string error_;
   std::string thrown_;
-  std::chrono::steady_clock::time_point deadline_;
+  std::chrono::nanoseconds deadline_{};  // of the OS thread's time
 
   unsigned barrier_arrived_ = 0;
   unsigned barrier_phase_ = 0;
