@@ -137,15 +137,20 @@ using OnRound = std::function<void(int, const KMeansRound&)>;
 KMeans fit_one_level(const Ops& ops, MatrixRef rows, std::span<const float> weights, std::int64_t clusters, const KMeansParams& params,
                      const OnRound& on_round, const RunOptions& run) {
   const bool unit = params.metric == Metric::cosine;
-  const std::vector<std::int64_t> first = starting_rows(ops, rows, params.metric, weights, clusters, params.start, params.seed, run);
+  const KeptRows kept = ops.keep_rows(rows, params.metric, DType::f32, clusters, run);
+  RunOptions beside = run;
+  if (run.device_memory_bytes > 0) beside.device_memory_bytes -= kept.bytes;
+  const std::vector<std::int64_t> first =
+      starting_rows(ops, rows, kept.rows, params.metric, weights, clusters, params.start, params.seed, beside);
   Matrix centroids = as_floats(gather_rows(rows, first));
   if (unit) make_unit(centroids);
-  Lloyd lloyd(ops, rows, std::move(centroids), {.metric = params.metric, .unit_means = unit, .weights = weights, .seed = params.seed}, run);
+  Lloyd lloyd(ops, rows, std::move(centroids),
+              {.metric = params.metric, .kept = kept.rows, .unit_means = unit, .weights = weights, .seed = params.seed}, beside);
   KMeans result;
   result.trained_rows = rows.rows;
   const auto balancing_rounds = static_cast<int>(params.balanced ? balancing_share * params.iterations : 0);
   for (int i = 0; i < params.iterations; ++i) {
-    const bool goes_on = lloyd.round(run, i < balancing_rounds);
+    const bool goes_on = lloyd.round(beside, i < balancing_rounds);
     result.rounds.push_back(lloyd.last_round());
     if (on_round) on_round(i, result.rounds.back());
     if (!goes_on && i >= balancing_rounds) break;
@@ -282,7 +287,7 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
   std::int64_t a_row = (sampled ? copy : 0) + (two_levels ? copy + 40 : 0) + 16 + 4 + 8 + 8 + 8 + 12;
   if (params.start == KMeansStart::plus_plus) a_row += 56;
   return at((sampled && weighted ? n * 4 : 0) + rows * a_row + params.clusters * (d + 2) * 16) +
-         ops.assignment_bytes_needed(rows, d, params.metric, params.clusters, threads_of(run));
+         ops.assignment_bytes_needed(rows, d, params.metric, params.clusters, threads_of(run)) + ops.copies_to_sum_bytes(rows, d);
 }
 
 KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {

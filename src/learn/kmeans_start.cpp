@@ -30,14 +30,14 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 /// Of each row the nearest of those that were drawn, and how far that is.
 class Drawn {
  public:
-  Drawn(const Ops& ops, MatrixRef rows, Metric metric, std::span<const double> weights)
-      : ops_(&ops), rows_(rows), metric_(metric), weights_(weights), distances_(at(rows.rows), std::numeric_limits<float>::infinity()),
+  Drawn(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const double> weights)
+      : ops_(&ops), rows_(rows), kept_(kept), metric_(metric), weights_(weights), distances_(at(rows.rows), std::numeric_limits<float>::infinity()),
         nearest_(at(rows.rows)), chosen_(at(rows.rows)), ids_(at(rows.rows)), found_(at(rows.rows)) {}
 
   void add(const std::vector<std::int64_t>& more, const RunOptions& run) {
-    const Matrix centres = gather_rows(rows_, more, run);
-    const PrepareHints hints{.k = 1, .queries = rows_.rows, .batch = rows_.rows, .self = false};
-    ops_->nearest_one(*ops_->prepare(centres, metric_, hints, run), rows_, ids_.data(), found_.data(), run);
+    Matrix centres = gather_rows(rows_, more, run);
+    if (centres.dtype() != kept_.dtype) centres = as_floats(centres);
+    ops_->nearest_one(*ops_->prepare(centres, metric_, Ops::hints_to_label(rows_.rows), run), kept_, ids_.data(), found_.data(), run);
     for (std::size_t i = 0; i < found_.size(); ++i) {
       if (!(found_[i] < distances_[i])) continue;
       distances_[i] = found_[i];
@@ -66,7 +66,7 @@ class Drawn {
 
  private:
   const Ops* ops_;
-  MatrixRef rows_;
+  MatrixRef rows_, kept_;
   Metric metric_;
   std::span<const double> weights_;
   std::vector<float> distances_;
@@ -113,9 +113,9 @@ void forget_far_rows(MatrixRef rows, Metric metric, std::vector<double>& weights
   }
 }
 
-std::vector<std::int64_t> one_by_one(const Ops& ops, MatrixRef rows, Metric metric, std::span<const double> weights,
+std::vector<std::int64_t> one_by_one(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const double> weights,
                                      std::int64_t clusters, std::uint64_t seed, const RunOptions& run) {
-  Drawn drawn(ops, rows, metric, weights);
+  Drawn drawn(ops, rows, kept, metric, weights);
   std::vector<double> running(weights.size());
   std::partial_sum(weights.begin(), weights.end(), running.begin());
   for (std::int64_t c = 0; c < clusters; ++c) {
@@ -128,9 +128,9 @@ std::vector<std::int64_t> one_by_one(const Ops& ops, MatrixRef rows, Metric metr
   return filled(drawn, rows.rows, clusters);
 }
 
-std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric metric, std::span<const double> weights,
+std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const double> weights,
                                          std::int64_t clusters, std::uint64_t seed, const RunOptions& run) {
-  Drawn drawn(ops, rows, metric, weights);
+  Drawn drawn(ops, rows, kept, metric, weights);
   std::vector<double> running(weights.size());
   std::partial_sum(weights.begin(), weights.end(), running.begin());
   const std::int64_t first = draw_by_mass(running, random_unit(seed, first_stream, 0));
@@ -151,7 +151,7 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric 
   const Matrix candidates = gather_rows(rows, drawn.all(), run);
   const std::vector<double> weights_of_all = drawn.weights_of_all();
   const bool few = candidates.rows() * clusters <= most_candidate_products / rows.cols;
-  std::vector<std::int64_t> chosen = few ? one_by_one(ops, candidates, metric, weights_of_all, clusters, seed, run)
+  std::vector<std::int64_t> chosen = few ? one_by_one(ops, candidates, candidates, metric, weights_of_all, clusters, seed, run)
                                          : by_weight(weights_of_all, clusters, seed);
   for (std::int64_t& row : chosen) row = drawn.all()[at(row)];
   return chosen;
@@ -159,7 +159,7 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, Metric 
 
 }  // namespace
 
-std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, Metric metric, std::span<const float> weights,
+std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const float> weights,
                                         std::int64_t clusters, KMeansStart start, std::uint64_t seed, const RunOptions& run) {
   if (start == KMeansStart::random && weights.empty()) return sample_rows(rows.rows, clusters, seed);
   std::vector<double> masses(at(rows.rows), 1.0);
@@ -167,7 +167,7 @@ std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, Metric m
   if (start == KMeansStart::random) return by_weight(masses, clusters, seed);
   forget_far_rows(rows, metric, masses);
   const bool few = rows.rows * clusters <= most_products / rows.cols;
-  return (few ? one_by_one : many_at_a_time)(ops, rows, metric, masses, clusters, seed, run);
+  return (few ? one_by_one : many_at_a_time)(ops, rows, kept, metric, masses, clusters, seed, run);
 }
 
 }  // namespace gigaknn

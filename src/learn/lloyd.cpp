@@ -60,10 +60,10 @@ KMeansRound statistics_of(std::span<const RowId> labels, std::span<const float> 
 }
 
 Lloyd::Lloyd(const Ops& ops, MatrixRef rows, Matrix centroids, const LloydParams& params, const RunOptions& run)
-    : ops_(&ops), rows_(rows), centroids_(std::move(centroids)), params_(params),
+    : ops_(&ops), rows_(rows), kept_(params.kept.rows > 0 ? params.kept : rows), centroids_(std::move(centroids)), params_(params),
       // Of few rounds each is a search of its own, as every device has it.
-      assignment_(params.few_rounds ? ops.Ops::start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)
-                                    : ops.start_assignment(rows, params.metric, centroids_.dtype(), centroids_.rows(), run)),
+      assignment_(params.few_rounds ? ops.Ops::start_assignment(kept_, params.metric, centroids_.dtype(), centroids_.rows(), run)
+                                    : ops.start_assignment(kept_, params.metric, centroids_.dtype(), centroids_.rows(), run)),
       labels_(at(rows.rows), no_row), before_(labels_), distances_(at(rows.rows)), masses_(at(centroids_.rows())), changed_(masses_.size()) {
   if (!params.unit_means && params.weights.empty()) return;
   factors_.reserve(at(rows.rows));
@@ -103,7 +103,7 @@ void Lloyd::move(const RunOptions& run) {
   }
   std::vector<double> sums(masses_.size() * at(rows_.cols));
   std::vector<std::int64_t> counts(masses_.size());
-  ops_->sum_by_label(rows_, factors_.empty() ? nullptr : factors_.data(), moving.data(), std::ssize(masses_), sums.data(), counts.data(),
+  ops_->sum_by_label(kept_, factors_.empty() ? nullptr : factors_.data(), moving.data(), std::ssize(masses_), sums.data(), counts.data(),
                      run);
   for (std::int64_t c = 0; c < centroids_.rows(); ++c) {
     if (counts[at(c)] > 0 && masses_[at(c)] > 0) set_mean(c, sums.data() + c * rows_.cols, masses_[at(c)]);

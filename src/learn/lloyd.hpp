@@ -27,6 +27,7 @@ KMeansRound statistics_of(std::span<const RowId> labels, std::span<const float> 
 
 struct LloydParams {
   Metric metric = Metric::l2;
+  MatrixRef kept = {};               ///< the rows where the device reads them quickest (Ops::keep_rows); none: they are read where they are
   bool few_rounds = false;           ///< so that it does not pay to keep what one round finds for the next
   bool unit_means = false;           ///< centroids have length 1, rows count by direction alone
   std::span<const float> weights = {};       ///< [n] or none: all 1
@@ -54,6 +55,7 @@ class Lloyd {
 
   const Ops* ops_;
   MatrixRef rows_;
+  MatrixRef kept_;  // what the ops read
   Matrix centroids_;
   LloydParams params_;
   std::unique_ptr<Assignment> assignment_;

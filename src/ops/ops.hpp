@@ -94,6 +94,13 @@ struct UnusableRows {
 /// How a list of the k nearest is written: nearest first, or, which may cost less, by id with unspecified distances.
 enum class ListOrder { by_distance, by_id };
 
+/// Rows that an op reads again and again, where its device reads them quickest.
+struct KeptRows {
+  MatrixRef rows;                                ///< in a GPU's memory (MatrixRef::space), or the host's themselves
+  std::size_t bytes = 0;                         ///< of the device's memory, which is taken while `owner` lives
+  std::shared_ptr<const void> owner = nullptr;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -164,8 +171,8 @@ class Ops {
   /// query, and find none. Throws as `prepare`.
   virtual std::unique_ptr<PreparedCells> prepare_cells(MatrixRef base, const CellRows& cells, Metric metric, const PrepareHints& hints,
                                                        const RunOptions& run) const = 0;
-  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`. Grows with
-  /// `threads`, of which 0 leave what is kept between calls.
+  /// The most that `prepare_cells` and one call of `nearest_in_cells` allocate, of the host's memory; of `join_cells` for `self`. Grows
+  /// with `threads`, of which 0 leave what is kept between calls.
   virtual std::size_t cell_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, Metric metric, std::int64_t cells,
                                         const PrepareHints& hints, int threads) const = 0;
 
@@ -209,6 +216,10 @@ class Ops {
   virtual void pair_distances(MatrixRef queries, MatrixRef base, Metric metric, const RowId* ids, std::int64_t width, float* out,
                               const RunOptions& run) const = 0;
 
+  /// For k-means: a copy of `rows` [n, d] as `centroids`, f32 or the rows' own type, in the device's own memory, which `nearest_rows`,
+  /// `start_assignment` and `sum_by_label` take in their place; or the rows themselves, where those are as near, or where
+  /// `run.device_memory_bytes`, or else what is free, has no room for a copy beside what these need for `clusters` centroids.
+  virtual KeptRows keep_rows(MatrixRef rows, Metric, DType, std::int64_t, const RunOptions&) const { return {rows}; }
   /// k-means' first step while the centroids move; of `clusters` centroids of type `centroids`: f32, or the rows' own.
   /// Borrows `rows` [n, d]. Throws as `prepare`.
   virtual std::unique_ptr<Assignment> start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,
@@ -225,7 +236,8 @@ class Ops {
   ///   counts   [label_count]
   virtual void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                             std::int64_t* counts, const RunOptions& run) const = 0;
-  /// The most bytes of rows [n, d] that it copies, with their sums; of what every call takes, the labels in order, plans know.
+  /// The most bytes of the host's memory that copies of rows [n, d] and their sums take; of what every call takes, the labels in order,
+  /// plans know.
   virtual std::size_t copies_to_sum_bytes(std::int64_t, std::int64_t) const { return 0; }
 
   /// Canonical inner products of rows [n, d] with directions [r, d], both f32: out [n, r].

@@ -11,61 +11,11 @@
 #include "ops/join_cells.hpp"
 #include "ops/label_runs.hpp"
 #include "ops/merge_lists.hpp"
+#include "ops/part_sums.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn {
 namespace {
-
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t summed_elements = 64;
-#else
-constexpr std::int64_t summed_elements = std::int64_t{1} << 20;  // of a device at a time: 4 MiB of rows, 8 MiB of sums at most
-#endif
-
-// A device's part of Ops::sum_by_label: some of the runs, one after the other. Labels that have all their runs in it keep the order of
-// additions among these; of a label that is cut each run is summed by itself, and added where parts come together.
-class PartSums {
- public:
-  PartSums(const Ops& ops, MatrixRef rows, const double* weights, const LabelRuns& all, std::int64_t begin, std::int64_t end,
-           const RunOptions& run)
-      : cols_(rows.cols) {
-    const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
-    std::vector<RowId> own;  // the sum that each row counts in
-    std::int64_t label = std::upper_bound(all.label_begins.begin(), all.label_begins.end(), begin) - all.label_begins.begin() - 1;
-    for (std::int64_t r = begin; r < end; ++r) {
-      while (all.label_begins[at(label + 1)] <= r) ++label;
-      const bool cut = all.label_begins[at(label)] < begin || all.label_begins[at(label + 1)] > end;
-      if (cut || labels_.empty() || labels_.back() != label) labels_.push_back(label);
-      own.insert(own.end(), at(all.run_begins[at(r + 1)] - all.run_begins[at(r)]), RowId{std::ssize(labels_) - 1});
-    }
-    const auto mine = std::span(all.rows).subspan(at(all.run_begins[at(begin)]), own.size());
-    const Matrix gathered = gather_rows(rows, mine, run);
-    std::vector<double> own_weights;
-    for (std::size_t i = 0; weights && i < mine.size(); ++i) own_weights.push_back(weights[mine[i]]);
-    sums_.resize(labels_.size() * at(cols_));
-    std::vector<std::int64_t> counts(labels_.size());
-    ops.sum_by_label(gathered, weights ? own_weights.data() : nullptr, own.data(), std::ssize(labels_), sums_.data(), counts.data(), run);
-  }
-  PartSums() = default;
-
-  void add_to(double* sums) const {
-    const double* from = sums_.data();
-    for (const std::int64_t label : labels_) {
-      for (std::int64_t j = 0; j < cols_; ++j) sums[label * cols_ + j] += *from++;
-    }
-  }
-
-  /// Rows of one part.
-  static std::int64_t most_rows(std::int64_t d) { return std::max(LabelRuns::run_rows, summed_elements / d); }
-  static std::size_t bytes_needed(std::int64_t n, std::int64_t d) {
-    return static_cast<std::size_t>(std::min(n, most_rows(d) + LabelRuns::run_rows)) * static_cast<std::size_t>(d * 12 + 56);
-  }
-
- private:
-  std::int64_t cols_ = 0;
-  std::vector<std::int64_t> labels_;  // one a sum
-  std::vector<double> sums_;
-};
 
 // Device r * shards + s has shard s, for the queries of group r.
 class SeveralRows : public PreparedRows {
@@ -358,9 +308,7 @@ class Several : public Ops {
       check_cancelled(run);
       std::vector<std::int64_t> begins = {next};
       for (std::int64_t i = 0; i < devices; ++i) {
-        const std::int64_t first_row = all.run_begins[static_cast<std::size_t>(next)];
-        while (next < all.runs() && all.run_begins[static_cast<std::size_t>(next)] - first_row < share) ++next;
-        begins.push_back(next);
+        begins.push_back(next = PartSums::end_of_part(all, next, share));
       }
       std::vector<PartSums> parts(devices_.size());
       on_each(run, [&](std::size_t i, const RunOptions& own) {
@@ -369,10 +317,9 @@ class Several : public Ops {
       for (const PartSums& part : parts) part.add_to(sums);
     }
   }
-  std::size_t assignment_bytes_needed(std::int64_t n, std::int64_t d, Metric metric, std::int64_t clusters, int threads) const override {
-    return Ops::assignment_bytes_needed(n, d, metric, clusters, threads) + copies_to_sum_bytes(n, d);
+  std::size_t copies_to_sum_bytes(std::int64_t n, std::int64_t d) const override {
+    return devices_.size() * (PartSums::bytes_needed(n, d) + devices_.front()->copies_to_sum_bytes(n, d));
   }
-  std::size_t copies_to_sum_bytes(std::int64_t n, std::int64_t d) const override { return devices_.size() * PartSums::bytes_needed(n, d); }
 
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out, const RunOptions& run) const override {
     require_values(values, k);

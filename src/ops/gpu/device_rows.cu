@@ -72,6 +72,10 @@ std::size_t DeviceRows::bytes_of(std::int64_t rows, std::int64_t cols, DType dty
   return static_cast<std::size_t>(rows) * (static_cast<std::size_t>(pitch_of(cols, dtype)) + sizeof(double) + 1);
 }
 
+std::size_t DeviceRows::bytes_of(MatrixRef rows, const simt::Stream* stream) {
+  return bytes_of(rows.rows, in_place(rows, stream) ? 0 : rows.cols, rows.dtype);
+}
+
 void find_facts(DeviceRows& rows, Metric metric, simt::Stream* stream) {
   if (rows.rows_ == 0) return;
   for_dtype(rows.dtype_, [&]<DType dtype>() {

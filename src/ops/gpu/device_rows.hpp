@@ -39,6 +39,8 @@ class DeviceRows {
   RowsView view() const;
   std::size_t bytes() const;
   static std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype);
+  /// The same of these, on the stream's device: without a copy of what is read where it is.
+  static std::size_t bytes_of(MatrixRef rows, const simt::Stream* stream);
 
  private:
   friend void find_facts(DeviceRows& rows, Metric metric, simt::Stream* stream);

@@ -12,15 +12,16 @@
 #include "ops/gpu/gpu_cells.hpp"
 #include "ops/gpu/gpu_codes.hpp"
 #include "ops/gpu/gpu_growth.hpp"
+#include "ops/gpu/gpu_kmeans.hpp"
 #include "ops/gpu/gpu_rows.hpp"
 #include "ops/gpu/pair_keys.hpp"
 #include "ops/gpu/read_lists.hpp"
 #include "ops/gpu/select_rows.hpp"
-#include "ops/gpu/sum_by_label.hpp"
 #include "ops/gpu/unusable_rows.hpp"
 #include "ops/join_cells.hpp"
 #include "ops/list_writer.hpp"
 #include "ops/merge_lists.hpp"
+#include "ops/part_sums.hpp"
 #include "ops/requests.hpp"
 
 namespace gigaknn::gpu {
@@ -28,9 +29,9 @@ namespace {
 
 constexpr std::size_t select_batch_bytes = std::size_t{1} << 30;
 #ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t pair_batch_bytes = 256;
+constexpr std::size_t pair_batch_bytes = 256;
 #else
-constexpr std::int64_t pair_batch_bytes = 16 << 20;  // of rows that are gathered at a time
+constexpr std::size_t pair_batch_bytes = 16 << 20;  // of rows, and what is found, at a time
 #endif
 constexpr std::size_t encode_batch_bytes = std::size_t{256} << 20;
 
@@ -190,8 +191,9 @@ class GpuOps : public Ops {
                       float* out, const RunOptions& run) const override {
     require_pairs(queries, base, metric, width);
     const std::int64_t pairs = queries.rows * width;
-    const std::int64_t batch =
-        std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, base.cols, base.dtype)));
+    // Of each pair a row, a query at the most, a key; one query more where a batch begins amid one's pairs.
+    const std::size_t a_row = DeviceRows::bytes_of(1, base.cols, base.dtype);
+    const std::int64_t batch = batch_of(2 * a_row + sizeof(float), a_row, "a pair needs ", run);
     const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
     for (std::int64_t first = 0; first < pairs; first += batch) {
       check_cancelled(run);
@@ -226,9 +228,9 @@ class GpuOps : public Ops {
     require_products(rows, directions);
     const std::int64_t width = directions.rows;
     if (width == 0) return;
+    const std::size_t a_row = DeviceRows::bytes_of(1, rows.cols, rows.dtype) + static_cast<std::size_t>(width) * sizeof(float);
     const std::int64_t batch =
-        std::max<std::int64_t>(1, pair_batch_bytes / static_cast<std::int64_t>(DeviceRows::bytes_of(1, rows.cols, rows.dtype) +
-                                                                               static_cast<std::size_t>(width) * sizeof(float)));
+        batch_of(a_row, DeviceRows::bytes_of(width, directions.cols, directions.dtype), "products of a row need ", run);
     const simt::OwnStream stream(device_);
     DeviceRows directions_there(directions, stream);
     find_facts(directions_there, Metric::inner_product, stream);
@@ -243,13 +245,13 @@ class GpuOps : public Ops {
 
   void sum_by_label(MatrixRef rows, const double* weights, const RowId* labels, std::int64_t label_count, double* sums,
                     std::int64_t* counts, const RunOptions& run) const override {
-    require_labelled(rows, label_count);
-    check_cancelled(run);
-    const LabelRuns runs(labels, rows.rows, label_count);
-    const simt::OwnStream stream(device_);
-    const DeviceRows on_device(rows, stream);
-    gpu::sum_by_label(on_device.view(), weights, runs, sums, stream);
-    for (std::int64_t label = 0; label < label_count; ++label) counts[label] = runs.count(label);
+    gpu::sum_by_label(*this, device_, rows, weights, labels, label_count, sums, counts, run);
+  }
+  std::size_t copies_to_sum_bytes(std::int64_t n, std::int64_t d) const override { return PartSums::bytes_needed(n, d); }
+  KeptRows keep_rows(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters, const RunOptions& run) const override {
+    const std::size_t beside = std::max(device_bytes_needed(clusters, rows.cols, centroids, metric, hints_to_label(rows.rows)),
+                                        bytes_to_sum_kept(rows.rows, rows.cols, centroids, clusters));
+    return gpu::keep_rows(device_, rows, centroids, beside, run);
   }
 
   void select_k(MatrixRef values, std::int64_t k, NeighborsOut out,
@@ -291,6 +293,15 @@ class GpuOps : public Ops {
   }
 
  private:
+  // So many of what takes `each` bytes of the device's memory at a time, beside `others` bytes that stay.
+  static std::int64_t batch_of(std::size_t each, std::size_t others, const char* what, const RunOptions& run) {
+    others += 8 * 256;  // the device rounds what it gives up
+    require(run.device_memory_bytes == 0 || others + each <= run.device_memory_bytes, Fault::out_of_memory, "a device budget of ",
+            run.device_memory_bytes, " bytes is too small: ", what, others + each);
+    const std::size_t room = run.device_memory_bytes == 0 ? pair_batch_bytes : std::min(pair_batch_bytes, run.device_memory_bytes - others);
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(room / each));
+  }
+
   static std::vector<float> keys_of(MatrixRef rows, const DeviceRows& others, Metric metric, const RowPairs& pairs, simt::Stream* stream) {
     DeviceRows there(rows, stream);
     find_facts(there, metric, stream);

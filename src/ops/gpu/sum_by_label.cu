@@ -45,6 +45,13 @@ dim3 grid_of(std::int64_t items, int cols) {
 
 }  // namespace
 
+std::size_t bytes_to_sum(std::int64_t rows, std::int64_t d, bool weighted, std::int64_t labels, std::int64_t runs) {
+  const std::int64_t of_rows = rows * static_cast<std::int64_t>(sizeof(LocalRow) + (weighted ? sizeof(double) : 0));
+  const std::int64_t of_runs =
+      (runs + labels) * (d * static_cast<std::int64_t>(sizeof(double)) + static_cast<std::int64_t>(sizeof(std::int64_t)));
+  return static_cast<std::size_t>(of_rows + of_runs) + 2 * sizeof(std::int64_t) + 6 * 256;  // the device rounds what it gives up
+}
+
 void sum_by_label(const RowsView& rows, const double* weights, const LabelRuns& labels, double* sums, simt::Stream* stream) {
   const auto count = static_cast<std::int64_t>(labels.label_begins.size()) - 1;
   const std::span<const double> given(weights, weights ? static_cast<std::size_t>(rows.rows) : 0);
