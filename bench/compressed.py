@@ -18,6 +18,7 @@ import time
 import faiss
 import numpy as np
 
+import drawing
 import kept
 import vectors
 
@@ -384,7 +385,7 @@ def draw_refined(results, pyplot):
 
 
 def draw(results, folder):
-    pyplot = kept.pyplot()
+    pyplot = drawing.pyplot()
     for name, kind, figure_of in (("codes", "codes", draw_codes), ("bytes", "codes", draw_bytes), ("refined", "refined", draw_refined)):
         if any(r["kind"] == kind for r in results):
             figure = figure_of(results, pyplot)

@@ -13,15 +13,11 @@ import subprocess
 import tempfile
 import time
 
-import matplotlib
 import numpy as np
 
+import drawing
 from machine import machine_name
 import vectors
-
-matplotlib.use("svg")
-matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "gigaknn"})  # text as text; the same bytes from the same numbers
-import matplotlib.pyplot as plt  # noqa: E402  the backend first
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -52,7 +48,8 @@ def as_markdown(told):
 
 def figure(path, x_name, y_name, curves, log_miss=False):
     """`curves`: name -> (x, y). With log_miss y is a recall, drawn as what is missing, so that 0.99 and 0.999 are apart."""
-    fig, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    pyplot = drawing.pyplot()
+    fig, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     for name, (x, y) in curves.items():
         axes.plot(x, [max(1 - v, 1e-4) for v in y] if log_miss else y, marker="o", markersize=3.5, linewidth=1.3, label=name)
     if log_miss:
@@ -67,7 +64,7 @@ def figure(path, x_name, y_name, curves, log_miss=False):
     axes.legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, metadata={"Date": None})
-    plt.close(fig)
+    pyplot.close(fig)
 
 
 def draw(told, folder):

@@ -19,6 +19,7 @@ import time
 
 import numpy as np
 
+import drawing
 import kept
 from machine import machine_name
 import vectors
@@ -63,7 +64,7 @@ def numbers(kind):
 
 
 def draw(results, path):
-    pyplot = kept.pyplot()
+    pyplot = drawing.pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
     for name, runs in results["curves"].items():
         axes.plot([run["seconds"] for run in runs], [run["recall"] for run in runs], marker="o", markersize=3, label=name)

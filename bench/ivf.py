@@ -17,6 +17,7 @@ import time
 import faiss
 import numpy as np
 
+import drawing
 import kept
 import vectors
 
@@ -199,7 +200,7 @@ def draw(results, folder):
     curves = [r for r in results if r["kind"] == "curve"]
     if not curves:
         return
-    pyplot = kept.pyplot()
+    pyplot = drawing.pyplot()
     figure, axes = pyplot.subplots(1, len(curves), figsize=(5 * len(curves), 4), squeeze=False)
     names = {"gigaknn": "gigaknn", "faiss": "Faiss IVFFlat (of floats)", "faiss 8 bits": "Faiss, rows kept as bytes"}
     for axis, r in zip(axes[0], curves):

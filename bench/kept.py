@@ -35,17 +35,6 @@ def start(description, rounds, example):
                                "peers": f"faiss-cpu {faiss.__version__}", "date": time.strftime("%Y-%m-%d")}
 
 
-def pyplot():
-    """matplotlib's, whose figures of the same rows are the same bytes."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "gigaknn"
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def before(told, key="row"):
     """{name: row} of a file's content. Rows had no date until 2026-11-27, and a file one header, of its last run: rows of that commit are of that run, others were
     measured by then. What else of a header those have is the same in all headers that were ever committed; the system is not."""

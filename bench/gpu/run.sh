@@ -13,6 +13,7 @@
 # GIGAKNN_GPU_BUILD=DIR: the programs are there, built elsewhere (cmake -S bench/gpu ... -DCMAKE_CUDA_ARCHITECTURES=90a-real
 # -DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc" runs on machines with another standard library).
 # GIGAKNN_KERNEL_TIMES=1: what each kernel took; everything is slower then.
+# bench/gpu/figures.py OUT draws what is in OUT, there or elsewhere.
 # GIGAKNN_ARCHIVE=FILE: all logs and JSON files of OUT as one .tar.gz as well, made anew after each part.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
