@@ -70,6 +70,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
     require(recipe.keeps_rows(), Fault::invalid_argument, "--recall needs full vectors to measure with: ", options.recipe,
             ",RFlat; or gigaknn tune, with --truth");
   }
+  check_apart({options.base, options.ids, options.curve.queries}, {options.output, options.common.json});
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   Session session(options.common, command_line);

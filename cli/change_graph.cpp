@@ -128,6 +128,9 @@ void add_change_options(Command app, ChangeOptions& options) {
 int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
                const std::string& command_line) {
   check_arguments(common, options, recall, output);
+  // An old graph may be replaced by the new one.
+  check_apart({options.add, options.remove}, {output, options.map, common.json});
+  for (const std::filesystem::path& base : options.bases) check_apart({base}, {output, options.map, common.json});
   check_output(output, 0);
   check_output(options.map, 0);
   check_output(common.json, 0);
@@ -135,7 +138,7 @@ int run_change(const CommonOptions& common, const ChangeOptions& options, double
   RunRecord& record = session.record;
   const KnnGraph graph = change(common, options, recall, session);
   record.n = graph.lists.queries;
-  const int code = report_graph(graph, recall, session);
+  const int code = report_graph(graph, recall < 1 ? recall : 0, session);
   session.timed("write", record.seconds.write, [&] { save_graph(graph, output, session.run()); });
   write_record(record, common.json);
   say_summary(session, output);

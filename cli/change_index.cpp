@@ -29,6 +29,7 @@ struct ChangeOptions {
 void check_target(const ChangeOptions& options) {
   require(options.target().extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ",
           options.target().string());
+  check_apart({options.rows, options.ids}, {options.target(), options.common.json});
   check_output(options.target(), 0);
   check_output(options.common.json, 0);
 }

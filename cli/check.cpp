@@ -6,6 +6,7 @@
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/require.hpp"
+#include "hdf5.hpp"
 #include "inputs.hpp"
 #include "io/container.hpp"
 #include "io/results.hpp"
@@ -38,14 +39,23 @@ void check_container(const CheckOptions& options, Session& session) {
   if (options.path.extension() == ".knng") check_graph_file(options.path, session.run());
 }
 
-void check_vectors(const CheckOptions& options, Session& session) {
-  const Dataset data = Dataset::open(options.path);
-  const MatrixRef matrix = data.matrix();
+void check_values_of(MatrixRef matrix, const std::string& name, const RunOptions& run) {
   if (matrix.dtype == DType::i32 || matrix.dtype == DType::i64) return;
-  const ValueFaults faults = find_value_faults(matrix, Metric::l2, session.run());
+  const ValueFaults faults = find_value_faults(matrix, Metric::l2, run);
   if (const auto& place = faults.first_nonfinite) {
-    fail(Fault::invalid_data, options.path.string(), ": row ", place->row, ", column ", place->col,
-         " is ", place->value, "; ", faults.nonfinite_rows, " rows have NaN or infinity");
+    fail(Fault::invalid_data, name, ": row ", place->row, ", column ", place->col, " is ", place->value, "; ", faults.nonfinite_rows,
+         " rows have NaN or infinity");
+  }
+}
+
+// As ann-benchmarks lays it out: vectors, and neighbours of some.
+void check_hdf5(const std::filesystem::path& path, const RunOptions& run) {
+  for (const Hdf5Part& part : list_hdf5(path)) {
+    if (part.name == "train" || part.name == "test") {
+      check_values_of(read_hdf5_matrix(path, part.name), path.string() + ", data set '" + part.name + "'", run);
+    } else if (part.name == "neighbors") {
+      read_hdf5_neighbors(path);
+    }
   }
 }
 
@@ -56,12 +66,18 @@ int run_check(const CheckOptions& options, const std::string& command_line) {
   session.timed("check", seconds, [&] {
     if (path.extension() == ".knng" || path.extension() == ".gknn") {
       check_container(options, session);
+    } else if (is_hdf5(path)) {
+      check_hdf5(path, session.run());
+    } else if (is_faiss(path)) {
+      describe_faiss(path);
+      session.note("Faiss's files have no checksums: their structure alone was looked at");
     } else if (is_truth(path) && kind_of_results(path) == ResultKind::radius) {
       read_range_truth(path);
-    } else if (is_hdf5(path) || is_truth(path)) {
+    } else if (is_truth(path)) {
       read_results(path, {});
     } else {
-      check_vectors(options, session);
+      const Dataset data = Dataset::open(path);
+      check_values_of(data.matrix(), path.string(), session.run());
     }
   });
   if (!options.common.quiet) std::printf("%s: sound\n", path.string().c_str());
@@ -75,8 +91,8 @@ void add_check_command(Command app, Request& request) {
   const Command command = app.add_command("check", "check a file from end to end");
   command
       .add_option("FILE", options->path,
-                  "container: checksums; graph: sorted, unique, no self, in range; index: ids unique; vectors: "
-                  "sizes, finite values")
+                  "container: checksums; graph: sorted, unique, no self, in range; index: ids unique; vectors, HDF5: "
+                  "sizes, finite values; Faiss: structure")
       .required();
   command.add_option("--threads", options->common.threads,
                      "threads (default: what affinity and cgroup allow)");

@@ -91,7 +91,7 @@ Converted convert_lists(const ConvertOptions& options, const ConvertParams& para
 Converted convert_hdf5(const ConvertOptions& options, const ConvertParams& params) {
   const Matrix all = read_hdf5_matrix(options.input, options.dataset);
   const std::int64_t end = params.row_end.value_or(all.rows());
-  require(end <= all.rows(), Fault::invalid_argument, "--rows ", options.rows,
+  require(params.row_begin <= end && end <= all.rows(), Fault::invalid_argument, "--rows ", options.rows,
           " reaches outside the file; allowed: 0 to ", all.rows());
   const MatrixRef part = all.ref().slice(params.row_begin, end);
   const VectorFormat& format = format_of(options.output);
@@ -221,6 +221,9 @@ Converted convert_any(const ConvertOptions& options, Session& session) {
 
 int run_convert(const ConvertOptions& options, const std::string& command_line) {
   params_of(options);
+  // Of vectors that go to .faiss names are read.
+  const bool reads_ids = options.output.extension() == ".faiss";
+  check_apart({options.input, reads_ids ? options.ids : ""}, {options.output, reads_ids ? "" : options.ids, options.common.json});
   check_output(options.output, 0);
   Session session(options.common, command_line);
   double seconds = 0;

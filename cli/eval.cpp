@@ -39,6 +39,7 @@ void check_arguments(const EvalOptions& options) {
           options.sample);
   require(options.floor <= 1, Fault::invalid_argument, "--recall must be from 0 to 1, got ",
           options.floor);
+  check_apart({options.result, options.distances, options.truth, options.truth_distances, options.base}, {options.common.json});
   check_output(options.common.json, 0);
 }
 
@@ -91,11 +92,13 @@ void evaluate_result(const EvalOptions& options, Session& session) {
                                 [&] { return recall_at(result, truth, at, metric); });
   print_recall(session, *record.recall);
   evaluate_ranks(result, truth, metric, session);
-  const bool ties = !result.distances.empty() && !truth.distances.empty();
+  const bool ties = ties_count(result, truth, metric);
   record.more["ties_count"] = ties;
-  if (!ties)
-    session.note(
-        "no distances on both sides: equally near neighbours of another id count as misses");
+  if (ties) return;
+  const bool both = !result.distances.empty() && !truth.distances.empty();
+  session.note(join_text(both ? "the distances of RESULT are not those of the rows in the truth (of codes, or by another metric?)"
+                              : "no distances on both sides",
+                         ": equally near neighbours of another id count as misses"));
 }
 
 void evaluate_graph(const EvalOptions& options, Session& session) {

@@ -52,7 +52,10 @@ void check_exact_kind(const GraphOptions& options) {
   const std::string& method = options.common.method;
   require(options.recall == 1 && (method == "auto" || method == "exact"), Fault::invalid_argument,
           "--radius, --to and --labels are exact: no --recall below 1, --method auto or exact");
-  require(options.recipe.empty(), Fault::invalid_argument, "--index is for k-NN graphs, without --radius, --to and --labels");
+  require(options.recipe.empty() && !options.nprobe && !options.refine, Fault::invalid_argument,
+          "--index, --nprobe and --refine are for k-NN graphs, without --radius, --to and --labels");
+  require(options.to.extension() != ".gknn", Fault::invalid_argument, options.to.string(),
+          ": --to names vectors, which are compared with all; gigaknn search ", options.to.string(), " --queries BASE searches an index");
   require(options.tasks.workers == 1 && options.tasks.shard_rows == 0, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs without --radius, --to and --labels");
 }
@@ -90,6 +93,7 @@ void check_arguments(const GraphOptions& options) {
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
           Fault::invalid_argument,
           "--verify is for exact graphs; the recall of an approximate one is measured anyway");
+  check_apart({options.base, options.labels}, {options.output, options.common.json, options.report});
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   check_output(options.report, 0);
@@ -238,6 +242,10 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
     require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() &&
                 !by_labels(options),
             Fault::invalid_argument, "a graph that changes keeps its k and its kind, and its vectors are named by --base");
+    require(options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.recipe.empty() && !options.nprobe && !options.refine &&
+                options.verify == 0 && options.report.empty() && options.image.empty(),
+            Fault::invalid_argument,
+            "--workers, --shard-rows, --index, --nprobe, --refine, --verify, --report and --image are for graphs that are built");
     return run_change(options.common, options.change, options.recall, options.output, command_line);
   }
   require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");

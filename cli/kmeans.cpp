@@ -90,6 +90,7 @@ void describe_labels(const Neighbors& labels, std::span<const float> weights, st
 
 int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   KMeansParams params = params_of(options);
+  check_apart({options.base, options.weights}, {options.output, options.labels.ids, options.labels.distances, options.common.json});
   check_output(options.output, 0);
   check_output(options.common.json, 0);
   require(options.labels.distances.empty() || !options.labels.ids.empty(), Fault::invalid_argument, "--distances belongs to --labels");

@@ -2,11 +2,37 @@
 
 #include <sys/statvfs.h>
 
+#include <system_error>
+
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
 #include "io/output_file.hpp"
 
 namespace gigaknn::cli {
+namespace {
+
+bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code failed;
+  if (std::filesystem::equivalent(a, b, failed)) return true;
+  // Of files that are not there yet.
+  const std::filesystem::path first = std::filesystem::weakly_canonical(std::filesystem::absolute(a, failed), failed);
+  return !failed && first == std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed) && !failed;
+}
+
+}  // namespace
+
+void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initializer_list<std::filesystem::path> outputs) {
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    if (output->empty()) continue;
+    for (const std::filesystem::path& input : inputs) {
+      require(input.empty() || !is_same_file(input, *output), Fault::invalid_argument, output->string(), ": is read, and would be overwritten");
+    }
+    for (auto other = outputs.begin(); other != output; ++other) {
+      require(other->empty() || !is_same_file(*other, *output), Fault::invalid_argument, output->string(),
+              ": two results would be written there, one over the other");
+    }
+  }
+}
 
 std::size_t check_output(const std::filesystem::path& path, std::size_t bytes) {
   if (path.empty()) return 0;

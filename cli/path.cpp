@@ -100,6 +100,7 @@ Json json_of(const Answer& answer, const PathOptions& options) {
 }
 
 int run_path(const PathOptions& options, const std::string& command_line) {
+  check_apart({options.graph, options.pairs}, {options.json});
   check_output(options.json, 0);
   require(options.count >= 1, Fault::invalid_argument, "--count must be at least 1, got ", options.count);
   const auto pairs = pairs_of(options);

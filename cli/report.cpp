@@ -64,6 +64,7 @@ void check_arguments(const ReportOptions& options) {
           Fault::invalid_argument, "--results needs the --queries they answer");
   require(options.paths.empty() || !options.graph.empty(), Fault::invalid_argument,
           "--path needs --graph");
+  check_apart({options.graph, options.base, options.queries, options.results, options.distances}, {options.output});
   check_output(options.output, 0);
 }
 

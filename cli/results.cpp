@@ -51,12 +51,13 @@ void check_result_names(const ResultFiles& files, bool radius) {
 }
 
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
-  constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
-  require(!radius || n - 1 < largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 1;  // of what is as long as they are, -1 is no row
+  require(!radius || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
           " do not fit the format of what is within a radius, whose ids have 31 bits");
   const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids);
-  require(wide || n - 1 <= largest, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
-          " do not fit 32 bits; allowed here: .npy or .h5 (up to ", largest, " also .ibin)");
+  const bool unsigned_ids = files.ids.extension() == ".gtbin" && n - 1 < std::numeric_limits<std::uint32_t>::max();
+  require(wide || unsigned_ids || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
+          " do not fit 32 bits; allowed here: .npy or .h5 (up to ", most, " also .ibin)");
 }
 
 std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {

@@ -32,6 +32,8 @@ void check_arguments(const SearchOptions& options) {
   require(!options.queries.empty() || is_hdf5(options.base), Fault::invalid_argument,
           "--queries is needed unless BASE is a HDF5 file with a data set 'test'");
   check_result_names(options.output, options.radius.has_value());
+  check_apart({options.base, options.queries, options.only, options.except, options.only_bits},
+              {options.output.ids, options.output.distances, options.common.json, options.report});
   for (const auto& path :
        {options.output.ids, options.output.distances, options.common.json, options.report}) {
     check_output(path, 0);
@@ -132,7 +134,9 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
           "--only and --except belong to an index, a .gknn file");
   require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
-  if (options.nprobe) session.note("--nprobe is not used: BASE is vectors, and each is looked at; gigaknn build makes an index");
+  if (options.nprobe || options.refine) {
+    session.note(join_text(options.nprobe ? "--nprobe" : "--refine", " is not used: BASE is vectors, and each is looked at; gigaknn build makes an index"));
+  }
   RunRecord& record = session.record;
   const auto load = [&](const std::filesystem::path& path, const std::string& part) {
     return session.timed("load", record.seconds.load, [&] { return open_vectors(path, part); });

@@ -22,8 +22,10 @@ namespace gigaknn::cli {
 namespace {
 
 void check_arguments(const SearchOptions& options) {
-  require(options.verify == 0 && options.report.empty(), Fault::invalid_argument,
-          "--verify and --report need vectors, which an index is not");
+  require(options.verify == 0 && options.report.empty() && options.image.empty(), Fault::invalid_argument,
+          "--verify, --report and --image need vectors, which an index is not");
+  require(options.common.method == "auto", Fault::invalid_argument, "--method ", options.common.method,
+          " is for vectors; an index is searched in --nprobe of its lists");
   require(options.nprobe.value_or(1) >= 1, Fault::invalid_argument, "--nprobe must be at least 1, got ", options.nprobe.value_or(1));
   require(options.refine.value_or(0) >= 0, Fault::invalid_argument, "--refine must be at least 0, got ", options.refine.value_or(0));
   check_recall(options.recall);
@@ -56,16 +58,17 @@ std::optional<IdSet> bits_of(const std::filesystem::path& path) {
 }
 
 // What share of the nearest of all rows.
-Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results, const IdSet* only,
-                       const RunOptions& run) {
+Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results,
+                       const SearchParams& params, const RunOptions& run) {
   const std::vector<std::int64_t> sample = sample_rows(queries.rows, options.sample, options.common.seed);
-  const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, only, run);
+  const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, params.only, run);
   Neighbors sampled(std::ssize(sample), results.k);
   for (std::int64_t i = 0; i < std::ssize(sample); ++i) {
     const std::int64_t from = sample[static_cast<std::size_t>(i)] * results.k;
     std::copy_n(results.ids.begin() + from, results.k, sampled.ids.begin() + i * results.k);
     std::copy_n(results.distances.begin() + from, results.k, sampled.distances.begin() + i * results.k);
   }
+  if (!index.finds_distances_of_rows(params)) sampled.distances.clear();  // by ids alone then
   return recall_at(sampled, truth, results.k, index.metric(), queries.rows);
 }
 
@@ -80,7 +83,7 @@ void search_nearest(const SearchOptions& options, const Index& index, MatrixRef 
     session.note("the recall is not known: the index keeps no full vectors to compare with");
   } else if (options.sample > 0) {
     record.recall = session.timed("measure", record.seconds.evaluate,
-                                  [&] { return measured_recall(options, index, queries, results, params.only, session.run()); });
+                                  [&] { return measured_recall(options, index, queries, results, params, session.run()); });
     session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),
                           " queries; 95 % interval ", record.recall->low, " to ", record.recall->high));
   }

@@ -23,6 +23,7 @@ struct TuneOptions {
 int run_tune(TuneOptions options, const std::string& command_line) {
   check_recall(options.recall);
   require(options.curve.truth.empty() || !options.curve.queries.empty(), Fault::invalid_argument, "--truth is that of --queries");
+  check_apart({options.index, options.curve.queries, options.curve.truth}, {options.common.json});
   check_output(options.common.json, 0);
   Session session(options.common, command_line);
   RunRecord& record = session.record;

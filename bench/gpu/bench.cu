@@ -383,7 +383,7 @@ void measure_kmeans(const Ops& ops, const Roof& roof) {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(centroids));
     const std::string name = join_text(" ", n, " x ", d, " f32, ", centroids, " centroids");
     const Truth truth(rows, centers, Metric::l2, 1);
-    for (const auto& [from, where] : {std::pair<MatrixRef, std::string>(kept.rows, ""), {rows, ", rows from the host"}}) {
+    for (const auto& [from, where] : {std::pair<MatrixRef, std::string>(kept.rows, ", rows kept"), {rows, ""}}) {
       const auto assign = [&] {
         ops.start_assignment(from, Metric::l2, DType::f32, centroids, {})
             ->assign(centers, labels.ids.data(), labels.distances.data(), {});

@@ -12,10 +12,13 @@
 
 namespace gigaknn {
 
-/// Fraction of the `at` true neighbours that stand among the first `at` of the result. Where both have
-/// distances, an entry as near as the at-th true neighbour is a hit whatever its id (ties). `population`: the queries that these were
-/// drawn from, whose recall the interval is of; 0: these are all.
+/// Fraction of the `at` true neighbours that stand among the first `at` of the result. Where ties count, an entry as near as the at-th
+/// true neighbour is a hit whatever its id. `population`: the queries that these were drawn from, whose recall the interval is of; 0: these
+/// are all.
 Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric, std::int64_t population = 0);
+/// Whether ties count: both have distances, and the result's are those of the truth's rows. What compares codes, or transformed rows,
+/// finds distances of what stands for rows, which are other ones, mostly smaller: as near as a true neighbour says nothing then.
+bool ties_count(const Neighbors& result, const Neighbors& truth, Metric metric);
 /// R@r: fraction of the queries whose true nearest neighbour stands among the first r of the result.
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r, Metric metric);
 

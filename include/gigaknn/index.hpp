@@ -93,6 +93,8 @@ class Index {
   virtual std::string_view kind() const = 0;        ///< "flat", "ivf_flat", "ivf_pq", "ivf_sq" or "ivf_transformed"
   virtual bool keeps_rows() const { return true; }  ///< full vectors, its own or the caller's; otherwise distances are to what codes stand for
   virtual bool refines() const { return false; }    ///< candidates are compared by full vectors: SearchParams::refine
+  /// Whether what is found has the distances of rows, not of what stands for them.
+  bool finds_distances_of_rows(const SearchParams& params) const { return keeps_rows() && (!refines() || params.refine > 0); }
   /// One line for people: how searches are answered ("8-bit codes of 129 for 784 dims, ...").
   virtual std::string description() const = 0;
 

@@ -70,9 +70,9 @@ class Embeddings(unittest.TestCase):
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
 
         x = images(1500)
-        graph = gigaknn.knn_graph(x, 90, metric="euclidean")
+        ids, distances = gigaknn.knn_graph(x, 90).to_umap()
         affinities = {
-            "gigaknn": PerplexityBasedNN(perplexity=30, knn_index=PrecomputedNeighbors(np.asarray(graph.ids), np.asarray(graph.distances))),
+            "gigaknn": PerplexityBasedNN(perplexity=30, knn_index=PrecomputedNeighbors(ids[:, 1:], distances[:, 1:])),
             "openTSNE": PerplexityBasedNN(x, perplexity=30, method="exact", random_state=0),
         }
         divergence = {}

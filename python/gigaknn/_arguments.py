@@ -171,7 +171,7 @@ def rows(x, name):
     refuse_masked(x, name)
     if _device.device_of(x) is not None:
         there = _device.rows_in_place(x, name)
-        _warn(f"{name}: rows in the memory of a GPU are copied to the host")
+        warn(f"{name}: rows in the memory of a GPU are copied to the host")
         copy = _core.copy_to_host(there)
         return _core.view_bfloat16(copy) if there.dtype == "bf16" else _core.view(copy)
     if _is_path(x):
@@ -225,7 +225,7 @@ def _rows_of_bfloat16(x, name):
     words = None if hasattr(x, "contiguous") else np.asarray(x).view(np.uint16)
     view = None if words is None else _core.view_bfloat16(words)
     if view is None:
-        _warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
+        warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
         view = _core.view(x.detach().contiguous()) if words is None else _core.view_bfloat16(np.array(words, order="C"))
     return view
 
@@ -234,7 +234,7 @@ def _rows_of_chunks(chunks, name):
     if len(chunks) == 1:
         return _rows_of_array(chunks[0], name)
     wide = chunks[0].dtype == np.float64
-    _warn(f"{name}: {len(chunks)} chunks are copied into one array{', rounded to float32' if wide else ''}")
+    warn(f"{name}: {len(chunks)} chunks are copied into one array{', rounded to float32' if wide else ''}")
     with np.errstate(over="ignore"):
         return _rows_of_array(np.concatenate(chunks, dtype=np.float32 if wide else None), name)
 
@@ -242,26 +242,27 @@ def _rows_of_chunks(chunks, name):
 def _rows_of_array(array, name):
     if array.ndim != 2:
         raise InvalidArgument(f"{name} must be rows, of shape [n, d]; got shape {list(array.shape)}")
-    if array.dtype == np.float64:
-        _warn(f"{name}: float64 is copied, rounded to float32")
+    native = array.dtype.newbyteorder("=")
+    if native == np.float64:
+        warn(f"{name}: float64 is copied, rounded to float32")
         with np.errstate(over="ignore"):
             array = array.astype(np.float32, order="C")
-    elif array.dtype.newbyteorder("=") not in (np.float32, np.float16, np.uint8, np.int8):
+    elif native not in (np.float32, np.float16, np.uint8, np.int8):
         raise TypeError(f"{name} is of type {array.dtype}; allowed: {_allowed}")
     view = _core.view(array)
     if view is None:
-        _warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
+        warn(f"{name}: rows that are not dense in memory, or not aligned, are copied")
         view = _core.view(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     return view
 
 
-def _warn(text):
+def warn(text, category=CopyWarning):
     """The default filter of `warnings` shows this once for each line of the user's."""
     level, frame = 2, sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "gigaknn":
         frame = frame.f_back
         level += 1
-    warnings.warn(text, CopyWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def ids_of(ids, name):
@@ -281,7 +282,7 @@ def whole_array(values, ndim, name):
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be whole numbers, got {'None' if values is None else array.dtype}")
-    if array.dtype == np.uint64 and array.size and array.max() >= 2**63:
+    if array.dtype.kind == "u" and array.size and array.max() >= 2**63:
         raise InvalidArgument(f"{name} must be below 2**63, got {array.max()}")
     if array.ndim != ndim:
         raise InvalidArgument(f"{name} must have {ndim} dimension{'s' if ndim > 1 else ''}, got shape {list(array.shape)}")

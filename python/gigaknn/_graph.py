@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, whole, whole_array, word
+from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
+from ._bfloat16 import array_of
 from ._device import device_of
-from ._errors import InvalidArgument, InvalidData, Unsupported
+from ._errors import InvalidArgument, InvalidData, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
-from ._search import RadiusNeighbors
+from ._search import RadiusNeighbors, with_whole_lists
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,6 +51,7 @@ class KnnGraph:
         self._graph = graph
         self._base = base
         self._method = self._recall = None  # of a graph that was pickled
+        self._of_all_rows = False  # as far as is known: a list that is short may be meant so
         self.row_keys: Any = keys
         self.ids: Integers = graph.ids
         self.distances: Floats = graph.distances
@@ -365,7 +367,7 @@ class KnnGraph:
 
         if mode not in ("distance", "connectivity"):
             raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
-        ids, distances = self._with_self(self.k + 1, self.distances) if include_self else (self.ids, self.distances)
+        ids, distances = _with_self(self.ids, self.distances) if include_self else (self.ids, self.distances)
         present = ids >= 0
         whole_lists = bool(present.all())
         counts = present.sum(axis=1)
@@ -387,6 +389,12 @@ class KnnGraph:
         -------
         (ids, distances)
             ids [n, n_neighbors] int32 where they fit, as pynndescent's are, else int64; distances [n, n_neighbors] float32, those of "l2" as roots, 0 of the row itself.
+            No id is -1: lists of an approximate graph that are short are searched exactly, where `knn_graph` made it and it has its rows still.
+
+        Raises
+        ------
+        InvalidArgument
+            Lists are short, and the graph is by labels, or not as `knn_graph` made it. (UMAP would leave -1 out, but weigh all others of such a list alike.)
 
         Examples
         --------
@@ -400,13 +408,22 @@ class KnnGraph:
             raise InvalidArgument(f"n_neighbors must be from 1 to k + 1 = {self.k + 1}, got {count}")
         if self.metric == "inner_product":
             raise Unsupported("inner_product is no distance; UMAP takes distances")
-        ids, distances = self._with_self(count, np.sqrt(self.distances) if self.metric == "l2" else self.distances)
+        distances, ids = self._whole_lists(count)
+        ids, distances = _with_self(ids, np.sqrt(distances) if self.metric == "l2" else distances)
         return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
 
-    def _with_self(self, count, distances):
-        n = len(self)
-        own = np.arange(n, dtype=np.int64)[:, None]
-        return np.concatenate((own, self.ids[:, : count - 1]), axis=1), np.concatenate((np.zeros((n, 1), np.float32), distances[:, : count - 1]), axis=1)
+    def _whole_lists(self, count):
+        """(distances, ids), [n, count - 1], none of them -1."""
+        distances, ids = self.distances[:, : count - 1], self.ids[:, : count - 1]
+        present = (ids >= 0).sum(axis=1)
+        short = int((present < count - 1).sum())
+        if short == 0:
+            return distances, ids
+        base = self._base.numpy() if self._of_all_rows and self._base is not None else None
+        if base is None:
+            raise InvalidArgument(f"{short} lists have fewer than {count - 1} rows, and UMAP needs whole ones: n_neighbors must be at most {present.min() + 1}")
+        base = array_of(base) if self._base.dtype == "bf16" else base
+        return with_whole_lists(distances, ids, None, base, metric=self.metric, allow_nonfinite=True)
 
     # ---- graphs that change
 
@@ -576,7 +593,7 @@ def knn_graph(
     *,
     metric: str = "l2",
     keys: Keys = None,
-    recall: float = 1.0,
+    recall: float | None = None,
     method: str = "auto",
     index: str | None = None,
     nprobe: Whole = 16,
@@ -607,17 +624,18 @@ def knn_graph(
     keys : array [n]
         What the rows are called: numbers, strings, the index of a data frame. The graph has ``.row_keys`` and, of the shape of its ids, ``.keys``.
     recall : float
-        1: exact. Below: an approximate graph that is to have this share of the true neighbours; what it has is measured.
+        1, also where nothing is said: exact. Below: an approximate graph that is to have this share of the true neighbours; what it has is measured, and a `RecallWarning`
+        says where that is less. With `index` it chooses nothing, and what is measured is held against it where it is said.
     method : str
         "auto", "exact", "ivf", "nn-descent" or "gnnd" (the same begun at random, for GPUs).
     index : str
-        Built by a search of this index ("IVF1024,PQ32"; see `build`).
+        Built by a search of this index ("IVF1024,PQ32"; see `build`). `labels`, `method` and `shards` do not go with it.
     nprobe, refine : int
         Of `index`: lists that each row looks into, and so many times k candidates that are compared by full vectors.
     labels : array [n] int
         Neighbours are chosen by the labels of both rows, exactly.
     only : str
-        Of `labels`: "same", neighbours are of the row's own alone, or "other".
+        Of `labels`, and refused without: "same", neighbours are of the row's own alone, or "other".
     sample : int
         Of `index`: rows on which the recall is measured.
     seed : int
@@ -644,23 +662,40 @@ def knn_graph(
            [1, 0],
            [2, 1]])
     """
-    exact = index is None and labels is None and (method == "exact" or (method == "auto" and recall == 1))
+    wanted = 1.0 if recall is None else recall_of(recall)
+    exact = index is None and labels is None and (method == "exact" or (method == "auto" and wanted == 1))
     base = rows_anywhere(x, "x", stream) if exact else rows(x, "x")
     k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards", 32)
     if base.shape[0] < 2:
         raise InvalidArgument(f"a graph needs at least 2 rows, got {base.shape[0]}")
     run = run_of(threads, memory, progress)
     keys = keys_of(keys, base.shape[0])
+    if only not in ("same", "other"):
+        raise InvalidArgument(f"only must be same or other, got {only!r}")
+    if labels is None and only != "same":
+        raise InvalidArgument("only= is of labels=, and there are none")
     if index is not None:
         if labels is not None or method != "auto":
             raise InvalidArgument("index= says how the graph is built: labels= and method= do not go with it")
+        if shards != 1:
+            raise InvalidArgument(f"an index is searched in one piece: shards must be 1 with index=, got {shards}")
         graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), whole(nprobe, "nprobe"), whole(refine, "refine"), metric, seed, device, bool(allow_nonfinite), run), base, keys)
         graph.measure(sample=sample, seed=seed, threads=threads, memory=memory)
+        graph._of_all_rows = True
+        if recall is not None:
+            _hold_against(graph, wanted, f", with nprobe {nprobe} and refine {refine}")
         return graph
-    if only not in ("same", "other"):
-        raise InvalidArgument(f"only must be same or other, got {only!r}")
-    built = _core.build_graph(base, k, metric, word(method, "method"), recall_of(recall), seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
-    return KnnGraph(built, base if base.device == "cpu" else None, keys)
+    built = _core.build_graph(base, k, metric, word(method, "method"), wanted, seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
+    graph = KnnGraph(built, base if base.device == "cpu" else None, keys)
+    graph._of_all_rows = labels is None
+    _hold_against(graph, wanted)
+    return graph
+
+
+def _hold_against(graph, wanted, how=""):
+    """Warns of a graph whose recall, as it was measured, is less than was asked for."""
+    if graph.recall is not None and graph.recall < wanted:
+        warn(f"recall {wanted} is not reached; the graph has {graph.recall:.4f}{how}", RecallWarning)
 
 
 def radius_graph(
@@ -704,6 +739,13 @@ def radius_graph(
         *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
+
+
+def _with_self(ids, distances):
+    """Lists that begin with the row itself."""
+    n = len(ids)
+    own = np.arange(n, dtype=np.int64)[:, None]
+    return np.concatenate((own, ids), axis=1), np.concatenate((np.zeros((n, 1), np.float32), distances), axis=1)
 
 
 def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None):

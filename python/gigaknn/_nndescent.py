@@ -183,7 +183,7 @@ class NNDescent:
         Returns
         -------
         (ids, distances)
-            In pynndescent's order: ids [q, k] int32 where they fit, else int64; distances [q, k] float32. -1 and inf where there are fewer than k rows.
+            In pynndescent's order: ids [q, k] int32 where they fit, else int64; distances [q, k] float32. -1 and inf where there are fewer than k rows, and only there.
 
         Examples
         --------
@@ -263,8 +263,7 @@ class NNDescent:
         if others == 0:
             lists = np.empty((n, 0), np.float32), np.empty((n, 0), np.int64)
         else:
-            graph = searcher.graph(others, _threads_of(self.n_jobs), self.verbose)
-            lists = graph.distances, graph.ids
+            lists = searcher.nearest_others(others, _threads_of(self.n_jobs), self.verbose)
         self._raw_data, self._searcher, self._zeros_apart, self._graph = rows, searcher, zeros_apart, self._shown(*with_own_rows(*lists), k)
 
     def _searched(self, rows):

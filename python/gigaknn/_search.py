@@ -128,6 +128,24 @@ def knn(
     return _beside(with_keys(found, keys), asked, queries.device)
 
 
+def with_whole_lists(distances, ids, queries, base, **options):
+    """Lists [q, k] of an approximate search that end in -1 are those of an exact one instead; the others stay as they are.
+
+    `queries` is an array [q, d]; of None each row of `base` is one, and not in its own list. `base` has at least k rows, or k others: no -1 is left.
+    """
+    k = ids.shape[1]
+    short = np.flatnonzero(ids[:, -1] < 0) if k else []
+    if len(short) == 0:
+        return distances, ids
+    own = queries is None
+    found = knn((base if own else queries)[short], base, k + own, **options)
+    others = found.ids != short[:, None] if own else np.ones(found.ids.shape, bool)
+    others[others.all(axis=1), k:] = False  # where k copies of a row come before it
+    distances, ids = distances.copy(), ids.copy()  # those of a graph are read-only
+    distances[short], ids[short] = found.distances[others].reshape(-1, k), found.ids[others].reshape(-1, k)
+    return distances, ids
+
+
 def _beside(found, queries, device):
     """What was found, in the memory that has the queries."""
     if device == "cpu":

@@ -1,10 +1,14 @@
-"""Rows that are searched for other libraries' sakes: exactly where they are few, else by what reaches a recall."""
+"""Rows that are searched for other libraries' sakes: exactly where they are few, else by what reaches a recall.
+
+These libraries take -1 for the last row. What is approximate may look at fewer than k rows for some query, and ends its list in -1: such lists are searched exactly,
+so that none of -1 comes out of here where there are k rows.
+"""
 
 import numpy as np
 
 from . import _index
 from ._graph import knn_graph, radius_graph
-from ._search import radius_search
+from ._search import radius_search, with_whole_lists
 
 _fewest_rows_for_an_index = 10_000
 bit_metrics = ("hamming", "jaccard")
@@ -42,7 +46,8 @@ class Searcher:
 
     def nearest(self, X, k, threads):
         """(distances, ids), [q, k]."""
-        return self.index_for(k, threads).search(X, k, threads=threads)
+        distances, ids = self.index_for(k, threads).search(X, k, threads=threads)
+        return self._whole(distances, ids, X, threads=threads)
 
     def index_for(self, k, threads):
         index = self._index
@@ -52,17 +57,20 @@ class Searcher:
             self._index, self._k = index, k
         return index
 
-    def nearest_others(self, k, threads):
+    def nearest_others(self, k, threads, progress=None):
         """(distances, ids), [n, k], of each row that was fitted, itself left out."""
-        graph = self.graph(k, threads)
-        return graph.distances, graph.ids
+        graph = knn_graph(self._rows, k, recall=self._graph_recall, threads=threads, progress=progress, **self._options)
+        return self._whole(graph.distances, graph.ids, None, threads=threads, progress=progress)
 
-    def graph(self, k, threads, progress=None):
-        return knn_graph(self._rows, k, recall=self._graph_recall, threads=threads, progress=progress, **self._options)
+    def _whole(self, distances, ids, X, **run):
+        return with_whole_lists(distances, ids, X, self._rows, **self._of_exact_searches(), **run)
+
+    def _of_exact_searches(self):
+        return {name: self._options[name] for name in ("metric", "device")}
 
     def within(self, X, radius, threads):
         """(offsets, distances, ids) of all rows at most `radius` from each of X, exactly; of None: from each that was fitted, itself left out."""
-        options = {name: self._options[name] for name in ("metric", "device")}
+        options = self._of_exact_searches()
         if X is None:
             return radius_graph(self._rows, radius, threads=threads, **options)
         return radius_search(X, self._rows, radius, threads=threads, **options)

@@ -10,7 +10,8 @@
 
 Rows of float32, float16, uint8 and int8 are used as they are, others as float32. Distances are float32. ``n_jobs`` counts threads; None and
 -1 are all that are allowed, -2 all but one, and so on. By "cosine" rows of zeros are 1 from every row and from each other, as scikit-learn has
-them. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall.
+them. With ``recall`` below 1 sets of 10,000 rows and more are searched approximately, by what reaches that recall; lists that this leaves short are searched exactly, so that
+no id is -1.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _seed_of(random_state):
 
 
 def _matrix_of(distances, ids, columns, mode):
-    """Lists of k rows each as a sparse matrix, in their order."""
+    """Lists of k rows each, none of them -1, as a sparse matrix, in their order."""
     n, k = ids.shape
     values = np.ones(ids.size) if mode == "connectivity" else distances.ravel()
     return csr_matrix((values, ids.ravel(), np.arange(0, n * k + 1, k)), shape=(n, columns))

@@ -151,6 +151,7 @@ class Arrays(unittest.TestCase):
     def test_other_floats_are_copied(self):
         self.assert_copied("queries: float64 is copied, rounded to float32", self.x[:7].astype(np.float64), self.x)
         self.assert_copied("queries: rows", self.x[:7].astype(">f4"), self.x)
+        self.assert_copied("queries: float64 is copied, rounded to float32", self.x[:7].astype(">f8"), self.x)  # as FITS has them
 
     def bfloats(self):
         """Words of bfloat16, the same as float32, and what is found among these."""

@@ -68,6 +68,42 @@ class Faiss(unittest.TestCase):
             faiss.write_index(self.flat, f"{folder}/x.faiss")
             self.assertEqual(faiss.read_index(f"{folder}/x.faiss", faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY).ntotal, 400)
 
+    def test_parameters_that_nobody_reads_are_not_set(self):
+        flat, product = (faiss.index_factory(8, "IVF4,Flat", metric) for metric in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT))
+        for parameters, name, value, text in (
+            (flat.cp, "spherical", True, "spherical of ClusteringParameters stays False, got True"),
+            (product.cp, "spherical", False, "spherical of ClusteringParameters stays True, got False"),
+            (flat.cp, "nredo", 5, "nredo of ClusteringParameters stays 1, got 5"),
+            (flat.cp, "max_points_per_centroid", 1000, "max_points_per_centroid of ClusteringParameters stays 256, got 1000"),
+            (faiss.ClusteringParameters(), "nitre", 20, "nitre of ClusteringParameters is not set"),
+            (faiss.SearchParametersIVF(), "max_codes", 100, "max_codes of SearchParametersIVF stays 0, got 100"),
+            (faiss.SearchParametersIVF(), "quantizer_params", faiss.SearchParameters(), "quantizer_params of SearchParametersIVF stays None"),
+            (faiss.SearchParametersIVF(), "efSearch", 100, "efSearch of SearchParametersIVF is not set.*there are nprobe, sel$"),
+            (faiss.SearchParameters(), "nprobe", 3, "nprobe of SearchParameters is not set.*there is sel$"),
+        ):
+            before = getattr(parameters, name, None)
+            with self.subTest(text):
+                with self.assertRaisesRegex(AttributeError, f"^gigaknn.faiss: {text}") as caught:
+                    setattr(parameters, name, value)
+                self.assertNotIn("\n", str(caught.exception))
+                self.assertEqual(getattr(parameters, name, None), before)
+
+    def test_parameters_that_scripts_set_to_defaults(self):
+        index = faiss.index_factory(8, "IVF4,Flat")
+        for name, value in (("verbose", True), ("verbose", False), ("min_points_per_centroid", 1), ("spherical", False), ("nredo", 1), ("niter", 3), ("seed", 7), ("max_points_per_centroid", 256)):
+            setattr(index.cp, name, value)
+            self.assertEqual(getattr(index.cp, name), value)
+        faiss.index_factory(8, "IVF4,Flat", faiss.METRIC_INNER_PRODUCT).cp.spherical = True
+        copied = faiss.clone_index(index)
+        self.assertEqual((copied.cp.niter, copied.cp.seed, copied.cp.min_points_per_centroid), (3, 7, 1))
+        index.cp = faiss.ClusteringParameters()
+        self.assertEqual((index.cp.niter, index.cp.seed), (10, 1234))
+        index.train(self.x)
+        index.add(self.x)
+        params = faiss.SearchParametersIVF()
+        params.nprobe, params.sel, params.max_codes, params.quantizer_params = 4, faiss.IDSelectorRange(0, 9), 0, None
+        self.assertEqual(set(index.search(self.x[:1], 9, params=params)[1][0]), set(range(9)))
+
     def test_centroids_to_begin_with_are_refused(self):
         with self.assertRaisesRegex(NotImplementedError, "^Kmeans takes no init_centroids: [^\n]*$"):
             faiss.Kmeans(8, 4).train(self.x, init_centroids=self.x[:4])

@@ -4,6 +4,8 @@ import copy
 import pickle
 import tempfile
 import unittest
+import warnings
+from unittest import mock
 
 import gigaknn
 import numpy as np
@@ -41,6 +43,21 @@ class Graphs(unittest.TestCase):
         self.assert_same(graph, self.graph)
         self.assertEqual(graph.recall, 1)
         self.assertLess(gigaknn.knn_graph(self.x, 6, index="IVF8,Flat", nprobe=1).recall, 1)
+
+    def test_a_recall_that_is_not_reached_is_warned_of(self):
+        by_index = {"index": "IVF8,Flat", "nprobe": 1}
+        for recall in (0.95, 1.0):
+            with self.assertWarnsRegex(gigaknn.RecallWarning, rf"^recall {recall} is not reached; the graph has 0\.\d+, with nprobe 1 and refine 4$") as caught:
+                graph = gigaknn.knn_graph(self.x, 6, recall=recall, **by_index)
+            self.assertEqual(caught.filename, __file__)
+            self.assert_same(graph, gigaknn.knn_graph(self.x, 6, **by_index))
+        measured = mock.patch.object(gigaknn.KnnGraph, "recall", graph.recall)
+        with measured, self.assertWarnsRegex(gigaknn.RecallWarning, r"^recall 0.9 is not reached; the graph has 0\.\d+$"):
+            gigaknn.knn_graph(self.x, 6, recall=0.9, method="ivf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for reached in (by_index, {**by_index, "recall": 0.3}, {**by_index, "nprobe": 8, "recall": 1.0}, {"recall": 1.0}, {"recall": 0.5, "method": "ivf"}, {"labels": np.arange(400) % 4}):
+                gigaknn.knn_graph(self.x, 6, **reached)
 
     def test_a_graph_by_labels(self):
         labels = np.arange(400) % 4
@@ -173,7 +190,13 @@ class Graphs(unittest.TestCase):
             ({"method": "hnsw"}, ValueError, "hnsw"),
             ({"labels": [1, 2]}, ValueError, "label"),
             ({"labels": np.zeros(400, int), "only": "all"}, ValueError, "only must be same or other"),
+            ({"only": "other"}, ValueError, "only= is of labels=, and there are none"),
             ({"index": "IVF8,Flat", "method": "ivf"}, ValueError, "do not go with it"),
+            ({"index": "IVF8,Flat", "recall": 0}, ValueError, "recall must be above 0"),
+            ({"index": "IVF8,Flat", "recall": "high"}, TypeError, "recall must be a number"),
+            ({"index": "IVF8,Flat", "shards": 2}, ValueError, "shards must be 1 with index=, got 2"),
+            ({"index": "IVF8,Flat", "only": "other"}, ValueError, "only= is of labels="),
+            ({"index": "IVF8,Flat", "only": "all"}, ValueError, "only must be same or other"),
         ):
             with self.assertRaisesRegex(error, text):
                 gigaknn.knn_graph(self.x, **options)

@@ -114,6 +114,11 @@ class Messages(unittest.TestCase):
             error=TypeError,
         )
 
+    def test_ids_of_either_order_of_bytes(self):
+        for order in "<>":
+            self.assert_told((lambda: self.index.reconstruct(np.array([2**63], order + "u8")), r"ids must be below 2\*\*63, got 9223372036854775808"))
+            self.assertEqual(self.index.reconstruct(np.array([3], order + "u8")).shape, (1, 4))
+
     def test_keys_without_an_order(self):
         x, keys = self.x, set(range(100))
         named = gigaknn.build(x, index="Flat", keys=[f"row {i}" for i in range(100)])

@@ -15,6 +15,7 @@ except ImportError:
     raise unittest.SkipTest("no scikit-learn") from None
 
 import gigaknn.sklearn
+from gigaknn import _searcher
 from gigaknn.sklearn import KMeans, KNNTransformer, NearestNeighbors
 from sklearn import cluster, manifold, neighbors
 from sklearn.metrics import adjusted_rand_score
@@ -146,6 +147,29 @@ class Estimators(unittest.TestCase):
         for rows in (None, x[:500]):
             same = np.mean([len(np.intersect1d(a, b)) for a, b in zip(exact.kneighbors(rows, return_distance=False), found.kneighbors(rows, 5, return_distance=False))]) / 5
             self.assertGreater(same, 0.8)
+
+    def test_no_list_is_short_where_a_recall_would_leave_some_so(self):
+        """Of a graph whose lists are cut, and an index that finds too few rows."""
+        x, k = clustered_rows(10000, 8), 300
+        queries = x[:9] + 0.01
+        for metric in ("euclidean", "cosine"):
+            exact = NearestNeighbors(n_neighbors=k, metric=metric).fit(x)
+            expected = [exact.kneighbors(rows) for rows in (None, queries)]
+            cut = expected[0][1].copy()
+            cut[::7, 3:] = -1
+            graph = gigaknn.KnnGraph.from_arrays(expected[0][0], cut, metric=metric)
+            few = gigaknn.build(x, index="IVF2000,Flat", metric=metric, iterations=1)
+            self.assertTrue((few.search(queries, k).ids[:, -1] == -1).all())
+            with mock.patch.object(_searcher, "knn_graph", lambda *_, **__: graph), mock.patch.object(_searcher.Searcher, "index_for", lambda *_: few):
+                ours = KNNTransformer(n_neighbors=k, metric=metric, recall=0.9).fit(x)
+                for rows, (distances, ids) in zip((None, queries), expected):
+                    np.testing.assert_array_equal(ours.kneighbors(rows)[1], ids)
+                    matrix = ours.kneighbors_graph(rows, mode="distance")
+                    np.testing.assert_array_equal(np.diff(matrix.indptr), k)
+                    np.testing.assert_array_equal(matrix.indices.reshape(-1, k), ids)
+                    np.testing.assert_array_equal(matrix.data.reshape(-1, k), distances)
+                np.testing.assert_array_equal(ours.transform(queries).indices.reshape(-1, k + 1)[:, :k], expected[1][1])
+                np.testing.assert_array_equal(ours.fit_transform(x).indices.reshape(-1, k + 1)[:, 1:], expected[0][1])
 
     def test_wrong_arguments(self):
         for estimator, text in (

@@ -218,8 +218,8 @@ IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOp
   if (!best->point) {
     require(std::any_of(choice.trials.begin(), choice.trials.end(), [](const Trial& trial) { return trial.fits; }), Fault::out_of_memory,
             "no index could be tried on a sample in a budget of ", run.memory_bytes, " bytes");
-    fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest in ", seconds_each,
-         " s of searching");
+    fail(Fault::unsupported, "no index that was tried finds ", params.recall, " of the ", params.k, " nearest, searched for at most ",
+         seconds_each, " s");
   }
   choice.recipe = best->recipe;
   return choice;

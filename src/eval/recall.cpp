@@ -3,6 +3,7 @@
 //   result [q, k], truth [q, k'] --TruthForm--> a test "as near as" --count_hits--> RowHits [q]
 //     --recall_of_rows--> Recall with its interval
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -23,7 +24,7 @@ bool has_distances(const Neighbors& lists) {
   return !lists.ids.empty() && lists.distances.size() == lists.ids.size();
 }
 
-// None where either side has ids only.
+// None where ties do not count.
 std::optional<TruthForm> form_of(const Neighbors& result, const Neighbors& truth, Metric metric) {
   if (!has_distances(result) || !has_distances(truth)) return std::nullopt;
   return TruthForm::of(result, truth, metric);
@@ -41,12 +42,16 @@ void require_same_queries(const Neighbors& result, const Neighbors& truth) {
 
 // How many of the first `wanted` of the truth's row stand among the first `found` of the result's,
 // each id counted once. An entry as near as the last one wanted counts too: which of equals is
-// listed is chance.
+// listed is chance. What is infinitely far, of queries that are no numbers or have no direction, is not
+// wanted: any row is as good.
 RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t row,
                    std::int64_t found, std::int64_t wanted, const std::optional<TruthForm>& form) {
   const auto first_true = truth.ids.begin() + row * truth.k;
   std::vector<RowId> true_ids(first_true, first_true + wanted);
-  while (!true_ids.empty() && true_ids.back() == no_row) true_ids.pop_back();
+  const auto is_wanted = [&](std::size_t i) {
+    return true_ids[i] != no_row && !(has_distances(truth) && std::isinf(truth.distances[static_cast<std::size_t>(row * truth.k) + i]));
+  };
+  while (!true_ids.empty() && !is_wanted(true_ids.size() - 1)) true_ids.pop_back();
   RowHits hits;
   hits.wanted = static_cast<std::int64_t>(true_ids.size());
   if (hits.wanted == 0) return hits;
@@ -112,6 +117,11 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
   require(population == 0 || population >= result.queries, Fault::invalid_argument, result.queries, " queries are not drawn from ",
           population);
   return recall_of_rows(rows, at, population == 0 ? result.queries : population);
+}
+
+bool ties_count(const Neighbors& result, const Neighbors& truth, Metric metric) {
+  require_same_queries(result, truth);
+  return form_of(result, truth, metric).has_value();
 }
 
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r,

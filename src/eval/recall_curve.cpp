@@ -57,6 +57,7 @@ class CurveMeasurement {
       search.only = only_;
       found = index_.search(queries_, params_.k, search, run_);
     }
+    if (!index_.finds_distances_of_rows(search)) found.distances.clear();  // as near as a true neighbour says nothing then
     point.recall = recall_at(found, truth_, params_.k, index_.metric(), all_queries);
     point.seconds = std::max(best / static_cast<double>(queries_.rows), least_seconds_a_query);
     return point;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,23 @@ TEST(RecallAt, wants_no_more_than_a_short_truth_has) {
   const Neighbors truth = lists_of(3, {1, -1, -1});
   EXPECT_DOUBLE_EQ(recall_at(lists_of(3, {1, -1, -1}), truth, 3, Metric::l2).value, 1);
   EXPECT_DOUBLE_EQ(recall_at(lists_of(3, {-1, -1, -1}), truth, 3, Metric::l2).value, 0);
+}
+
+TEST(RecallAt, wants_nothing_that_is_infinitely_far) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Neighbors truth = lists_of(2, {1, 2, 0, 1, 3, 0}, {1, 2, inf, inf, 5, inf});
+  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, 9, -1, -1, 3, -1}, {1, 4, inf, inf, 5, inf}), truth, 2, Metric::l2).value, 2.0 / 3);
+  const Neighbors products = lists_of(2, {1, 2}, {1, -inf});
+  EXPECT_DOUBLE_EQ(recall_at(lists_of(2, {1, -1}, {1, -inf}), products, 2, Metric::inner_product).value, 1);
+}
+
+TEST(RecallAt, of_distances_that_are_not_those_of_the_rows_is_by_ids) {
+  const Neighbors truth = lists_of(3, {1, 2, 3}, {4, 5, 6});
+  const Neighbors found = lists_of(3, {7, 2, 8}, {1, 2, 3});  // of codes: each seems nearer than the nearest
+  EXPECT_FALSE(ties_count(found, truth, Metric::l2));
+  EXPECT_DOUBLE_EQ(recall_at(found, truth, 3, Metric::l2).value, 1.0 / 3);
+  EXPECT_TRUE(ties_count(lists_of(3, {7, 2, 3}, {4, 5, 6}), truth, Metric::l2));
+  EXPECT_DOUBLE_EQ(nearest_among_first(found, truth, 3, Metric::l2), 0);
 }
 
 TEST(RecallAt, reads_cosine_truth_given_as_similarity) {

@@ -52,8 +52,8 @@ bool TruthForm::is_as_near(float found, float wanted) const {
                                    : found <= value + tolerance_at(value);
 }
 
-std::int64_t TruthForm::count_agreements(const Neighbors& result, const Neighbors& truth) const {
-  std::int64_t agreements = 0;
+TruthForm::Agreement TruthForm::agreement(const Neighbors& result, const Neighbors& truth) const {
+  Agreement found_both;
   std::unordered_map<std::int64_t, double> true_values;
   for (std::int64_t row = 0; row < truth.queries; ++row) {
     true_values.clear();
@@ -63,14 +63,27 @@ std::int64_t TruthForm::count_agreements(const Neighbors& result, const Neighbor
     for (std::int64_t i = row * result.k; i < (row + 1) * result.k; ++i) {
       const auto found = true_values.find(value_of(result.ids[i]));
       if (result.ids[i] == no_row || found == true_values.end()) continue;
-      agreements +=
-          std::fabs(result.distances[i] - found->second) <= tolerance_at(found->second) ? 1 : 0;
+      const double value = result.distances[i];
+      const bool same = value == found->second || std::fabs(value - found->second) <= tolerance_at(found->second);
+      ++(same ? found_both.same : found_both.other);
     }
   }
-  return agreements;
+  return found_both;
 }
 
-TruthForm TruthForm::of(const Neighbors& result, const Neighbors& truth, Metric metric) {
+// The first found is nearer than the nearest there is, in most of the rows.
+bool TruthForm::begins_too_near(const Neighbors& result, const Neighbors& truth) const {
+  std::int64_t too_near = 0;
+  for (std::int64_t row = 0; row < truth.queries; ++row) {
+    const std::int64_t found = row * result.k, wanted = row * truth.k;
+    if (result.ids[found] == no_row || truth.ids[wanted] == no_row) continue;
+    const double value = convert_(truth.distances[wanted]), nearer = value - static_cast<double>(result.distances[found]);
+    too_near += (larger_is_nearer(metric_) ? -nearer : nearer) > tolerance_at(value);
+  }
+  return 2 * too_near > truth.queries;
+}
+
+std::optional<TruthForm> TruthForm::of(const Neighbors& result, const Neighbors& truth, Metric metric) {
   const Trend trend = trend_of(truth);
   std::vector<Conversion> possible;  // the likeliest first
   if (metric == Metric::inner_product) {
@@ -88,15 +101,16 @@ TruthForm TruthForm::of(const Neighbors& result, const Neighbors& truth, Metric 
     if (metric == Metric::euclidean) possible.push_back(root);
   }
   TruthForm best(metric, possible.front(), true);
-  if (possible.size() == 1) return best;
-  std::int64_t most = best.count_agreements(result, truth);
+  Agreement most = best.agreement(result, truth);
   for (std::size_t i = 1; i < possible.size(); ++i) {
     const TruthForm form(metric, possible[i], true);
-    const std::int64_t agreements = form.count_agreements(result, truth);
-    if (agreements <= most) continue;
-    most = agreements;
+    const Agreement agreement = form.agreement(result, truth);
+    if (agreement.same <= most.same) continue;
+    most = agreement;
     best = form;
   }
+  const bool of_others = most.same + most.other > 0 ? most.same < most.other : best.begins_too_near(result, truth);
+  if (of_others) return std::nullopt;
   return best;
 }
 

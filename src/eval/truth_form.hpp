@@ -11,6 +11,8 @@
 //   others         the metric's own value
 #pragma once
 
+#include <optional>
+
 #include <gigaknn/ids.hpp>
 #include <gigaknn/metric.hpp>
 
@@ -19,9 +21,10 @@ namespace gigaknn {
 /// Compares a result's values with a truth's, whatever form the truth's are in.
 class TruthForm {
  public:
-  /// Recognises the form; both sides have distances. Throws Error: invalid_data where the truth's
-  /// values fall along its rows and the metric's cannot.
-  static TruthForm of(const Neighbors& result, const Neighbors& truth, Metric metric);
+  /// Recognises the form; both sides have distances. None where the result's are not those of the truth's rows, but of what stands for
+  /// them, as of codes: most of the ids on both sides have other values, or, where there are none, most rows begin nearer than is possible.
+  /// Throws Error: invalid_data where the truth's values fall along its rows and the metric's cannot.
+  static std::optional<TruthForm> of(const Neighbors& result, const Neighbors& truth, Metric metric);
   /// For a truth that this library computed: the metric's own values, compared without tolerance.
   static TruthForm exact(Metric metric) { return TruthForm(metric, as_it_is, false); }
 
@@ -37,7 +40,13 @@ class TruthForm {
   TruthForm(Metric metric, Conversion convert, bool tolerant)
       : metric_(metric), convert_(convert), tolerant_(tolerant) {}
   double tolerance_at(double value) const;
-  std::int64_t count_agreements(const Neighbors& result, const Neighbors& truth) const;
+  /// Of the ids on both sides those whose values are the same, and others.
+  struct Agreement {
+    std::int64_t same = 0;
+    std::int64_t other = 0;
+  };
+  Agreement agreement(const Neighbors& result, const Neighbors& truth) const;
+  bool begins_too_near(const Neighbors& result, const Neighbors& truth) const;
 
   Metric metric_;
   Conversion convert_;  // from the truth's value to the metric's

@@ -24,7 +24,7 @@ TruthForm form_of(Metric metric, const std::vector<float>& result,
   std::vector<std::int64_t> ids;
   for (std::size_t i = 0; i < result.size(); ++i) ids.push_back(static_cast<std::int64_t>(i));
   const auto k = static_cast<std::int64_t>(ids.size());
-  return TruthForm::of(lists_of(k, ids, result), lists_of(k, ids, truth), metric);
+  return TruthForm::of(lists_of(k, ids, result), lists_of(k, ids, truth), metric).value();
 }
 
 TEST(TruthForm, takes_rising_cosine_as_distances_and_falling_as_similarities) {
@@ -84,8 +84,25 @@ TEST(TruthForm, is_not_misled_by_one_row_in_disorder_or_an_empty_tail) {
   const std::vector<std::int64_t> ids = {0, 1, 0, 1, 0, -1};
   const Neighbors result = lists_of(2, ids, {0.1f, 0.2f, 0.1f, 0.2f, 0.5f, inf});
   const Neighbors truth = lists_of(2, ids, {0.9f, 0.8f, 0.9f, 0.8f, 0.5f, inf});
-  EXPECT_TRUE(TruthForm::of(result, truth, Metric::cosine).is_as_near(0.2f, 0.8f));
-  EXPECT_FALSE(TruthForm::of(result, truth, Metric::cosine).is_as_near(0.21f, 0.8f));
+  EXPECT_TRUE(TruthForm::of(result, truth, Metric::cosine)->is_as_near(0.2f, 0.8f));
+  EXPECT_FALSE(TruthForm::of(result, truth, Metric::cosine)->is_as_near(0.21f, 0.8f));
+}
+
+TEST(TruthForm, is_none_of_values_of_what_stands_for_rows) {
+  const auto agree = [](const std::vector<std::int64_t>& ids, const std::vector<float>& found, Metric metric, const std::vector<float>& truth) {
+    return TruthForm::of(lists_of(2, ids, found), lists_of(2, {0, 1, 2, 3, 4, 5}, truth), metric).has_value();
+  };
+  const std::vector<float> l2 = {4, 9, 1, 2, 5, 6};
+  EXPECT_TRUE(agree({0, 7, 2, 3, 8, 4}, {4, 9, 1, 2, 5, 5}, Metric::l2, l2));
+  EXPECT_FALSE(agree({0, 7, 2, 3, 8, 4}, {3, 9, 0.5f, 2, 4, 4.5f}, Metric::l2, l2)) << "most that both name have other values";
+  EXPECT_TRUE(agree({7, 8, 9, 10, 11, 12}, l2, Metric::l2, l2)) << "equals of other ids";
+  EXPECT_TRUE(agree({7, 8, 9, 10, 11, 12}, {5, 9, 1, 1.5f, 4, 6}, Metric::l2, l2)) << "one row begins too near";
+  EXPECT_FALSE(agree({7, 8, 9, 10, 11, 12}, {3, 9, 1, 2, 4, 6}, Metric::l2, l2)) << "most do";
+  const std::vector<float> products = {9, 4, 7, 2, 6, 5};
+  EXPECT_TRUE(agree({7, 8, 9, 10, 11, 12}, products, Metric::inner_product, products));
+  EXPECT_FALSE(agree({7, 8, 9, 10, 11, 12}, {9.5f, 9, 8, 2, 6, 5}, Metric::inner_product, products));
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(agree({0, 1, 2, 3, 4, 5}, {4, inf, 1, inf, 5, inf}, Metric::l2, {4, inf, 1, inf, 5, inf})) << "infinity is infinity";
 }
 
 TEST(TruthForm, refuses_falling_distances_where_smaller_is_nearer) {

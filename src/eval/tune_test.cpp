@@ -151,6 +151,16 @@ TEST_F(Tune, a_truth_that_is_given_serves_codes_without_vectors) {
   const RecallCurve curve = measure_curve(*index, queries_, params, {}, &truth);
   EXPECT_GE(curve.points.back().recall.value, 0.3);
   EXPECT_EQ(curve.points.back().refine, 1);
+  // Distances of codes are smaller than those of rows: what seems as near as a true neighbour need not be one.
+  Neighbors only_ids = truth;
+  only_ids.distances.clear();
+  for (const char* recipe : {"IVF20,PQ8", "PCA4,IVF20,Flat"}) {
+    const auto other = open_index(build(recipe, 0));
+    const double recall = recall_at(other->search(queries_, 10, {.nprobe = 20}), only_ids, 10, Metric::l2).value;
+    const RecallCurve of_all = measure_curve(*other, queries_, {}, {}, &truth);
+    EXPECT_LE(of_all.points.back().recall.value, recall + 0.01) << recipe;
+    EXPECT_LT(recall, 0.9) << recipe;
+  }
   expect_error(Fault::unsupported, [&] { measure_curve(*index, queries_, params); }, "must be given");
   expect_error(Fault::unsupported, [&] { measure_curve_by_own_rows(*index, params); }, "full vectors");
 }
@@ -420,6 +430,15 @@ TEST_F(Choose, rows_that_may_not_be_finite_have_an_index) {
   params.recall = 0.5;
   params.index.allow_nonfinite = true;
   EXPECT_EQ(choose_index(base_, params).recipe, "IVF,Flat");
+}
+
+// A query without a direction has no true neighbours; the flat search that knows them names some, infinitely far.
+TEST_F(Choose, rows_without_a_direction_are_no_hindrance) {
+  Matrix rows = make_normal(2000, 3);
+  for (std::int64_t i = 0; i < rows.rows(); i += 10) std::fill_n(rows.row<float>(i), d, 0.0F);
+  ChoiceParams params;
+  params.index.metric = Metric::cosine;
+  EXPECT_EQ(choose_index(rows, params).recipe, "IVF,Flat");
 }
 
 TEST_F(Tune, every_metric_has_an_index) {

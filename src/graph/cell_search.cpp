@@ -245,7 +245,7 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
                                 ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
   const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::int32_t) : 0;
-  return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(n, base.cols, dtype, fitted), searching);
+  return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);
 }
 
 }  // namespace gigaknn

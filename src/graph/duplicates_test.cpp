@@ -8,6 +8,7 @@
 #include <gigaknn/graph.hpp>
 
 #include "core/expect_error.hpp"
+#include "core/random.hpp"
 #include "ops/reference.hpp"
 #include "ops/test_vectors.hpp"
 
@@ -55,6 +56,31 @@ TEST(Duplicates, groups_equal_those_of_the_reference) {
       EXPECT_GT(groups.groups, 1);
       EXPECT_LT(groups.groups, 300);
     }
+  }
+}
+
+// Rows that hold the same, near ones and others, in batches that a budget makes small.
+TEST(Duplicates, copies_and_a_budget_change_no_group) {
+  constexpr std::int64_t n = 1500;
+  for (const auto& [metric, dtype, radius] : {std::tuple(Metric::l2, DType::u8, 3.0f), {Metric::cosine, DType::f32, 0.2f}}) {
+    Matrix base(n, 5, dtype);
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = 0; j < 5; ++j) {
+        const auto value = random_below(i % 3 == 0 ? 2 : 9, 7, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(j)) * (i % 10 != 0);
+        if (dtype == DType::u8) {
+          base.row<std::uint8_t>(i)[j] = static_cast<std::uint8_t>(value);
+        } else {
+          base.row<float>(i)[j] = static_cast<float>(value);
+        }
+      }
+    }
+    DuplicateParams params;
+    params.metric = metric;
+    const std::vector<RowId> want = reference_groups(base, metric, radius);
+    EXPECT_EQ(find_duplicates(base, radius, params).first, want) << name_of(metric);
+    RunOptions run;
+    run.memory_bytes = std::size_t{16} << 20;
+    EXPECT_EQ(find_duplicates(base, radius, params, run).first, want) << name_of(metric);
   }
 }
 

@@ -1,10 +1,9 @@
 // All pairs of rows within a radius, under a budget that nobody can plan for: how many pairs there are, the search tells.
 //
-//   rows 0, s, 2s, ... --> rows between them --> twice as many ... --> batches of all rows, every s-th each
-//   each batch --within--> its lists, without the rows themselves --all batches--> lists in the order of the rows
+//   batches of all rows (spread_batches.hpp), each --within--> its lists, without the rows themselves
+//   all batches --> lists in the order of the rows
 //
-// Batches are spread over all rows, so each has its share of the pairs, however the rows are sorted: those before it tell how many rows
-// the next may have, and where the budget is reached, how many pairs there are in all.
+// Where the budget is reached, the batches before tell how many pairs there are in all.
 #include <gigaknn/graph.hpp>
 
 #include <algorithm>
@@ -13,22 +12,15 @@
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "graph/spread_batches.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
 
 namespace gigaknn {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t first_rows = 2;
-constexpr std::int64_t batch_rows = 256;
-#else
-constexpr std::int64_t first_rows = 64;  // before anything is known of how many neighbours rows have
-constexpr std::int64_t batch_rows = 16384;
-#endif
 constexpr double held_bytes = 12;      // of a pair in the lists of a batch
 constexpr double joined_bytes = 24;    // of a pair there and in the lists of all rows
-constexpr double searched_bytes = 52;  // of a pair in a search, whose vectors double while they grow
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -43,7 +35,10 @@ class RadiusGraph {
  public:
   RadiusGraph(MatrixRef base, float radius, const RadiusGraphParams& params, const RunOptions& run)
       : base_(base), radius_(radius), run_(run), ops_(ops_of(params.device, params.shards)), offset_bytes_(at(base.rows + 1) * 16),
-        rows_(ops_, base, params.metric, hints(), offset_bytes_ + run.memory_bytes / 2, run) {
+        rows_(ops_, base, params.metric, hints(), offset_bytes_ + run.memory_bytes / 2, run),
+        // Where the base is not whole each batch prepares all blocks anew.
+        spread_(base.rows, rows_.whole() ? SpreadBatches::batch_rows : base.rows, base.rows,
+                [this](std::int64_t first, std::int64_t step, std::int64_t rows) { return search(first, step, rows); }) {
     if (run.memory_bytes == 0) return;
     const std::size_t search = ops_.bytes_needed(rows_.block_rows(), base.cols, base.dtype, params.metric, hints(), threads_of(run));
     room_ = std::max(0.0, static_cast<double>(run.memory_bytes) - static_cast<double>(offset_bytes_ + search));
@@ -51,28 +46,15 @@ class RadiusGraph {
 
   RadiusNeighbors build() {
     if (run_.progress) run_.progress->report("search", 0, base_.rows);
-    take(0, 1);
+    spread_.run([this] { return (room_ - static_cast<double>(pairs_) * held_bytes) / 2 / SpreadBatches::searched_bytes; });
     return join();
   }
 
  private:
-  PrepareHints hints() const { return {.k = 1, .queries = base_.rows, .batch = std::min(base_.rows, batch_rows), .self = false}; }
-  std::int64_t count(std::int64_t first, std::int64_t step) const { return first < base_.rows ? (base_.rows - first - 1) / step + 1 : 0; }
+  PrepareHints hints() const { return {.k = 1, .queries = base_.rows, .batch = std::min(base_.rows, SpreadBatches::batch_rows), .self = false}; }
 
-  // Rows first, first + step, ...: at once, or else every second one of them, and then the others.
-  void take(std::int64_t first, std::int64_t step) {
-    const std::int64_t rows = count(first, step);
-    if (rows == 0) return;
-    const double expected = seen_ > 0 ? static_cast<double>(pairs_) / static_cast<double>(seen_) : static_cast<double>(base_.rows);
-    const std::int64_t most_rows = rows_.whole() ? batch_rows : base_.rows;  // each batch prepares all blocks anew
-    const bool fits = rows <= (seen_ > 0 ? most_rows : first_rows) &&
-                      static_cast<double>(rows) * expected * searched_bytes <= (room_ - static_cast<double>(pairs_) * held_bytes) / 2;
-    if (fits || rows == 1) return search(first, step, rows);
-    take(first, 2 * step);
-    take(first + step, 2 * step);
-  }
-
-  void search(std::int64_t first, std::int64_t step, std::int64_t rows) {
+  std::int64_t search(std::int64_t first, std::int64_t step, std::int64_t rows) {
+    const std::int64_t before = pairs_;
     MatrixRef queries = base_;
     queries.data = base_.row_bytes(first);
     queries.rows = rows;
@@ -84,6 +66,7 @@ class RadiusGraph {
     seen_ += rows;
     if (static_cast<double>(pairs_) * joined_bytes > room_) refuse();
     if (run_.progress) run_.progress->report("search", seen_, base_.rows);
+    return pairs_ - before;
   }
 
   // What was found, without the rows themselves.
@@ -143,6 +126,7 @@ class RadiusGraph {
   const Ops& ops_;
   std::size_t offset_bytes_;
   BlockedBase rows_;
+  SpreadBatches spread_;
   double room_ = std::numeric_limits<double>::infinity();  // bytes that pairs may take
   std::int64_t seen_ = 0;                                  // rows whose lists were found
   std::int64_t pairs_ = 0;                                 // entries of these

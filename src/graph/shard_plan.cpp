@@ -103,7 +103,7 @@ class Planner {
     plan.threads = threads;
     // Where memory is short there are fewer cells: what they take leaves a third of it to the rows.
     plan.cells = most_within(budget, std::max<std::int64_t>(1, n_ / rows_a_cell), [&](std::int64_t cells) {
-      return program_bytes + std::max(coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
+      return program_bytes + std::max(coarse_quantizer_bytes(ops_, n_, sizes_.d, sizes_.dtype, cells), kept_bytes(cells, budget) * 3 / 2);
     });
     if (plan.cells == 0) return false;
     plan.fewer_cells = plan.cells < std::max<std::int64_t>(1, n_ / rows_a_cell);
@@ -140,7 +140,7 @@ class Planner {
       if (plan.band_rows < least) return false;
     }
     plan.smaller_bands = plan.band_rows < usual;
-    plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(n_, sizes_.d, sizes_.dtype, plan.cells));
+    plan.peak_bytes = std::max(plan.peak_bytes, program_bytes + coarse_quantizer_bytes(ops_, n_, sizes_.d, sizes_.dtype, plan.cells));
 
     const std::size_t rows = at(n_) * row_bytes_;
     const std::size_t shards = rows + at(n_) * 4;

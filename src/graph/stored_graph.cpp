@@ -534,7 +534,8 @@ void StoredGraph::choose(const RunOptions& run) const {
   const std::vector<RowId> cells_of_all = cells.cells_of(sampled.all(), run);
   probes.truth = sampled.truth_of(probes.rows);
   probes.choice = choice_for(quantizer, cells.begins(), sampled, steering, probes.rows, cells_of_all, run);
-  require(probes.choice.enough || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
+  // All cells are all rows, whatever a sample can show.
+  require(probes.choice.enough || probes.choice.width == quantizer.cells() || params.method == "ivf", Fault::unsupported, "not even ", probes.choice.width, " of ", quantizer.cells(),
           " cells a row would give the recall; --method exact compares all, --method ivf goes on all the same");
   probes.write(probes_file());
 }

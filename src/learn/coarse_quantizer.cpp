@@ -82,11 +82,12 @@ std::int64_t sample_size(std::int64_t n, std::int64_t cells) { return std::min(n
 
 }  // namespace
 
-std::size_t coarse_quantizer_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells) {
+std::size_t coarse_quantizer_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells) {
   const std::int64_t row = d * static_cast<std::int64_t>(size_of(dtype));
   // The sample, by label again, its labels; a region's sums.
   return at(sample_size(n, cells) * (2 * row + 24) + 2 * cells * row +
-            static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells)) + 1) * (row + d * 16));
+            static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells)) + 1) * (row + d * 16)) +
+         ops.copies_to_sum_bytes(sample_size(n, cells), d);
 }
 
 CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metric, std::int64_t cells,

@@ -37,7 +37,7 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, MatrixRef rows, Metric metr
 std::vector<std::int64_t> coarse_quantizer_sample(std::int64_t n, std::int64_t cells, std::uint64_t seed);
 CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metric, std::int64_t cells, const RunOptions& run);
 /// Bytes that fitting allocates at most.
-std::size_t coarse_quantizer_bytes(std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells);
+std::size_t coarse_quantizer_bytes(const Ops& ops, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells);
 
 /// Puts centroid c `copies[c]` times (>= 1), one behind the other: a cell of too many rows becomes several.
 CoarseQuantizer with_copies(const CoarseQuantizer& quantizer, const std::vector<std::int64_t>& copies);

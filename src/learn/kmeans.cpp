@@ -137,7 +137,8 @@ using OnRound = std::function<void(int, const KMeansRound&)>;
 KMeans fit_one_level(const Ops& ops, MatrixRef rows, std::span<const float> weights, std::int64_t clusters, const KMeansParams& params,
                      const OnRound& on_round, const RunOptions& run) {
   const bool unit = params.metric == Metric::cosine;
-  const KeptRows kept = ops.keep_rows(rows, params.metric, DType::f32, clusters, run);
+  const bool looks_at_all = params.iterations > 0 || params.start == KMeansStart::plus_plus;
+  const KeptRows kept = looks_at_all ? ops.keep_rows(rows, params.metric, DType::f32, clusters, run) : KeptRows{rows};
   RunOptions beside = run;
   if (run.device_memory_bytes > 0) beside.device_memory_bytes -= kept.bytes;
   const std::vector<std::int64_t> first =

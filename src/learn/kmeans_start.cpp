@@ -31,8 +31,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 class Drawn {
  public:
   Drawn(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const double> weights)
-      : ops_(&ops), rows_(rows), kept_(kept), metric_(metric), weights_(weights), distances_(at(rows.rows), std::numeric_limits<float>::infinity()),
-        nearest_(at(rows.rows)), chosen_(at(rows.rows)), ids_(at(rows.rows)), found_(at(rows.rows)) {}
+      : ops_(&ops), rows_(rows), kept_(kept), metric_(metric), weights_(weights),
+        distances_(at(rows.rows), std::numeric_limits<float>::infinity()), nearest_(at(rows.rows)), chosen_(at(rows.rows)), ids_(at(rows.rows)), found_(at(rows.rows)) {}
 
   void add(const std::vector<std::int64_t>& more, const RunOptions& run) {
     Matrix centres = gather_rows(rows_, more, run);

@@ -22,6 +22,8 @@ LabelRuns::LabelRuns(const RowId* row_labels, std::int64_t n, std::int64_t label
     const std::int64_t label = value_of(row_labels[i]);
     if (label >= 0) rows[at(next[at(label)]++)] = static_cast<LocalRow>(i);
   }
+  label_begins.reserve(at(labels + 1));
+  run_begins.reserve(std::min(at(labels), rows.size()) + rows.size() / at(run_rows) + 1);
   label_begins.push_back(0);
   for (std::int64_t label = 0; label < labels; ++label) {
     for (std::int64_t begin = begins[at(label)]; begin < begins[at(label + 1)]; begin += run_rows)

@@ -21,6 +21,8 @@ PartSums::PartSums(const Ops& ops, MatrixRef rows, const double* weights, const 
                    const RunOptions& run)
     : cols_(rows.cols) {
   std::vector<RowId> own;  // the sum that each row counts in
+  own.reserve(at(all.run_begins[at(end)] - all.run_begins[at(begin)]));
+  labels_.reserve(at(end - begin));
   std::int64_t label = std::upper_bound(all.label_begins.begin(), all.label_begins.end(), begin) - all.label_begins.begin() - 1;
   for (std::int64_t r = begin; r < end; ++r) {
     while (all.label_begins[at(label + 1)] <= r) ++label;
@@ -31,6 +33,7 @@ PartSums::PartSums(const Ops& ops, MatrixRef rows, const double* weights, const 
   const auto mine = std::span(all.rows).subspan(at(all.run_begins[at(begin)]), own.size());
   const Matrix gathered = gather_rows(rows, mine, run);
   std::vector<double> own_weights;
+  own_weights.reserve(weights ? mine.size() : 0);
   for (std::size_t i = 0; weights && i < mine.size(); ++i) own_weights.push_back(weights[mine[i]]);
   sums_.resize(labels_.size() * at(cols_));
   std::vector<std::int64_t> counts(labels_.size());
@@ -53,7 +56,7 @@ std::int64_t PartSums::end_of_part(const LabelRuns& all, std::int64_t begin, std
 std::int64_t PartSums::most_rows(std::int64_t d) { return std::max(LabelRuns::run_rows, summed_elements / d); }
 
 std::size_t PartSums::bytes_needed(std::int64_t n, std::int64_t d) {
-  return at(std::min(n, most_rows(d) + LabelRuns::run_rows)) * at(d * 12 + 56);
+  return at(std::min(n, most_rows(d) + LabelRuns::run_rows)) * at(d * 12 + 72);  // row and sum; what names them, and their order
 }
 
 }  // namespace gigaknn

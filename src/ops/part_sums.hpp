@@ -25,7 +25,7 @@ class PartSums {
 
   /// Where a part of `rows` rows ends that begins with this run: those rows, and what its last run has beyond them.
   static std::int64_t end_of_part(const LabelRuns& all, std::int64_t begin, std::int64_t rows);
-  /// Rows of a part, which may end up to 256 later.
+  /// Rows that a part is asked for; it may end up to 255 later.
   static std::int64_t most_rows(std::int64_t d);
   /// The most bytes of the host's memory that one of n rows takes.
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d);

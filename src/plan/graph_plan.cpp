@@ -71,7 +71,6 @@ TextLines identity_of(const GraphPlan& plan) {
           {"k", std::to_string(graph.k)},
           {"recall", exact_text(graph.recall)},
           {"seed", std::to_string(graph.seed)},
-          {"method", graph.method},
           {"allow_nonfinite", graph.allow_nonfinite ? "1" : "0"},
           {"asked_shard_rows", std::to_string(plan.params.shard_rows)}};
 }
@@ -93,8 +92,9 @@ constexpr Bytes shard_bytes[] = {{"peak_bytes", &ShardPlan::peak_bytes}, {"bytes
                                  {"bytes_written", &ShardPlan::bytes_written}, {"work_bytes", &ShardPlan::work_bytes}};
 
 TextLines lines_of(const GraphPlan& plan) {
-  TextLines lines = {{"gigaknn-plan", "4"}};
+  TextLines lines = {{"gigaknn-plan", "5"}};
   for (const auto& line : identity_of(plan)) lines.push_back(line);
+  lines.push_back({"method", plan.params.graph.method});
   lines.push_back({"device", plan.params.graph.device});
   lines.push_back({"device_shards", std::to_string(plan.params.graph.shards)});
   lines.push_back({"memory_bytes", std::to_string(plan.params.memory_bytes)});
@@ -112,6 +112,14 @@ StoredSizes sizes_of(const GraphPlan& plan) {
 }
 
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
+
+// The same file whatever folder a process is in; "link/.." is where the link leads to, and up from there.
+fs::path from_anywhere(const fs::path& path) {
+  const fs::path absolute = fs::absolute(path);
+  std::error_code unknown;
+  const fs::path folder = fs::canonical(absolute.parent_path(), unknown);
+  return unknown ? absolute.lexically_normal() : folder / absolute.filename();
+}
 
 }  // namespace
 
@@ -160,8 +168,8 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   require(n < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a graph built from files has fewer than 4294967295 rows, got ", n);
   GraphPlan plan;
   plan.params = params;
-  if (!params.base.empty()) plan.params.base = fs::absolute(params.base).lexically_normal();
-  plan.params.output = fs::absolute(params.output).lexically_normal();
+  if (!params.base.empty()) plan.params.base = from_anywhere(params.base);
+  plan.params.output = from_anywhere(params.output);
   plan.n = n;
   plan.d = d;
   plan.dtype = dtype;
@@ -198,10 +206,18 @@ bool is_of_builds(const fs::path& folder) {
   });
 }
 
+// What a folder was begun with, and must go on with: which graph it is, and the device whose memory the plan counts on.
+TextLines lasting_lines(const GraphPlan& plan) {
+  TextLines lines = identity_of(plan);
+  lines.push_back({"device", plan.params.graph.device});
+  lines.push_back({"shards of the device", std::to_string(plan.params.graph.shards)});
+  return lines;
+}
+
 // The plan that a folder has, taken over by the new one.
 GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
   GraphPlan there = read_plan(folder);
-  const TextLines mine = identity_of(plan), theirs = identity_of(there);
+  const TextLines mine = lasting_lines(plan), theirs = lasting_lines(there);
   for (std::size_t i = 0; i < mine.size(); ++i) {
     if (mine[i] == theirs[i]) continue;
     require(mine[i].first != "base_checksum", Fault::invalid_data, printable(plan.params.base.string()),
@@ -209,6 +225,7 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
     fail(Fault::invalid_argument, printable(folder.string()), ": was begun with ", theirs[i].first, " ", printable(theirs[i].second),
          ", not ", printable(mine[i].second), "; go on with the same arguments, or remove the folder to begin anew");
   }
+  there.params.graph.method = plan.params.graph.method;
   there.params.memory_bytes = plan.params.memory_bytes;
   there.params.workers = plan.params.workers;
   there.params.threads = plan.params.threads;
@@ -230,9 +247,9 @@ GraphPlan write_plan(const GraphPlan& plan) {
             ": has other files than those of a build; move them, since the folder is taken away in the end");
     const FileLock lock(folder / "lock", {});
     if (!lock.is_current()) continue;  // another run has just taken the folder away
-    if (fs::exists(plan_file(folder))) return taken_over(plan, folder);
-    write_sealed(lines_of(plan), plan_file(folder));
-    return plan;
+    const GraphPlan current = fs::exists(plan_file(folder)) ? taken_over(plan, folder) : plan;
+    write_sealed(lines_of(current), plan_file(folder));  // workers read it
+    return current;
   }
 }
 
@@ -244,8 +261,8 @@ GraphPlan read_plan(const fs::path& path) {
     require(found != values.end(), Fault::corrupt_file, printable(file.string()), ": byte 0: has no '", name, "'");
     return found->second;
   };
-  require(text("gigaknn-plan") == "4", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
-          " is not supported, expected 4; remove the folder to begin anew, or go on with the version that began it");
+  require(text("gigaknn-plan") == "5", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
+          " is not supported, expected 5; remove the folder to begin anew, or go on with the version that began it");
   GraphPlan plan;
   plan.params.base = text("base");
   plan.params.output = text("output");

@@ -223,6 +223,28 @@ class Tasks(CliTest):
         os.rename(self.path("out.knng.work"), self.path("other.knng.work"))
         self.assertIn("where it must be", self.run_cli("run", "other.knng.work", "--quiet", code=2).stderr)
 
+    def test_what_goes_on_may_have_other_threads_and_workers_but_the_same_device(self):
+        self.run_cli("plan", *ASKED, *TWELVE, "--threads", 1, "-o", "out.knng")
+        self.run_cli("plan", *ASKED, *TWELVE, "--threads", 6, "--workers", 2, "-o", "out.knng")
+        lines = self.read("out.knng.work/plan.txt").decode().splitlines()
+        for line in ("threads 3", "workers 2"):
+            self.assertIn(line, lines)
+        self.assertIn("was begun with device cpu, not emulated", self.run_cli("graph", *ASKED, *TWELVE, "--device", "emulated", "-o", "out.knng", "--quiet", code=2).stderr)
+
+    def test_all_cells_are_enough_whatever_the_sample_shows(self):
+        rows = 200 if TINY_TILES else 2000
+        self.write("few.u8bin", rows.to_bytes(4, "little") + COLS.to_bytes(4, "little") + random.Random(5).randbytes(rows * COLS))
+        self.run_cli("graph", "few.u8bin", "-k", 3, "--recall", 0.999, "--shard-rows", rows // 2, "-o", "out.knng", "--json", "out.json")
+        self.assertEqual(self.record()["recall"]["value"], 1)
+
+    def test_paths_lead_where_the_system_says_they_do(self):
+        os.makedirs(self.path("real/folder"))
+        os.symlink("real/folder", self.path("link"))
+        os.symlink(self.path("base.u8bin"), self.path("real/rows.u8bin"))  # not where "link/.." would be by its letters
+        self.run_cli("graph", "link/../rows.u8bin", *ASKED[1:], *TWELVE, "-o", "link/../out.knng")
+        self.assertTrue(os.path.exists(self.path("real/out.knng")))
+        self.assertFalse(os.path.exists(self.path("out.knng")))
+
     def children_of(self, driver):
         try:
             with open("/proc/%d/task/%d/children" % (driver.pid, driver.pid)) as file:

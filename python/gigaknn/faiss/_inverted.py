@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
@@ -10,17 +9,28 @@ from .._arguments import whole
 from .._errors import InvalidArgument, Unsupported
 from ._held import Held
 from ._indexes import Index, IndexFlat
-from ._settings import METRIC_INNER_PRODUCT, METRIC_L2, metric_of
+from ._settings import METRIC_INNER_PRODUCT, METRIC_L2, Parameters, metric_of
 
 if TYPE_CHECKING:
     from .._types import Whole
 
 
-class ClusteringParameters(types.SimpleNamespace):
-    """Of k-means: `niter` and `seed` count."""
+class ClusteringParameters(Parameters):
+    """Of k-means: `niter` and `seed` count.
+
+    `verbose` and `min_points_per_centroid` may be anything: what is trained does not depend on them, in Faiss either. The others stay Faiss's defaults, to which scripts may set
+    them; `spherical` is True of an index of METRIC_INNER_PRODUCT, as centroids are here.
+    """
+
+    _settable = frozenset({"niter", "seed", "verbose", "min_points_per_centroid"})
+    verbose = False
+    min_points_per_centroid = 39
+    max_points_per_centroid = 256
+    nredo = 1
+    spherical = int_centroids = update_index = frozen_centroids = False
 
     def __init__(self) -> None:
-        super().__init__(niter=10, seed=1234)
+        self.niter, self.seed = 10, 1234
 
 
 class IndexIVF(Index):
@@ -55,6 +65,7 @@ class IndexIVF(Index):
 
     def _describe(self, nlist, nprobe, quantizer=None):
         self.nprobe, self.cp = nprobe, ClusteringParameters()
+        vars(self.cp).update(spherical=self.metric_type == METRIC_INNER_PRODUCT)
         vars(self).update(nlist=nlist, quantizer=IndexFlat(self.d, self.metric_type) if quantizer is None else quantizer)
 
     def _inverted(self):

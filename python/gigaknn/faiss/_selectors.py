@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arguments import whole
+from ._settings import Parameters
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -124,15 +125,21 @@ class IDSelectorXOr(_IDSelectorOfTwo):
     _joined = np.logical_xor
 
 
-class SearchParameters:
+class SearchParameters(Parameters):
     """What one search is told: `sel`, labels that count."""
+
+    _settable = frozenset({"sel"})
 
     def __init__(self, sel: IDSelector | None = None) -> None:
         self.sel = sel
 
 
 class SearchParametersIVF(SearchParameters):
-    """The same, and `nprobe`."""
+    """The same, and `nprobe`. `max_codes` stays 0 and `quantizer_params` None, Faiss's defaults."""
+
+    _settable = frozenset({"sel", "nprobe"})
+    max_codes = 0
+    quantizer_params = None
 
     def __init__(self, sel: IDSelector | None = None, nprobe: int | None = None) -> None:
         super().__init__(sel)

@@ -1,8 +1,8 @@
-"""Metrics by Faiss's numbers, and how many threads calls use."""
+"""Metrics by Faiss's numbers, how many threads calls use, and what parameters can be set."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 METRIC_INNER_PRODUCT, METRIC_L2, METRIC_L1, METRIC_Linf = 0, 1, 2, 3
 _metrics = {METRIC_INNER_PRODUCT: "inner_product", METRIC_L2: "l2", METRIC_L1: "l1", METRIC_Linf: "linf"}
 _threads = None
+
+
+class Parameters:
+    """Of the attributes those of `_settable` are set to anything; others that there are stay what they are, and are set to that alone; there are no more."""
+
+    _settable: frozenset[str] = frozenset()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or name in self._settable:
+            return super().__setattr__(name, value)
+        kept = hasattr(self, name)
+        if kept and np.array_equal(getattr(self, name), value):
+            return
+        told = f"stays {getattr(self, name)!r}, got {value!r}" if kept else "is not set"
+        raise AttributeError(
+            f"gigaknn.faiss: {name} of {type(self).__name__} {told}: gigaknn has nothing that would read it; there {'is' if len(self._settable) == 1 else 'are'} {', '.join(sorted(self._settable))}"
+        )
 
 
 def omp_set_num_threads(n: Whole) -> None:

@@ -17,6 +17,7 @@ constexpr std::int64_t copied_elements = 64;
 #else
 constexpr std::int64_t copied_elements = std::int64_t{1} << 23;  // at a time
 #endif
+constexpr std::size_t unasked_bytes = std::size_t{256} << 20;  // for less a device is not asked what it has free
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -28,30 +29,40 @@ struct Copy {
   simt::DeviceBuffer<std::byte> bytes;
 };
 
-// So many rows of host memory, and of their sums where each is in a run of its own.
-std::size_t bytes_of_part(std::int64_t rows, std::int64_t d, DType dtype, bool weighted) {
-  return DeviceRows::bytes_of(rows, d, dtype) + 3 * 256 + bytes_to_sum(rows, d, weighted, rows, rows);
+// Rows that a part may be asked for.
+std::int64_t rows_of_part(MatrixRef rows, bool weighted, const LabelRuns& all, std::size_t budget) {
+  // Its last run may have 255 more; each run but that has a row that was asked for, and each may be a label's only one.
+  const auto needed = [&](std::int64_t asked) {
+    const std::int64_t there = std::min(std::ssize(all.rows), asked + LabelRuns::run_rows - 1), runs = std::min(all.runs(), asked);
+    return DeviceRows::bytes_of(there, rows.cols, rows.dtype) + 3 * 256 + bytes_to_sum(there, rows.cols, weighted, runs, runs);
+  };
+  require(needed(1) <= budget, Fault::out_of_memory, "a device budget of ", budget, " bytes is too small: to sum a run of ",
+          LabelRuns::run_rows, " rows needs ", needed(1));
+  std::int64_t asked = PartSums::most_rows(rows.cols);
+  while (needed(asked) > budget) asked /= 2;
+  return asked;
 }
 
-// Rows that a part may be asked for: whole runs are what it gets.
-std::int64_t rows_of_part(MatrixRef rows, bool weighted, std::size_t budget) {
-  const auto needed = [&](std::int64_t count) { return bytes_of_part(std::min(rows.rows, count), rows.cols, rows.dtype, weighted); };
-  constexpr std::int64_t last_run = LabelRuns::run_rows - 1;
-  require(needed(1 + last_run) <= budget, Fault::out_of_memory, "a device budget of ", budget, " bytes is too small: to sum ",
-          std::min(rows.rows, LabelRuns::run_rows), " rows needs ", needed(1 + last_run));
-  std::int64_t count = PartSums::most_rows(rows.cols);
-  while (needed(count + last_run) > budget) count /= 2;
-  return std::max<std::int64_t>(count, 1);
+// Bytes that may be taken of the device's memory; 0: not known.
+std::size_t room_on(int device, const RunOptions& run) {
+  const std::size_t free = simt::free_memory(device), budget = run.device_memory_bytes;
+  return budget > 0 && free > 0 ? std::min(budget, free) : std::max(budget, free);
 }
 
 }  // namespace
 
 KeptRows keep_rows(int device, MatrixRef rows, DType dtype, std::size_t beside, const RunOptions& run) {
   const std::size_t row_bytes = row_bytes_of(rows.cols, dtype), bytes = at(rows.rows) * row_bytes;
-  // Half at most, so that searches, which have the rest, have queries enough at a time; 0: not known.
-  const std::size_t room = run.device_memory_bytes > 0 ? run.device_memory_bytes : simt::free_memory(device);
+  // Half at most, so that searches, which have the rest, have queries enough at a time.
+  const std::size_t room = room_on(device, run);
   if (rows.space == MemorySpace::device || (room > 0 && (bytes > room / 2 || bytes + beside > room))) return {rows};
-  const auto copy = std::make_shared<Copy>(device, bytes);
+  std::shared_ptr<Copy> copy;
+  try {
+    copy = std::make_shared<Copy>(device, bytes);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::out_of_memory) throw;
+    return {rows};  // another process was quicker
+  }
   const bool widens = rows.dtype != dtype;
   const std::int64_t step = std::max<std::int64_t>(1, copied_elements / rows.cols);
   for (std::int64_t first = 0; first < rows.rows; first += step) {
@@ -80,9 +91,9 @@ void sum_by_label(const Ops& ops, int device, MatrixRef rows, const double* weig
   const LabelRuns all(labels, rows.rows, label_count);
   for (std::int64_t label = 0; label < label_count; ++label) counts[label] = all.count(label);
   const simt::OwnStream stream(device);
-  const std::size_t budget = run.device_memory_bytes;
   const std::size_t needed =
       DeviceRows::bytes_of(rows, stream) + 3 * 256 + bytes_to_sum(rows.rows, rows.cols, weights != nullptr, label_count, all.runs());
+  const std::size_t budget = run.device_memory_bytes == 0 && needed <= unasked_bytes ? 0 : room_on(device, run);
   if (budget == 0 || needed <= budget) {
     const DeviceRows there(rows, stream);
     return sum_by_label(there.view(), weights, all, sums, stream);
@@ -92,7 +103,7 @@ void sum_by_label(const Ops& ops, int device, MatrixRef rows, const double* weig
   RunOptions whole = run;
   whole.device_memory_bytes = 0;
   std::fill_n(sums, label_count * rows.cols, 0.0);
-  const std::int64_t part_rows = rows_of_part(rows, weights != nullptr, budget);
+  const std::int64_t part_rows = rows_of_part(rows, weights != nullptr, all, budget);
   for (std::int64_t begin = 0; begin < all.runs();) {
     const std::int64_t end = PartSums::end_of_part(all, begin, part_rows);
     PartSums(ops, rows, weights, all, begin, end, whole).add_to(sums);

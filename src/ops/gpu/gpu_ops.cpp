@@ -191,9 +191,9 @@ class GpuOps : public Ops {
                       float* out, const RunOptions& run) const override {
     require_pairs(queries, base, metric, width);
     const std::int64_t pairs = queries.rows * width;
-    // Of each pair a row, a query at the most, a key; one query more where a batch begins amid one's pairs.
-    const std::size_t a_row = DeviceRows::bytes_of(1, base.cols, base.dtype);
-    const std::int64_t batch = batch_of(2 * a_row + sizeof(float), a_row, "a pair needs ", run);
+    // Of each pair a row, its share of a query, a key; two queries more where a batch begins and ends amid one's pairs.
+    const std::size_t a_row = DeviceRows::bytes_of(1, base.cols, base.dtype), sharing = static_cast<std::size_t>(std::max<std::int64_t>(width, 1));
+    const std::int64_t batch = batch_of(a_row + (a_row + sharing - 1) / sharing + sizeof(float), 2 * a_row, "a pair needs ", run);
     const std::size_t row_bytes = static_cast<std::size_t>(base.cols) * size_of(base.dtype);
     for (std::int64_t first = 0; first < pairs; first += batch) {
       check_cancelled(run);
@@ -231,12 +231,14 @@ class GpuOps : public Ops {
     const std::size_t a_row = DeviceRows::bytes_of(1, rows.cols, rows.dtype) + static_cast<std::size_t>(width) * sizeof(float);
     const std::int64_t batch =
         batch_of(a_row, DeviceRows::bytes_of(width, directions.cols, directions.dtype), "products of a row need ", run);
-    const simt::OwnStream stream(device_);
-    DeviceRows directions_there(directions, stream);
-    find_facts(directions_there, Metric::inner_product, stream);
+    const simt::OwnStream directions_stream(device_);
+    DeviceRows directions_there(directions, directions_stream);
+    find_facts(directions_there, Metric::inner_product, directions_stream);
+    simt::synchronize(directions_stream);
     for (std::int64_t first = 0; first < rows.rows; first += batch) {
       check_cancelled(run);
       const std::int64_t count = std::min(batch, rows.rows - first);
+      const simt::OwnStream stream(device_);  // whose end gives back what a batch took
       const std::vector<float> keys = keys_of(rows.slice(first, first + count), directions_there, Metric::inner_product,
                                               {.count = count * width, .width = width, .with_all = true}, stream);
       std::transform(keys.begin(), keys.end(), out + first * width, [](float key) { return value_of_key(Metric::inner_product, key); });
