@@ -139,6 +139,8 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   open.expected_refine = params.refine;
   open.map = true;
   record.planned_bytes = session.held_bytes() + open_index_bytes_needed(options.base, open, session.run());
+  // Nobody knows how much is within a radius: with a budget, at most as much as the search itself may take.
+  if (options.radius && !options.common.memory.empty()) record.planned_bytes *= 2;
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the search needs ", least_budget(record.planned_bytes));
   const auto index = session.timed("load", record.seconds.load, [&] { return open_index(options.base, open, session.run()); });

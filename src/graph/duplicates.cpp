@@ -12,9 +12,9 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
-#include "graph/spread_batches.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
+#include "ops/spread_batches.hpp"
 
 namespace gigaknn {
 namespace {

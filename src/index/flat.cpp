@@ -4,8 +4,10 @@
 
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
+#include "core/threads.hpp"
 #include "index/result_room.hpp"
 #include "ops/blocks.hpp"
+#include "ops/radius_search.hpp"
 #include "ops/usable_rows.hpp"
 
 namespace gigaknn {
@@ -46,7 +48,11 @@ class FlatIndex : public Index {
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
-    return rows_.within(queries, radius, run);
+    if (run.memory_bytes == 0) return rows_.within(queries, radius, run);
+    const PrepareHints hints{.k = 1, .queries = queries.rows, .batch = std::min(queries.rows, SpreadBatches::batch_rows), .self = false};
+    const std::size_t searching =
+        ops_.bytes_needed(rows_.block_rows(), base_.cols, base_.dtype, params_.metric, hints, threads_of(run));
+    return RadiusSearch(rows_, queries, radius, false, searching, run).run();
   }
 
  private:

@@ -80,6 +80,22 @@ TEST_F(FlatIndexTest, a_budget_changes_no_bit) {
   EXPECT_EQ(within.ids, reference::within_radius(queries, base, Metric::l2, 9.0f).ids);
 }
 
+TEST_F(FlatIndexTest, what_is_within_a_radius_counts_against_the_budget) {
+  const auto index = make_flat_index(base_);
+  for (const float radius : {0.01f, 1e9f}) {
+    const RadiusNeighbors want = index->search_radius(queries_, radius);
+    RunOptions run;
+    run.memory_bytes = std::size_t{64} << 20;
+    const RadiusNeighbors found = index->search_radius(queries_, radius, run);
+    EXPECT_EQ(found.offsets, want.offsets);
+    EXPECT_EQ(found.ids, want.ids);
+    EXPECT_EQ(found.distances, want.distances);
+  }
+  RunOptions run;
+  run.memory_bytes = std::size_t{2} << 20;
+  expect_error(Fault::out_of_memory, {"120000 rows are within"}, [&] { index->search_radius(queries_, 1e9f, run); });
+}
+
 TEST_F(FlatIndexTest, searches_may_run_at_once) {
   const auto index = make_flat_index(base_);
   const Neighbors want = reference::nearest_rows(queries_, base_, Metric::l2, 10);

@@ -151,6 +151,16 @@ TEST_F(IvfFlat, a_radius_finds_all_rows_within_it_of_the_probes) {
   }
 }
 
+TEST_F(IvfFlat, what_is_within_a_radius_takes_half_of_a_budget) {
+  const auto index = make_index(base_, {.recipe = "IVF30,Flat"});
+  RunOptions run;
+  run.memory_bytes = std::size_t{1} << 30;
+  const RadiusNeighbors found = index->search_radius(queries_, 1e9f, {.nprobe = 30}, run);
+  EXPECT_EQ(std::ssize(found.ids), queries_.ref().rows * base_.ref().rows);
+  run.memory_bytes = found.ids.size() * 12;
+  expect_error(Fault::out_of_memory, {"more than half of it"}, [&] { index->search_radius(queries_, 1e9f, {.nprobe = 30}, run); });
+}
+
 TEST_F(IvfFlat, rows_and_queries_that_are_no_numbers_find_nothing) {
   base_.set(7, 3, std::numeric_limits<float>::quiet_NaN());
   queries_.set(5, 0, std::numeric_limits<float>::infinity());

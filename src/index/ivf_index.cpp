@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <typeinfo>
 
 #include "core/gather.hpp"
@@ -259,43 +260,74 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
   const std::int64_t most = std::max<std::int64_t>(1, scope.state->rows);
   const bool similarity = facts_.metric == Metric::inner_product;
   const auto within = [&](float distance) { return similarity ? distance >= radius : distance <= radius; };
-  std::vector<std::vector<std::pair<RowId, float>>> lists(at(queries.rows));
+  RadiusNeighbors result;
+  result.offsets.push_back(0);
+  std::vector<std::vector<std::pair<RowId, float>>> lists;  // of a batch
+  std::int64_t listed_entries = 0;                          // of these
+  // What is found is not known before: it may take half of a budget. Vectors double while they grow.
+  const auto require_room = [&] {
+    constexpr std::size_t result_bytes = 2 * (sizeof(RowId) + sizeof(float)), list_bytes = 2 * sizeof(std::pair<RowId, float>);
+    const std::size_t bytes = result.ids.size() * result_bytes + at(listed_entries) * list_bytes;
+    require(run.memory_bytes == 0 || bytes <= run.memory_bytes / 2, Fault::out_of_memory, "a budget of ", run.memory_bytes,
+            " bytes is too small: what is within ", radius, " of the first ", result.offsets.size() - 1 + lists.size(), " of ", queries.rows,
+            " queries takes more than half of it");
+  };
+  // The lists of a batch's queries, k at the most; those that may go on are left.
+  const auto look = [&](const ProbingBatch& batch, const FormedQueries& listed, MatrixRef some, std::int64_t k) {
+    Neighbors found =
+        refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
+    std::vector<double> factors;
+    for (std::int64_t i = 0; !refine && !listed.factor.empty() && i < batch.queries.rows(); ++i) {
+      factors.push_back(listed.factor[at(batch.rows[at(i)])]);
+    }
+    show(found, 0, factors);
+    std::vector<std::int64_t> unfinished;
+    for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
+      auto& list = lists[at(batch.rows[at(i)])];
+      listed_entries -= std::ssize(list);
+      list.clear();
+      std::int64_t j = 0;
+      for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
+        list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
+      }
+      listed_entries += j;
+      // A search for one more would compare `refine` times so many, and find that one too far.
+      if ((j == k || (refine && j + 1 > k / params.refine)) && k < most) unfinished.push_back(i);
+    }
+    require_room();
+    return batch.some(unfinished);
+  };
   const std::int64_t batch_rows = ListCentroids::batch_of_width(scope.width);
   for (std::int64_t begin = 0; begin < queries.rows; begin += batch_rows) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + batch_rows));
     const FormedQueries listed = scope.by_full ? FormedQueries() : listed_queries(some, run);
-    ProbingBatch batch = probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run);
-    // Longer and longer lists for the queries that need them.
-    for (std::int64_t k = std::min(first_radius_k, most); batch.queries.rows() > 0; k = std::min(2 * k, most)) {
-      Neighbors found =
-          refine ? nearest_by_full(scope, batch, gather_rows(some, batch.rows, run), k, k, run) : nearest_in_lists(scope, batch, k, run);
-      std::vector<double> factors;
-      for (std::int64_t i = 0; !refine && !listed.factor.empty() && i < batch.queries.rows(); ++i) {
-        factors.push_back(listed.factor[at(batch.rows[at(i)])]);
-      }
-      show(found, 0, factors);
-      std::vector<std::int64_t> unfinished;
-      for (std::int64_t i = 0; i < batch.queries.rows(); ++i) {
-        auto& list = lists[at(begin + batch.rows[at(i)])];
-        list.clear();
-        std::int64_t j = 0;
-        for (; j < k && found.ids[at(i * k + j)] != no_row && within(found.distances[at(i * k + j)]); ++j) {
-          list.emplace_back(found.ids[at(i * k + j)], found.distances[at(i * k + j)]);
+    lists.assign(at(some.rows), {});
+    // Longer and longer lists for the queries that need them, of fewer and fewer at a time.
+    std::vector<ProbingBatch> left;
+    left.push_back(probe(scope, listed.rows.rows() > 0 ? listed.rows.ref() : some, 0, some.rows, run));
+    for (std::int64_t k = std::min(first_radius_k, most); !left.empty(); k = std::min(2 * k, most)) {
+      std::vector<ProbingBatch> longer;
+      for (const ProbingBatch& batch : left) {
+        const std::int64_t count = batch.queries.rows(), step = ListCentroids::batch_of_width(std::max(scope.width, k));
+        for (std::int64_t first = 0; first < count; first += step) {
+          std::vector<std::int64_t> turn(at(std::min(count, first + step) - first));
+          std::iota(turn.begin(), turn.end(), first);
+          ProbingBatch rest = count <= step ? look(batch, listed, some, k) : look(batch.some(turn), listed, some, k);
+          if (rest.queries.rows() > 0) longer.push_back(std::move(rest));
         }
-        // A search for one more would compare `refine` times so many, and find that one too far.
-        if ((j == k || (refine && j + 1 > k / params.refine)) && k < most) unfinished.push_back(i);
       }
-      batch = batch.some(unfinished);
+      left = std::move(longer);
     }
-  }
-  RadiusNeighbors result;
-  result.offsets.push_back(0);
-  for (const auto& list : lists) {
-    for (const auto& [id, distance] : list) {
-      result.ids.push_back(id);
-      result.distances.push_back(distance);
+    for (auto& list : lists) {
+      for (const auto& [id, distance] : list) {
+        result.ids.push_back(id);
+        result.distances.push_back(distance);
+      }
+      listed_entries -= std::ssize(list);
+      list = {};
+      result.offsets.push_back(std::ssize(result.ids));
     }
-    result.offsets.push_back(std::ssize(result.ids));
+    lists.clear();
   }
   return result;
 }

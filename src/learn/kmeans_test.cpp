@@ -13,8 +13,13 @@
 
 #include "core/elements.hpp"
 #include "core/expect_error.hpp"
+#include "core/gather.hpp"
+#include "core/half.hpp"
 #include "core/random.hpp"
 #include "core/sample.hpp"
+#include "learn/kmeans_start.hpp"
+#include "learn/lloyd.hpp"
+#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -162,6 +167,58 @@ TEST(KMeans, is_the_same_on_every_device_with_any_threads) {
       params.shards = 1;
     }
   }
+}
+
+TEST(KMeans, is_the_same_of_every_type_of_rows_and_under_a_device_budget) {
+  const Matrix floats = make_groups(400, 6, 12);
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i8}) {
+    Matrix rows(400, 6, dtype);
+    for (std::int64_t i = 0; i < 400; ++i) {
+      for (std::int64_t j = 0; j < 6; ++j) {
+        const float value = floats.ref().row<float>(i)[j] / 4;
+        if (dtype == DType::f32) rows.row<float>(i)[j] = value;
+        if (dtype == DType::f16) rows.row<std::uint16_t>(i)[j] = half_of_float(value);
+        if (dtype == DType::bf16) rows.row<std::uint16_t>(i)[j] = bf16_of_float(value);
+        if (dtype == DType::i8) rows.row<std::int8_t>(i)[j] = static_cast<std::int8_t>(value);
+      }
+    }
+    KMeansParams params{.clusters = 12, .iterations = 3, .start = KMeansStart::plus_plus, .seed = 3};
+    const KMeans want = fit_kmeans(rows, params);
+    params.device = "emulated";
+    RunOptions run;
+    run.device_memory_bytes = 1;
+    std::size_t least = 0;
+    try {
+      fit_kmeans(rows, params, run);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      least = std::stoull(text.substr(text.rfind(' ')));
+    }
+    EXPECT_GT(least, 1u);
+    for (const std::size_t budget : {std::size_t{0}, 2 * least, std::size_t{1} << 20}) {  // rows are sent anew; rows are kept
+      run.device_memory_bytes = budget;
+      const simt::MemoryBudget held(budget);
+      EXPECT_TRUE(same(fit_kmeans(rows, params, run).centroids, want.centroids)) << name_of(dtype) << ' ' << budget;
+    }
+  }
+}
+
+// What a device has kept is what it reads: here other rows, which nobody would keep.
+TEST(KMeans, rows_that_are_kept_are_those_that_are_read) {
+  const Matrix rows = make_groups(300, 4, 3), others = make_groups(300, 4, 9);
+  const Ops& ops = ops_of("cpu");
+  const auto centroids_by = [&](MatrixRef kept) {
+    Lloyd lloyd(ops, rows, copy_rows(others.ref().slice(0, 9)), {.kept = kept}, {});
+    lloyd.round({});
+    return lloyd.take_centroids();
+  };
+  Lloyd of_others(ops, others, copy_rows(others.ref().slice(0, 9)), {}, {});
+  of_others.round({});
+  EXPECT_TRUE(same(centroids_by(others), of_others.centroids()));
+  EXPECT_FALSE(same(centroids_by(rows), of_others.centroids()));
+  EXPECT_TRUE(same(centroids_by(rows), centroids_by({})));
+  const auto start = [&](MatrixRef kept) { return starting_rows(ops, rows, kept, Metric::l2, {}, 9, KMeansStart::plus_plus, 1, {}); };
+  EXPECT_NE(start(rows), start(others));
 }
 
 TEST(KMeans, the_objective_never_rises) {

@@ -23,6 +23,7 @@ class BlockedBase {
               std::size_t result_bytes, const RunOptions& run);
 
   const PreparedRows* whole() const { return whole_.get(); }  ///< null where there are several blocks
+  std::int64_t rows() const { return base_.rows; }
   std::int64_t block_rows() const { return block_rows_; }
 
   /// As Ops::nearest_rows.

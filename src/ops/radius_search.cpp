@@ -1,0 +1,101 @@
+#include "ops/radius_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/require.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr double held_bytes = 12;    // of an entry in the lists of a batch
+constexpr double joined_bytes = 24;  // of an entry there and in the lists of all queries
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+RadiusSearch::RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, const RunOptions& run)
+    : rows_(rows), queries_(queries), radius_(radius), self_(self), run_(run),
+      // Where the base is not whole each batch prepares all blocks anew.
+      spread_(queries.rows, rows.whole() ? SpreadBatches::batch_rows : queries.rows, rows.rows(),
+              [this](std::int64_t first, std::int64_t step, std::int64_t count) { return search(first, step, count); }),
+      room_(run.memory_bytes == 0 ? std::numeric_limits<double>::infinity()
+                                  : std::max(0.0, static_cast<double>(run.memory_bytes) - static_cast<double>(others + offset_bytes(queries.rows)))) {}
+
+RadiusNeighbors RadiusSearch::run() {
+  if (run_.progress) run_.progress->report("search", 0, queries_.rows);
+  spread_.run([this] { return (room_ - static_cast<double>(found_) * held_bytes) / 2 / SpreadBatches::searched_bytes; });
+  return join();
+}
+
+std::int64_t RadiusSearch::search(std::int64_t first, std::int64_t step, std::int64_t count) {
+  const std::int64_t before = found_;
+  MatrixRef some = queries_;
+  some.data = queries_.row_bytes(first);
+  some.rows = count;
+  some.stride_bytes *= step;
+  {
+    const Progress::Quiet quiet(run_.progress);
+    keep(rows_.within(some, radius_, run_), first, step);
+  }
+  seen_ += count;
+  if (static_cast<double>(found_) * joined_bytes > room_) refuse();
+  if (run_.progress) run_.progress->report("search", seen_, queries_.rows);
+  return found_ - before;
+}
+
+void RadiusSearch::keep(RadiusNeighbors found, std::int64_t first, std::int64_t step) {
+  Batch batch{first, step, {}};
+  batch.lists.offsets.push_back(0);
+  batch.lists.ids.reserve(found.ids.size());
+  batch.lists.distances.reserve(found.ids.size());
+  for (std::size_t i = 0; i + 1 < found.offsets.size(); ++i) {
+    const RowId self = self_ ? RowId{first + static_cast<std::int64_t>(i) * step} : no_row;
+    for (auto j = at(found.offsets[i]); j < at(found.offsets[i + 1]); ++j) {
+      if (found.ids[j] == self) continue;
+      batch.lists.ids.push_back(found.ids[j]);
+      batch.lists.distances.push_back(found.distances[j]);
+    }
+    batch.lists.offsets.push_back(std::ssize(batch.lists.ids));
+  }
+  found_ += std::ssize(batch.lists.ids);
+  batches_.push_back(std::move(batch));
+}
+
+void RadiusSearch::refuse() const {
+  const double entries = static_cast<double>(found_) / static_cast<double>(seen_) * static_cast<double>(queries_.rows);
+  const double needed = static_cast<double>(run_.memory_bytes) - room_ + entries * joined_bytes;
+  const char* const about = seen_ < queries_.rows ? "about " : "";
+  // Both rows of a pair list it.
+  const std::string what = self_ ? join_text(about, std::llround(entries / 2), " pairs of rows are within ", radius_, " of each other, which takes")
+                                 : join_text(about, std::llround(entries), " rows are within ", radius_, " of the queries, which takes");
+  fail(Fault::out_of_memory, "a budget of ", run_.memory_bytes, " bytes is too small: ", what, " about ", std::llround(needed), " bytes");
+}
+
+RadiusNeighbors RadiusSearch::join() const {
+  RadiusNeighbors all;
+  all.offsets.assign(at(queries_.rows + 1), 0);
+  for (const Batch& batch : batches_) {
+    const std::vector<std::int64_t>& offsets = batch.lists.offsets;
+    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+      all.offsets[at(batch.first + static_cast<std::int64_t>(i) * batch.step + 1)] = offsets[i + 1] - offsets[i];
+    }
+  }
+  for (std::size_t row = 1; row < all.offsets.size(); ++row) all.offsets[row] += all.offsets[row - 1];
+  all.ids.resize(at(found_));
+  all.distances.resize(at(found_));
+  for (const Batch& batch : batches_) {
+    const RadiusNeighbors& lists = batch.lists;
+    for (std::size_t i = 0; i + 1 < lists.offsets.size(); ++i) {
+      const std::int64_t to = all.offsets[at(batch.first + static_cast<std::int64_t>(i) * batch.step)];
+      std::copy(lists.ids.begin() + lists.offsets[i], lists.ids.begin() + lists.offsets[i + 1], all.ids.begin() + to);
+      std::copy(lists.distances.begin() + lists.offsets[i], lists.distances.begin() + lists.offsets[i + 1], all.distances.begin() + to);
+    }
+  }
+  return all;
+}
+
+}  // namespace gigaknn
