@@ -19,7 +19,6 @@
 #include "core/sample.hpp"
 #include "learn/kmeans_start.hpp"
 #include "learn/lloyd.hpp"
-#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -197,7 +196,6 @@ TEST(KMeans, is_the_same_of_every_type_of_rows_and_under_a_device_budget) {
     EXPECT_GT(least, 1u);
     for (const std::size_t budget : {std::size_t{0}, 2 * least, std::size_t{1} << 20}) {  // rows are sent anew; rows are kept
       run.device_memory_bytes = budget;
-      const simt::MemoryBudget held(budget);
       EXPECT_TRUE(same(fit_kmeans(rows, params, run).centroids, want.centroids)) << name_of(dtype) << ' ' << budget;
     }
   }
