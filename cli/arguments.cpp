@@ -24,6 +24,7 @@ Option Option::required() const { return Option(option_->required()); }
 Option Option::show_default() const { return Option(option_->capture_default_str()); }
 Option Option::group(const std::string& heading) const { return Option(option_->group(heading)); }
 Option Option::expected(int least, int most) const { return Option(option_->expected(least, most)); }
+bool Option::given() const { return option_->count() > 0; }
 Option Option::needs(Option other) const { return Option(option_->needs(other.option_)); }
 Option Option::excludes(Option other) const { return Option(option_->excludes(other.option_)); }
 

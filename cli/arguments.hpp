@@ -31,6 +31,8 @@ class Option {
   Option expected(int least, int most) const;
   Option needs(Option other) const;
   Option excludes(Option other) const;
+  /// Whether the arguments, once they are read, have it.
+  bool given() const;
 
  private:
   CLI::Option* option_;

@@ -30,6 +30,7 @@ struct Request {
 
 /// The options that work the same in every command that computes.
 struct CommonOptions {
+  bool metric_given = false;  ///< of `search`, where an index has a metric of its own
   std::string metric = "l2";
   std::string method = "auto";
   std::vector<std::string> methods = {"auto", "exact"};  ///< that the command knows
@@ -50,7 +51,7 @@ struct CommonOptions {
   int thread_count() const;
 };
 
-void add_metric_option(Command app, CommonOptions& options);
+Option add_metric_option(Command app, CommonOptions& options);
 /// --threads --memory --seed --json --quiet
 void add_run_options(Command app, CommonOptions& options);
 /// --device --device-memory --allow-nonfinite

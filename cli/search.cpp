@@ -190,7 +190,7 @@ void add_search_command(Command app, Request& request) {
                   "--radius (big-ann range format)")
       .required();
   command.add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");
-  add_metric_option(command, options->common);
+  const Option metric = add_metric_option(command, options->common);
   add_engine_options(command, options->common);
   add_run_options(command, options->common);
   command.add_option("--verify", options->verify,
@@ -219,7 +219,8 @@ void add_search_command(Command app, Request& request) {
       "  gigaknn search base.fbin --queries q.fbin -k 10 -o ids.ibin --distances d.fbin\n"
       "  gigaknn search base.u8bin --queries q.u8bin --radius 90000 -o found.range\n"
       "  gigaknn search glove-100-angular.hdf5 -k 100 --metric cosine -o result.h5");
-  command.callback([options, &request] {
+  command.callback([options, metric, &request] {
+    options->common.metric_given = metric.given();
     request.run = [options, &request] { return run_search(*options, request.command_line); };
   });
 }

@@ -155,7 +155,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.more["lists"] = index->lists();
   record.more["nprobe"] = std::min(params.nprobe, index->lists());
   if (index->refines()) record.more["refine"] = params.refine;
-  require(options.common.metric == "l2" || options.common.metric == record.metric, Fault::invalid_argument,
+  require(!options.common.metric_given || options.common.metric == record.metric, Fault::invalid_argument,
           "--metric is that of the index: ", record.metric);
   if (options.nprobe && index->lists() == 0) {
     session.note("--nprobe is not used: " + options.base.string() + " has no inverted lists, and each row is looked at");
