@@ -129,6 +129,8 @@ int run_change(const CommonOptions& common, const ChangeOptions& options, double
                const std::string& command_line) {
   check_arguments(common, options, recall, output);
   // An old graph may be replaced by the new one.
+  check_apart({options.extend, options.reduce}, {options.map, common.json});
+  for (const std::filesystem::path& graph : options.merge) check_apart({graph}, {common.json});
   check_apart({options.add, options.remove}, {output, options.map, common.json});
   for (const std::filesystem::path& base : options.bases) check_apart({base}, {output, options.map, common.json});
   check_output(output, 0);

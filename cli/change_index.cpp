@@ -29,6 +29,9 @@ struct ChangeOptions {
 void check_target(const ChangeOptions& options) {
   require(options.target().extension() == ".gknn", Fault::invalid_argument, "an index is written to a .gknn file, not to ",
           options.target().string());
+  // An old index may be replaced by the new one.
+  check_apart({options.index}, {options.common.json});
+  for (const std::filesystem::path& index : options.indexes) check_apart({index}, {options.common.json});
   check_apart({options.rows, options.ids}, {options.target(), options.common.json});
   check_output(options.target(), 0);
   check_output(options.common.json, 0);

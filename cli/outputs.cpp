@@ -11,10 +11,9 @@
 namespace gigaknn::cli {
 namespace {
 
+// By name, links followed: a file is replaced under its name, whatever else it is called.
 bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code failed;
-  if (std::filesystem::equivalent(a, b, failed)) return true;
-  // Of files that are not there yet.
   const std::filesystem::path first = std::filesystem::weakly_canonical(std::filesystem::absolute(a, failed), failed);
   return !failed && first == std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed) && !failed;
 }

@@ -51,7 +51,7 @@ void check_result_names(const ResultFiles& files, bool radius) {
 }
 
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 1;  // of what is as long as they are, -1 is no row
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 1;  // so that the number of rows fits, too
   require(!radius || n - 1 <= most, Fault::unsupported, files.ids.string(), ": ids up to ", n - 1,
           " do not fit the format of what is within a radius, whose ids have 31 bits");
   const bool wide = files.ids.extension() == ".npy" || is_hdf5(files.ids);

@@ -71,6 +71,7 @@ std::unique_ptr<Index> prepare(const SearchOptions& options, const Vectors& base
   params.device = options.common.device;
   params.shards = options.common.shards;
   params.expected_k = options.k.value_or(1);
+  params.within_radius = options.radius.has_value();
   params.expected_queries = queries.matrix().rows;
   params.allow_nonfinite = options.common.allow_nonfinite;
   return session.timed("prepare", session.record.seconds.prepare,

@@ -81,6 +81,9 @@ int run_plan_command(const PlanOptions& options) {
   require(imagined == options.base.empty(), Fault::invalid_argument, "plan needs BASE, or --rows and --dim of one that is not there");
   require(!imagined || (options.rows > 0 && options.dim > 0), Fault::invalid_argument, "--rows and --dim go together");
   require(!imagined || options.output.empty(), Fault::invalid_argument, "a plan that is to be run needs BASE");
+  require(options.output.empty() || options.output.extension() == ".knng", Fault::invalid_argument,
+          "a graph is written to a .knng file, not to ", options.output.string());
+  check_apart({options.base}, {options.output, options.common.json});
   GraphParams graph = options.graph;
   graph.metric = metric_of(options.common.metric);
   graph.seed = options.common.seed;
@@ -123,6 +126,7 @@ int run_run_command(const RunPlanOptions& options, const std::string& command_li
   common.shards = plan.params.graph.shards;
   common.seed = plan.params.graph.seed;
   common.threads = plan.threads();
+  check_apart({plan.params.base}, {plan.params.output, common.json});
   Session session(common, command_line);
   session.record.k = plan.params.graph.k;
   session.record.n = plan.n;

@@ -147,7 +147,8 @@ struct DuplicateGroups {
   std::int64_t with_duplicates = 0;  ///< of two rows or more
   std::int64_t largest = 0;          ///< rows of the largest group
 };
-/// Groups the (near-)duplicates of `base` [n, d]: exactly, by a search within `radius` of every row; squared for l2.
+/// Groups the (near-)duplicates of `base` [n, d]: exactly, by a search within `radius` of every row; squared for l2. A row may find all
+/// others, so `run.memory_bytes` must have 68 bytes for each besides what a search takes.
 /// Throws Error: invalid_argument (a radius below 0 or not finite, inner_product, no columns), invalid_data, out_of_memory, cancelled.
 DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicateParams& params = {}, const RunOptions& run = {});
 

@@ -24,6 +24,7 @@ struct FlatParams {
   std::int64_t expected_k = 10;         ///< what the preparation is tuned for; any k works
   std::int64_t expected_queries = 10000;  ///< few queries do not repay a long preparation
   bool allow_nonfinite = false;         ///< true: rows with NaN or infinity are farthest, not refused
+  bool within_radius = false;           ///< searches will be within a radius: half of a budget is left to what they find
 };
 
 struct IvfFlatParams {
@@ -111,7 +112,7 @@ class Index {
 
   /// All rows at most `radius` away (inner_product: of at least this product), nearest first, of those that the index looks at, by the
   /// distances of `search`. Where candidates are compared by full vectors, these are `refine` times one more than are found, at least.
-  /// What is found counts against `run.memory_bytes`: of an index in lists as half of it at the most.
+  /// What is found may take half of `run.memory_bytes`; beyond, Error: out_of_memory.
   virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run = {}) const = 0;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);

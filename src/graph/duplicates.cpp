@@ -114,7 +114,8 @@ DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicatePar
   const std::vector<std::int64_t> leaders = join_same(ops, base, params.metric, radius, groups, run);
   const std::int64_t queries = std::ssize(leaders), batch = std::min(queries, SpreadBatches::batch_rows);
   // Who leads each row, and who are leaders; a batch of these. A row may find all others.
-  const std::size_t held = at(n) * 2 * sizeof(std::int64_t) + at(batch * base.cols) * size_of(base.dtype);
+  const std::size_t row_bytes = at(base.cols) * size_of(base.dtype);
+  const std::size_t held = at(n) * 2 * sizeof(std::int64_t) + at(batch) * row_bytes;
   const std::size_t room = run.memory_bytes == 0 ? unbudgeted_bytes
                                                  : std::max(run.memory_bytes / 4, at(n) * static_cast<std::size_t>(SpreadBatches::searched_bytes));
   const PrepareHints hints{.k = 1, .queries = queries, .batch = batch, .self = false};
@@ -129,12 +130,16 @@ DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicatePar
     }
     return std::ssize(found.ids);
   };
-  SpreadBatches batches(queries, rows.whole() ? SpreadBatches::batch_rows : queries, n, [&](std::int64_t first, std::int64_t step, std::int64_t count) {
+  // Where the base is not whole each batch prepares all blocks anew: batches are as large as half of the room for what they find, a copy of
+  // their rows and their offsets in each block.
+  const std::int64_t blocks = (n + rows.block_rows() - 1) / rows.block_rows();
+  const auto most = static_cast<std::int64_t>(room / 2 / (row_bytes + at(blocks + 2) * sizeof(std::int64_t)));
+  SpreadBatches batches(queries, rows.whole() ? batch : std::max(batch, most), n, [&](std::int64_t first, std::int64_t step, std::int64_t count) {
     const std::int64_t entries = search(first, step, count);
     if (run.progress) run.progress->report("dedup", n - queries + (seen += count), n);
     return entries;
   });
-  batches.run([&] { return static_cast<double>(room) / SpreadBatches::searched_bytes; });
+  batches.run([&] { return static_cast<double>(rows.whole() ? room : room / 2) / SpreadBatches::searched_bytes; });
   DuplicateGroups result;
   std::vector<std::int64_t> sizes(at(n), 0);
   for (std::int64_t i = 0; i < n; ++i) {

@@ -19,7 +19,7 @@ RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphPara
   const BlockedBase rows(ops, base, params.metric, hints, RadiusSearch::offset_bytes(base.rows) + run.memory_bytes / 2, run);
   const std::size_t searching =
       run.memory_bytes == 0 ? 0 : ops.bytes_needed(rows.block_rows(), base.cols, base.dtype, params.metric, hints, threads_of(run));
-  return RadiusSearch(rows, base, radius, true, searching, run).run();
+  return RadiusSearch(rows, base, radius, true, searching, 1, run).run();
 }
 
 }  // namespace gigaknn

@@ -96,6 +96,37 @@ TEST_F(FlatIndexTest, what_is_within_a_radius_counts_against_the_budget) {
   expect_error(Fault::out_of_memory, {"120000 rows are within"}, [&] { index->search_radius(queries_, 1e9f, run); });
 }
 
+#ifndef GIGAKNN_SANITIZED  // each of many small batches prepares all blocks: too slow there
+// In blocks, where much is found: what a refusal names is enough.
+TEST_F(FlatIndexTest, the_budget_that_a_refused_radius_names_suffices) {
+  constexpr float radius = 9000;
+  StridedRows base(300000, 3, DType::u8, 0), queries(3, 3, DType::u8, 0);
+  test::VectorMaker(Kind::gaussian, 300000, 3, DType::u8, Metric::l2, 3).fill(base, queries);
+  const RadiusNeighbors want = reference::within_radius(queries, base, Metric::l2, radius);
+  EXPECT_GT(want.ids.size(), 100000u);
+  RunOptions run;
+  run.memory_bytes = std::size_t{16} << 20;
+  int refusals = 0;
+  for (bool found_all = false; !found_all && refusals < 5;) {
+    try {
+      const auto index = make_flat_index(base, {.expected_queries = 3, .within_radius = true}, run);
+      const RadiusNeighbors found = index->search_radius(queries, radius, run);
+      EXPECT_EQ(found.offsets, want.offsets);
+      EXPECT_EQ(found.ids, want.ids);
+      found_all = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::out_of_memory);
+      const std::string text = error.what();
+      EXPECT_NE(text.find("rows are within 9000 of the queries"), std::string::npos) << text;
+      run.memory_bytes = std::stoull(text.substr(text.rfind("about ") + 6)) * 102 / 100;  // "about"
+      ++refusals;
+    }
+  }
+  EXPECT_GE(refusals, 1);
+  EXPECT_LE(refusals, 2) << "the first batch says little of the others";
+}
+#endif
+
 TEST_F(FlatIndexTest, searches_may_run_at_once) {
   const auto index = make_flat_index(base_);
   const Neighbors want = reference::nearest_rows(queries_, base_, Metric::l2, 10);

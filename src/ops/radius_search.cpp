@@ -17,13 +17,15 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-RadiusSearch::RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, const RunOptions& run)
+RadiusSearch::RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, double share,
+                           const RunOptions& run)
     : rows_(rows), queries_(queries), radius_(radius), self_(self), run_(run),
       // Where the base is not whole each batch prepares all blocks anew.
       spread_(queries.rows, rows.whole() ? SpreadBatches::batch_rows : queries.rows, rows.rows(),
               [this](std::int64_t first, std::int64_t step, std::int64_t count) { return search(first, step, count); }),
+      share_(share), others_(static_cast<double>(others + offset_bytes(queries.rows))),
       room_(run.memory_bytes == 0 ? std::numeric_limits<double>::infinity()
-                                  : std::max(0.0, static_cast<double>(run.memory_bytes) - static_cast<double>(others + offset_bytes(queries.rows)))) {}
+                                  : std::max(0.0, static_cast<double>(run.memory_bytes) - others_) * share) {}
 
 RadiusNeighbors RadiusSearch::run() {
   if (run_.progress) run_.progress->report("search", 0, queries_.rows);
@@ -67,7 +69,7 @@ void RadiusSearch::keep(RadiusNeighbors found, std::int64_t first, std::int64_t 
 
 void RadiusSearch::refuse() const {
   const double entries = static_cast<double>(found_) / static_cast<double>(seen_) * static_cast<double>(queries_.rows);
-  const double needed = static_cast<double>(run_.memory_bytes) - room_ + entries * joined_bytes;
+  const double needed = others_ + entries * joined_bytes / share_;
   const char* const about = seen_ < queries_.rows ? "about " : "";
   // Both rows of a pair list it.
   const std::string what = self_ ? join_text(about, std::llround(entries / 2), " pairs of rows are within ", radius_, " of each other, which takes")

@@ -15,9 +15,9 @@ namespace gigaknn {
 
 class RadiusSearch {
  public:
-  /// Borrows `rows`. `others`: bytes of `run.memory_bytes` (0: no limit) that are not for what is found. `self`: the queries are the rows
-  /// themselves, and not their own neighbours.
-  RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, const RunOptions& run);
+  /// Borrows `rows`. `self`: the queries are the rows themselves, and not their own neighbours. What is found may take `share` of what
+  /// `run.memory_bytes` (0: no limit) has beside `others` bytes.
+  RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, double share, const RunOptions& run);
 
   /// Throws Error: out_of_memory, with what all would take as far as the batches before can tell.
   RadiusNeighbors run();
@@ -43,9 +43,11 @@ class RadiusSearch {
   bool self_;
   RunOptions run_;
   SpreadBatches spread_;
-  double room_;            // bytes that entries may take
-  std::int64_t seen_ = 0;  // queries whose lists were found
-  std::int64_t found_ = 0; // entries of these
+  double share_;
+  double others_;           // bytes, with those of offsets
+  double room_;             // bytes that entries may take
+  std::int64_t seen_ = 0;   // queries whose lists were found
+  std::int64_t found_ = 0;  // entries of these
   std::vector<Batch> batches_;
 };
 

@@ -113,12 +113,14 @@ StoredSizes sizes_of(const GraphPlan& plan) {
 
 fs::path plan_file(const fs::path& folder) { return folder / "plan.txt"; }
 
-// The same file whatever folder a process is in; "link/.." is where the link leads to, and up from there.
+// The same file whatever folder a process is in. "link/.." is where the link leads to, and up from there; other links stay, since they may
+// lead elsewhere on other machines.
 fs::path from_anywhere(const fs::path& path) {
-  const fs::path absolute = fs::absolute(path);
+  const fs::path absolute = fs::absolute(path), plain = absolute.lexically_normal();
   std::error_code unknown;
+  if (fs::equivalent(absolute.parent_path(), plain.parent_path(), unknown)) return plain;
   const fs::path folder = fs::canonical(absolute.parent_path(), unknown);
-  return unknown ? absolute.lexically_normal() : folder / absolute.filename();
+  return unknown ? plain : folder / absolute.filename();
 }
 
 }  // namespace

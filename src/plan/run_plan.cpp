@@ -106,7 +106,7 @@ class PlanRun {
       }
       require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", most_starts, " times; what is done is kept in ",
               printable(plan_.folder().string()));
-      // What was wrong with the request, not with disk or data, is told as such.
+      // A worker's fault is known by its exit code alone: 2 is of the request or a budget, not of disk or data.
       require(end.exit_code == 0 && is_done(plan_, end.task, false), end.exit_code == 2 ? Fault::unsupported : Fault::io, name, " failed with exit code ", end.exit_code,
               "; what is done is kept in ", printable(plan_.folder().string()));
       report(resumed_ + ++run_here_);
