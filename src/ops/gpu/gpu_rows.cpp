@@ -43,7 +43,8 @@ static_assert(sample_rank <= most_exact_bounds, "what the sample's bounds left o
 constexpr std::int64_t least_sampled_k = 129;  // for fewer lists are settled by warps, and what is spared is little
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
-constexpr std::int64_t scores_a_check = std::int64_t{1} << 20;
+// After so many a search waits, to be cancelled: a GPU takes some milliseconds for them, to wait is a good part of one.
+std::int64_t scores_a_check() { return std::int64_t{1} << (simt::allocations_are_slow() ? 31 : 20); }
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
@@ -265,7 +266,7 @@ void GpuRows::scan_places(SearchJob job, std::int64_t end, bool last, const Surv
     scan(job, lists, stream);
     settle(job, last && job.places.end == end, lists, stream);
     // Not after a short scan: to wait for it takes longer.
-    if (lists.queries * (job.places.end - seen) < scores_a_check) continue;
+    if (lists.queries * (job.places.end - seen) < scores_a_check()) continue;
     simt::synchronize(stream);
     check_cancelled(run);
   }

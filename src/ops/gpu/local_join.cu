@@ -28,6 +28,8 @@ struct JoinMemory {
   GrowingEntry* among_old;  // [2p] of the new ones: nearest among the old
   GrowingEntry* last;       // [4p] the last entry of each one's list
   double* squared_norms;    // [4p] where products are multiplied
+  std::uint32_t* norms;     // [4p] the same of l2 and euclidean, modulo 2^32
+  std::uint32_t* limits;    // [4p] squared distances beyond which its list takes none
   std::uint32_t* drawn;     // [4p] all, `no_sample` where there is none: own new, reverse new, own old, reverse old
   std::uint32_t* rows;      // [4p] each once, the new ones first
   std::uint32_t* seen;      // [table_size(p)] samples, where their hash or the next free place is
@@ -36,7 +38,7 @@ struct JoinMemory {
   /// At least twice the samples, so that places are near hashes.
   static __host__ __device__ constexpr unsigned table_size(int p) { return std::bit_ceil(8 * static_cast<unsigned>(p)); }
   static __host__ __device__ std::size_t bytes(int p, int code_pitch) {
-    return static_cast<std::size_t>(p) * (14 * 8 + 8 * 4 + 4 * static_cast<std::size_t>(code_pitch)) +
+    return static_cast<std::size_t>(p) * (14 * 8 + 16 * 4 + 4 * static_cast<std::size_t>(code_pitch)) +
            table_size(p) * sizeof(std::uint32_t);
   }
   __device__ JoinMemory(unsigned char* memory, int p) {
@@ -44,7 +46,9 @@ struct JoinMemory {
     among_old = among_new + 4 * p;
     last = among_old + 2 * p;
     squared_norms = reinterpret_cast<double*>(last + 4 * p);
-    drawn = reinterpret_cast<std::uint32_t*>(squared_norms + 4 * p);
+    norms = reinterpret_cast<std::uint32_t*>(squared_norms + 4 * p);
+    limits = norms + 4 * p;
+    drawn = limits + 4 * p;
     rows = drawn + 4 * p;
     seen = rows + 4 * p;
     codes = reinterpret_cast<std::byte*>(seen + table_size(p));
@@ -137,6 +141,13 @@ __device__ __forceinline__ void meet(const GrowthView& graph, const JoinMemory& 
   keep_least(memory.among_new + j, i_of_j);
 }
 
+/// A squared distance not below any whose key comes before an entry: keys are rounded to float32, of roots twice.
+__device__ __forceinline__ std::uint32_t limit_of(Metric metric, GrowingEntry last) {
+  const float key = last == no_entry ? __uint_as_float(0x7F800000u) : unpack_key(last);  // whose upper half is a key
+  const double squared = metric == Metric::euclidean ? double{key} * key : double{key};
+  return static_cast<std::uint32_t>(fmin(squared * (1 + 0x1p-20) + 1, 4294967295.0));
+}
+
 __device__ __forceinline__ bool on_one_side(std::int64_t split, LocalRow a, LocalRow b) { return split > 0 && (a < split) == (b < split); }
 
 /// Offers what was kept, and lets the block go on to its next row.
@@ -192,7 +203,8 @@ __device__ __forceinline__ void copy_samples(const RowsView& rows, const JoinMem
 }
 
 /// `copied`: samples have room in shared memory; else they are read where they are.
-template <class Products>
+/// `distances`: by l2 or euclidean, whose squares are integers: most pairs are told to be too far by them.
+template <class Products, bool distances>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_kernel(GrowthView graph, std::int64_t split, bool copied) {
   const RowsView& rows = graph.rows;
   const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
@@ -201,7 +213,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
   for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
     const JoinSize size = begin_join(graph, row, memory);
     const int count = size.count, fresh = size.fresh;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) memory.squared_norms[i] = rows.squared_norms[memory.rows[i]];
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) {
+      memory.squared_norms[i] = rows.squared_norms[memory.rows[i]];
+      if constexpr (distances) {
+        memory.norms[i] = static_cast<std::uint32_t>(static_cast<unsigned long long>(memory.squared_norms[i]));
+        memory.limits[i] = limit_of(graph.metric, memory.last[i]);
+      }
+    }
     if (copied) copy_samples(rows, memory, count);
     __syncthreads();
     // Past the last one: the last one once more.
@@ -236,7 +254,12 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
         GIGAKNN_UNROLL for (int s = 0; s < 4; ++s) {
           const int i = first + lane_id() / 4 + s / 2 * 8;
           const int j = first_column + 8 * f + lane_id() % 4 * 2 + s % 2;
-          if (i >= fresh || j >= count || j <= i || on_one_side(split, memory.rows[i], memory.rows[j])) continue;
+          if (i >= fresh || j >= count || j <= i) continue;
+          if constexpr (distances) {  // below 2^32 for d <= 2^16
+            const std::uint32_t squared = memory.norms[i] + memory.norms[j] - 2 * static_cast<std::uint32_t>(sums[f][s]);
+            if (squared > memory.limits[i] && squared > memory.limits[j]) continue;
+          }
+          if (on_one_side(split, memory.rows[i], memory.rows[j])) continue;
           const float key = key_of_product(graph.metric, sums[f][s], memory.squared_norms[i], memory.squared_norms[j]);
           meet(graph, memory, i, j, fresh, sortable(key));
         }
@@ -270,7 +293,10 @@ void local_join(const GrowthView& graph, std::int64_t split, simt::Stream* strea
   if (has_byte_products(graph)) {
     const std::size_t with_codes = JoinMemory::bytes(graph.samples, code_pitch(graph.rows));
     const bool copied = with_codes <= most_join_bytes(simt::device_of(stream));
-    const auto join = graph.rows.dtype == DType::u8 ? join_products_kernel<simt::U8Products> : join_products_kernel<simt::S8Products>;
+    const bool distances = graph.metric == Metric::l2 || graph.metric == Metric::euclidean;
+    const auto join = graph.rows.dtype == DType::u8
+                          ? distances ? join_products_kernel<simt::U8Products, true> : join_products_kernel<simt::U8Products, false>
+                          : distances ? join_products_kernel<simt::S8Products, true> : join_products_kernel<simt::S8Products, false>;
     simt::launch({blocks, block_threads, copied ? with_codes : bytes, stream, copied ? "join_products" : "join_products_in_place"}, join,
                  graph, split, copied);
     return;

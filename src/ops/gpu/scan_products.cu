@@ -404,9 +404,12 @@ std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   set_bounds(job.rule, no_neighbor, lists, stream);
   const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
   simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
+  simt::fill(keys.get(), 0xFF, keys.size() * sizeof(PackedNeighbor), stream);  // what is not written is no neighbour, whatever was there
   scan(job, lists, stream);
   std::vector<std::uint64_t> found = keys.download();
   for (std::int64_t i = 0; i < n; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
+  const std::vector<std::uint32_t> found_of_each = counts.download();
+  found.insert(found.end(), found_of_each.begin(), found_of_each.end());
   return found;
 }
 

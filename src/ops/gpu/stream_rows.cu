@@ -199,6 +199,11 @@ struct Part {
     const double x_squared = job.queries.squared_norms[own];
     GIGAKNN_ROLLED for (int at = static_cast<int>(threadIdx.x) / quarter; at - static_cast<int>(threadIdx.x) / quarter < count;
                         at += n * quarters) {
+      const int place = at + row_of_lane<n>() * quarters;
+      const bool leads = place < count && leads_row<n>();
+      const LocalRow row = first + static_cast<LocalRow>(place);
+      // Beside the elements, not after them.
+      const std::uint8_t mark = leads ? job.base.far[row] : std::uint8_t{0};
       RowSum<dtype, form> sums[n];
       const std::byte* y[n];
       GIGAKNN_UNROLL for (int r = 0; r < n; ++r) y[r] =
@@ -219,10 +224,8 @@ struct Part {
       decltype(sums[0].all()) all[n];
       GIGAKNN_UNROLL for (int r = 0; r < n; ++r) all[r] = sums[r].all();
       const auto sum = scatter_sums(all);
-      const int place = at + row_of_lane<n>() * quarters;
-      if (place >= count || !leads_row<n>()) continue;
-      const LocalRow row = first + static_cast<LocalRow>(place);
-      const bool none = job.base.far[row] & far_row || is_self(job.first_self, own, row);
+      if (!leads) continue;
+      const bool none = mark & far_row || is_self(job.first_self, own, row);
       Interval key;
       if constexpr (form != Form::products) {
         key = of_differences(job.metric, sum, share, slack);
