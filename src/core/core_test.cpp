@@ -17,6 +17,7 @@
 
 #include "core/elements.hpp"
 #include "core/expect_error.hpp"
+#include "core/free_memory.hpp"
 #include "core/half.hpp"
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
@@ -296,6 +297,25 @@ TEST(ProgressTest, the_last_of_a_stage_is_always_told) {
   Progress throwing([](std::string_view, std::int64_t, std::int64_t) { throw 7; });
   EXPECT_THROW(throwing.report("stage", 1, 1), int);
   EXPECT_THROW(throwing.report("stage", 1, 1), int);  // and the next is told
+}
+
+TEST(FreeMemory, a_group_leaves_what_it_does_not_use) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gigaknn_core_test_cgroup";
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const char* text) { std::ofstream(folder / name) << text; };
+  write("memory.max", "max\n");
+  EXPECT_EQ(left_in_cgroup(folder), std::numeric_limits<std::size_t>::max());
+  write("memory.max", "1000\n");
+  EXPECT_EQ(left_in_cgroup(folder), 1000u);
+  write("memory.current", "900\n");
+  EXPECT_EQ(left_in_cgroup(folder), 100u);
+  write("memory.stat", "anon 500\ninactive_file 300\nactive_file 100\n");
+  EXPECT_EQ(left_in_cgroup(folder), 400u);
+  write("memory.current", "5000\n");
+  EXPECT_EQ(left_in_cgroup(folder), 0u);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(left_in_cgroup(folder), std::numeric_limits<std::size_t>::max());
+  EXPECT_GT(free_memory(), 0u);
 }
 
 }  // namespace

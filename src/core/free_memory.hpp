@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 
 namespace gigaknn {
 
-/// Bytes that the host can give without swapping, or that the process's cgroup allows where that is less.
+/// Bytes that the host can give without swapping, or that the process's cgroups leave where that is less.
 std::size_t free_memory();
+/// Of one cgroup (version 2), by its files in `folder`; the largest number where it has no limit.
+std::size_t left_in_cgroup(const std::filesystem::path& folder);
 
 }  // namespace gigaknn

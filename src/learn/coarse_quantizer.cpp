@@ -78,6 +78,14 @@ NeighborsOut lists_at(RowId* ids, float* distances, std::int64_t rows, std::int6
   return lists;
 }
 
+// At most so many of n rows, from one end to the other: they stand in the order of the base, which may be sorted.
+std::vector<std::int64_t> spread_over(std::int64_t n, std::int64_t most) {
+  const std::int64_t count = std::min(n, most);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < count; ++i) rows.push_back(i * n / count);
+  return rows;
+}
+
 std::int64_t sample_size(std::int64_t n, std::int64_t cells) { return std::min(n, rows_a_centroid * cells); }
 
 }  // namespace
@@ -108,17 +116,14 @@ CoarseQuantizer fit_coarse_quantizer(const Ops& ops, Matrix sample, Metric metri
   quantizer.metric = metric == Metric::inner_product ? Metric::l2 : metric;
   if (has_byte_rows(metric)) {
     if (!are_bytes || metric == Metric::cosine || needs_nonnegative(metric)) {
-      quantizer.bytes = fit_byte_rows(sample.ref().slice(0, std::min(sample.rows(), most_rows_of_a_fit)), metric);
+      quantizer.bytes = fit_byte_rows(gather_rows(sample, spread_over(sample.rows(), most_rows_of_a_fit)), metric);
       sample = quantizer.bytes->encode(sample, run);
     }
     if (metric != Metric::l1) quantizer.metric = Metric::l2;
   }
   const std::int64_t regions =
       cells <= most_cells_of_one_fit ? 1 : static_cast<std::int64_t>(std::sqrt(static_cast<double>(cells)));
-  std::vector<std::int64_t> some;
-  const std::int64_t few = std::min(sample.rows(), rows_a_region * regions);
-  for (std::int64_t i = 0; i < few; ++i) some.push_back(i * sample.rows() / few);
-  quantizer.regions = rounded_kmeans(ops, gather_rows(sample, some), {regions, iterations, quantizer.metric}, run);
+  quantizer.regions = rounded_kmeans(ops, gather_rows(sample, spread_over(sample.rows(), rows_a_region * regions)), {regions, iterations, quantizer.metric}, run);
   // Regions near each other come one after the other: what is searched together then has cells in common.
   quantizer.regions = gather_rows(quantizer.regions, chain_of(ops, quantizer.regions, quantizer.metric, run));
 

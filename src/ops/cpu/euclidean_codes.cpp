@@ -97,6 +97,7 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
   RowSample sample = draw_sample(
       source.base, source.facts,
       [&](std::int64_t i, float* x, float* scratch) { load_row(source.base, source.facts, i, x, scratch); }, run);
+  if (!product_) drop_outliers(sample);
   if (!product_ && sample.rows > 0) centre(sample);
   fit_directions(sample, run);
   choose_dims(sample, source, run);

@@ -6,12 +6,14 @@
 
 #include "core/threads.hpp"
 #include "ops/cpu/euclidean_codes.hpp"
+#include "ops/cpu/exhaustive.hpp"
 
 namespace gigaknn::cpu {
 namespace {
 
 constexpr std::int64_t probe_queries = 48;
 constexpr std::int64_t probe_rows = 2048;
+constexpr double no_filter_pays = 2;  // times the cycles without one: both are estimates
 constexpr std::int64_t candidates[] = {16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256};
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -143,6 +145,10 @@ void EuclideanCodes::choose_dims(const RowSample& sample, const CodeSource& sour
   };
   for (std::size_t o = 0; o < options.size(); ++o) consider(options[o] + 1, false, survived[o]);
   if (d_ <= kernels_->most_dims) consider(d_, whole_bytes, survived.back());
+  // Where nearly all survive every row of floats is compared in float32 at once.
+  if (is_floating(pair_.dtype()) && source.near_share == 1 && estimate_.cycles > no_filter_pays * Exhaustive::cycles_a_dim * static_cast<double>(d_)) {
+    estimate_ = {};
+  }
 }
 
 }  // namespace gigaknn::cpu

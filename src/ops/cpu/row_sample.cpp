@@ -40,6 +40,9 @@ RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load
     chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   }
   std::erase_if(chosen, [&](std::int64_t i) { return facts.far[at(i)] != 0; });
+  for (std::size_t i = chosen.size(); i > 1; --i) {
+    std::swap(chosen[i - 1], chosen[random_below(i, 2, sample_stream, i)]);
+  }
 
   RowSample sample{static_cast<std::int64_t>(chosen.size()), base.cols, {}};
   sample.x.resize(at(sample.rows * sample.d));
@@ -50,6 +53,41 @@ RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load
     }
   });
   return sample;
+}
+
+void drop_outliers(RowSample& sample) {
+  constexpr double far_share = 0.05, times_as_far = 8;
+  const std::int64_t d = sample.d;
+  // Of the mean of fewer far rows the others are nearer to each other, and more rows show as far: twice is enough for any that matter.
+  for (int round = 0; round < 2 && sample.rows > 1; ++round) {
+    std::vector<double> mean(at(d), 0.0), distances;
+    for (std::int64_t i = 0; i < sample.rows; ++i) {
+      const float* const row = sample.row(i);
+      for (std::int64_t j = 0; j < d; ++j) mean[at(j)] += row[j];
+    }
+    for (double& sum : mean) sum /= static_cast<double>(sample.rows);
+    for (std::int64_t i = 0; i < sample.rows; ++i) {
+      const float* const row = sample.row(i);
+      double sum = 0;
+      for (std::int64_t j = 0; j < d; ++j) sum += (row[j] - mean[at(j)]) * (row[j] - mean[at(j)]);
+      distances.push_back(sum);
+    }
+    std::vector<double> sorted = distances;
+    const auto middle = sorted.begin() + sample.rows / 2;
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    const double limit = *middle * times_as_far * times_as_far;
+    const auto is_far = [&](double distance) { return distance > limit; };
+    const auto count = std::count_if(distances.begin(), distances.end(), is_far);
+    if (count == 0 || static_cast<double>(count) > far_share * static_cast<double>(sample.rows)) return;
+    std::int64_t kept = 0;
+    for (std::int64_t i = 0; i < sample.rows; ++i) {
+      if (is_far(distances[at(i)])) continue;
+      if (kept < i) std::copy_n(sample.row(i), d, sample.x.data() + kept * d);
+      ++kept;
+    }
+    sample.rows = kept;
+    sample.x.resize(at(kept * d));
+  }
 }
 
 // Distances grow with the local dimension D as rank^(1/D) (the maximum likelihood of Levina and Bickel 2004,
