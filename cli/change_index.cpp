@@ -1,4 +1,4 @@
-// gigaknn add, remove, merge: OLD.gknn + rows, without ids, or with another -> OUT.gknn (add and remove: or in place of the old one)
+// gigaknn add, remove, merge: OLD.gknn + rows, without ids, or with another -> OUT.gknn (or in place of an old one)
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>

@@ -112,7 +112,8 @@ class Index {
 
   /// All rows at most `radius` away (inner_product: of at least this product), nearest first, of those that the index looks at, by the
   /// distances of `search`. Where candidates are compared by full vectors, these are `refine` times one more than are found, at least.
-  /// What is found may take half of `run.memory_bytes`; beyond, Error: out_of_memory.
+  /// What is found may take half of `run.memory_bytes` (of a flat index that was not made for it, what its base leaves); beyond, Error:
+  /// out_of_memory.
   virtual RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run = {}) const = 0;
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const RunOptions& run = {}) const {
     return search_radius(queries, radius, SearchParams{}, run);

@@ -301,6 +301,7 @@ TEST(ProgressTest, the_last_of_a_stage_is_always_told) {
 
 TEST(FreeMemory, a_group_leaves_what_it_does_not_use) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gigaknn_core_test_cgroup";
+  std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const auto write = [&](const char* name, const char* text) { std::ofstream(folder / name) << text; };
   write("memory.max", "max\n");
@@ -310,12 +311,11 @@ TEST(FreeMemory, a_group_leaves_what_it_does_not_use) {
   write("memory.current", "900\n");
   EXPECT_EQ(left_in_cgroup(folder), 100u);
   write("memory.stat", "anon 500\ninactive_file 300\nactive_file 100\n");
-  EXPECT_EQ(left_in_cgroup(folder), 400u);
+  EXPECT_EQ(left_in_cgroup(folder), 500u);
   write("memory.current", "5000\n");
   EXPECT_EQ(left_in_cgroup(folder), 0u);
   std::filesystem::remove_all(folder);
   EXPECT_EQ(left_in_cgroup(folder), std::numeric_limits<std::size_t>::max());
-  EXPECT_GT(free_memory(), 0u);
 }
 
 }  // namespace

@@ -21,11 +21,11 @@ std::size_t left_in_cgroup(const std::filesystem::path& folder) {
   const auto most = number_in(folder / "memory.max");  // none: "max", or no such group
   if (!most) return std::numeric_limits<std::size_t>::max();
   std::size_t used = number_in(folder / "memory.current").value_or(0);
-  // Pages of files that nobody has looked at lately go when they are needed.
+  // Pages of files, of which copies are on disk, and what the system keeps to be quick go when they are needed.
   std::ifstream counts(folder / "memory.stat");
   std::size_t bytes = 0;
   for (std::string name; counts >> name >> bytes;) {
-    if (name == "inactive_file") used -= std::min(used, bytes);
+    if (name == "inactive_file" || name == "active_file" || name == "slab_reclaimable") used -= std::min(used, bytes);
   }
   return *most - std::min(*most, used);
 }

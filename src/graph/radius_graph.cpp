@@ -16,7 +16,7 @@ RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphPara
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   const Ops& ops = ops_of(params.device, params.shards);
   const PrepareHints hints{.k = 1, .queries = base.rows, .batch = std::min(base.rows, SpreadBatches::batch_rows), .self = false};
-  const BlockedBase rows(ops, base, params.metric, hints, RadiusSearch::offset_bytes(base.rows) + run.memory_bytes / 2, run);
+  const BlockedBase rows(ops, base, params.metric, hints, RadiusSearch::offset_bytes(base.rows), run, 2);
   const std::size_t searching =
       run.memory_bytes == 0 ? 0 : ops.bytes_needed(rows.block_rows(), base.cols, base.dtype, params.metric, hints, threads_of(run));
   return RadiusSearch(rows, base, radius, true, searching, 1, run).run();

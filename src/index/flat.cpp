@@ -4,6 +4,7 @@
 
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
+#include "core/threads.hpp"
 #include "index/result_room.hpp"
 #include "ops/blocks.hpp"
 #include "ops/radius_search.hpp"
@@ -20,7 +21,7 @@ class FlatIndex : public Index {
         rows_(ops_, base, params.metric,
               {.k = params.expected_k, .queries = params.expected_queries,
                .batch = params.expected_queries, .self = false},
-              params.within_radius ? run.memory_bytes / 2 : list_bytes(params.expected_queries, params.expected_k), run) {}
+              params.within_radius ? 0 : list_bytes(params.expected_queries, params.expected_k), run, params.within_radius ? 2 : 1) {}
 
   std::int64_t rows() const override { return base_.rows; }
   std::int64_t cols() const override { return base_.cols; }
@@ -48,7 +49,11 @@ class FlatIndex : public Index {
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     if (run.memory_bytes == 0) return rows_.within(queries, radius, run);
-    return RadiusSearch(rows_, queries, radius, false, 0, 0.5, run).run();
+    if (params_.within_radius) return RadiusSearch(rows_, queries, radius, false, 0, 0.5, run).run();
+    const PrepareHints hints{.k = 1, .queries = queries.rows, .batch = std::min(queries.rows, SpreadBatches::batch_rows), .self = false};
+    const std::size_t searching =
+        ops_.bytes_needed(rows_.block_rows(), base_.cols, base_.dtype, params_.metric, hints, threads_of(run));
+    return RadiusSearch(rows_, queries, radius, false, searching, 1, run).run();
   }
 
  private:

@@ -105,12 +105,15 @@ TEST_F(FlatIndexTest, the_budget_that_a_refused_radius_names_suffices) {
   const RadiusNeighbors want = reference::within_radius(queries, base, Metric::l2, radius);
   EXPECT_GT(want.ids.size(), 100000u);
   RunOptions run;
-  run.memory_bytes = std::size_t{16} << 20;
+  const auto made = [&](std::size_t budget) {
+    run.memory_bytes = budget;
+    return make_flat_index(base, {.expected_queries = 3, .within_radius = true}, run);
+  };
+  run.memory_bytes = test::least_budget(made);
   int refusals = 0;
   for (bool found_all = false; !found_all && refusals < 5;) {
     try {
-      const auto index = make_flat_index(base, {.expected_queries = 3, .within_radius = true}, run);
-      const RadiusNeighbors found = index->search_radius(queries, radius, run);
+      const RadiusNeighbors found = made(run.memory_bytes)->search_radius(queries, radius, run);
       EXPECT_EQ(found.offsets, want.offsets);
       EXPECT_EQ(found.ids, want.ids);
       found_all = true;

@@ -21,7 +21,7 @@ constexpr std::int64_t least_block_rows = 1024;                         // below
 }  // namespace
 
 BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
-                         std::size_t result_bytes, const RunOptions& run)
+                         std::size_t result_bytes, const RunOptions& run, std::size_t shares)
     : ops_(ops), base_(base), metric_(metric), hints_(hints) {
   const auto bytes_or_any = [](std::size_t bytes) { return bytes > 0 ? bytes : std::numeric_limits<std::size_t>::max(); };
   const std::size_t budget = bytes_or_any(run.memory_bytes);
@@ -36,13 +36,12 @@ BlockedBase::BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const Pr
     const std::size_t list = list_bytes(1, hints.k);
     const std::size_t parts =
         in_blocks ? std::max(merge_part_bytes, list) + static_cast<std::size_t>(threads_of(run)) * list : 0;
-    return result_bytes + parts +
-           ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run));
+    return shares * (result_bytes + parts + ops.bytes_needed(rows, base.cols, base.dtype, metric, asked, threads_of(run)));
   };
   const auto fits_budgets = [&](std::int64_t rows) {
     if (!ahead_) return needed(rows) <= budget && device_needed(rows) <= device_budget;
     const std::size_t beside =
-        ops.bytes_needed(rows, base.cols, base.dtype, metric, hints_for(rows), threads_of(run));
+        shares * ops.bytes_needed(rows, base.cols, base.dtype, metric, hints_for(rows), threads_of(run));
     return needed(rows) + beside <= budget && device_needed(rows) <= device_budget / 2;
   };
   block_rows_ = std::min(base.rows, most_block_rows);

@@ -16,11 +16,12 @@ namespace gigaknn {
 /// A base to be searched with `ops`, in as many blocks as `run.memory_bytes` asks for.
 class BlockedBase {
  public:
-  /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's. Where blocks live on a
+  /// Borrows `ops` and `base`. `result_bytes` of the budget are the caller's, and of `shares` equal parts of it all but one, which has
+  /// these bytes and the base. Where blocks live on a
   /// device of their own, two are prepared at once if its budget allows.
   /// Throws Error: out_of_memory where not even the smallest block fits (with the budget that would do).
   BlockedBase(const Ops& ops, MatrixRef base, Metric metric, const PrepareHints& hints,
-              std::size_t result_bytes, const RunOptions& run);
+              std::size_t result_bytes, const RunOptions& run, std::size_t shares = 1);
 
   const PreparedRows* whole() const { return whole_.get(); }  ///< null where there are several blocks
   std::int64_t rows() const { return base_.rows; }

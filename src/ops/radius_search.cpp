@@ -15,17 +15,25 @@ constexpr double joined_bytes = 24;  // of an entry there and in the lists of al
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Of a batch, whose offsets in each block take an eighth of a budget at the most.
+std::int64_t most_queries(const BlockedBase& rows, std::int64_t queries, const RunOptions& run) {
+  if (run.memory_bytes == 0) return queries;
+  const std::int64_t blocks = (rows.rows() + rows.block_rows() - 1) / rows.block_rows();
+  const auto most = static_cast<std::int64_t>(run.memory_bytes / 8 / (at(blocks) * sizeof(std::int64_t)));
+  return std::min(queries, std::max(SpreadBatches::batch_rows, most));
+}
+
 }  // namespace
 
 RadiusSearch::RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, double share,
                            const RunOptions& run)
     : rows_(rows), queries_(queries), radius_(radius), self_(self), run_(run),
       // Where the base is not whole each batch prepares all blocks anew.
-      spread_(queries.rows, rows.whole() ? SpreadBatches::batch_rows : queries.rows, rows.rows(),
+      spread_(queries.rows, rows.whole() ? SpreadBatches::batch_rows : most_queries(rows, queries.rows, run), rows.rows(),
               [this](std::int64_t first, std::int64_t step, std::int64_t count) { return search(first, step, count); }),
       share_(share), others_(static_cast<double>(others + offset_bytes(queries.rows))),
       room_(run.memory_bytes == 0 ? std::numeric_limits<double>::infinity()
-                                  : std::max(0.0, static_cast<double>(run.memory_bytes) - others_) * share) {}
+                                  : std::max(0.0, static_cast<double>(run.memory_bytes) * share - others_)) {}
 
 RadiusNeighbors RadiusSearch::run() {
   if (run_.progress) run_.progress->report("search", 0, queries_.rows);
@@ -69,7 +77,7 @@ void RadiusSearch::keep(RadiusNeighbors found, std::int64_t first, std::int64_t 
 
 void RadiusSearch::refuse() const {
   const double entries = static_cast<double>(found_) / static_cast<double>(seen_) * static_cast<double>(queries_.rows);
-  const double needed = others_ + entries * joined_bytes / share_;
+  const double needed = (others_ + entries * joined_bytes) / share_;
   const char* const about = seen_ < queries_.rows ? "about " : "";
   // Both rows of a pair list it.
   const std::string what = self_ ? join_text(about, std::llround(entries / 2), " pairs of rows are within ", radius_, " of each other, which takes")

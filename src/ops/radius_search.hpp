@@ -15,8 +15,8 @@ namespace gigaknn {
 
 class RadiusSearch {
  public:
-  /// Borrows `rows`. `self`: the queries are the rows themselves, and not their own neighbours. What is found may take `share` of what
-  /// `run.memory_bytes` (0: no limit) has beside `others` bytes.
+  /// Borrows `rows`. `self`: the queries are the rows themselves, and not their own neighbours. What is found may take `share` of
+  /// `run.memory_bytes` (0: no limit) but for `others` bytes.
   RadiusSearch(const BlockedBase& rows, MatrixRef queries, float radius, bool self, std::size_t others, double share, const RunOptions& run);
 
   /// Throws Error: out_of_memory, with what all would take as far as the batches before can tell.

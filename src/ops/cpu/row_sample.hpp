@@ -25,7 +25,7 @@ using LoadRow = std::function<void(std::int64_t i, float* x, float* scratch)>;
 
 /// Some thousand rows that are not far, in no order: each part of it is a sample too, however the base is sorted.
 RowSample draw_sample(MatrixRef base, const RowFacts& facts, const LoadRow& load, const RunOptions& run);
-/// Takes out the rows, a twentieth at the most, that lie eight times as far from the mean as half of all: there a few rows would say where
+/// Takes out the rows, a tenth at the most, that lie eight times as far from the mean as half of all: there a few rows would say where
 /// the others are looked for, whose distances they do not change.
 void drop_outliers(RowSample& sample);
 /// Bytes of `floats` a row for each row of such a sample.

@@ -43,8 +43,8 @@ static_assert(sample_rank <= most_exact_bounds, "what the sample's bounds left o
 constexpr std::int64_t least_sampled_k = 129;  // for fewer lists are settled by warps, and what is spared is little
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
-// After so many a search waits, to be cancelled: a GPU takes some milliseconds for them, to wait is a good part of one.
-std::int64_t scores_a_check() { return std::int64_t{1} << (simt::allocations_are_slow() ? 31 : 20); }
+// After so many a search waits, to be cancelled: some tenths of a millisecond of a GPU, of which the wait itself is a good part.
+std::int64_t scores_a_check() { return std::int64_t{1} << (simt::allocations_are_slow() ? 28 : 20); }
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
 constexpr std::size_t default_scratch = std::size_t{1} << 30;
