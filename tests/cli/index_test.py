@@ -427,7 +427,7 @@ class Index(CliTest):
         refuse(2, "k must be from 1 to n = 400", *search("-k", 401))
         refuse(2, "--nprobe must be at least 1, got 0", *search("-k", 3, "--nprobe", 0))
         refuse(2, "--metric is that of the index: l2", *search("-k", 3, "--metric", "cosine"))
-        refuse(2, "--verify and --report need vectors", *search("-k", 3, "--verify", 3))
+        refuse(2, "--verify, --report and --image need vectors", *search("-k", 3, "--verify", 3))
         refuse(2, "ids must be >= 0, got -1", *search("-k", 3, "--only", "negative.npy"))
         refuse(2, "--memory 2000 is too small: the search needs", *search("-k", 3, "--memory", 2000))
         refuse(2, "narrow.u8bin is 4 x u8, x.gknn 5 x u8", "search", "x.gknn", "--queries", "narrow.u8bin", "-k", 3, "-o", "out.npy")
