@@ -187,7 +187,7 @@ void add_search_command(Command app, Request& request) {
   k.excludes(radius);
   command
       .add_option("-o,--output", options->output.ids,
-                  "ids: .ibin (i32), .npy (i64), .ivecs; .h5 with distances; any name for "
+                  "ids: .ibin (i32), .npy (i64), .ivecs; .gtbin and .h5 with distances; any name for "
                   "--radius (big-ann range format)")
       .required();
   command.add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");

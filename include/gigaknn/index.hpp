@@ -163,7 +163,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 /// An inverted file (IVF) of product codes (IVFADC: Jégou, Douze, Schmid 2011; Johnson, Douze, Jégou 2017, section 5): rows of lists are
 /// kept as `code_bytes` bytes each, that stand for the centroid of the list and a codeword for each part of what is left. What is found are
 /// the nearest of the rows that codes stand for, exactly; with full vectors behind them the nearest by these of `refine` times as many.
-/// Takes rows that are finite alone, 256 or more (of 4 bits: 16). Throws as make_ivf_flat_index.
+/// Takes rows that are finite alone, 256 or more (of 6 bits 64, of 4 bits 16). Throws as make_ivf_flat_index.
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params = {}, const RunOptions& run = {});
 
 /// An inverted file (IVF) of quantized rows, of fewer dimensions (PCA) or all: what is found are the nearest among what lists hold, to

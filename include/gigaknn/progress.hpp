@@ -64,11 +64,12 @@ class Progress {
   std::atomic<bool> busy_{false};
 };
 
-/// How one call runs. Everything has a default, and no result depends on any of it.
+/// How one call runs. Everything has a default. No result depends on threads; budgets may choose another method of an
+/// approximate one.
 struct RunOptions {
   int threads = 0;                 ///< 0: what the affinity mask and the cgroup allow
   Progress* progress = nullptr;    ///< may be null; must outlive the call
-  std::size_t memory_bytes = 0;    ///< budget for all that the call allocates; 0: what the host has free
+  std::size_t memory_bytes = 0;    ///< budget for all that the call allocates; 0: no limit
   std::size_t device_memory_bytes = 0;  ///< the same on each device other than the host; 0: what it has
 };
 

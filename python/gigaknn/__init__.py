@@ -10,8 +10,8 @@
 
 Order is (distances, ids) everywhere, named, but for what stands in for others and has theirs (`KnnGraph.to_umap`, `NNDescent`);
 ids are int64, -1 where there is no row; a row is not its own neighbour in a graph.
-Same input, parameters and seed give the same bits on every device and for any number of threads; only NN-Descent of 100,000
-rows or more gives another graph on a GPU than on a CPU.
+Same input, parameters and seed give the same bits on every device and for any number of threads; only `method="auto"` below a
+recall of 1, of 100,000 rows or more, takes another method on a GPU than on a CPU.
 """
 
 from typing import TYPE_CHECKING

@@ -185,7 +185,7 @@ def nearest_centroids(
     x : array [n, d] of any type, or a file
     centroids : array [c, d] of float32
     metric : str
-        "l2" or "cosine".
+        Any but "hamming" and "jaccard".
     device, threads, memory, progress
         As of `knn_graph`.
 

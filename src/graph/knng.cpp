@@ -1,7 +1,7 @@
 // .knng: a k-NN graph in a container (io/container.hpp), schema "knng" version 1.
 //
 //   metadata   u8  [1, 40]   u64 n | u64 k | metric's name, 16 bytes zero padded | u32 exact | u32
-//   bytes of an id ids        u32 [n, k]    2^32 - 1 is `no_row`; i64 where n > 2^32 - 1, -1 is
+//   bytes of an id ids        u32 [n, k]    2^32 - 1 is `no_row`; i64 where n >= 2^32 - 1, -1 is
 //   `no_row` distances  f32 [n, k]
 #include <algorithm>
 #include <cstring>

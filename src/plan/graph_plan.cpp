@@ -233,7 +233,8 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
   there.params.threads = plan.params.threads;
   const std::size_t needed = peak_of_all(there.shards, there.params.workers);
   require(!plan.has_budget || needed <= plan.params.memory_bytes, Fault::out_of_memory, printable(folder.string()),
-          ": was begun with a larger budget, and needs ", needed, " bytes to go on; ", plan.params.memory_bytes, " are allowed");
+          ": what was planned there needs ", needed, " bytes with ", plan.params.workers, plan.params.workers == 1 ? " worker; " : " workers; ",
+          plan.params.memory_bytes, " are allowed");
   return there;
 }
 

@@ -297,7 +297,7 @@ TEST_F(PlanTest, another_graph_does_not_take_over_the_folder) {
   GraphPlan poorer = make_plan(params);
   poorer.has_budget = true;
   poorer.params.memory_bytes = plan.shards.peak_bytes - 1;
-  expect_error(Fault::out_of_memory, [&] { write_plan(poorer); }, "begun with a larger budget");
+  expect_error(Fault::out_of_memory, [&] { write_plan(poorer); }, "what was planned there needs");
   params.memory_bytes = plan.shards.peak_bytes + (std::size_t{1} << 30);
   EXPECT_EQ(run(params).resumed, 2);
 }
