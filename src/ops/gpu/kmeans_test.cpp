@@ -1,5 +1,5 @@
 // k-means' steps on the GPU, real or emulated: rows that stay there, and what fits a budget of its memory.
-#include <bit>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -84,9 +84,7 @@ TEST(GpuKMeans, sums_stay_within_a_budget) {
         for (const std::size_t share : {100, 101, 150, 300, 10000}) {
           hold_to(least * share / 100, [&](const RunOptions& run) {
             const auto found = sum(run);
-            for (std::size_t i = 0; i < want.first.size(); ++i) {
-              ASSERT_EQ(std::bit_cast<std::uint64_t>(found.first[i]), std::bit_cast<std::uint64_t>(want.first[i])) << i << ' ' << share;
-            }
+            EXPECT_EQ(std::memcmp(found.first.data(), want.first.data(), want.first.size() * sizeof(double)), 0) << share;
             EXPECT_EQ(found.second, want.second) << share;
           });
         }
