@@ -232,7 +232,7 @@ class Tasks(CliTest):
         self.assertIn("was begun with device cpu, not emulated", self.run_cli("graph", *ASKED, *TWELVE, "--device", "emulated", "-o", "out.knng", "--quiet", code=2).stderr)
 
     def test_all_cells_are_enough_whatever_the_sample_shows(self):
-        rows = 200 if TINY_TILES else 2000
+        rows = 64 if TINY_TILES else 2000
         self.write("few.u8bin", rows.to_bytes(4, "little") + COLS.to_bytes(4, "little") + random.Random(5).randbytes(rows * COLS))
         self.run_cli("graph", "few.u8bin", "-k", 3, "--recall", 0.999, "--shard-rows", rows // 2, "-o", "out.knng", "--json", "out.json")
         self.assertEqual(self.record()["recall"]["value"], 1)
