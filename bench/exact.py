@@ -59,6 +59,8 @@ def rows():
     for n in (1000000, 2000000, 4000000, 7500000):
         yield Row(f"bustos {n} rows", f"uniform-{n}x16", "l1", k=1, queries=1000, target=2)
     yield Row("bustos covtype", "covtype", "l1", k=1, queries=1000, target=2)
+    for order in ("shuffled", "sorted", "sentinels"):  # which must make no difference
+        yield Row(f"any order {order}", f"{order}-20000x32", queries=2000)
     for name, metric in every_set:
         for k in (1, 10, 100, 1000):
             for batch in (1, 16, 10000):

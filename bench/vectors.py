@@ -87,7 +87,8 @@ def clusters(n, d, latent=16, centres=1000, seed=1):
 
 
 def load(name, data):
-    """`name`: fashion, sift, glove, bigann10k, covtype, uniform-<n>x<d> or clusters-<n>x<d>."""
+    """`name`: fashion, sift, glove, bigann10k, covtype, uniform-<n>x<d>, clusters-<n>x<d>; or shuffled-, sorted- or sentinels-<n>x<d>: the same rows, of all
+    norms, in no order, by norm, and in no order with one in a thousand at -999999."""
     if name.startswith("clusters-"):
         n, d = map(int, name.removeprefix("clusters-").split("x"))
         base = clusters(n, d)
@@ -96,6 +97,17 @@ def load(name, data):
         n, d = map(int, name.removeprefix("uniform-").split("x"))
         generator = np.random.default_rng(1)
         return Vectors(name, generator.random((n, d), np.float32), generator.random((1000, d), np.float32))
+    if name.startswith(("shuffled-", "sorted-", "sentinels-")):
+        order, size = name.split("-")
+        n, d = map(int, size.split("x"))
+        generator = np.random.default_rng(1)
+        base = (generator.standard_normal((n, d)) * np.arange(n)[:, None] / n).astype(np.float32)
+        queries = base[generator.integers(0, n, 2000)] + 0.01 * generator.standard_normal((2000, d), np.float32)
+        if order != "sorted":
+            base = base[generator.permutation(n)]
+        if order == "sentinels":
+            base[:: 1000] = -999999
+        return Vectors(name, base, queries)
     if name == "fashion":
         if not FASHION.exists():
             raise Missing(f"{FASHION} (apt-get install dataset-fashion-mnist)")

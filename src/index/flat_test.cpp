@@ -80,6 +80,23 @@ TEST_F(FlatIndexTest, a_budget_changes_no_bit) {
   EXPECT_EQ(within.ids, reference::within_radius(queries, base, Metric::l2, 9.0f).ids);
 }
 
+// Half of all rows are wanted: codes would rule out next to nothing.
+TEST_F(FlatIndexTest, a_filter_that_pays_for_nobody_is_left_out) {
+  const auto filter_for = [&](std::int64_t k) {
+    StridedRows base(2000, 16, DType::f32, 0), queries(500, 16, DType::f32, 0);
+    test::VectorMaker(Kind::gaussian, 2000, 16, DType::f32, Metric::l2, 3).fill(base, queries);
+    const auto index = make_flat_index(base, {.expected_k = k, .expected_queries = 500});
+    expect_same(index->search(queries.ref().slice(0, 20), k), reference::nearest_rows(queries.ref().slice(0, 20), base, Metric::l2, k));
+    return index->description();
+  };
+  EXPECT_EQ(filter_for(1000).find("codes"), std::string::npos) << filter_for(1000);
+#ifndef GIGAKNN_TINY_TILES
+  if (isa_of("cpu") != "generic") {
+    EXPECT_NE(filter_for(5).find("codes"), std::string::npos) << filter_for(5);
+  }
+#endif
+}
+
 TEST_F(FlatIndexTest, what_is_within_a_radius_counts_against_the_budget) {
   const auto index = make_flat_index(base_);
   for (const float radius : {0.01f, 1e9f}) {

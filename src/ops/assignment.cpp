@@ -17,8 +17,6 @@ constexpr std::int64_t widened_elements = 64;
 constexpr std::int64_t widened_elements = std::int64_t{1} << 23;  // at a time
 #endif
 
-std::int64_t widened_rows(std::int64_t n, std::int64_t d) { return std::min(n, std::max<std::int64_t>(1, widened_elements / d)); }
-
 /// Every round a search of its own.
 class SearchedAssignment : public Assignment {
  public:
@@ -40,6 +38,10 @@ class SearchedAssignment : public Assignment {
 };
 
 }  // namespace
+
+std::int64_t widened_rows(std::int64_t n, std::int64_t d) { return std::min(n, std::max<std::int64_t>(1, widened_elements / d)); }
+
+KeptRows Ops::keep_rows(MatrixRef rows, Metric, DType, std::int64_t, const RunOptions&) const { return {rows}; }
 
 void Ops::label_rows(const PreparedRows& centroids, MatrixRef rows, RowId* labels, float* distances, const RunOptions& run) const {
   const bool widens = rows.dtype != centroids.dtype();

@@ -27,4 +27,7 @@ class Assignment {
   virtual void assign(MatrixRef centroids, RowId* labels, float* distances, const RunOptions& run) = 0;
 };
 
+/// Of n rows [n, d] of another type so many are widened to floats at a time.
+std::int64_t widened_rows(std::int64_t n, std::int64_t d);
+
 }  // namespace gigaknn

@@ -219,7 +219,7 @@ class Ops {
   /// For k-means: a copy of `rows` [n, d] as `centroids`, f32 or the rows' own type, in the device's own memory, which `nearest_rows`,
   /// `start_assignment` and `sum_by_label` take in their place; or the rows themselves, where those are as near, or where
   /// `run.device_memory_bytes`, or else what is free, has no room for a copy beside what these need for `clusters` centroids.
-  virtual KeptRows keep_rows(MatrixRef rows, Metric, DType, std::int64_t, const RunOptions&) const { return {rows}; }
+  virtual KeptRows keep_rows(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters, const RunOptions& run) const;
   /// k-means' first step while the centroids move; of `clusters` centroids of type `centroids`: f32, or the rows' own.
   /// Borrows `rows` [n, d]. Throws as `prepare`.
   virtual std::unique_ptr<Assignment> start_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters,

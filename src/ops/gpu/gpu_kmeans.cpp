@@ -5,6 +5,7 @@
 #include "core/cancelled.hpp"
 #include "core/elements.hpp"
 #include "core/require.hpp"
+#include "ops/assignment.hpp"
 #include "ops/gpu/sum_by_label.hpp"
 #include "ops/part_sums.hpp"
 #include "ops/requests.hpp"
@@ -12,11 +13,6 @@
 namespace gigaknn::gpu {
 namespace {
 
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t copied_elements = 64;
-#else
-constexpr std::int64_t copied_elements = std::int64_t{1} << 23;  // at a time
-#endif
 constexpr std::size_t unasked_bytes = std::size_t{256} << 20;  // for less a device is not asked what it has free
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -64,7 +60,7 @@ KeptRows keep_rows(int device, MatrixRef rows, DType dtype, std::size_t beside, 
     return {rows};  // another process was quicker
   }
   const bool widens = rows.dtype != dtype;
-  const std::int64_t step = std::max<std::int64_t>(1, copied_elements / rows.cols);
+  const std::int64_t step = widened_rows(rows.rows, rows.cols);
   for (std::int64_t first = 0; first < rows.rows; first += step) {
     check_cancelled(run);
     const MatrixRef part = rows.slice(first, std::min(rows.rows, first + step));
