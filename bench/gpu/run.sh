@@ -151,18 +151,17 @@ if begin "the same searches by mma.sync"; then
   judge "the same searches by mma.sync" "${PIPESTATUS[0]}"
 fi
 
-# streamed PART SECONDS COMMAND: by scan_streamed; whether it was right
-streamed() {
-  local part="$1 by scan_streamed" limit=$2 status
+# plainly PART SECONDS COMMAND: without scan_streamed; whether it was right
+plainly() {
+  local part="$1 without scan_streamed" limit=$2 status
   shift 2
   begin "$part" || return
-  GIGAKNN_WARPGROUPS=2 within "$limit" "$@" 2>&1 | tee -a "$out/bench_streamed.log" | grep -v "tests ran"
+  GIGAKNN_WARPGROUPS=1 within "$limit" "$@" 2>&1 | tee -a "$out/bench_plain.log" | grep -v "tests ran"
   status=${PIPESTATUS[0]}
   judge "$part" "$status"
   return "$status"
 }
-: >"$out/bench_streamed.log"
-streamed "tests" 90 "$build/gpu_conformance" GpuSearch. symmetric_graphs &&
-  streamed "searches" 60 "$build/gpu_bench" --only search --json "$out/bench_streamed.json" &&
-  streamed "graphs" 60 "$build/gpu_builds" --graphs --json "$out/graphs_streamed.json"
+: >"$out/bench_plain.log"
+plainly "tests" 90 "$build/gpu_conformance" GpuSearch. symmetric_graphs &&
+  plainly "searches" 60 "$build/gpu_bench" --only search --json "$out/bench_plain.json"
 finish

@@ -2,6 +2,7 @@
 // was given back as long as anything is in use: a search's scratch then costs no call of the driver's.
 #include "simt/device.hpp"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "core/require.hpp"
+#include "simt/boxes.cuh"
 #include "simt/simt.cuh"
 
 namespace gigaknn::simt {
@@ -142,7 +144,7 @@ Accounts& accounts() {
 // do. Here several copy to and from pinned pieces, while others of these travel.
 class StagedCopies {
  public:
-  static constexpr std::size_t least_bytes = std::size_t{8} << 20;
+  static constexpr std::size_t least_bytes = std::size_t{2} << 20;
 
   void run(std::byte* to, const std::byte* from, std::size_t bytes, bool to_device, cudaStream_t stream, int device) {
     if (!to_device) check(cudaStreamSynchronize(stream), "work on the device failed");  // and not behind the lock
@@ -150,7 +152,9 @@ class StagedCopies {
     auto& pieces = pieces_[device];
     std::vector<std::thread> threads;
     threads.reserve(copiers - 1);
-    const std::size_t all = (bytes + piece_bytes - 1) / piece_bytes;
+    // Of little so many that what the first copier has read travels while all read on.
+    const std::size_t step = std::clamp(bytes / (4 * copiers) / 4096 * 4096, least_step, piece_bytes);
+    const std::size_t all = (bytes + step - 1) / step;
     std::atomic<std::size_t> next = 0;
     std::array<cudaError_t, copiers> failed = {};
     const auto copy = [&](int copier) {
@@ -160,7 +164,7 @@ class StagedCopies {
       const auto finish = [&](std::size_t i) {
         if (error == cudaSuccess) error = cudaEventSynchronize(own[i].copied);
         if (!to_device && under_way[i] < all && error == cudaSuccess) {
-          std::memcpy(to + under_way[i] * piece_bytes, own[i].memory, std::min(piece_bytes, bytes - under_way[i] * piece_bytes));
+          std::memcpy(to + under_way[i] * step, own[i].memory, std::min(step, bytes - under_way[i] * step));
         }
         under_way[i] = all;
       };
@@ -173,7 +177,7 @@ class StagedCopies {
       std::size_t turn = 0;
       for (std::size_t at = next++; at < all && error == cudaSuccess; at = next++, turn = 1 - turn) {
         finish(turn);
-        const std::size_t begin = at * piece_bytes, size = std::min(piece_bytes, bytes - begin);
+        const std::size_t begin = at * step, size = std::min(step, bytes - begin);
         if (to_device) std::memcpy(own[turn].memory, from + begin, size);
         if (error == cudaSuccess) {
           error = to_device ? cudaMemcpyAsync(to + begin, own[turn].memory, size, cudaMemcpyDefault, stream)
@@ -203,7 +207,7 @@ class StagedCopies {
 
  private:
   static constexpr int copiers = 4;
-  static constexpr std::size_t piece_bytes = std::size_t{2} << 20;
+  static constexpr std::size_t piece_bytes = std::size_t{2} << 20, least_step = std::size_t{256} << 10;
   struct Piece {
     std::byte* memory = nullptr;
     cudaEvent_t copied = nullptr;
@@ -344,7 +348,28 @@ std::size_t shared_bytes_a_block(int device) {
 }
 bool streams_products() {
   const char* asked = std::getenv("GIGAKNN_WARPGROUPS");
-  return asked && std::atoi(asked) >= 2;
+  return !asked || std::atoi(asked) >= 2;
+}
+BoxMap map_boxes(const std::byte* data, std::int64_t rows, std::int64_t row_bytes) {
+  static_assert(sizeof(BoxMap) == sizeof(CUtensorMap) && alignof(BoxMap) >= alignof(CUtensorMap));
+  // Of the driver, whose library may be absent where this is loaded.
+  static const auto encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result), "the driver does not answer");
+    require(result == cudaDriverEntryPointSuccess && found, Fault::device, "the driver knows no tensor maps");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  BoxMap map;
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t pitch[] = {static_cast<cuuint64_t>(row_bytes)};
+  const cuuint32_t box[] = {group_row_bytes, group_rows_b};
+  const cuuint32_t steps[] = {1, 1};
+  const CUresult result = encode(reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<std::byte*>(data), sizes,
+                                 pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require(result == CUDA_SUCCESS, Fault::device, "a tensor map could not be made: ", static_cast<int>(result));
+  return map;
 }
 bool has_warpgroup_products(int device) {
   if (const char* asked = std::getenv("GIGAKNN_WARPGROUPS"); asked && std::atoi(asked) == 0)

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "simt/block_runner.hpp"
+#include "simt/boxes.cuh"
 #include "simt/device.hpp"
 #include "simt/fiber.hpp"
 #include "simt/warp_operation.hpp"
@@ -145,6 +146,9 @@ int multiprocessors(int) { return 2; }
 // only Hopper runs.
 std::size_t shared_bytes_a_block(int device) { return (has_warpgroup_products(device) ? 227 : 99) << 10; }
 bool streams_products() { return environment_number("GIGAKNN_WARPGROUPS", 0) >= 2; }
+BoxMap map_boxes(const std::byte* data, std::int64_t rows, std::int64_t row_bytes) {
+  return {{reinterpret_cast<std::uintptr_t>(data), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(row_bytes)}};
+}
 bool has_warpgroup_products(int) { return environment_number("GIGAKNN_WARPGROUPS", 0) != 0; }
 std::size_t free_memory(int) { return 0; }
 int device_of_memory(const void* p) { return memory().device_of(p); }

@@ -160,6 +160,10 @@ inline float __double2float_rd(double x) {
   const float nearest = static_cast<float>(x);
   return nearest > x ? std::nextafter(nearest, -INFINITY) : nearest;
 }
+inline int __float2int_ru(float x) {
+  constexpr float end = 2147483648.0f;
+  return x >= end ? 2147483647 : x < -end ? -2147483647 - 1 : static_cast<int>(std::ceil(x));
+}
 inline float __double2float_ru(double x) {
   const float nearest = static_cast<float>(x);
   return nearest < x ? std::nextafter(nearest, INFINITY) : nearest;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/expect_error.hpp"
-#include "simt/arrivals.cuh"
+#include "simt/boxes.cuh"
 #include "simt/device.hpp"
 #include "simt/simt.cuh"
 
@@ -209,6 +209,61 @@ TEST(Emulated, arrivals_tell_phases_apart) {
   simt::launch({1, 96}, pass_words, in.get(), sums.get());
   const std::vector<float> got = sums.download();
   for (int t = 0; t < 64; ++t) EXPECT_EQ(got[t], 5 * ((t + 1) % 32) + 32 * (0 + 1 + 2 + 3 + 4)) << t;
+}
+
+// A box of each of five places, and words beside it.
+struct PassedBoxes {
+  simt::Arrivals full, empty;
+  float words[8];
+};
+__global__ void pass_boxes(const __grid_constant__ simt::BoxMap from, const float* words, std::uint8_t* out, float* words_out) {
+  PassedBoxes& shared = simt::shared<PassedBoxes>();
+  std::byte* const box = simt::align_slab(simt::dynamic_shared<std::byte>());
+  if (threadIdx.x == 0) {
+    shared.full.init(1);
+    shared.empty.init(1);
+  }
+  simt::publish_to_products();
+  __syncthreads();
+  for (int i = 0; i < 5; ++i) {
+    if (threadIdx.x == 32) {
+      shared.empty.wait((i + 1) % 2);
+      shared.full.expect(simt::box_bytes + 32);
+      simt::copy_box(box, from, i * 32, i * 40, shared.full);
+      simt::copy_words(shared.words, words + 8 * i, 32, shared.full);
+    } else if (threadIdx.x < 32) {
+      shared.full.wait(i % 2);
+      for (int at = int(threadIdx.x); at < simt::box_bytes; at += 32) {
+        const int row = at / simt::group_row_bytes, byte = at % simt::group_row_bytes;
+        out[i * simt::box_bytes + at] = std::to_integer<std::uint8_t>(box[simt::swizzled(row, byte / 16) + byte % 16]);
+      }
+      if (threadIdx.x < 8) words_out[8 * i + threadIdx.x] = shared.words[threadIdx.x];
+      __syncwarp();
+      if (threadIdx.x == 0) shared.empty.arrive();
+    }
+  }
+}
+TEST(Emulated, boxes_arrive_and_hold_zeros_beyond_the_ends) {
+  constexpr int rows = 200, row_bytes = 160;
+  std::vector<std::uint8_t> values(rows * row_bytes);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint8_t>(i * 2654435761u >> 13);
+  std::vector<float> words(40);
+  std::iota(words.begin(), words.end(), 1.0f);
+  const auto from = upload(values);
+  const auto words_from = upload(words);
+  const DeviceBuffer<std::uint8_t> out(5 * simt::box_bytes);
+  const DeviceBuffer<float> words_out(40);
+  const simt::BoxMap map = simt::map_boxes(reinterpret_cast<const std::byte*>(from.get()), rows, row_bytes);
+  simt::launch({1, 64, simt::box_bytes + simt::group_alignment}, pass_boxes, map, words_from.get(), out.get(), words_out.get());
+  const std::vector<std::uint8_t> got = out.download();
+  for (int i = 0; i < 5; ++i) {
+    for (int at = 0; at < simt::box_bytes; ++at) {
+      const int row = i * 40 + at / simt::group_row_bytes, byte = i * 32 + at % simt::group_row_bytes;
+      const int wanted = row < rows && byte < row_bytes ? values[static_cast<std::size_t>(row * row_bytes + byte)] : 0;
+      ASSERT_EQ(got[static_cast<std::size_t>(i * simt::box_bytes + at)], wanted) << i << ' ' << at;
+    }
+  }
+  EXPECT_EQ(words_out.download(), words);
 }
 
 // ---- what it reports

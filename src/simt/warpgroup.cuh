@@ -153,6 +153,7 @@ template <class Products>
 struct GroupProducts {
   using Sum = typename Products::Sum;
 
+  static void touch(Sum (&)[group_sums]) {}
   void begin(Sum (&)[group_sums]) {}
   void multiply(Sum (&)[group_sums], const std::byte* a, const std::byte* b, int step, bool keep) {
     pending_[count_++] = {a, b, step, keep};
@@ -191,7 +192,7 @@ struct GroupProducts {
     }
   }
 
-  Pending pending_[8];
+  Pending pending_[12];
   int count_ = 0;
 };
 

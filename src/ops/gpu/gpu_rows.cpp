@@ -40,15 +40,15 @@ constexpr std::int64_t symmetric_capacity_of_k = 32;
 constexpr std::int64_t sample_rank = 64;
 constexpr double sample_share = 28.7;
 static_assert(sample_rank <= most_exact_bounds, "what the sample's bounds left out is behind the last of them");
-constexpr std::int64_t least_sampled_k = 129;  // for fewer lists are settled by warps, and what is spared is little
+constexpr std::int64_t least_sampled_k = 65;  // of fewer neighbours the sample would have as many
 constexpr std::int64_t most_scores = std::int64_t{1} << 33;  // of a symmetric scan: some 10 ms
 constexpr std::int64_t most_places = std::int64_t{1} << 31;  // of a scan: survivors are counted in 32 bits
 // After so many a search waits, to be cancelled: some tenths of a millisecond of a GPU, of which the wait itself is a good part.
 std::int64_t scores_a_check() { return std::int64_t{1} << (simt::allocations_are_slow() ? 28 : 20); }
 constexpr std::int64_t most_batch = 1 << 16;
 constexpr std::int64_t least_batch = 64;  // queries that a budget must leave room for
-constexpr std::size_t default_scratch = std::size_t{1} << 30;
-constexpr std::size_t small_scratch = default_scratch / 64;
+constexpr std::size_t default_scratch = std::size_t{2} << 30;  // 10,000 queries of 1,000 neighbours have one turn
+constexpr std::size_t small_scratch = default_scratch / 128;
 constexpr std::int64_t most_lists = 1024;  // of few queries that share a base among blocks
 constexpr float infinity = std::numeric_limits<float>::infinity();
 

@@ -25,6 +25,9 @@ int steps_of(std::int64_t cols, ProductKind kind) {
   return static_cast<int>((bytes + simt::mma_bytes - 1) / simt::mma_bytes);
 }
 
+// Scans copy them by four (scan_streamed.cu).
+std::size_t shifts_of(std::int64_t rows) { return static_cast<std::size_t>((rows + 3) & ~std::int64_t{3}); }
+
 std::int64_t pitch_of(int steps) { return std::int64_t{steps} * simt::mma_bytes; }
 
 // ---- bf16, rounded each way; what is below 2^-126 may count as zero in a tensor core
@@ -144,7 +147,8 @@ __device__ CodeNorms write_code(const Mapping& mapping, const std::byte* row, in
 template <DType dtype, bool as_bytes>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm)
     encode_base_kernel(RowsView base, Mapping mapping, const LocalRow* order, std::int64_t count,
-                       const unsigned long long* largest, int steps, std::byte* codes, float* scales, float* biases) {
+                       const unsigned long long* largest, int steps, std::byte* codes, float* scales, float* biases,
+                       std::int32_t* shifts) {
   const std::int64_t step = std::int64_t{gridDim.x} * block_warps();
   for (std::int64_t place = std::int64_t{blockIdx.x} * block_warps() + warp_id(); place < count; place += step) {
     const LocalRow row = order[place];
@@ -156,7 +160,9 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm)
         const double squared = base.squared_norms[row];
         const bool cosine = mapping.metric == Metric::cosine;
         scales[place] = cosine ? __double2float_rn(1 / sqrt(squared)) : 1.0f;
-        biases[place] = has_difference(mapping.metric) ? __double2float_rn(-squared / 2) : 0.0f;
+        const float bias = has_difference(mapping.metric) ? __double2float_rn(-squared / 2) : 0.0f;
+        biases[place] = bias;
+        if (shifts) shifts[place] = __float2int_ru(bias);
       }
     } else {
       const double scale = scale_of(*largest);
@@ -269,6 +275,7 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   bias_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
   if (kind_ != ProductKind::bf16) {
     scale_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(count), stream);
+    if (metric != Metric::cosine) shift_ = simt::DeviceBuffer<std::int32_t>(shifts_of(count), stream);
   } else if (has_difference(metric)) {
     center_ = simt::DeviceBuffer<float>(static_cast<std::size_t>(base.cols), stream);
   }
@@ -283,22 +290,22 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
     simt::launch({blocks, block_threads, 0, stream, "find_largest"}, largest_kernel<dtype>, base, mapping, order, count, largest_.get());
     for_kind<dtype>(kind_, [&]<bool as_bytes>() {
       simt::launch({blocks, block_threads, 0, stream, "encode_base"}, encode_base_kernel<dtype, as_bytes>, base, mapping, order, count,
-                   largest_.get(), steps_, data_.get(), scale_.get(), bias_.get());
+                   largest_.get(), steps_, data_.get(), scale_.get(), bias_.get(), shift_.get());
     });
   });
 }
 
-CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, kind_, scale_.get(), bias_.get()}; }
+CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, kind_, scale_.get(), bias_.get(), shift_.get()}; }
 
 std::size_t ProductCodes::bytes() const {
-  return data_.size() + (scale_.size() + bias_.size() + center_.size()) * sizeof(float) + sizeof(unsigned long long);
+  return data_.size() + (scale_.size() + bias_.size() + shift_.size() + center_.size()) * sizeof(float) + sizeof(unsigned long long);
 }
 
 std::size_t ProductCodes::bytes_of(std::int64_t rows, std::int64_t cols, Metric metric, DType dtype) {
   if (!suits(metric, cols)) return 0;
   const auto n = static_cast<std::size_t>(rows);
   const ProductKind kind = kind_of(metric, dtype);
-  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * (kind != ProductKind::bf16 ? 8 : 4) +
+  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * (kind != ProductKind::bf16 ? 8 : 4) + (kind != ProductKind::bf16 ? shifts_of(rows) * sizeof(std::int32_t) : 0) +
          static_cast<std::size_t>(cols) * sizeof(float) + sizeof(unsigned long long);
 }
 

@@ -4,6 +4,7 @@
 // Bytes (u8, i8) are multiplied as they are: the product <x,y> is exact. Its share in a distance,
 // on a query's side and on a row's, gives
 //     number = <x,y> * scale_y + bias_y        compared with start_x - slope_x * t
+// Where scale_y is 1, integers do as well: <x,y> + shift_y >= that, shift_y being bias_y rounded up.
 //
 // Floats are mapped first (l2, euclidean: less a common centre; hellinger: roots less theirs;
 // cosine: divided by the norm), scaled by a power of two, and rounded to bf16. Let v be a mapped row, c its
@@ -82,6 +83,7 @@ class ProductCodes {
   simt::DeviceBuffer<std::byte> data_;
   simt::DeviceBuffer<float> scale_;
   simt::DeviceBuffer<float> bias_;
+  simt::DeviceBuffer<std::int32_t> shift_;
   simt::DeviceBuffer<float> center_;  // [cols]
   simt::DeviceBuffer<unsigned long long> largest_;  // bits of the largest squared mapped norm
 };

@@ -1,4 +1,4 @@
-// The way of scan_products for devices whose warpgroups multiply (sm_90a): four warps copy while two warpgroups multiply
+// The way of scan_products for devices whose warpgroups multiply (sm_90a): the hardware copies while warpgroups multiply
 // (scan_streamed.cu).
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace gigaknn::gpu {
 
-/// Whether a block's shared memory holds stages enough.
-bool can_stream(int device);
+/// Whether there is a kernel for codes of so many steps.
+bool can_stream(ProductKind kind, int steps);
 
-/// Products: of mma.cuh, those of the job's codes. `splits`: parts of the base, of which each block has one; 0: as many as fill the device.
+/// Pairs of lists and places, not for both sides. Products: of mma.cuh, those of the job's codes; of bytes whose rows have shifts. `splits`: parts of the base, of which each block has one; 0: as many as fill the device.
 template <class Products>
 void scan_streamed(const SearchJob& job, const Survivors& lists, simt::Stream* stream, std::int64_t splits = 0);
 

@@ -108,10 +108,11 @@ __device__ __forceinline__ void offer_found(const SearchJob& job, const Survivor
 __device__ __forceinline__ std::uint32_t bits_of_sum(int sum) { return static_cast<std::uint32_t>(sum); }
 __device__ __forceinline__ std::uint32_t bits_of_sum(float sum) { return __float_as_uint(sum); }
 
-/// A thread's queries, two a fragment: their limits, and what they are as rows, which they are too where pairs are for both.
-template <int frags, bool exact, bool both>
+/// A thread's queries, two a fragment: their limits, and what they are as rows, which they are too where pairs are for both. `whole`: sums
+/// are compared as they are, integers that have their rows' shift in them.
+template <int frags, bool exact, bool both, bool whole = false>
 struct TileQueries {
-  float limits[frags][2];
+  std::conditional_t<whole, int, float> limits[frags][2];
   float scale[both && exact ? frags : 1][2];
   float bias[both ? frags : 1][2];
 
@@ -123,7 +124,12 @@ struct TileQueries {
       GIGAKNN_UNROLL for (int half = 0; half < 2; ++half) {
         const std::int64_t query = query_at(f, half);
         const bool there = query < end_query;
-        limits[f][half] = there ? lists.limits[list_at(query)] : infinity();
+        const float limit = there ? lists.limits[list_at(query)] : infinity();
+        if constexpr (whole) {
+          limits[f][half] = __float2int_ru(limit);  // the largest of infinity, which no sum is
+        } else {
+          limits[f][half] = limit;
+        }
         if constexpr (both) {
           const float own = there ? __ldg(rows.bias + query) : 0;
           bias[f][half] = exact ? own : own - own * other_side_slack;
@@ -144,8 +150,8 @@ struct RowFacts {
 /// Calls keep(query, row, bits) for each of a thread's sums that a limit does not exclude and that is not `excluded(query, row)`; both are
 /// numbers in the tile, the query's with other_list where it was the row's limit. Sum i of fragments f, r (mma.cuh, C) is sums.at(f, r, i),
 /// of query query_at(f, i / 2) and row warp_row + r * 8 + i % 2.
-template <bool exact, bool both, int row_frags, int frags, class Sums, class QueryAt, class Excluded, class Keep>
-__device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries<frags, exact, both>& queries, const RowFacts& facts,
+template <bool exact, bool both, int row_frags, bool whole = false, int frags, class Sums, class QueryAt, class Excluded, class Keep>
+__device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries<frags, exact, both, whole>& queries, const RowFacts& facts,
                                              float h_share, int warp_row, const QueryAt& query_at, const Excluded& excluded,
                                              const Keep& keep) {
   constexpr int sums_a_row = frags * 4;  // of a thread, in one of its fragments of rows
@@ -162,8 +168,8 @@ __device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries
         to[0] = read.x;
         to[1] = read.y;
       };
-      if constexpr (exact || both) two(facts.bias, bias[r]);
-      if constexpr (exact) two(facts.scale, scale[r]);
+      if constexpr ((exact && !whole) || both) two(facts.bias, bias[r]);
+      if constexpr (exact && !whole) two(facts.scale, scale[r]);
       if constexpr (both) two(facts.limits, row_limits[r]);
       if constexpr (both && !exact) {
         GIGAKNN_UNROLL for (int i = 0; i < 2; ++i) bias[r][i] += bias[r][i] * h_share;
@@ -173,8 +179,8 @@ __device__ __forceinline__ void look_at_sums(const Sums& sums, const TileQueries
     const auto sum_at = [&](int s) { return sums.at(s % sums_a_row / 4, first_frag + s / sums_a_row, s % 4); };
     const auto near_at = [&](int s) {
       const int r = s / sums_a_row;
-      float number;
-      if constexpr (exact) {
+      std::conditional_t<whole, int, float> number;
+      if constexpr (exact && !whole) {
         number = __fmaf_rn(static_cast<float>(sum_at(s)), scale[r][s % 2], bias[r][s % 2]);
       } else {
         number = sum_at(s);

@@ -18,6 +18,7 @@ struct CodesView {
   ProductKind kind = ProductKind::bf16;
   const float* scale = nullptr;  ///< rows of the base: bytes [n]
   const float* bias = nullptr;   ///< bytes [n]; bf16: h, which their products subtract
+  const std::int32_t* shift = nullptr;  ///< bytes [n]: `bias`, rounded up; null: of cosine, whose rows have scales
 };
 
 /// A query's own part of its limit (product_codes.hpp).
