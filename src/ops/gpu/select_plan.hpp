@@ -31,9 +31,8 @@ inline constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::ma
 // By an H200's timings of 10,000 rows (bench/results/nvidia-h200/selection.log): k = 10 to 2048 at 128,000 values, 100 and 1,000 from 1,000
 // to 64,000 on. The line of 256 lies between those.
 inline constexpr SelectRule select_table[] = {
-    {128, 32768, SelectMethod::ballot_buffer, 1},
     {256, 4096, SelectMethod::ballot_buffer, 1},
-    {1024, 2048, SelectMethod::thread_queues, 1},
+    {1024, 1024, SelectMethod::thread_queues, 1},
     {any_number, any_number, SelectMethod::stream, 1},
 };
 
