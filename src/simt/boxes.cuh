@@ -49,7 +49,8 @@ inline void copy_box(std::byte* to, const BoxMap& from, int first_byte, int firs
                    static_cast<std::int64_t>(from.words[1]), static_cast<std::int64_t>(from.words[2])});
 }
 inline void copy_words(void* to, const void* from, unsigned bytes, Arrivals& full) {
-  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16 != 0) fail_kernel("copy_words: not aligned");
+  const auto addresses = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
+  if ((addresses | bytes) % 16 != 0) fail_kernel("copy_words: not aligned");
   full.begin_copy({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, 0, 0, 0, 0});
 }
 

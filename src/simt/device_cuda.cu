@@ -356,7 +356,8 @@ BoxMap map_boxes(const std::byte* data, std::int64_t rows, std::int64_t row_byte
   static const auto encode = [] {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result), "the driver does not answer");
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
+          "the driver does not answer");
     require(result == cudaDriverEntryPointSuccess && found, Fault::device, "the driver knows no tensor maps");
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
   }();
@@ -365,8 +366,8 @@ BoxMap map_boxes(const std::byte* data, std::int64_t rows, std::int64_t row_byte
   const cuuint64_t pitch[] = {static_cast<cuuint64_t>(row_bytes)};
   const cuuint32_t box[] = {group_row_bytes, group_rows_b};
   const cuuint32_t steps[] = {1, 1};
-  const CUresult result = encode(reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<std::byte*>(data), sizes,
-                                 pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+  const CUresult result = encode(reinterpret_cast<CUtensorMap*>(&map), CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<std::byte*>(data),
+                                 sizes, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require(result == CUDA_SUCCESS, Fault::device, "a tensor map could not be made: ", static_cast<int>(result));
   return map;

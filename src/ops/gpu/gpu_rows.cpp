@@ -187,8 +187,8 @@ std::string GpuRows::description() const {
     case Scan::products:
       return join_text("products of ", codes_->kind() == ProductKind::bf16 ? "bf16, bounded, then float64" : "bytes, exact",
                        !multiplies_by_warpgroups(device_) ? "; by warps"
-                       : streams_slabs(device_)           ? "; by warpgroups, streamed"
-                                                          : "; by warpgroups");
+                       : streams_slabs(device_, codes_->view()) ? "; by warpgroups, streamed"
+                                                                : "; by warpgroups");
     case Scan::differences:
       return scan_is_exact() ? "tiles of differences, exact"
                              : "tiles of differences in f32, then float64";

@@ -295,7 +295,9 @@ ProductCodes::ProductCodes(const RowsView& base, Metric metric, const LocalRow* 
   });
 }
 
-CodesView ProductCodes::view() const { return {data_.get(), rows_, pitch_of(steps_), steps_, kind_, scale_.get(), bias_.get(), shift_.get()}; }
+CodesView ProductCodes::view() const {
+  return {data_.get(), rows_, pitch_of(steps_), steps_, kind_, scale_.get(), bias_.get(), shift_.get()};
+}
 
 std::size_t ProductCodes::bytes() const {
   return data_.size() + (scale_.size() + bias_.size() + shift_.size() + center_.size()) * sizeof(float) + sizeof(unsigned long long);
@@ -305,7 +307,8 @@ std::size_t ProductCodes::bytes_of(std::int64_t rows, std::int64_t cols, Metric 
   if (!suits(metric, cols)) return 0;
   const auto n = static_cast<std::size_t>(rows);
   const ProductKind kind = kind_of(metric, dtype);
-  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * (kind != ProductKind::bf16 ? 8 : 4) + (kind != ProductKind::bf16 ? shifts_of(rows) * sizeof(std::int32_t) : 0) +
+  return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * sizeof(float) +
+         (kind != ProductKind::bf16 ? n * sizeof(float) + shifts_of(rows) * sizeof(std::int32_t) : 0) +
          static_cast<std::size_t>(cols) * sizeof(float) + sizeof(unsigned long long);
 }
 

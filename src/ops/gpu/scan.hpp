@@ -17,8 +17,9 @@ int queries_of_cell_tile(bool wide);
 void scan_more_in_cells(SearchJob job, const LocalRow* order, std::int64_t count, bool wide, const Survivors& lists, simt::Stream* stream);
 /// Whether it does so by warpgroups (wgmma): where there are such, and a trial gave what mma.sync gives.
 bool multiplies_by_warpgroups(int device);
-/// And as scan_streamed.hpp has it.
+/// And as scan_streamed.hpp has it; rows of such codes too.
 bool streams_slabs(int device);
+bool streams_slabs(int device, const CodesView& codes);
 
 /// By differences in float32 (l1, linf, chi2) or counts of bits (hamming, jaccard).
 void scan_differences(const SearchJob& job, const Survivors& lists, simt::Stream* stream);

@@ -369,7 +369,7 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
-  constexpr std::int64_t n = 400, facts = n;  // of whole words
+  constexpr std::int64_t n = 400;  // shifts are copied by four
   constexpr int steps = exact ? 7 : 11;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
@@ -384,20 +384,21 @@ std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   }
   std::vector<LocalRow> places;
   for (LocalRow i = 0; i < n; ++i) places.push_back(i);
-  const std::vector<float> ones(facts, 1.0f), zeros(facts);
+  const std::vector<float> ones(n, 1.0f), zeros(n);
   std::vector<std::int32_t> shifts;
-  for (std::int32_t i = 0; i < facts; ++i) shifts.push_back(-7 * i);
+  for (std::int32_t i = 0; i < n; ++i) shifts.push_back(-7 * i);
   const std::vector<double> norms(n);
   const simt::OwnStream stream(device);
   const simt::DeviceBuffer<std::byte> data(std::span<const std::byte>(codes), stream);
   const simt::DeviceBuffer<LocalRow> order(std::span<const LocalRow>(places), stream);
   const simt::DeviceBuffer<float> scale(std::span<const float>(ones), stream), bias(std::span<const float>(zeros), stream);
-  const simt::DeviceBuffer<std::int32_t> shift(std::span<const std::int32_t>(shifts), stream);  // for whom it concerns
+  const simt::DeviceBuffer<std::int32_t> shift(std::span<const std::int32_t>(shifts), stream);
   const simt::DeviceBuffer<double> squared(std::span<const double>(norms), stream);
   const simt::DeviceBuffer<PackedNeighbor> keys(n * n, stream), bounds(n, stream);
   const simt::DeviceBuffer<std::uint32_t> counts(n, stream), held(n, stream);
   const simt::DeviceBuffer<float> limits(n, stream);
-  const CodesView view{data.get(), n, steps * simt::mma_bytes, steps, ProductKind::bf16, scale.get(), bias.get(), exact ? shift.get() : nullptr};
+  const CodesView view{data.get(), n,          steps * simt::mma_bytes, steps, ProductKind::bf16,
+                       scale.get(), bias.get(), exact ? shift.get() : nullptr};
   RowsView rows;
   rows.squared_norms = squared.get();
   const SearchJob job{.base = rows, .queries = rows, .base_codes = view, .query_codes = view, .metric = Metric::inner_product,
@@ -462,10 +463,7 @@ void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* strea
     case Way::warps: return launch_scan<WarpEngine<Products, WideTile>, pairs>(job, lists, stream);
     case Way::groups: return launch_scan<GroupEngine<Products>, pairs>(job, lists, stream);
     case Way::streamed:
-      if (pairs == Pairs::all && (job.base_codes.kind == ProductKind::bf16 || job.base_codes.shift) &&
-          can_stream(job.base_codes.kind, job.base_codes.steps)) {
-        return scan_streamed<Products>(job, lists, stream);
-      }
+      if (pairs == Pairs::all && can_stream(job.base_codes)) return scan_streamed<Products>(job, lists, stream);
       return launch_scan<GroupEngine<Products>, pairs>(job, lists, stream);
   }
 }
@@ -474,6 +472,7 @@ void scan_wide(const SearchJob& job, const Survivors& lists, simt::Stream* strea
 
 bool multiplies_by_warpgroups(int device) { return way_of(device) != Way::warps; }
 bool streams_slabs(int device) { return way_of(device) == Way::streamed; }
+bool streams_slabs(int device, const CodesView& codes) { return streams_slabs(device) && can_stream(codes); }
 
 namespace {
 template <class Run>

@@ -1,5 +1,5 @@
-// The scan of scan_products.cu as Hopper is built for it. A block has 256 queries; one thread has slabs copied, four warpgroups multiply and
-// look:
+// The scan of scan_products.cu as Hopper is built for it. A block has 256 queries; one thread has slabs copied, four warpgroups multiply
+// and look:
 //
 //   queries  [256, K]     in shared memory for good
 //   rows     [128, slab]  some slabs in shared memory, a ring: copies are ahead by as many as are empty
@@ -9,12 +9,12 @@
 //
 //            copies --full[stage]--> products of all warpgroups --empty[stage]--> copies
 //
-// No barrier is for the whole block, so that some warpgroups multiply while others look at their sums, and none waits for copies. Each number
-// of steps has a kernel of its own: what a warpgroup's tile takes beside its products is latency, of which every branch is a part.
+// No barrier is for the whole block, so that some warpgroups multiply while others look at their sums, and none waits for copies. Each
+// number of steps has a kernel of its own: what a warpgroup's tile takes beside its products is latency, of which every branch is a part.
 //
-// Of bytes a limit is compared with the sum itself, and a row's norm is what its sums begin with: one instruction a score, where conversion,
-// multiplication and comparison are three. That is not cosine's way, whose rows have scales; and pairs for both of their lists need more
-// registers than are left: scan_products.cu has both of these.
+// Of bytes a limit is compared with the sum itself, and a row's norm is what its sums begin with: one instruction a score, where
+// conversion, multiplication and comparison are three. That is not cosine's way, whose rows have scales; and pairs for both of their
+// lists need more registers than are left: scan_products.cu has both of these.
 #include <algorithm>
 #include <utility>
 
@@ -239,8 +239,9 @@ std::int64_t splits_for(std::int64_t query_tiles, std::int64_t row_tiles, int de
 
 }  // namespace
 
-bool can_stream(ProductKind kind, int steps) {
-  return steps <= (kind == ProductKind::bf16 ? most_steps<simt::Bf16Products> : most_steps<simt::U8Products>);
+bool can_stream(const CodesView& codes) {
+  if (codes.kind == ProductKind::bf16) return codes.steps <= most_steps<simt::Bf16Products>;
+  return codes.shift && codes.steps <= most_steps<simt::U8Products>;
 }
 
 template <class Products>

@@ -6,10 +6,11 @@
 
 namespace gigaknn::gpu {
 
-/// Whether there is a kernel for codes of so many steps.
-bool can_stream(ProductKind kind, int steps);
+/// Whether there is a kernel for rows of such codes.
+bool can_stream(const CodesView& codes);
 
-/// Pairs of lists and places, not for both sides. Products: of mma.cuh, those of the job's codes; of bytes whose rows have shifts. `splits`: parts of the base, of which each block has one; 0: as many as fill the device.
+/// Pairs of lists and places, not for both sides, where can_stream. Products: of mma.cuh, those of the job's codes.
+/// `splits`: parts of the base, of which each block has one; 0: as many as fill the device.
 template <class Products>
 void scan_streamed(const SearchJob& job, const Survivors& lists, simt::Stream* stream, std::int64_t splits = 0);
 
