@@ -20,7 +20,7 @@ std::string device_name(int device);  ///< for people: what it is
 int multiprocessors(int device);
 std::size_t shared_bytes_a_block(int device);  ///< the most
 bool has_warpgroup_products(int device);       ///< by its kind (warpgroup.cuh), unless GIGAKNN_WARPGROUPS=0
-bool streams_products();                       ///< scans are to try the way of scan_streamed.hpp: unless GIGAKNN_WARPGROUPS=1
+bool streams_products();                       ///< scans are to try the way of scan_streamed.hpp: unless GIGAKNN_WARPGROUPS=1; the emulated device, if it is 2
 std::size_t free_memory(int device);           ///< bytes; 0: not known
 int device_of_memory(const void* memory);      ///< -1: it is the host's
 

@@ -103,8 +103,9 @@ inline float multiply_bf16(const unsigned char* a, const unsigned char* b, float
 }
 template <class Byte>
 int multiply_bytes(const unsigned char* a, const unsigned char* b, int sum) {
-  for (int i = 0; i < mma_bytes; ++i) sum += static_cast<Byte>(a[i]) * static_cast<Byte>(b[i]);
-  return sum;
+  auto wrapped = static_cast<unsigned>(sum);  // as hardware's: sums that nobody looks at may have begun anywhere
+  for (int i = 0; i < mma_bytes; ++i) wrapped += static_cast<unsigned>(static_cast<Byte>(a[i]) * static_cast<Byte>(b[i]));
+  return static_cast<int>(wrapped);
 }
 
 struct Bf16Products : EmulatedProducts<float, multiply_bf16> {

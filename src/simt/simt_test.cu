@@ -214,7 +214,7 @@ TEST(Emulated, arrivals_tell_phases_apart) {
 // A box of each of five places, and words beside it.
 struct PassedBoxes {
   simt::Arrivals full, empty;
-  float words[8];
+  alignas(16) float words[8];
 };
 __global__ void pass_boxes(const __grid_constant__ simt::BoxMap from, const float* words, std::uint8_t* out, float* words_out) {
   PassedBoxes& shared = simt::shared<PassedBoxes>();

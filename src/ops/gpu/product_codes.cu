@@ -308,7 +308,7 @@ std::size_t ProductCodes::bytes_of(std::int64_t rows, std::int64_t cols, Metric 
   const auto n = static_cast<std::size_t>(rows);
   const ProductKind kind = kind_of(metric, dtype);
   return n * static_cast<std::size_t>(steps_of(cols, kind)) * simt::mma_bytes + n * sizeof(float) +
-         (kind != ProductKind::bf16 ? n * sizeof(float) + shifts_of(rows) * sizeof(std::int32_t) : 0) +
+         (kind == ProductKind::bf16 ? 0 : n * sizeof(float) + (metric == Metric::cosine ? 0 : shifts_of(rows) * sizeof(std::int32_t))) +
          static_cast<std::size_t>(cols) * sizeof(float) + sizeof(unsigned long long);
 }
 

@@ -364,12 +364,12 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 
 // ---- whether a device's warpgroups multiply as this file believes
 
-// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Tiles of so many slabs that
-// stages are used twice.
+// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Two tiles of several slabs; no
+// more, since memory for it is within the budget of who searches first.
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
-  constexpr std::int64_t n = 400;  // shifts are copied by four
+  constexpr std::int64_t n = 152;  // shifts are copied by four
   constexpr int steps = exact ? 7 : 11;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));

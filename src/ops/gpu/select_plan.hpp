@@ -28,7 +28,7 @@ struct SelectRule {
   int warps;
 };
 inline constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
-// By an H200's timings of 10,000 rows (bench/results/nvidia-h200/selection.log): k = 10 to 2048 at 128,000 values, 100 and 1,000 from 1,000
+// By an H200's timings of 10,000 rows (bench/results/nvidia-h200/bench.log): k = 10 to 2048 at 128,000 values, 100 and 1,000 from 1,000
 // to 64,000 on. The line of 256 lies between those.
 inline constexpr SelectRule select_table[] = {
     {256, 4096, SelectMethod::ballot_buffer, 1},
