@@ -233,7 +233,8 @@ TEST(GpuSearch, samples_bound_lists_of_many) {
   gpu::multiplies_by_warpgroups(0);  // a trial, the first time, which has launches of its own
   for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::f32), {Metric::l2, DType::u8}, {Metric::cosine, DType::f16}, {Metric::l1, DType::u8}, {Metric::l1, DType::f32}, {Metric::chi2, DType::f32}}) {
     for (const Kind kind : {Kind::clustered, Kind::small_integers, Kind::duplicates, Kind::far_cluster}) {
-      Case c = shape(metric, dtype, 9000, kind == Kind::clustered ? 40 : 3, 3, 300);
+      // Lists of k up to 128 are a warp's, others a block's.
+      Case c = shape(metric, dtype, 9000, kind == Kind::clustered ? 40 : 3, 3, kind == Kind::small_integers ? 100 : 300);
       c.kind = kind;
       const auto before = gpu::launches();
       const auto launched = [&](const std::string& name) { return gpu::launches()[name] - (before.contains(name) ? before.at(name) : 0); };
@@ -305,6 +306,12 @@ TEST(GpuSearch, scans_cross_stages_and_rounds) {
   for (const std::int64_t k : {3, 40}) {
     check_nearest_rows(shape(Metric::l2, DType::u8, 4100, 270, 16, k), device());
     check_nearest_rows(shape(Metric::cosine, DType::f32, 2100, 270, 20, k), device());
+    // Streamed by two or three slabs, the last of them a part.
+    check_nearest_rows(shape(Metric::l2, DType::f32, 1100, 270, 100, k), device());
+    check_nearest_rows(shape(Metric::cosine, DType::f32, 1100, 40, 180, k), device());
+    check_nearest_rows(shape(Metric::l2, DType::u8, 1100, 270, 200, k), device());
+    check_nearest_rows(shape(Metric::inner_product, DType::i8, 1100, 40, 150, k), device());
+    // Beyond what is streamed.
     check_nearest_rows(shape(Metric::l2, DType::f32, 1100, 40, 400, k), device());
     check_nearest_rows(shape(Metric::inner_product, DType::i8, 1100, 40, 600, k), device());
     Case c = shape(Metric::l2, DType::u8, 1700, 1, 16, k);
