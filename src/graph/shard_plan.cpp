@@ -25,6 +25,7 @@ constexpr std::int64_t least_chunk_rows = 4096;
 constexpr std::int64_t many_rows = std::int64_t{1} << 20;
 // Of the memory that is left, for threads beyond the usual ones, whatever the machine that makes the plan has.
 constexpr std::size_t share_of_threads = 8;
+constexpr double most_of_threads = 0.05;  // of the time, for blocks and chunks that are smaller for them
 constexpr std::int64_t usual_threads = 2, most_threads = 64;
 constexpr std::int64_t sampled_rows = 2048;
 
@@ -68,11 +69,16 @@ class Planner {
   bool plan(std::size_t budget, ShardPlan& plan) {
     for (std::int64_t threads = usual_threads; threads > 0; --threads) {
       if (!plan_for_threads(threads, budget, plan)) continue;
-      // More only where the graph is the one that it is in memory, and hardly more is read.
-      const std::int64_t most_blocks = plan.blocks + plan.blocks / 8;
-      for (std::int64_t more = threads_within(budget); more > threads; more = std::max(threads, more / 2)) {
+      // More only where the graph is the one that it is in memory, and a machine without them is hardly slower.
+      StoredSizes without = sizes_;
+      without.threads = static_cast<int>(threads);
+      const double most_seconds = estimated_seconds(without, plan, usual_probes) * (1 + most_of_threads);
+      for (std::int64_t more = threads_within(budget); more > threads; --more) {
         ShardPlan other = plan;
-        if (!plan_for_threads(more, budget, other) || other.fewer_cells || other.smaller_bands || other.blocks > most_blocks) continue;
+        if (!plan_for_threads(more, budget, other) || other.fewer_cells || other.smaller_bands ||
+            estimated_seconds(without, other, usual_probes) > most_seconds) {
+          continue;
+        }
         plan = other;
         break;
       }
