@@ -596,11 +596,11 @@ def knn_graph(
     recall: float | None = None,
     method: str = "auto",
     index: str | None = None,
-    nprobe: Whole = 16,
-    refine: Whole = 4,
+    nprobe: Whole | None = None,
+    refine: Whole | None = None,
     labels: Ids | None = None,
     only: str = "same",
-    sample: Whole = 1000,
+    sample: Whole | None = None,
     seed: Whole = 0,
     device: str | None = None,
     shards: Whole = 1,
@@ -631,13 +631,14 @@ def knn_graph(
     index : str
         Built by a search of this index ("IVF1024,PQ32"; see `build`). `labels`, `method` and `shards` do not go with it.
     nprobe, refine : int
-        Of `index`: lists that each row looks into, and so many times k candidates that are compared by full vectors.
+        Of `index`, and refused without: lists that each row looks into (None: 16), and so many times k candidates that are compared by full vectors
+        (None: 4).
     labels : array [n] int
         Neighbours are chosen by the labels of both rows, exactly.
     only : str
         Of `labels`, and refused without: "same", neighbours are of the row's own alone, or "other".
     sample : int
-        Of `index`: rows on which the recall is measured.
+        Of `index`, and refused without: rows on which the recall is measured (None: 1000).
     seed : int
         Of all that is drawn. Same input, parameters and seed: same graph for any number of threads, and on every device, but for
         "auto" below a recall of 1 of 100,000 rows or more, which takes other methods on a GPU.
@@ -674,13 +675,18 @@ def knn_graph(
         raise InvalidArgument(f"only must be same or other, got {only!r}")
     if labels is None and only != "same":
         raise InvalidArgument("only= is of labels=, and there are none")
+    if index is None:
+        for name, value in (("nprobe", nprobe), ("refine", refine), ("sample", sample)):
+            if value is not None:
+                raise InvalidArgument(f"{name}= is of index=, and there is none")
     if index is not None:
         if labels is not None or method != "auto":
             raise InvalidArgument("index= says how the graph is built: labels= and method= do not go with it")
         if shards != 1:
             raise InvalidArgument(f"an index is searched in one piece: shards must be 1 with index=, got {shards}")
-        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), whole(nprobe, "nprobe"), whole(refine, "refine"), metric, seed, device, bool(allow_nonfinite), run), base, keys)
-        graph.measure(sample=sample, seed=seed, threads=threads, memory=memory)
+        nprobe, refine = whole(16 if nprobe is None else nprobe, "nprobe"), whole(4 if refine is None else refine, "refine")
+        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), nprobe, refine, metric, seed, device, bool(allow_nonfinite), run), base, keys)
+        graph.measure(sample=1000 if sample is None else sample, seed=seed, threads=threads, memory=memory)
         graph._of_all_rows = True
         if recall is not None:
             _hold_against(graph, wanted, f", with nprobe {nprobe} and refine {refine}")

@@ -86,9 +86,10 @@ void CpuGrowingGraph::fill(std::int64_t first, std::int64_t count, const RowId* 
         named.push_back(static_cast<LocalRow>(other));
         known.push_back(j < old_columns);
       }
-      tile_.compare(named, 1, scratch);
+      if (named.size() == 1) continue;
+      tile_.compare(named, 1, 1, scratch);
       found.clear();
-      for (std::size_t j = 1; j < named.size(); ++j) found.push_back(entry_of(sortable_bits(scratch.keys[j]), named[j], !known[j]));
+      for (std::size_t j = 1; j < named.size(); ++j) found.push_back(entry_of(sortable_bits(scratch.keys[j - 1]), named[j], !known[j]));
       take_into(row, found);
     }
   });
@@ -110,6 +111,22 @@ void CpuGrowingGraph::fill_drawn(const GroupsView& groups, std::int64_t width, s
   }
 }
 
+template <class T>
+void CpuGrowingGraph::Offers<T>::add(T* place, T value) {
+  __builtin_prefetch(place, 1);
+  Offer& longest = waiting_[next_++ % waiting_.size()];
+  if (longest.place) keep_least(*longest.place, longest.value);
+  longest = {place, value};
+}
+
+template <class T>
+void CpuGrowingGraph::Offers<T>::end() {
+  for (const Offer& offer : waiting_) {
+    if (offer.place) keep_least(*offer.place, offer.value);
+  }
+  waiting_ = {};
+}
+
 void CpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& run) {
   salt_ = salt_of_round(params_.seed, round);
   std::fill(named_by_new_.begin(), named_by_new_.end(), no_sample);
@@ -117,6 +134,7 @@ void CpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& ru
   const std::int64_t p = params_.samples;
   parallel_for(run, rows_.rows, 4 * rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
     check_cancelled(run);
+    Offers<std::uint32_t> hashes;
     for (std::int64_t row = begin; row < end; ++row) {
       const GrowingEntry* const list = list_of(row);
       std::int64_t fresh = 0, old = 0;
@@ -126,9 +144,10 @@ void CpuGrowingGraph::sample_neighbors(std::uint64_t round, const RunOptions& ru
         const LocalRow sample = row_of_entry(list[j]);
         const std::uint32_t hash = hash_sample(sample, static_cast<LocalRow>(row), salt_);
         std::uint32_t* const places = (is_new(list[j]) ? named_by_new_ : named_by_old_).data() + std::int64_t{sample} * p;
-        keep_least(places[hash % static_cast<std::uint32_t>(p)], hash);
+        hashes.add(&places[hash % static_cast<std::uint32_t>(p)], hash);
       }
     }
+    hashes.end();
   });
 }
 
@@ -153,25 +172,44 @@ void CpuGrowingGraph::find_samples(std::int64_t row, Samples& samples) const {
     rows.erase(std::unique(rows.begin() + kind, rows.end()), rows.end());
   };
   add_kind(true, named_by_new_);
-  samples.fresh = std::ssize(rows);
+  samples.fresh = samples.queries = std::ssize(rows);
+  samples.first = 0;
   if (rows.empty()) return;
   add_kind(false, named_by_old_);
   const auto old = rows.begin() + samples.fresh;
   rows.erase(std::remove_if(old, rows.end(), [&](LocalRow r) { return std::binary_search(rows.begin(), old, r); }), rows.end());
 }
 
-void CpuGrowingGraph::offer(LocalRow row, GrowingEntry entry) {
-  keep_least(candidates_[at(row * params_.candidates + place_of_candidate(row, row_of_entry(entry), salt_, params_.candidates))], entry);
+// Of samples in order of their rows, those below `split` before the others: those of the first side with all of the second, as long as one
+// of the two is new; what nobody is to meet is left out.
+void CpuGrowingGraph::part_samples(const Samples& samples, std::int64_t split, Samples& across, Samples& back) {
+  const auto begin = samples.rows.begin(), old = begin + samples.fresh, end = samples.rows.end();
+  const auto new_beyond = std::partition_point(begin, old, [&](LocalRow row) { return row < split; });
+  const auto old_beyond = std::partition_point(old, end, [&](LocalRow row) { return row < split; });
+  across.rows.assign(begin, old);
+  across.rows.insert(across.rows.end(), old_beyond, end);
+  across.queries = across.first = new_beyond - begin;
+  across.fresh = samples.fresh;
+  back.rows.assign(new_beyond, old_beyond);
+  back.queries = back.first = back.fresh = old - new_beyond;
+  for (Samples* part : {&across, &back}) {
+    if (part->queries == 0 || part->first == std::ssize(part->rows)) part->rows.clear();
+  }
+}
+
+void CpuGrowingGraph::join(Samples& samples, Joining& joining) {
+  if (samples.queries == 0 || std::ssize(samples.rows) < 2) return;  // which is none to meet
+  tile_.compare(samples.rows, samples.queries, samples.first, joining.scratch);
+  take_pairs(samples, joining);
 }
 
 // Offers each row of the samples what is nearer than the last of its list.
-void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const PairTile::Scratch& scratch,
-                                 std::vector<GrowingEntry>& nearest) {
+void CpuGrowingGraph::take_pairs(Samples& samples, Joining& joining) {
   const std::vector<LocalRow>& rows = samples.rows;
   const auto count = std::ssize(rows);
-  const auto apart = [&](std::int64_t i, std::int64_t j) {
-    return split == 0 || (rows[at(i)] < split) != (rows[at(j)] < split);
-  };
+  const std::int64_t first = samples.first;
+  const auto keys_of = [&](std::int64_t i) { return joining.scratch.keys.data() + i * joining.scratch.pitch; };  // of those from `first` on
+  const auto first_after = [&](std::int64_t i) { return std::max(first, i + 1); };
   samples.bounds.clear();
   samples.bound_keys.clear();
   for (const LocalRow row : rows) {
@@ -182,15 +220,18 @@ void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const Pai
     samples.bound_keys.push_back(std::isnan(key) ? std::numeric_limits<float>::infinity() : key);
   }
   const auto offer_below_bound = [&](std::int64_t i, GrowingEntry entry) {
-    if (entry < samples.bounds[at(i)]) offer(rows[at(i)], entry);
+    if (entry >= samples.bounds[at(i)]) return;
+    const std::uint32_t place = place_of_candidate(rows[at(i)], row_of_entry(entry), salt_, params_.candidates);
+    joining.offers.add(&candidates_[at(rows[at(i)] * params_.candidates + place)], entry);
   };
   if (!params_.selective) {
-    for (std::int64_t i = 0; i < samples.fresh; ++i) {
-      const float* const keys = scratch.keys.data() + i * scratch.pitch;
+    for (std::int64_t i = 0; i < samples.queries; ++i) {
+      const float* const keys = keys_of(i);
       const float of_i = samples.bound_keys[at(i)];
-      for (std::int64_t j = i + 1; j < count; ++j) {
-        if (keys[j] > std::max(of_i, samples.bound_keys[at(j)]) || !apart(i, j)) continue;
-        const std::uint32_t bits = sortable_bits(keys[j]);
+      for (std::int64_t j = first_after(i); j < count; ++j) {
+        const float key = keys[j - first];
+        if (key > std::max(of_i, samples.bound_keys[at(j)])) continue;
+        const std::uint32_t bits = sortable_bits(key);
         offer_below_bound(i, entry_of(bits, rows[at(j)], true));
         offer_below_bound(j, entry_of(bits, rows[at(i)], true));
       }
@@ -198,12 +239,12 @@ void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const Pai
     return;
   }
   // Nearest of each sample among the new ones, then those of the new ones among the old.
+  std::vector<GrowingEntry>& nearest = joining.nearest;
   nearest.assign(at(count + samples.fresh), no_entry);
-  for (std::int64_t i = 0; i < samples.fresh; ++i) {
-    const float* const keys = scratch.keys.data() + i * scratch.pitch;
-    for (std::int64_t j = i + 1; j < count; ++j) {
-      if (!apart(i, j)) continue;
-      const std::uint32_t bits = sortable_bits(keys[j]);
+  for (std::int64_t i = 0; i < samples.queries; ++i) {
+    const float* const keys = keys_of(i);
+    for (std::int64_t j = first_after(i); j < count; ++j) {
+      const std::uint32_t bits = sortable_bits(keys[j - first]);
       GrowingEntry& of_i = nearest[at(j < samples.fresh ? i : count + i)];
       of_i = std::min(of_i, entry_of(bits, rows[at(j)], true));
       nearest[at(j)] = std::min(nearest[at(j)], entry_of(bits, rows[at(i)], true));
@@ -216,20 +257,27 @@ void CpuGrowingGraph::take_pairs(Samples& samples, std::int64_t split, const Pai
 void CpuGrowingGraph::local_join(std::int64_t split, const RunOptions& run) {
   parallel_for(run, rows_.rows, rows_at_once, [&](std::int64_t begin, std::int64_t end, int) {
     check_cancelled(run);
-    PairTile::Scratch scratch;
-    Samples samples, next;
-    std::vector<GrowingEntry> nearest;
-    find_samples(begin, next);
+    Joining joining;
+    Samples all;
+    std::array<Samples, 2> samples, next;  // in two parts where two sides meet
+    const auto find_next = [&](std::int64_t row) {
+      find_samples(row, all);
+      if (split > 0) {
+        part_samples(all, split, next[0], next[1]);
+      } else {
+        std::swap(all, next[0]);
+      }
+      for (const Samples& part : next) {
+        for (const LocalRow sample : part.rows) tile_.prefetch(sample);
+      }
+    };
+    find_next(begin);
     for (std::int64_t row = begin; row < end; ++row) {
       std::swap(samples, next);
-      if (row + 1 < end) {
-        find_samples(row + 1, next);
-        for (const LocalRow sample : next.rows) tile_.prefetch(sample);
-      }
-      if (samples.fresh == 0 || std::ssize(samples.rows) < 2) continue;
-      tile_.compare(samples.rows, samples.fresh, scratch);
-      take_pairs(samples, split, scratch, nearest);
+      if (row + 1 < end) find_next(row + 1);
+      for (Samples& part : samples) join(part, joining);
     }
+    joining.offers.end();
   });
 }
 

@@ -1,6 +1,7 @@
 // A graph that grows on the CPU (ops/growing_graph.hpp).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <vector>
 
@@ -36,17 +37,42 @@ class CpuGrowingGraph : public GrowingGraph {
   void read(std::span<const LocalRow> rows, NeighborsOut out, const RunOptions& run) const override;
 
  private:
-  /// The samples of a row: new ones first, each once.
+  /// The samples of a row: new ones first, each once. The first `queries`, all new, meet those from `first` on that stand behind them.
   struct Samples {
     std::vector<LocalRow> rows;
     std::vector<GrowingEntry> bounds;  // of their lists
     std::vector<float> bound_keys;
     std::int64_t fresh = 0;  // so many are new
+    std::int64_t queries = 0;
+    std::int64_t first = 0;  // 0 or `queries`
   };
   void fill_drawn(const GroupsView& groups, std::int64_t width, std::uint64_t seed, std::int64_t split, const RunOptions& run);
   void find_samples(std::int64_t row, Samples& samples) const;
-  void take_pairs(Samples& samples, std::int64_t split, const PairTile::Scratch& scratch, std::vector<GrowingEntry>& nearest);
-  void offer(LocalRow row, GrowingEntry entry);
+  /// Values on their way to places anywhere in memory, of which the least is to stay in each: they wait till the place has come. Of one
+  /// thread.
+  template <class T>
+  class Offers {
+   public:
+    void add(T* place, T value);
+    void end();  ///< none waits any longer
+
+   private:
+    struct Offer {
+      T* place = nullptr;
+      T value = 0;
+    };
+    std::array<Offer, 64> waiting_;
+    std::size_t next_ = 0;
+  };
+  /// What a thread that joins has.
+  struct Joining {
+    PairTile::Scratch scratch;
+    std::vector<GrowingEntry> nearest;
+    Offers<GrowingEntry> offers;
+  };
+  static void part_samples(const Samples& samples, std::int64_t split, Samples& across, Samples& back);
+  void join(Samples& samples, Joining& joining);
+  void take_pairs(Samples& samples, Joining& joining);
   std::int64_t take_into(std::int64_t row, std::vector<GrowingEntry>& found);
   GrowingEntry* list_of(std::int64_t row) { return lists_.data() + row * params_.k; }
   const GrowingEntry* list_of(std::int64_t row) const { return lists_.data() + row * params_.k; }

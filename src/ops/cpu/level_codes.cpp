@@ -56,7 +56,8 @@ LevelCodes::LevelCodes(const ProductCodes& codes, const CodeKernels& kernels, Re
     const auto step = static_cast<double>(step_[at(part)]);
     for (std::int64_t word = 0; word < words; ++word) {
       const double exact = step > 0 ? static_cast<double>(of_part[word]) / step : 0;
-      const double level = std::clamp<double>(std::round(exact), -kernels.most_level, kernels.most_level);
+      // A codeword that is no number has no level; whatever it is compared with is none either.
+      const double level = std::isnan(exact) ? 0 : std::clamp<double>(std::round(exact), -kernels.most_level, kernels.most_level);
       stored_levels_[at(part * words + word)] = static_cast<std::uint8_t>(static_cast<int>(level) + kernels.zero);
     }
   }

@@ -34,8 +34,8 @@ class PairTile {
 
   std::size_t bytes() const { return row_sums_.size() * 4 + squares_.size() * 4; }
 
-  /// scratch.keys[i * scratch.pitch + j] becomes the key of rows named[i] and named[j], for i < queries.
-  void compare(std::span<const LocalRow> named, std::int64_t queries, Scratch& scratch) const;
+  /// scratch.keys[i * scratch.pitch + j] becomes the key of rows named[i] and named[first + j], for i < queries. `first`: 0 or `queries`.
+  void compare(std::span<const LocalRow> named, std::int64_t queries, std::int64_t first, Scratch& scratch) const;
 
   void prefetch(LocalRow row) const {
     const std::byte* p = rows_.row_bytes(row);
@@ -44,9 +44,9 @@ class PairTile {
 
  private:
   template <int step_dims>
-  void gather(std::span<const LocalRow> named, std::int64_t queries, Scratch& scratch) const;
-  void compare_codes(std::span<const LocalRow> named, std::int64_t queries, Scratch& scratch) const;
-  void compare_rows(std::span<const LocalRow> named, std::int64_t queries, Scratch& scratch) const;
+  void gather(std::span<const LocalRow> named, std::int64_t queries, std::int64_t first, Scratch& scratch) const;
+  void compare_codes(std::span<const LocalRow> named, std::int64_t queries, std::int64_t first, Scratch& scratch) const;
+  void compare_rows(std::span<const LocalRow> named, std::int64_t queries, std::int64_t first, Scratch& scratch) const;
 
   MatrixRef rows_;
   const RowFacts* facts_;
