@@ -89,13 +89,58 @@ __device__ __forceinline__ void gather_samples(int p, const JoinMemory& memory, 
   }
 }
 
+/// Samples [first_row, end_row), all new, meet those of [first_column, end_column) that stand behind them.
+struct Meeting {
+  int first_row = 0, end_row = 0;
+  int first_column = 0, end_column = 0;
+
+  __device__ __forceinline__ int rows() const { return end_row - first_row; }
+  __device__ __forceinline__ int columns() const { return end_column - first_column; }
+};
 struct JoinSize {
   int count;  ///< samples
   int fresh;  ///< of them, those that are new
+  Meeting meetings[2];  ///< all pairs; the second has none where there is no split
+
+  __device__ __forceinline__ const Meeting& meeting(bool second) const { return second ? meetings[1] : meetings[0]; }  // registers
 };
 
+/// Samples stand in `rows`, the new ones first. Puts those of the side before `split` that are new first, then those new beyond it, then the
+/// old ones beyond it, then those before it; what nobody is to meet is left out. All threads call it and get what is left.
+__device__ __forceinline__ JoinSize part_samples(const JoinMemory& memory, std::int64_t split, int count, int fresh) {
+  struct Sides {
+    unsigned found[4];  // new before, new beyond, old beyond, old before
+  };
+  unsigned* const found = simt::shared<Sides>().found;
+  if (threadIdx.x < 4) found[threadIdx.x] = 0;
+  __syncthreads();
+  // What a sample is, and where among its like, stands where limits will.
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) {
+    const bool beyond = memory.rows[i] >= split;
+    const unsigned kind = i < fresh ? beyond : 3 - beyond;
+    memory.drawn[i] = memory.rows[i];
+    memory.limits[i] = kind << 16 | atomicAdd(&found[kind], 1u);
+  }
+  __syncthreads();
+  const int new_before = static_cast<int>(found[0]), new_beyond = static_cast<int>(found[1]);
+  const int old_beyond = new_before > 0 ? static_cast<int>(found[2]) : 0, old_before = new_beyond > 0 ? static_cast<int>(found[3]) : 0;
+  const int a = new_beyond + old_beyond > 0 ? new_before : 0;
+  const int b = a + (new_before + old_before > 0 ? new_beyond : 0);
+  const int c = b + old_beyond;
+  const int d = c + old_before;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) {
+    const unsigned kind = memory.limits[i] >> 16;
+    const int begin = kind == 0 ? 0 : kind == 1 ? a : kind == 2 ? b : c;
+    const int end = kind == 0 ? a : kind == 1 ? b : kind == 2 ? c : d;
+    const int place = begin + static_cast<int>(memory.limits[i] & 0xFFFF);
+    if (place < end) memory.rows[place] = memory.drawn[i];
+  }
+  __syncthreads();
+  return {d, b, {{0, a, a, c}, {a, b, c, d}}};
+}
+
 /// Draws a row's samples, each once, with what is known of them. All threads call it and get their number.
-__device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int64_t row, const JoinMemory& memory) {
+__device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int64_t row, std::int64_t split, const JoinMemory& memory) {
   struct Counts {
     unsigned found[2];  // samples, new ones
   };
@@ -107,7 +152,8 @@ __device__ __forceinline__ JoinSize begin_join(const GrowthView& graph, std::int
   draw_samples(graph, row, memory);
   __syncthreads();
   gather_samples(p, memory, counts);
-  const JoinSize size{static_cast<int>(counts[0]), static_cast<int>(counts[1])};
+  const int count = static_cast<int>(counts[0]), fresh = static_cast<int>(counts[1]);
+  const JoinSize size = split > 0 ? part_samples(memory, split, count, fresh) : JoinSize{count, fresh, {{0, fresh, 0, count}, {}}};
   for (int i = static_cast<int>(threadIdx.x); i < size.count; i += block_threads) {
     const LocalRow sample = memory.rows[i];
     memory.last[i] = graph.lists[std::int64_t{sample} * graph.k + graph.k - 1];
@@ -148,8 +194,6 @@ __device__ __forceinline__ std::uint32_t limit_of(Metric metric, GrowingEntry la
   return static_cast<std::uint32_t>(fmin(squared * (1 + 0x1p-20) + 1, 4294967295.0));
 }
 
-__device__ __forceinline__ bool on_one_side(std::int64_t split, LocalRow a, LocalRow b) { return split > 0 && (a < split) == (b < split); }
-
 /// Offers what was kept, and lets the block go on to its next row.
 __device__ __forceinline__ void end_join(const GrowthView& graph, const JoinMemory& memory, const JoinSize& size) {
   __syncthreads();
@@ -164,17 +208,18 @@ template <DType dtype>
 __global__ void __launch_bounds__(block_threads, blocks_an_sm) local_join_kernel(GrowthView graph, std::int64_t split) {
   const JoinMemory memory(simt::dynamic_shared<unsigned char>(), graph.samples);
   for (std::int64_t row = blockIdx.x; row < graph.rows.rows; row += gridDim.x) {
-    const JoinSize size = begin_join(graph, row, memory);
+    const JoinSize size = begin_join(graph, row, split, memory);
     __syncthreads();
-    for (int pair = warp_id(); pair < size.fresh * size.count; pair += block_warps()) {
-      const int i = pair / size.count;
-      const int j = pair % size.count;
-      if (j <= i) continue;
-      const LocalRow a = memory.rows[i];
-      const LocalRow b = memory.rows[j];
-      if (on_one_side(split, a, b)) continue;
-      const PackedNeighbor neighbor = canonical_neighbor<dtype>(graph.metric, graph.rows, a, graph.rows, b);
-      if (lane_id() == 0) meet(graph, memory, i, j, size.fresh, static_cast<std::uint32_t>(neighbor >> 32));
+    for (int which = 0; which < 2; ++which) {
+      const Meeting meeting = size.meeting(which == 1);
+      for (int pair = warp_id(); pair < meeting.rows() * meeting.columns(); pair += block_warps()) {
+        const int i = meeting.first_row + pair / meeting.columns();
+        const int j = meeting.first_column + pair % meeting.columns();
+        if (j <= i) continue;
+        const PackedNeighbor neighbor =
+            canonical_neighbor<dtype>(graph.metric, graph.rows, memory.rows[i], graph.rows, memory.rows[j]);
+        if (lane_id() == 0) meet(graph, memory, i, j, size.fresh, static_cast<std::uint32_t>(neighbor >> 32));
+      }
     }
     end_join(graph, memory, size);
   }
@@ -189,11 +234,14 @@ __host__ __device__ __forceinline__ int code_pitch(const RowsView& rows) { retur
 /// Samples in shared memory, with zeros behind their elements.
 __device__ __forceinline__ void copy_samples(const RowsView& rows, const JoinMemory& memory, int count) {
   const int pitch = code_pitch(rows);
-  const int pieces = steps_of(rows) * (simt::mma_bytes / 16);
-  for (int i = static_cast<int>(threadIdx.x); i < count * pieces; i += block_threads) {
-    std::byte* const to = memory.codes + i / pieces * pitch + i % pieces * 16;
-    if (i % pieces * 16 < bytes_of_row(rows)) {
-      simt::copy_async(to, rows.data + std::int64_t{memory.rows[i / pieces]} * rows.pitch + i % pieces * 16);
+  const unsigned pieces = static_cast<unsigned>(steps_of(rows)) * (simt::mma_bytes / 16);  // 2 at least
+  const unsigned piece_of_one = 0xFFFFFFFF / pieces + 1;                                    // i / pieces, of fewer than 2^32 / pieces
+  for (unsigned i = threadIdx.x; i < static_cast<unsigned>(count) * pieces; i += block_threads) {
+    const unsigned sample = static_cast<unsigned>(std::uint64_t{i} * piece_of_one >> 32);
+    const int byte = static_cast<int>(i - sample * pieces) * 16;
+    std::byte* const to = memory.codes + static_cast<int>(sample) * pitch + byte;
+    if (byte < bytes_of_row(rows)) {
+      simt::copy_async(to, rows.data + std::int64_t{memory.rows[sample]} * rows.pitch + byte);
     } else {
       GIGAKNN_UNROLL for (int word = 0; word < 4; ++word) reinterpret_cast<std::uint32_t*>(to)[word] = 0;
     }
@@ -211,8 +259,8 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
   const int steps = steps_of(rows);
   const int there = copied ? steps * simt::mma_bytes : bytes_of_row(rows);  // bytes of a sample, of which what is missing is zero
   for (std::int64_t row = blockIdx.x; row < rows.rows; row += gridDim.x) {
-    const JoinSize size = begin_join(graph, row, memory);
-    const int count = size.count, fresh = size.fresh;
+    const JoinSize size = begin_join(graph, row, split, memory);
+    const int count = size.count;
     for (int i = static_cast<int>(threadIdx.x); i < count; i += block_threads) {
       memory.squared_norms[i] = rows.squared_norms[memory.rows[i]];
       if constexpr (distances) {
@@ -230,11 +278,14 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
     const auto word_at = [&](const std::byte* sample, int byte) {
       return byte < there ? *reinterpret_cast<const std::uint32_t*>(sample + byte) : 0u;
     };
-    const int columns = (count + tile_columns - 1) / tile_columns;
-    const int tiles = (fresh + tile_rows - 1) / tile_rows * columns;
+    const auto columns_of = [](const Meeting& meeting) { return (meeting.columns() + tile_columns - 1) / tile_columns; };
+    const auto tiles_of = [&](const Meeting& meeting) { return (meeting.rows() + tile_rows - 1) / tile_rows * columns_of(meeting); };
+    const int of_first = tiles_of(size.meetings[0]), tiles = of_first + tiles_of(size.meetings[1]);
     for (int tile = warp_id(); tile < tiles; tile += block_warps()) {
-      const int first = tile / columns * tile_rows;
-      const int first_column = tile % columns * tile_columns;
+      const Meeting meeting = size.meeting(tile >= of_first);
+      const int of_meeting = tile < of_first ? tile : tile - of_first;
+      const int first = meeting.first_row + of_meeting / columns_of(meeting) * tile_rows;
+      const int first_column = meeting.first_column + of_meeting % columns_of(meeting) * tile_columns;
       if (first_column + tile_columns - 1 <= first) continue;  // each pair once
       __syncwarp();  // lanes met others of their own
       const std::byte* const a_rows[2] = {sample_at(first + lane_id() / 4), sample_at(first + 8 + lane_id() / 4)};
@@ -254,14 +305,13 @@ __global__ void __launch_bounds__(block_threads, blocks_an_sm) join_products_ker
         GIGAKNN_UNROLL for (int s = 0; s < 4; ++s) {
           const int i = first + lane_id() / 4 + s / 2 * 8;
           const int j = first_column + 8 * f + lane_id() % 4 * 2 + s % 2;
-          if (i >= fresh || j >= count || j <= i) continue;
+          if (i >= meeting.end_row || j >= meeting.end_column || j <= i) continue;
           if constexpr (distances) {  // below 2^32 for d <= 2^16
             const std::uint32_t squared = memory.norms[i] + memory.norms[j] - 2 * static_cast<std::uint32_t>(sums[f][s]);
             if (squared > memory.limits[i] && squared > memory.limits[j]) continue;
           }
-          if (on_one_side(split, memory.rows[i], memory.rows[j])) continue;
           const float key = key_of_product(graph.metric, sums[f][s], memory.squared_norms[i], memory.squared_norms[j]);
-          meet(graph, memory, i, j, fresh, sortable(key));
+          meet(graph, memory, i, j, size.fresh, sortable(key));
         }
       }
     }
