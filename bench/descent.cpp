@@ -149,7 +149,7 @@ class LockedDescent {
       for (std::int64_t row = begin; row < end; ++row) {
         std::vector<LocalRow> named = {static_cast<LocalRow>(row)};
         for (std::int64_t j = 0; j < k; ++j) named.push_back(static_cast<LocalRow>(value_of(ids[at(row * k + j)])));
-        tile_.compare(named, 1, scratch);
+        tile_.compare(named, 1, 0, scratch);
         for (std::size_t j = 1; j < named.size(); ++j) {
           if (named[j] != row) insert(static_cast<LocalRow>(row), scratch.keys[j], named[j]);
         }
@@ -187,7 +187,7 @@ class LockedDescent {
         rows.insert(rows.end(), old[at(row)].begin(), old[at(row)].end());
         add_some(named_old[at(row)], salt, rows);
         deduplicate(rows, news);
-        tile_.compare(rows, news, scratch);
+        tile_.compare(rows, news, 0, scratch);
         mine += way_.selective ? insert_nearest(rows, news, scratch) : insert_all(rows, news, scratch);
       }
       taken += mine;

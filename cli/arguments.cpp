@@ -61,7 +61,12 @@ bool Parser::parse(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) fail(Fault::invalid_argument, error.what(), help_hint(*app_));
+    if (error.get_exit_code() != 0) {
+      // "A subcommand is required" otherwise, also where one was given.
+      const bool unknown = app_->get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+      require(!unknown, Fault::invalid_argument, "unknown command '", argv[1], "'", help_hint(*app_));
+      fail(Fault::invalid_argument, error.what(), help_hint(*app_));
+    }
     app_->exit(error);  // --help, --version
     return false;
   }

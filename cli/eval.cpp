@@ -109,6 +109,8 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
                                      [&] { return open_vectors(options.base, "train"); });
   session.hold(base.held_bytes + graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
   describe_base(record, base.matrix());
+  require(!options.common.metric_given || metric_of(options.common.metric) == graph.metric, Fault::invalid_argument, options.result.string(),
+          " is a graph by ", name_of(graph.metric), ", not by ", options.common.metric);
   record.k = graph.lists.k;
   record.metric = name_of(graph.metric);
   record.exact = graph.exact;
@@ -149,7 +151,7 @@ void add_eval_command(Command app, Request& request) {
   command.add_option("-k", options->at, "compare the first k (default: all that both sides have)");
   command.add_option("--recall", options->floor,
                      "the recall asked for, 0 to 1: exit code 4 if it is missed");
-  add_metric_option(command, options->common);
+  const Option metric = add_metric_option(command, options->common);
   add_run_options(command, options->common);
   command.add_examples(
       "  gigaknn eval ids.ibin --distances d.fbin --truth gt_l2_100.gtbin\n"
@@ -158,7 +160,8 @@ void add_eval_command(Command app, Request& request) {
       "k-recall@k: share of the k true neighbours among the k found. R@r: share of the queries "
       "whose true\n"
       "nearest neighbour stands among the first r. A truth may hold similarities or distances.");
-  command.callback([options, &request] {
+  command.callback([options, metric, &request] {
+    options->common.metric_given = metric.given();
     request.run = [options, &request] { return run_eval(*options, request.command_line); };
   });
 }

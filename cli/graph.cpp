@@ -18,6 +18,7 @@
 #include "radius_graph.hpp"
 #include "search.hpp"
 #include "session.hpp"
+#include "text.hpp"
 #include "tasks.hpp"
 
 namespace gigaknn::cli {
@@ -70,7 +71,7 @@ void check_arguments(const GraphOptions& options) {
     require(options.verify == 0 && options.report.empty() && options.image.empty(), Fault::invalid_argument,
             "--verify, --report and --image are for graphs without --labels");
   }
-  require(options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", options.k);
+  require(options.k >= 1, Fault::invalid_argument, "-k, the neighbours of each row, must be at least 1, got ", options.k);
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
           options.verify);
   require(options.output.extension() == ".knng", Fault::invalid_argument,
@@ -290,7 +291,7 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   const Plan plan = plan_graph(options, base, record);
   const std::size_t budget = options.common.memory_bytes(), needed = session.held_bytes() + plan.approximate_bytes;
   require(options.recipe.empty() || budget == 0 || needed <= budget, Fault::out_of_memory, "--memory ", options.common.memory,
-          " is too small: a graph by its index needs ", format_bytes(needed));
+          " is too small: a graph by its index needs ", least_budget(needed));
   check_and_print_plan(plan, session);
 
   KnnGraph graph;

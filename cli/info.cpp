@@ -111,6 +111,7 @@ void print_hdf5(const std::filesystem::path& path) {
 }
 
 int run_info(const std::filesystem::path& path) {
+  require(std::filesystem::exists(path), Fault::io, path.string(), ": no such file");
   print_line("file", path.string());
   if (is_hdf5(path)) {
     print_hdf5(path);

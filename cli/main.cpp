@@ -10,6 +10,7 @@
 
 #include <gigaknn/gigaknn.hpp>
 
+#include "core/require.hpp"
 #include "options.hpp"
 #include "text.hpp"
 #include "watch.hpp"
@@ -97,7 +98,9 @@ int run_command(int argc, char** argv) {
                 "130 Ctrl-C.\n"
                 "gigaknn COMMAND --help explains a command, with examples.");
   add_commands(parser.program(), request);
-  return parser.parse(argc, argv) ? request.run() : 0;
+  const int code = parser.parse(argc, argv) ? request.run() : 0;
+  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, Fault::io, "not all of the answer could be written to standard output");
+  return code;
 }
 
 // A map of a file that became shorter: the library handles no signals, and a command should not die without a word.

@@ -59,7 +59,7 @@ void add_run_options(Command app, CommonOptions& options) {
   app.add_option("--threads", options.threads, "threads (default: what affinity and cgroup allow)");
   app.add_option("--memory", options.memory, "memory budget of the host, as 8GiB, 500MB or 1e9");
   app.add_option("--seed", options.seed, "seed of what is sampled").show_default();
-  app.add_option("--json", options.json, "write what was done and measured to this JSON file");
+  app.add_option("--json", options.json, "write what was done and measured to this JSON file; -: to standard output");
   app.add_flag("--quiet", options.quiet, "print nothing but errors");
 }
 

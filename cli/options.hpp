@@ -30,7 +30,7 @@ struct Request {
 
 /// The options that work the same in every command that computes.
 struct CommonOptions {
-  bool metric_given = false;  ///< of `search`, where an index has a metric of its own
+  bool metric_given = false;  ///< where an index or a graph has one of its own
   std::string metric = "l2";
   std::string method = "auto";
   std::vector<std::string> methods = {"auto", "exact"};  ///< that the command knows

@@ -171,6 +171,29 @@ Json read_record(const std::filesystem::path& path) {
   return record;
 }
 
+void check_records(const Page& page, const std::vector<std::filesystem::path>& paths) {
+  for (std::size_t i = 0; i < page.records.size(); ++i) {
+    const Value& record = page.records[i].value();
+    const auto check = [&](const char* name, const Value& expected, const char* of) {
+      require(record.at(name) == expected, Fault::invalid_argument, paths[i].string(), ": ", name, " is ", record.at(name).dump(), ", that of ",
+              of, " ", expected.dump(), ": it tells of something else");
+    };
+    if (record.at("d") != 0) {  // eval of a result knows no vectors
+      check("n", page.base.rows, "the base");
+      check("d", page.base.cols, "the base");
+      check("dtype", name_of(page.base.dtype), "the base");
+    }
+    if (i > 0 || record.contains("radius")) continue;
+    if (record.contains("queries")) {
+      if (page.results) check("k", page.results->k, "the results");
+    } else if (page.graph) {
+      check("k", page.graph->lists.k, "the graph");
+      check("metric", name_of(page.graph->metric), "the graph");
+      check("exact", page.graph->exact, "the graph");
+    }
+  }
+}
+
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output) {
   write_report(data_of(page, seed), output);
 }

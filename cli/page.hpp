@@ -32,6 +32,9 @@ struct Page {
 /// What --json of a command wrote. Throws Error: io, or corrupt_file unless a page can show it.
 Json read_record(const std::filesystem::path& path);
 
+/// Throws Error: invalid_argument unless what records say of rows, and the first of the graph or of the results, is so.
+void check_records(const Page& page, const std::vector<std::filesystem::path>& paths);
+
 /// Writes the page; `seed` chooses the rows that are shown.
 void write_page(const Page& page, std::uint64_t seed, const std::filesystem::path& output);
 

@@ -60,15 +60,11 @@ double estimate_seconds(const Plan& plan, Session& session) {
   return prepared_s - start_s + (searched_s - prepared_s) * times_rows * times_queries * share;
 }
 
-/// The answer itself is held in memory; what the engine needs beside it, it says itself.
-constexpr std::size_t smallest_work_bytes = std::size_t{1} << 20;
-
 void require_room_for_answer(const Plan& plan, Session& session) {
   const std::size_t budget = session.options.memory_bytes();
-  const std::size_t least = session.held_bytes() + plan.result_bytes + smallest_work_bytes;
-  require(budget == 0 || budget >= least, Fault::out_of_memory, "--memory ", session.options.memory,
-          " is too small; the smallest that would do is ", least, " bytes (", format_bytes(least),
-          ")");
+  const std::size_t held = session.held_bytes() + plan.result_bytes;
+  require(budget == 0 || budget > held, Fault::out_of_memory, "--memory ", session.options.memory, " is too small: what is read and the answer ",
+          "alone take ", held, " bytes");
 }
 
 std::string memory_line(const Plan& plan, Session& session) {

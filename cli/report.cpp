@@ -95,6 +95,7 @@ int run_report(const ReportOptions& options) {
     page.results = &results;
   }
   for (const auto& path : options.records) page.records.push_back(read_record(path));
+  check_records(page, options.records);
   write_page(page, options.seed, options.output);
   if (!options.quiet) std::fprintf(stderr, "wrote %s\n", options.output.c_str());
   return 0;

@@ -41,6 +41,11 @@ void check_result_names(const ResultFiles& files, bool radius) {
   if (radius) {
     require(files.distances.empty(), Fault::invalid_argument,
             "--radius writes ids and distances into one file: no --distances");
+    constexpr std::string_view others[] = {".knng", ".gknn", ".h5", ".hdf5", ".json", ".html", ".csv", ".gtbin"};
+    const std::string suffix = files.ids.extension().string();
+    require(std::ranges::find(others, suffix) == std::end(others) && !find_format(files.ids), Fault::invalid_argument,
+            files.ids.string(), ": what is within a radius is not in the format that ", suffix, " names; a name that fits: ",
+            std::filesystem::path(files.ids).replace_extension(".range").string());
     return;
   }
   require_suffix(files.ids, id_suffixes, "ids");

@@ -80,7 +80,12 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
   if (path.empty()) return;
   RunRecord finished = record;
   finished.seconds.total = now_s();
-  write_text_file(path, json_of(finished).text() + "\n");
+  const std::string text = json_of(finished).text() + "\n";
+  if (path == "-") {
+    std::fputs(text.c_str(), stdout);
+  } else {
+    write_text_file(path, text);
+  }
 }
 
 }  // namespace gigaknn::cli

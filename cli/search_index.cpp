@@ -180,7 +180,9 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   record.filter = index->description();
   write_record(record, options.common.json);
   say_summary(session, options.output.ids);
-  return 0;
+  // Of other queries than those that the curve was measured by: a sample may miss it by chance.
+  if (!options.recall || !record.recall || record.recall->high >= *options.recall) return 0;
+  return session.missed(join_text("recall ", record.recall->value, " is below the ", *options.recall, " asked for"));
 }
 
 }  // namespace gigaknn::cli

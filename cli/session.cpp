@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "core/require.hpp"
 #include "text.hpp"
 
 namespace gigaknn::cli {
@@ -17,6 +18,11 @@ RunOptions Session::run() {
     run.memory_bytes = budget > held_bytes_ ? budget - held_bytes_ : 1;
   }
   return run;
+}
+
+void Session::refuse_budget(const Error& error) const {
+  if (options.memory.empty() || held_bytes_ == 0) return;
+  fail(Fault::out_of_memory, error.what(), "; ", held_bytes_, " bytes of --memory ", options.memory, " hold what was read before");
 }
 
 void Session::say(const std::string& line) {

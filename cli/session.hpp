@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include <gigaknn/error.hpp>
+
 #include "options.hpp"
 #include "run_record.hpp"
 #include "watch.hpp"
@@ -35,7 +37,12 @@ class Session {
     watch.check();
     watch.begin(stage);
     const Timer timer{seconds, watch};
-    return work();
+    try {
+      return work();
+    } catch (const Error& error) {
+      if (error.fault() == Fault::out_of_memory) refuse_budget(error);
+      throw;
+    }
   }
 
   /// Prints a line for people on stderr; nothing with --quiet.
@@ -46,6 +53,9 @@ class Session {
   void note(const std::string& line) { say("gigaknn: note: " + line); }
 
  private:
+  /// Calls see --memory less what is held: says so, where that is any.
+  void refuse_budget(const Error& error) const;
+
   struct Timer {
     double& seconds;
     Watch& watch;

@@ -193,7 +193,13 @@ int run_planned(const GraphPlan& plan, Session& session) {
   driver.note = [&](const std::string& text) { session.note(text); };
   RunOptions run = session.run();
   run.memory_bytes = 0;
-  const PlanOutcome outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });
+  PlanOutcome outcome;
+  try {
+    outcome = session.timed("build", record.seconds.compute, [&] { return run_plan(plan, driver, run); });
+  } catch (const Error& error) {
+    if (error.fault() != Fault::cancelled) throw;
+    fail(Fault::cancelled, "cancelled; what is done is in ", plan.folder().string(), ", and gigaknn run ", plan.folder().string(), " goes on");
+  }
   if (outcome.resumed > 0) session.say(join_text("  resumed  ", outcome.resumed, " of ", outcome.tasks, " tasks were done before"));
   if (outcome.task_seconds > 0) {
     session.say(join_text("  waited   ", format_percent(outcome.wait_seconds / outcome.task_seconds), " of the tasks' time for files"));
@@ -234,7 +240,7 @@ void add_run_command(Command app, Request& request) {
   const auto options = std::make_shared<RunPlanOptions>();
   const Command command = app.add_command("run", "run the tasks of a plan that are not done, and write its graph");
   command.add_option("PLAN", options->plan, "OUT.knng.work, or the plan.txt in it").required();
-  command.add_option("--json", options->common.json, "write what was done and measured to this JSON file");
+  command.add_option("--json", options->common.json, "write what was done and measured to this JSON file; -: to standard output");
   command.add_flag("--quiet", options->common.quiet, "print nothing but errors");
   command.add_examples("  gigaknn run base.knng.work");
   command.callback([options, &request] {

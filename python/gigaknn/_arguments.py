@@ -96,13 +96,14 @@ def bytes_of(memory):
 class Bar:
     """A bar of tqdm for each stage of a call."""
 
+    _bar = None  # also where there is no tqdm
+
     def __init__(self):
         try:
             from tqdm.auto import tqdm
         except ImportError:
             raise ImportError("progress=True needs tqdm (pip install tqdm); a callable(stage, done, total) does not") from None
         self._tqdm = tqdm
-        self._bar = None
         self._stage = None
 
     def __call__(self, stage, done, total):
@@ -164,13 +165,13 @@ def device_for(device, *all_rows):
     return next((some.device for some in all_rows if some.device != "cpu"), "cpu")
 
 
-def rows(x, name):
+def rows(x, name, stream=None):
     """The rows [n, d] of an array, of Arrow's lists, of a file or of a list of files; an array is copied where it has to be, with a warning."""
     if hasattr(x, "tocsr"):
         raise InvalidArgument(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
     refuse_masked(x, name)
     if _device.device_of(x) is not None:
-        there = _device.rows_in_place(x, name)
+        there = _device.rows_in_place(x, name, stream)
         warn(f"{name}: rows in the memory of a GPU are copied to the host")
         copy = _core.copy_to_host(there)
         return _core.view_bfloat16(copy) if there.dtype == "bf16" else _core.view(copy)

@@ -41,7 +41,9 @@ class FileError(Error, OSError):
         """The text is the library's: the file, what was tried, and why it failed."""
         super().__init__(text)
         reason = text.rpartition(": ")[2]
-        self.errno, self.strerror, self.filename = _number_of.get(reason), reason, text.partition(": ")[0]
+        self.errno, self.strerror = _number_of.get(reason), reason
+        # A name may have ": " itself; two more parts are behind it where the operating system gave the reason.
+        self.filename = text.partition(": ")[0] if self.errno is None else text.rsplit(": ", 2)[0]
 
     def __str__(self):
         return str(self.args[0])

@@ -63,7 +63,7 @@ class KnnGraph:
         Parameters
         ----------
         distances : array [n, k] float32
-            Nearest first in each row. Where an id is -1 it becomes inf ("inner_product": -inf), whatever it was.
+            Nearest first in each row; equal ones are put in the order of their ids. Where an id is -1 it becomes inf ("inner_product": -inf), whatever it was.
         ids : array [n, k] int
             Other rows, none twice in a list; -1 fills the end of one that has fewer than k.
         metric : str
@@ -100,6 +100,7 @@ class KnnGraph:
             bad = np.isnan(distances).any(axis=1)
             if bad.any():
                 raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
+            ids = _with_ties_by_id(distances, ids, metric == "inner_product")
         graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
@@ -665,7 +666,7 @@ def knn_graph(
     """
     wanted = 1.0 if recall is None else recall_of(recall)
     exact = index is None and labels is None and (method == "exact" or (method == "auto" and wanted == 1))
-    base = rows_anywhere(x, "x", stream) if exact else rows(x, "x")
+    base = rows_anywhere(x, "x", stream) if exact else rows(x, "x", stream)
     k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards", 32)
     if base.shape[0] < 2:
         raise InvalidArgument(f"a graph needs at least 2 rows, got {base.shape[0]}")
@@ -745,6 +746,21 @@ def radius_graph(
         *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
+
+
+def _with_ties_by_id(distances, ids, larger_is_nearer):
+    """The ids of lists that are nearest first, those of equal distances ascending, which others do not promise. A list that is out of order stays as it is."""
+    before, after = distances[:, :-1], distances[:, 1:]
+    in_order = before >= after if larger_is_nearer else before <= after
+    unsigned = ids.view(np.uint64)  # -1 comes behind all rows
+    tied = np.flatnonzero(in_order.all(axis=1) & ((before == after) & (unsigned[:, :-1] > unsigned[:, 1:])).any(axis=1))
+    if len(tied) == 0:
+        return ids
+    nearest_first = -distances[tied] if larger_is_nearer else distances[tied]
+    order = np.lexsort((unsigned[tied], nearest_first), axis=1)
+    ids = ids.copy()  # they may be the caller's
+    ids[tied] = np.take_along_axis(ids[tied], order, axis=1)
+    return ids
 
 
 def _with_self(ids, distances):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -14,9 +15,9 @@ import numpy as np
 from . import _core
 from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
-from ._errors import InvalidArgument, RecallWarning, Unsupported
+from ._errors import Error, FileError, InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
-from ._keys import Places, are_keys, in_order, keys_joined, keys_of, with_keys
+from ._keys import Places, are_keys, in_order, is_empty, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 
 if TYPE_CHECKING:
@@ -373,10 +374,13 @@ class Index:
         return self._set_of(only, "only"), self._set_of(exclude, "exclude")
 
     def _set_of(self, rows_, name):
-        if rows_ is None or self._keys is None or not are_keys(rows_):
-            return ids_of(rows_, name)
-        with self._changing_keys:
-            return self._ids_of(rows_)
+        if rows_ is not None and self._keys is not None:
+            if is_empty(rows_):
+                return np.empty(0, np.int64)
+            if are_keys(rows_):
+                with self._changing_keys:
+                    return self._ids_of(rows_)
+        return ids_of(rows_, name)
 
     @property
     def held_out(self) -> Integers:
@@ -590,9 +594,15 @@ class Index:
         <Index flat of 4 x 4 float32, metric l2>
         """
         run = run_of(threads, memory, progress)
-        self._index.save(os.fspath(path), run)
-        if self._curve is not None:
-            _core.store_curve(os.fspath(path), self._curve, run)
+        if self._curve is None:
+            self._index.save(os.fspath(path), run)
+            return
+
+        def write(made):
+            self._index.save(made, run)
+            _core.store_curve(made, self._curve, run)
+
+        _replace(os.fsdecode(path), write)
 
 
 def build(
@@ -738,6 +748,36 @@ def open(
     name = os.fspath(path)
     index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))
     return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
+
+
+def _replace(path, write):
+    """`write` makes a file of a name that it is given; that then is at `path`, or what was there is as it was. Links, permissions and errors are those of files that the library
+    writes at once."""
+    there = os.path.exists(path)
+    if there and not os.path.isfile(path):
+        raise FileError(f"{path}: cannot be replaced: is not a regular file")
+    target = os.path.realpath(path) if there else path  # a link is written through
+    folder = os.path.dirname(target) or "."
+    try:
+        with tempfile.TemporaryDirectory(prefix=".gknn.", dir=folder) as beside:  # of the same file system
+            made = os.path.join(beside, os.path.basename(target))
+            write(made)
+            os.replace(made, target)
+            _sync(folder)
+    except Error as error:
+        raise type(error)(str(error).replace(made, path)) from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _sync(folder):
+    """Makes a new name survive a power cut. Some file systems refuse to sync folders: no harm."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _unpickled(file, recall, keys):

@@ -35,8 +35,15 @@ def _as_array(keys):
 def are_keys(values):
     """Whether rows are named by these, an array or a sequence: whole numbers are ids."""
     if hasattr(values, "dtype") and getattr(values.dtype, "kind", "O") != "O":
-        return values.dtype.kind not in "iu" and np.size(values) > 0
+        return values.dtype.kind not in "iu"
     return hasattr(values, "__len__") and not all(isinstance(value, numbers.Integral) for value in values)
+
+
+def is_empty(values):
+    """Whether there is nothing in an array of any type, a sequence or a set."""
+    if isinstance(values, (str, bytes)):
+        return False
+    return np.size(values) == 0 if hasattr(values, "dtype") else hasattr(values, "__len__") and len(values) == 0
 
 
 class Places:

@@ -29,14 +29,14 @@ class NearestCentroids(NamedTuple):
     """The nearest centroid of each row."""
 
     distances: Floats  #: [n] float32, "l2": the square
-    ids: Integers  #: [n] int64; -1 of rows with NaN or infinity
+    ids: Integers  #: [n] int64; -1 of rows with NaN or infinity (cosine: of zeros)
 
 
 class KMeans(NamedTuple):
     """Centroids, and the rows that are theirs."""
 
     centroids: Floats  #: [clusters, d] float32
-    labels: Integers | None  #: [n] int64, the nearest centroid of each row
+    labels: Integers | None  #: [n] int64, the nearest centroid of each row; -1 of rows with NaN or infinity (cosine: of zeros)
     distances: Floats | None  #: [n] float32, to it
     rounds: list[Round]
     trained_rows: int
@@ -62,7 +62,7 @@ class KMeans(NamedTuple):
         Returns
         -------
         NearestCentroids
-            (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity.
+            (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity (cosine: of zeros).
 
         Examples
         --------
@@ -124,8 +124,8 @@ def kmeans(
     Returns
     -------
     KMeans
-        ``.centroids`` [clusters, d] float32; ``.labels`` [n] int64 and ``.distances`` [n] float32, of each row to the nearest of these, or None without `labels`; ``.rounds``: what each
-        round found; ``.trained_rows``: how many rows were used; ``.metric``.
+        ``.centroids`` [clusters, d] float32; ``.labels`` [n] int64 and ``.distances`` [n] float32, of each row to the nearest of these (-1 and inf of rows with NaN or
+        infinity, cosine: of zeros), or None without `labels`; ``.rounds``: what each round found; ``.trained_rows``: how many rows were used; ``.metric``.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def nearest_centroids(
     Returns
     -------
     NearestCentroids
-        (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity.
+        (distances [n] float32, ids [n] int64), -1 of rows with NaN or infinity (cosine: of zeros).
 
     Examples
     --------

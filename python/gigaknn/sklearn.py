@@ -28,7 +28,7 @@ from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
 from ._core import available_threads
 from ._errors import InvalidArgument
-from ._searcher import CosineSearcher, Searcher, with_own_rows
+from ._searcher import CosineSearcher, Searcher, with_own_rows, zeros_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -129,8 +129,18 @@ class _Neighbors(BaseEstimator):
         return k
 
     def _checked_queries(self, X):
-        same_type = getattr(X, "dtype", None) == self._fit_X.dtype
-        return validate_data(self, X, dtype=self._fit_X.dtype if same_type else np.float32, order="C", reset=False)
+        """Of the type of the rows that were fitted; float32 alone rounds what it does not hold."""
+        fitted = self._fit_X.dtype
+        X = validate_data(self, X, dtype=fitted if fitted == np.float32 else "numeric", order="C", reset=False)
+        if X.dtype == fitted:
+            return X
+        with np.errstate(over="ignore", invalid="ignore"):
+            queries = X.astype(fitted)
+        lost = np.argwhere(queries != X)
+        if len(lost):
+            row, column = lost[0]
+            raise InvalidArgument(f"X: row {row}, column {column} is {X[row, column]}, which {fitted} does not hold, the type of the rows that were fitted")
+        return queries
 
 
 class NearestNeighbors(_Neighbors):
@@ -292,6 +302,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     ----------
     cluster_centers_ : array [n_clusters, d] float32
     labels_ : array [n] int32
+        By "cosine" 0 of rows of zeros, which are 1 from every centroid.
     inertia_ : float
         Sum of the squared distances (cosine: distances) of rows to their centroids, by weight.
     n_iter_ : int
@@ -344,11 +355,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         best = None
         for run in range(runs):
             found = _kmeans.kmeans(X, self.n_clusters, weights=weights, seed=seed + run, device=self.device, threads=_threads_of(self.n_jobs), **options)
-            inertia = self._inertia(found.distances, weights)
+            distances, labels = self._with_zeros(X, found.centroids, found.distances, found.labels)
+            inertia = self._inertia(distances, weights)
             if best is None or inertia < self.inertia_:
-                best, self.inertia_ = found, inertia
+                best, self.inertia_, self.labels_ = found, inertia, labels.astype(np.int32)
         self.cluster_centers_ = best.centroids
-        self.labels_ = best.labels.astype(np.int32)
         self.n_iter_ = max(len(best.rounds), 1)
         self._n_features_out = len(best.centroids)
         return self
@@ -364,6 +375,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         clusters = len(self.cluster_centers_)
         metric = "euclidean" if self.metric == "euclidean" else "cosine"
         distances, ids = _search.knn(X, self.cluster_centers_, clusters, metric=metric, device=self.device, threads=_threads_of(self.n_jobs))
+        if self.metric == "cosine":
+            distances[np.isinf(distances)] = 1  # what has no direction, as in `_with_zeros`
         result = np.empty_like(distances)
         np.put_along_axis(result, ids, distances, axis=1)
         return result
@@ -384,7 +397,20 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def _nearest(self, X):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=_types, order="C", reset=False)
-        return _kmeans.nearest_centroids(X, self.cluster_centers_, metric=self._metric(), device=self.device, threads=_threads_of(self.n_jobs))
+        found = _kmeans.nearest_centroids(X, self.cluster_centers_, metric=self._metric(), device=self.device, threads=_threads_of(self.n_jobs))
+        return self._with_zeros(X, self.cluster_centers_, *found)
+
+    def _with_zeros(self, X, centroids, distances, ids):
+        """(distances, ids) of what was found, where by cosine rows of zeros are 1 from every centroid, and centroids of zeros 1 from every row: to the library they have no distance."""
+        if self.metric != "cosine":
+            return distances, ids
+        zeros = zeros_in(centroids)
+        if zeros.any():
+            first = np.argmax(zeros)
+            nearer = (distances > 1) | ((distances == 1) & (ids > first))
+            distances, ids = np.where(nearer, np.float32(1), distances), np.where(nearer, first, ids)
+        zeros = zeros_in(X)
+        return np.where(zeros, np.float32(1), distances), np.where(zeros, 0, ids)
 
     @staticmethod
     def _inertia(distances, weights):

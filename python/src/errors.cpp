@@ -1,4 +1,6 @@
 // Error -> the exception of gigaknn/_errors.py for its fault, with the same text.
+#include <string_view>
+
 #include <gigaknn/error.hpp>
 
 #include "bind.hpp"
@@ -27,7 +29,11 @@ void translate(const std::exception_ptr& thrown, void*) {
     std::rethrow_exception(thrown);
   } catch (const Error& error) {
     const nb::object type = nb::module_::import_("gigaknn._errors").attr(class_of(error.fault()));
-    PyErr_SetString(type.ptr(), error.what());
+    // Names of files and headers of damaged ones need not be UTF-8: other bytes become surrogates, as in the names that `os` gives.
+    const std::string_view text = error.what();
+    const nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+    if (!message.is_valid()) return;  // Python has set its own error: no memory
+    PyErr_SetObject(type.ptr(), message.ptr());
 #if PY_VERSION_HEX < 0x030B0000  // `except` there goes by the type that is set, and FileError makes instances of its subclasses
     PyObject *kind = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&kind, &value, &trace);

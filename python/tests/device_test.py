@@ -163,6 +163,16 @@ class DeviceTest(unittest.TestCase):
         with self.assertRaisesRegex(gigaknn.InvalidArgument, "no stream 77"):
             gigaknn.knn(self.there, self.there, 3, stream=77)
 
+    def test_graphs_ask_for_the_callers_stream_however_they_are_built(self):
+        for options in ({}, {"method": "exact"}, {"recall": 0.9, "method": "ivf", "device": "cpu"}, {"labels": np.arange(300) % 2, "device": "cpu"}, {"index": "IVF4,Flat", "device": "cpu"}):
+            with self.subTest(options), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                base = Foreign(self.there)
+                gigaknn.knn_graph(base, 3, stream=2, **options)
+                with self.assertRaisesRegex(TypeError, "stream must be a number"):
+                    gigaknn.knn_graph(base, 3, stream="fast", **options)
+                self.assertEqual(base.streams, [2])
+
     def test_results_are_of_the_library_of_the_queries(self):
         """A library that stands for torch: its current stream is asked for, and its from_dlpack makes the results."""
         torch = types.ModuleType("torch")

@@ -36,6 +36,7 @@ class Graphs(unittest.TestCase):
         self.assertTrue(graph.recall.low <= graph.recall <= graph.recall.high)
         measured = graph.measure(sample=300)
         self.assertEqual((measured, measured.sampled), (graph.recall, 300))
+        self.assertGreater(measured, 0.75)
         self.assert_same(graph, gigaknn.knn_graph(x, 10, recall=0.8, method="ivf", seed=5, threads=1))
 
     def test_a_graph_by_an_index(self):
@@ -92,6 +93,20 @@ class Graphs(unittest.TestCase):
                 graph = gigaknn.KnnGraph.from_arrays(given, [[1, -1], [0, -1]], metric=metric)
                 np.testing.assert_array_equal(graph.distances, [[1, missing]] * 2)
                 np.testing.assert_array_equal(given[:, 1], [np.float32(beside)] * 2)
+
+    def test_equal_distances_of_arrays_are_put_in_the_order_of_ids(self):
+        for metric, sign in (("l2", 1), ("inner_product", -1)):
+            distances = sign * np.array([[1, 1, 1], [1, 2, 2], [1, 1 + 1e-12, 2], [np.inf, np.inf, 0]])  # float32 makes the second of row 2 a 1
+            ids = np.array([[3, 1, 2], [0, 3, 2], [3, 0, 1], [2, 0, -1]])
+            given = distances.copy(), ids.copy()
+            graph = gigaknn.KnnGraph.from_arrays(distances, ids, metric=metric)
+            np.testing.assert_array_equal(graph.ids, [[1, 2, 3], [0, 2, 3], [0, 3, 1], [0, 2, -1]])
+            np.testing.assert_array_equal(graph.distances, np.float32(sign) * np.array([[1, 1, 1], [1, 2, 2], [1, 1, 2], [np.inf] * 3], np.float32))
+            for array, as_it_was in zip((distances, ids), given):
+                np.testing.assert_array_equal(array, as_it_was)
+            distances[1] = sign * np.array([2, 2, 1])
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, " 1 lists are out of order$"):
+                gigaknn.KnnGraph.from_arrays(distances, ids, metric=metric)
 
     def test_pickles(self):
         self.assert_same(pickle.loads(pickle.dumps(self.graph)), self.graph)

@@ -1,14 +1,18 @@
 """Indexes."""
 
 import copy
+import os
 import pickle
 import tempfile
 import threading
 import unittest
 import warnings
+from pathlib import Path
+from unittest import mock
 
 import gigaknn
 import numpy as np
+from gigaknn import _core
 from support import clustered_rows, random_rows
 
 
@@ -138,6 +142,47 @@ class Indexes(unittest.TestCase):
         self.assertEqual(recalls, sorted(recalls))
         self.assertEqual(index.search(self.queries, 5, recall=recalls[0]).ids.shape, (10, 5))
 
+    def test_a_save_that_fails_at_the_curve_leaves_the_file_that_was_there(self):
+        def fail(made, curve, run):
+            raise gigaknn.FileError(f"{made}: cannot write: No space left on device")
+
+        index = gigaknn.build(self.x, index="IVF16,Flat")
+        index.measure(self.queries, k=5, seconds=1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "a.gknn")
+            gigaknn.build(self.x[:100], index="Flat").save(path)
+            old = path.read_bytes()
+            with mock.patch.object(_core, "store_curve", fail), self.assertRaises(gigaknn.FileError) as caught:
+                index.save(path)
+            self.assertEqual((str(caught.exception), caught.exception.filename), (f"{path}: cannot write: No space left on device", str(path)))
+            self.assertTrue(path.read_bytes() == old)
+            self.assertEqual(os.listdir(folder), ["a.gknn"])
+            index.save(path)
+            self.assertEqual((gigaknn.open(path).curve, os.listdir(folder)), (index.curve, ["a.gknn"]))
+
+    def test_files_with_a_curve_are_written_as_those_without(self):
+        plain, measured = (gigaknn.build(self.x[:500], index="IVF4,Flat") for _ in range(2))
+        measured.measure(self.queries, k=5, seconds=1)
+        mask = os.umask(0o027)
+        self.addCleanup(os.umask, mask)
+        for index in (plain, measured):
+            with self.subTest(points=len(index.curve)), tempfile.TemporaryDirectory() as folder:
+                path, link, pipe = (f"{folder}/{name}" for name in ("a.gknn", "link", "pipe"))
+                index.save(path)
+                os.chmod(path, 0o600)
+                os.symlink("a.gknn", link)
+                index.save(link)
+                self.assertEqual((os.readlink(link), os.stat(path).st_mode & 0o777, gigaknn.open(path).curve), ("a.gknn", 0o640, index.curve))
+                os.mkfifo(pipe)
+                for wrong in (folder, pipe):
+                    with self.assertRaisesRegex(gigaknn.FileError, f"^{wrong}: cannot be replaced: is not a regular file$"):
+                        index.save(wrong)
+                for wrong, kind in ((f"{folder}/none/a.gknn", FileNotFoundError), (f"{path}/a.gknn", gigaknn.FileError)):
+                    with self.assertRaisesRegex(kind, f"^{wrong}: cannot write: (No such file or|Not a) directory$") as caught:
+                        index.save(wrong)
+                    self.assertEqual(caught.exception.filename, wrong)
+                self.assertEqual(sorted(os.listdir(folder)), ["a.gknn", "link", "pipe"])
+
     def test_a_recall_that_codes_cannot_reach_is_warned_of(self):
         with self.assertWarnsRegex(gigaknn.RecallWarning, "recall 1.0 is not reached; the best is 0"):
             index = gigaknn.build(random_rows(3000, 64), index="IVF4,PQ1,RFlat", recall=1.0, k=1)
@@ -164,21 +209,29 @@ class Indexes(unittest.TestCase):
 
     def test_searches_beside_changes_see_all_or_nothing(self):
         index = gigaknn.build(self.x[:1000], index="IVF8,Flat")
-        seen = []
-        stop = threading.Event()
+        seen, failed = [], []
+        begun, stop = threading.Event(), threading.Event()
 
         def search():
-            while not stop.is_set():
-                seen.append(len(index.search_radius(self.x[:1], 1e9, nprobe=8).ids))
+            try:
+                while not stop.is_set():
+                    seen.append(len(index.search_radius(self.x[:1], 1e9, nprobe=8).ids))
+                    begun.set()
+            except Exception as error:
+                failed.append(error)
+                begun.set()
 
         threads = [threading.Thread(target=search) for _ in range(3)]
         for thread in threads:
             thread.start()
+        begun.wait(60)
         for begin in range(1000, 3000, 500):
             index.add(self.x[begin : begin + 500], progress=lambda *report: None)
         stop.set()
         for thread in threads:
             thread.join()
+        self.assertEqual(failed, [])
+        self.assertTrue(seen)
         self.assertLessEqual(set(seen), {1000, 1500, 2000, 2500, 3000})
 
     def test_codes_are_decoded(self):

@@ -141,7 +141,9 @@ class Keys(unittest.TestCase):
         others = index.search_exact(self.x[:9], 3, exclude=np.array(self.names[:5])).ids
         np.testing.assert_array_equal(others, index.search_exact(self.x[:9], 3, exclude=range(5)).ids)
         self.assertEqual(set(index.search_radius(self.x[:9], 9, nprobe=4, only=["row 3"]).keys), {"row 3"})
-        self.assertEqual(index.search(self.x[:2], 1, only=[]).ids.tolist(), [[-1], [-1]])
+        for none in ([], (), set(), index.row_keys[np.zeros(200, bool)], np.array([], dtype="U3"), np.array([]), np.array([], dtype=np.int64)):
+            self.assertEqual(index.search(self.x[:2], 1, only=none).ids.tolist(), [[-1], [-1]])
+            np.testing.assert_array_equal(index.search_exact(self.x[:2], 3, exclude=none).ids, index.search_exact(self.x[:2], 3).ids)
         index.remove(keys=["row 3", "row 199"])
         self.assertEqual(set(range(200)) - set(index.ids.tolist()), {3, 199})
         index.add(self.x[200:202], keys=["row 3", "row 200"])  # a key that is free again
@@ -176,6 +178,7 @@ class Keys(unittest.TestCase):
         for call, error, text in (
             (lambda: keyed.search(self.x[:1], only=["row 1", "x"]), ValueError, "no row has the key 'x'"),
             (lambda: keyed.search(self.x[:1], only="row 1"), TypeError, "must be a list or an array of keys, got 'row 1'"),
+            (lambda: keyed.search(self.x[:1], only=""), TypeError, "only must be whole numbers"),
             (lambda: keyed.remove(keys=["row 1", "row 1"]), ValueError, "the key 'row 1' is there twice"),
             (lambda: keyed.update(self.x[:2], keys=["row 1", "row 1"]), ValueError, "the key 'row 1' is there twice"),
             (lambda: keyed.update(self.x[:1], keys=["x"]), ValueError, "no row has the key 'x'"),

@@ -1,7 +1,9 @@
 """How calls run: without the GIL, watched, stopped, in several threads and after a fork."""
 
 import errno
+import gc
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import gigaknn
 import numpy as np
@@ -110,10 +113,17 @@ class Runs(unittest.TestCase):
             sys.stderr = before
         self.assertIn("graph: 100%", shown)
 
+    def test_a_bar_without_tqdm_is_one_error(self):
+        with mock.patch.dict(sys.modules, {"tqdm.auto": None}), mock.patch.object(sys, "unraisablehook") as second:
+            with self.assertRaisesRegex(ImportError, r"^progress=True needs tqdm \(pip install tqdm\)"):
+                gigaknn.knn_graph(self.x, 5, progress=True)
+            gc.collect()
+        second.assert_not_called()
+
     def test_other_threads_run_meanwhile(self):
         x = random_rows(20000, 64)
         done = threading.Event()
-        worker = threading.Thread(target=lambda: (gigaknn.knn_graph(x, 10), done.set()))
+        worker = threading.Thread(target=lambda: (gigaknn.knn_graph(x, 10, threads=1), done.set()))
         ticks = 0
         worker.start()
         while not done.is_set():
@@ -264,6 +274,26 @@ class Runs(unittest.TestCase):
         denied = pickle.loads(pickle.dumps(gigaknn.FileError("x.npy: cannot open: Permission denied")))
         self.assertIsInstance(denied, PermissionError)
         self.assertEqual((denied.errno, str(denied)), (errno.EACCES, "x.npy: cannot open: Permission denied"))
+
+    def test_names_of_files_that_have_colons(self):
+        for path in ("/none/a: b.npy", "/none/a: b: c.npy"):
+            with self.assertRaises(FileNotFoundError) as caught:
+                gigaknn.read_vectors(path)
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, path))
+        self.assertEqual(gigaknn.FileError("/tmp: cannot be replaced: is not a regular file").filename, "/tmp")
+
+    def test_messages_with_bytes_that_are_not_utf_8(self):
+        path = os.fsdecode(b"/none/\xff.npy")
+        for call in (gigaknn.open, gigaknn.KnnGraph.load, gigaknn.read_vectors, gigaknn.knn_graph(self.x[:50], 2).save):
+            with self.assertRaises(gigaknn.FileNotFound) as caught:
+                call(path)
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, path))
+        with tempfile.TemporaryDirectory() as folder:
+            header = b"{'descr': '<\xff4', 'fortran_order': False, 'shape': (1, 1), }\n"
+            path = Path(folder, "x.npy")
+            path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+            with self.assertRaisesRegex(gigaknn.Unsupported, "npy type '<\udcff4' is not supported"):
+                gigaknn.read_vectors(path)
 
     def test_what_the_build_says_of_itself(self):
         self.assertRegex(gigaknn.__version__, r"^\d+\.\d+\.\d+$")

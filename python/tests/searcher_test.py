@@ -68,6 +68,19 @@ class Lists(unittest.TestCase):
         for found, expected in zip(by_cosine, exact):
             np.testing.assert_array_equal(found, expected)
 
+    def test_an_index_that_missed_its_recall_is_searched_as_well_as_it_was_measured(self):
+        x, queries = random_rows(3000, 16), random_rows(3050, 16)[-50:]
+        index = gigaknn.build(x, index="IVF64,Flat", metric="euclidean")
+        index.measure(queries, k=5, seconds=1)
+        best = index.curve[-1]
+        self.assertGreater(best.nprobe, 16)  # else this tests nothing
+        with mock.patch.object(Searcher, "index_for", lambda *_: index):
+            distances, ids = Searcher(x, 0.9, metric="euclidean", device="cpu", seed=0).nearest(queries, 5, None)
+        expected = index.search(queries, 5, nprobe=best.nprobe, refine=best.refine)
+        np.testing.assert_array_equal(ids, expected.ids)
+        np.testing.assert_array_equal(distances, expected.distances)
+        self.assertTrue((index.search(queries, 5).ids != expected.ids).any())
+
     def test_what_umap_takes(self):
         for dtype in (np.float32, np.uint8):
             x = random_rows(400, 8, dtype)

@@ -13,6 +13,10 @@ try:
     import sklearn  # noqa: F401
 except ImportError:
     raise unittest.SkipTest("no scikit-learn") from None
+try:
+    import pandas
+except ImportError:
+    pandas = None
 
 import gigaknn.sklearn
 from gigaknn import _searcher
@@ -129,6 +133,59 @@ class Estimators(unittest.TestCase):
         np.testing.assert_array_equal(ours.predict(self.x), ours.labels_)
         np.testing.assert_array_equal(ours.transform(self.x).argmin(axis=1), ours.labels_)
         self.assertAlmostEqual(ours.score(self.x), -ours.inertia_)
+
+    def test_kmeans_of_rows_of_zeros_by_cosine(self):
+        for x in (self.x.copy(), random_rows(600, 8, np.uint8)):
+            x[[0, 300]] = 0
+            for weights in (None, np.arange(600)):
+                ours = KMeans(5, metric="cosine", random_state=0).fit(x, sample_weight=weights)
+                distances = ours.transform(x)
+                np.testing.assert_array_equal(distances[[0, 300]], 1)
+                np.testing.assert_array_equal(ours.labels_[[0, 300]], 0)
+                np.testing.assert_array_equal(ours.labels_, distances.argmin(axis=1))
+                np.testing.assert_array_equal(ours.predict(x), ours.labels_)
+                self.assertAlmostEqual(ours.inertia_, np.average(distances.min(axis=1), weights=weights) * (600 if weights is None else weights.sum()), delta=1e-5 * ours.inertia_)
+                self.assertAlmostEqual(ours.score(x, sample_weight=weights), -ours.inertia_)
+
+    def test_centroids_of_zeros_by_cosine(self):
+        for x, inertia in (([[0, 0], [1, 0], [0, 0]], 2), ([[0, 0]] * 3, 3)):
+            ours = KMeans(2, metric="cosine").fit(np.array(x, np.float32))
+            self.assertFalse(ours.cluster_centers_.any(axis=1).all())  # fewer directions than clusters
+            self.assertEqual((ours.labels_.tolist(), ours.inertia_), ([0, 0, 0], inertia))
+            queries = np.array([[-1, 0], [1, 0], [0, 1], [0, 0]], np.float32)
+            distances = ours.transform(queries)
+            np.testing.assert_array_equal(distances[:, ~ours.cluster_centers_.any(axis=1)], 1)
+            np.testing.assert_array_equal(ours.predict(queries), distances.argmin(axis=1))
+            self.assertEqual(ours.score(queries), -distances.min(axis=1).sum())
+
+    def test_queries_are_of_the_type_that_was_fitted(self):
+        for dtype in (np.float32, np.float16, np.uint8, np.int8):
+            x = random_rows(200, 4, dtype)
+            given = [x, x.tolist(), x.astype(np.float64)]
+            if dtype in (np.uint8, np.int8):
+                given.append(x.astype(np.int64))
+            fitted = [x]
+            if pandas:
+                given.append(pandas.DataFrame(x))
+                fitted.append(pandas.DataFrame(x))
+            expected = neighbors.NearestNeighbors(algorithm="brute").fit(x.astype(np.float64)).kneighbors(x[:9].astype(np.float64))[0]
+            for rows in fitted:
+                ours, transformer = NearestNeighbors().fit(rows), KNNTransformer().fit(rows)
+                for queries in given:
+                    distances, ids = ours.kneighbors(queries[:9])
+                    np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-3)
+                    np.testing.assert_array_equal(ours.radius_neighbors(queries[:9], 0)[1][3], np.flatnonzero((x == x[3]).all(axis=1)))
+                    self.assertEqual(transformer.transform(queries[:9]).shape, (9, 200))
+
+    def test_queries_that_the_type_does_not_hold_are_refused(self):
+        for dtype, value, shown in ((np.uint8, 0.5, "0.5"), (np.uint8, -1, "-1.0"), (np.int8, 300, "300.0"), (np.float16, 1e5, "100000.0"), (np.float16, 2049, "2049.0")):
+            ours = NearestNeighbors().fit(np.ones((9, 4), dtype))
+            queries = np.ones((3, 4))
+            queries[1, 2] = value
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, f"^X: row 1, column 2 is {shown}, which {np.dtype(dtype)} does not hold, the type of the rows that were fitted$"):
+                ours.kneighbors(queries)
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "X: row 1, column 2 is"):
+                ours.kneighbors(queries.tolist())
 
     def test_pickles(self):
         for estimator in (NearestNeighbors(), KNNTransformer(), KMeans()):

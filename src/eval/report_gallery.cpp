@@ -58,7 +58,7 @@ class Gallery {
         data_.method && larger_is_nearer(data_.method->metric) ? "inner product" : "distance";
     std::string text =
         join_text(format_count(static_cast<std::int64_t>(gallery_.shown.size())), " of ",
-                  format_count(lists_.queries), " rows, each with its ", cut ? "first " : "",
+                  format_count(lists_.queries), of_base() ? " rows" : " queries", ", each with its ", cut ? "first " : "",
                   format_count(std::min(gallery_.neighbours_shown, lists_.k)),
                   " neighbours, nearest first.");
     if (has_distances()) {
@@ -78,6 +78,9 @@ class Gallery {
     }
   }
 
+  // Rows whose own neighbours are shown; else queries, which are numbered by themselves.
+  bool of_base() const { return data_.base && gallery_.queries.data == data_.base->data; }
+
   // Results may be ids alone.
   bool has_distances() const { return !lists_.distances.empty(); }
 
@@ -87,7 +90,7 @@ class Gallery {
         join_text("<article class=\"query\"><figure class=\"asked\">",
                   picture(*query_images_, query, words_for("query", query, label)), "<figcaption>");
     if (!label.empty()) html += join_text("<b>", breakable_html(label), "</b><br>");
-    html += join_text("row ", format_count(query), "</figcaption></figure><div class=\"found\">");
+    html += join_text(of_base() ? "row " : "query ", format_count(query), "</figcaption></figure><div class=\"found\">");
     visit_neighbours(query, [&](std::int64_t position, std::int64_t row) {
       const std::string other = label_at(data_.base_labels, row);
       html += join_text("<figure>", picture(*base_images_, row, words_for("row", row, other)),
@@ -105,7 +108,7 @@ class Gallery {
     const bool labelled = !data_.base_labels.empty();
     const char* value =
         data_.method && larger_is_nearer(data_.method->metric) ? "product" : "distance";
-    std::string html = join_text("<table><caption>", escape_html(words_for("Row", query, label)),
+    std::string html = join_text("<table><caption>", escape_html(words_for(of_base() ? "Row" : "Query", query, label)),
                                  "</caption><thead><tr><th>row</th>",
                                  labelled ? "<th class=\"words\">label</th>" : "",
                                  has_distances() ? join_text("<th>", value, "</th>") : "",

@@ -71,6 +71,17 @@ TEST_F(Report, of_a_title_alone_has_no_sections) {
   EXPECT_TRUE(has(html, "</html>"));
 }
 
+TEST_F(Report, tells_queries_from_rows) {
+  add_gallery();
+  EXPECT_TRUE(has(report_html(data_), " rows, each with its 2 neighbours"));
+  EXPECT_TRUE(has(report_html(data_), "Row 3"));
+  const Matrix queries(base_.rows(), base_.cols(), base_.dtype());
+  data_.gallery->queries = queries;
+  EXPECT_TRUE(has(report_html(data_), " queries, each with its 2 neighbours"));
+  EXPECT_TRUE(has(report_html(data_), "Query 3"));
+  EXPECT_FALSE(has(report_html(data_), "Row 3"));
+}
+
 TEST_F(Report, loads_nothing_and_runs_nothing) {
   add_gallery();
   add_labels();

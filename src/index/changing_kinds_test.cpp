@@ -2,6 +2,7 @@
 // that they then have.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -84,8 +85,11 @@ class ChangingKinds : public FileTest {
     EXPECT_EQ(got.next_id(), want.next_id()) << what;
     std::vector<RowId> third, few;
     for (std::int64_t id = 0; id < got.next_id(); id += 3) (id % 60 == 0 ? few : third).push_back(RowId{id});
-    const IdSet sets[] = {IdSet::of_ids(third), IdSet::of_ids(few), IdSet::of_ids({RowId{got.next_id()}})};
-    for (const IdSet* only : {static_cast<const IdSet*>(nullptr), &sets[0], &sets[1], &sets[2]}) {
+    const IdSet sets[] = {IdSet::of_ids(third), IdSet::of_ids(few), IdSet::of_ids({RowId{got.next_id()}}), IdSet::all_but(third)};
+    for (const IdSet* only : {static_cast<const IdSet*>(nullptr), &sets[0], &sets[1], &sets[2], &sets[3]}) {
+      const auto may_be_found = [&](const auto& ids) {
+        return std::all_of(ids.begin(), ids.end(), [&](RowId id) { return id == no_row || !only || only->has(id); });
+      };
       for (const std::int64_t nprobe : nprobes) {
         for (const std::int64_t refine : {0, 1, 3}) {
           if (refine != 3 && !got.refines()) continue;  // it makes no difference
@@ -93,6 +97,7 @@ class ChangingKinds : public FileTest {
             const SearchParams params{.nprobe = nprobe, .refine = refine, .only = only};
             const Neighbors found = got.search(queries, k, params), wanted = want.search(queries, k, params);
             EXPECT_EQ(found.ids, wanted.ids) << what << " nprobe " << nprobe << " refine " << refine << " k " << k;
+            EXPECT_TRUE(may_be_found(found.ids)) << what << " nprobe " << nprobe << " refine " << refine << " k " << k;
             EXPECT_EQ(found.distances, wanted.distances) << what;
           }
         }
@@ -102,10 +107,12 @@ class ChangingKinds : public FileTest {
                             wanted_within = want.search_radius(queries, radius, {.nprobe = 4, .only = only});
       EXPECT_EQ(within.offsets, wanted_within.offsets) << what;
       EXPECT_EQ(within.ids, wanted_within.ids) << what;
+      EXPECT_TRUE(may_be_found(within.ids)) << what;
       EXPECT_EQ(within.distances, wanted_within.distances) << what;
       if (!got.keeps_rows()) continue;
       const Neighbors found = got.search_all(queries, 9, only), wanted = want.search_all(queries, 9, only);
       EXPECT_EQ(found.ids, wanted.ids) << what;
+      EXPECT_TRUE(may_be_found(found.ids)) << what;
       EXPECT_EQ(found.distances, wanted.distances) << what;
     }
   }

@@ -4,9 +4,59 @@ import math
 import os
 import random
 import struct
+import subprocess
 import unittest
 
-from support import TINY_TILES, SANITIZED, CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+from support import BINARY, TINY_TILES, SANITIZED, CliTest, distance, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+
+
+class Answers(CliTest):
+    """What is asked of files, and what is not answered as if all were well."""
+
+    def setUp(self):
+        super().setUp()
+        write_bin(self.path("base.fbin"), make_rows(60, 4, "f32", 1))
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "x.knng", "--json", "x.json")
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no full device")
+    def test_an_answer_that_could_not_be_written_is_an_error(self):
+        for command in (["path", "x.knng", 1, 2], ["eval", "x.knng", "--base", "base.fbin"], ["info", "x.knng"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                run = subprocess.run([BINARY, *map(str, command)], cwd=self.path(""), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual((run.returncode, run.stderr.splitlines()[-1:]),
+                             (3, ["gigaknn: not all of the answer could be written to standard output"]), command)
+
+    def test_json_goes_to_standard_output_where_it_is_asked_to(self):
+        run = self.run_cli("graph", "base.fbin", "-k", 3, "-o", "y.knng", "--json", "-", "--quiet")
+        self.assertEqual(json.loads(run.stdout)["k"], 3)
+        self.assertFalse(os.path.exists(self.path("-")))
+
+    def test_a_graph_is_not_measured_by_another_metric(self):
+        run = self.run_cli("eval", "x.knng", "--base", "base.fbin", "--metric", "cosine", code=2)
+        self.assertIn("x.knng is a graph by l2, not by cosine", run.stderr)
+        self.run_cli("eval", "x.knng", "--base", "base.fbin", "--metric", "l2")
+
+    def test_a_page_shows_no_record_of_something_else(self):
+        self.run_cli("report", "--graph", "x.knng", "--base", "base.fbin", "--json-in", "x.json", "-o", "x.html")
+        write_bin(self.path("other.fbin"), make_rows(61, 4, "f32", 1))
+        others = [("n", ["graph", "other.fbin", "-k", 3]), ("k", ["graph", "base.fbin", "-k", 4]),
+                  ("metric", ["graph", "base.fbin", "-k", 3, "--metric", "l1"])]
+        for name, command in others:
+            self.run_cli(*command, "-o", "other.knng", "--json", "other.json")
+            run = self.run_cli("report", "--graph", "x.knng", "--base", "base.fbin", "--json-in", "other.json", "-o", "out.html", code=2)
+            self.assertIn(f"other.json: {name} is ", run.stderr)
+            self.assertFalse(os.path.exists(self.path("out.html")))
+
+    def test_what_is_not_there_is_named(self):
+        self.assertIn("unknown command 'grpah'; see gigaknn --help", self.run_cli("grpah", "base.fbin", code=2).stderr)
+        self.assertIn("nope: no such file", self.run_cli("info", "nope", code=3).stderr)
+        self.assertIn("-k, the neighbours of each row, must be", self.run_cli("graph", "base.fbin", "-o", "y.knng", code=2).stderr)
+
+    def test_what_is_within_a_radius_has_a_name_of_its_own(self):
+        for name in ("out.npy", "out.knng", "out.h5", "out.ibin"):
+            run = self.run_cli("graph", "base.fbin", "--radius", 1, "-o", name, code=2)
+            self.assertIn("a name that fits: out.range", run.stderr)
+            self.assertFalse(os.path.exists(self.path(name)))
 
 
 class Dedup(CliTest):

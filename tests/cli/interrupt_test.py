@@ -7,7 +7,7 @@ import unittest
 
 from support import BINARY, CliTest
 
-ROWS, COLS = 60000, 96  # by linf: half a minute of work at the least
+ROWS, COLS = 60000, 96  # by chi2 and two threads: half a minute of work at the least
 
 
 class Interrupt(CliTest):
@@ -26,7 +26,7 @@ class Interrupt(CliTest):
 
     def start(self, *options):
         return subprocess.Popen([BINARY, "graph", "base.fbin", "-k", "10", "-o", "out.knng", "--metric", "chi2",
-                                 "--json", "out.json", "--report", "out.html", *options], cwd=self.folder,
+                                 "--threads", "2", "--json", "out.json", "--report", "out.html", *options], cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     @staticmethod

@@ -61,6 +61,20 @@ class Tune(CliTest):
         self.assertIn("queries a second", shown)
         self.run_cli("check", "x.gknn")
 
+    def test_a_recall_that_queries_of_another_kind_miss_is_said(self):
+        self.build("--recall", 0.9)
+        generator = random.Random(5)
+        write_bin(self.path("q.u8bin"), [[generator.randint(0, 255) for _ in range(8)] for _ in range(200)], "u8")
+        point = next(point for point in self.record()["curve"]["points"] if point["recall"] >= 0.9)
+        run = self.run_cli("search", "x.gknn", "--queries", "q.u8bin", "-k", 10, "-o", "ids.npy", "--json", "r.json", "--quiet",
+                           "--recall", 0.9, code=None)
+        record = self.record()
+        self.assertEqual(record["nprobe"], point["nprobe"])
+        self.assertEqual(run.returncode, 4 if record["recall"]["high"] < 0.9 else 0)
+        self.assertEqual("is below the 0.9 asked for" in run.stderr, run.returncode == 4)
+        self.assertEqual(len(read_npy(self.path("ids.npy"), "q")), 200)  # what was found is there all the same
+        self.assertLess(record["recall"]["high"], 0.9)
+
     def test_queries_of_ones_own_replace_those_held_out(self):
         self.build("--recall", 0.9)
         self.run_cli("tune", "x.gknn", "--queries", "q.u8bin", "-k", 5, "--json", "r.json")

@@ -3,9 +3,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/expect_error.hpp"
 #include "ops/gpu/gpu_ops.hpp"
+#include "simt/device.hpp"
+#include "simt/memory_budget.hpp"
 
 namespace gigaknn {
 namespace {
@@ -56,6 +61,54 @@ TEST(GpuGrowth, samples_may_be_too_long_for_shared_memory) {
   auto after = gpu::launches();
   for (const char* const name : {"join_products", "join_products_in_place"}) {
     EXPECT_GT(after[name], before.contains(name) ? before.at(name) : 0) << name;
+  }
+}
+
+// Filled with rows as many as a list has, by rounds, read: by a device that refuses more than the graph said it needs.
+TEST(GpuGrowth, memory_stays_within_what_was_said) {
+  constexpr std::int64_t n = 100, d = 11;
+  const Ops& ops = *gpu::devices().front();
+  for (const auto& [dtype, k] : {std::pair<DType, std::int64_t>(DType::u8, 10), {DType::f32, 33}}) {
+    StridedRows rows(n, d, dtype, 0), none(0, d, dtype, 0);
+    VectorMaker(Kind::clustered, n, d, dtype, Metric::l2, 5).fill(rows, none);
+    GrowthParams params;
+    params.k = k;
+    std::vector<RowId> ids;
+    for (std::int64_t i = 0; i < n * k; ++i) {
+      ids.push_back(RowId{static_cast<std::int64_t>(random_below(n, 5, 31, static_cast<std::uint64_t>(i)))});
+    }
+    const auto grown = [&](std::size_t device_memory) {
+      RunOptions run;
+      run.device_memory_bytes = device_memory;
+      const auto graph = ops.grow_graph(rows, Metric::l2, params, run);
+      graph->fill(0, n, ids.data(), params.k, 0, run);
+      graph->fill_at_random(params.k, 5, 0, run);
+      for (const std::uint64_t round : {0, 1}) {
+        graph->sample_neighbors(round, run);
+        graph->local_join(0, run);
+        graph->merge_lists(run);
+      }
+      Neighbors lists(n, params.k);
+      graph->read(0, NeighborsOut(lists), run);
+      return lists;
+    };
+    const Neighbors want = grown(0);  // as steps_equal_the_reference shows it to be right
+    std::size_t least = 0;
+    try {
+      grown(1);
+      ADD_FAILURE() << "a byte was enough";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::out_of_memory);
+      const std::string text = error.what();
+      least = std::stoull(text.substr(text.rfind(' ')));
+    }
+    {
+      const simt::MemoryBudget budget(least);
+      const Neighbors got = grown(least);
+      EXPECT_EQ(got.ids, want.ids) << name_of(dtype);
+      EXPECT_EQ(got.distances, want.distances) << name_of(dtype);
+    }
+    EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
   }
 }
 
