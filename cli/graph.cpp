@@ -71,7 +71,7 @@ void check_arguments(const GraphOptions& options) {
     require(options.verify == 0 && options.report.empty() && options.image.empty(), Fault::invalid_argument,
             "--verify, --report and --image are for graphs without --labels");
   }
-  require(options.k >= 1, Fault::invalid_argument, "-k, the neighbours of each row, must be at least 1, got ", options.k);
+  require(options.k >= 1, Fault::invalid_argument, "k must be at least 1, got ", options.k, "; -k says how many neighbours each row has");
   require(options.verify >= 0, Fault::invalid_argument, "--verify must be at least 0, got ",
           options.verify);
   require(options.output.extension() == ".knng", Fault::invalid_argument,

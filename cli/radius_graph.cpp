@@ -19,8 +19,8 @@ namespace gigaknn::cli {
 
 int run_radius_graph(const RadiusGraphOptions& options, const std::string& command_line) {
   require(std::isfinite(options.radius), Fault::invalid_argument, "--radius must be a finite number");
-  check_result_names(options.output, true);
   check_apart({options.base}, {options.output.ids, options.common.json});
+  check_result_names(options.output, true);
   check_output(options.output.ids, 0);
   check_output(options.common.json, 0);
   Session session(options.common, command_line);

@@ -31,9 +31,9 @@ void check_arguments(const SearchOptions& options) {
           Fault::invalid_argument, "--verify and --report need -k, not --radius");
   require(!options.queries.empty() || is_hdf5(options.base), Fault::invalid_argument,
           "--queries is needed unless BASE is a HDF5 file with a data set 'test'");
-  check_result_names(options.output, options.radius.has_value());
   check_apart({options.base, options.queries, options.only, options.except, options.only_bits},
               {options.output.ids, options.output.distances, options.common.json, options.report});
+  check_result_names(options.output, options.radius.has_value());
   for (const auto& path :
        {options.output.ids, options.output.distances, options.common.json, options.report}) {
     check_output(path, 0);

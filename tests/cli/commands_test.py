@@ -50,7 +50,7 @@ class Answers(CliTest):
     def test_what_is_not_there_is_named(self):
         self.assertIn("unknown command 'grpah'; see gigaknn --help", self.run_cli("grpah", "base.fbin", code=2).stderr)
         self.assertIn("nope: no such file", self.run_cli("info", "nope", code=3).stderr)
-        self.assertIn("-k, the neighbours of each row, must be", self.run_cli("graph", "base.fbin", "-o", "y.knng", code=2).stderr)
+        self.assertIn("k must be at least 1, got 0; -k says how many neighbours each row has", self.run_cli("graph", "base.fbin", "-o", "y.knng", code=2).stderr)
 
     def test_what_is_within_a_radius_has_a_name_of_its_own(self):
         for name in ("out.npy", "out.knng", "out.h5", "out.ibin"):
