@@ -302,12 +302,13 @@ class Runs(unittest.TestCase):
         self.assertIsInstance(gigaknn.isa_of("cpu"), str)
 
     def test_the_command_line_is_there(self):
-        folder = self.enterContext(tempfile.TemporaryDirectory())
-        Path(f"{folder}/x.h5").write_bytes(b"")  # which the wheel's cannot read
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        Path(f"{folder.name}/x.h5").write_bytes(b"")  # which the wheel's cannot read
         for command in ([sys.executable, "-m", "gigaknn"], [str(Path(sysconfig.get_path("scripts")) / "gigaknn")]):
             result = subprocess.run([*command, "--version"], capture_output=True, text=True)
             self.assertIn(gigaknn.__version__, result.stdout, result.stderr)
-            result = subprocess.run([*command, "info", f"{folder}/x.h5"], capture_output=True, text=True)
+            result = subprocess.run([*command, "info", f"{folder.name}/x.h5"], capture_output=True, text=True)
             self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
 
     def test_indexes_of_the_command_line_are_those_of_the_module(self):
