@@ -3,6 +3,7 @@
 //   rows of bytes   samples in shared memory; tensor cores multiply 16 new ones by 32 a warp at a time. Keys are made of products and norms,
 //                   integers that float64 holds: they are the canonical ones
 //   all others      a warp a pair, in float64
+//   two sides       samples are parted first: what nobody of the other side is to meet is not read
 //
 // A join of 2p new and 2p old samples reads 4p rows once, for at most 6 p^2 pairs.
 #include <bit>
