@@ -38,15 +38,8 @@ std::string chosen_recipe(const BuildOptions& options, MatrixRef rows, const Ind
   choosing.k = options.curve.k;
   choosing.memory_first = options.memory_first;
   choosing.index = params;
-  const auto chosen = [&] {
-    try {
-      return choose_index(rows, choosing, session.run());
-    } catch (const Error& error) {
-      if (error.fault() != Fault::out_of_memory || session.held_bytes() == 0) throw;
-      fail(Fault::out_of_memory, error.what(), ", and ", session.held_bytes(), " that BASE takes");
-    }
-  };
-  const IndexChoice choice = session.timed("choose", session.record.seconds.prepare, chosen);
+  const IndexChoice choice =
+      session.timed("choose", session.record.seconds.prepare, [&] { return choose_index(rows, choosing, session.run()); });
   std::vector<Json> trials;
   for (const Trial& trial : choice.trials) {
     const std::string found = trial.point ? "recall " + text_of(*trial.point) : !trial.fits ? std::string("does not fit the budget")

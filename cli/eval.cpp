@@ -44,7 +44,7 @@ void check_arguments(const EvalOptions& options) {
 }
 
 void print_line(const Session& session, const std::string& name, const std::string& value) {
-  if (!session.options.quiet) std::printf("%-16s %s\n", name.c_str(), one_line(value).c_str());
+  if (!session.options.quiet && !is_stdout(session.options.json)) std::printf("%-16s %s\n", name.c_str(), one_line(value).c_str());
 }
 
 std::string fraction_text(double fraction) {

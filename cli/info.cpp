@@ -111,7 +111,8 @@ void print_hdf5(const std::filesystem::path& path) {
 }
 
 int run_info(const std::filesystem::path& path) {
-  require(std::filesystem::exists(path), Fault::io, path.string(), ": no such file");
+  std::error_code unknown;
+  require(std::filesystem::status(path, unknown).type() != std::filesystem::file_type::not_found, Fault::io, path.string(), ": no such file");
   print_line("file", path.string());
   if (is_hdf5(path)) {
     print_hdf5(path);

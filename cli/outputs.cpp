@@ -2,6 +2,8 @@
 
 #include <sys/statvfs.h>
 
+#include <cstdio>
+
 #include <system_error>
 
 #include "core/require.hpp"
@@ -34,7 +36,7 @@ void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initi
 }
 
 std::size_t check_output(const std::filesystem::path& path, std::size_t bytes) {
-  if (path.empty()) return 0;
+  if (path.empty() || is_stdout(path)) return 0;
   // Permission bits say nothing to root or on a read-only mount: only making the file tells.
   const OutputFile probe(path);
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
@@ -47,6 +49,10 @@ std::size_t check_output(const std::filesystem::path& path, std::size_t bytes) {
 }
 
 void write_text_file(const std::filesystem::path& path, std::string_view text) {
+  if (is_stdout(path)) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return;
+  }
   OutputFile file(path);
   file.write(text.data(), text.size());
   file.finish();

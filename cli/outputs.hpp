@@ -13,10 +13,13 @@ namespace gigaknn::cli {
 void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initializer_list<std::filesystem::path> outputs);
 
 /// Throws Error: io unless a file can be made in the folder of `path` and `bytes` are free there.
-/// Does nothing for an empty path. Returns the bytes free.
+/// Does nothing for an empty path, or standard output. Returns the bytes free.
 std::size_t check_output(const std::filesystem::path& path, std::size_t bytes);
 
-/// Writes `text` to a temporary name, synced, renamed to `path`. Throws Error: io.
+/// The path of JSON that goes to standard output, on which nothing else is to stand then.
+inline bool is_stdout(const std::filesystem::path& path) { return path == "-"; }
+
+/// Writes `text` to a temporary name, synced, renamed to `path`; or to standard output. Throws Error: io.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace gigaknn::cli

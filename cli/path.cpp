@@ -116,7 +116,7 @@ int run_path(const PathOptions& options, const std::string& command_line) {
   for (const auto& [from, to] : pairs) {
     Answer answer{.from = from, .to = to, .paths = finder.paths(from, to, options.count), .ends = {}};
     if (answer.paths.empty()) answer.ends = finder.ends(from, to);
-    print_answer(answer, options);
+    if (!is_stdout(options.json)) print_answer(answer, options);
     answers.push_back(json_of(answer, options));
   }
   if (options.json.empty()) return 0;

@@ -80,12 +80,7 @@ void write_record(const RunRecord& record, const std::filesystem::path& path) {
   if (path.empty()) return;
   RunRecord finished = record;
   finished.seconds.total = now_s();
-  const std::string text = json_of(finished).text() + "\n";
-  if (path == "-") {
-    std::fputs(text.c_str(), stdout);
-  } else {
-    write_text_file(path, text);
-  }
+  write_text_file(path, json_of(finished).text() + "\n");
 }
 
 }  // namespace gigaknn::cli

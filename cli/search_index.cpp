@@ -181,7 +181,8 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   write_record(record, options.common.json);
   say_summary(session, options.output.ids);
   // Of other queries than those that the curve was measured by: a sample may miss it by chance.
-  if (!options.recall || !record.recall || record.recall->high >= *options.recall) return 0;
+  // Of fewer rows nothing was asked.
+  if (!options.recall || only || !record.recall || record.recall->high >= *options.recall) return 0;
   return session.missed(join_text("recall ", record.recall->value, " is below the ", *options.recall, " asked for"));
 }
 

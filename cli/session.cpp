@@ -21,7 +21,8 @@ RunOptions Session::run() {
 }
 
 void Session::refuse_budget(const Error& error) const {
-  if (options.memory.empty() || held_bytes_ == 0) return;
+  const bool of_the_host = std::string_view(error.what()).starts_with("a budget of");  // others are of a device
+  if (options.memory.empty() || held_bytes_ == 0 || !of_the_host) return;
   fail(Fault::out_of_memory, error.what(), "; ", held_bytes_, " bytes of --memory ", options.memory, " hold what was read before");
 }
 

@@ -103,7 +103,7 @@ int run_plan_command(const PlanOptions& options) {
     check_output(options.output, 0);
     plan = write_plan(plan);
   }
-  if (!options.common.quiet) {
+  if (!options.common.quiet && !is_stdout(options.common.json)) {
     for (const std::string& line : plan_lines(plan)) std::printf("%s\n", one_line(line).c_str());
     if (!options.output.empty()) std::printf("wrote %s; gigaknn run %s\n", (plan.folder() / "plan.txt").c_str(), plan.folder().c_str());
   }

@@ -29,6 +29,8 @@ class Answers(CliTest):
     def test_json_goes_to_standard_output_where_it_is_asked_to(self):
         run = self.run_cli("graph", "base.fbin", "-k", 3, "-o", "y.knng", "--json", "-", "--quiet")
         self.assertEqual(json.loads(run.stdout)["k"], 3)
+        for command in (["path", "x.knng", 1, 2], ["eval", "x.knng", "--base", "base.fbin"], ["plan", "base.fbin", "-k", 3, "--memory", "1GiB"]):
+            json.loads(self.run_cli(*command, "--json", "-").stdout)
         self.assertFalse(os.path.exists(self.path("-")))
 
     def test_a_graph_is_not_measured_by_another_metric(self):
@@ -39,6 +41,9 @@ class Answers(CliTest):
     def test_a_page_shows_no_record_of_something_else(self):
         self.run_cli("report", "--graph", "x.knng", "--base", "base.fbin", "--json-in", "x.json", "-o", "x.html")
         write_bin(self.path("other.fbin"), make_rows(61, 4, "f32", 1))
+        write_npy(self.path("labels.npy"), [[i % 2] for i in range(60)], "<i8", "q")
+        self.run_cli("graph", "base.fbin", "-k", 3, "--labels", "labels.npy", "--only", "same", "-o", "same.knng", "--json", "same.json")
+        self.run_cli("report", "--graph", "same.knng", "--base", "base.fbin", "--json-in", "same.json", "-o", "same.html")
         others = [("n", ["graph", "other.fbin", "-k", 3]), ("k", ["graph", "base.fbin", "-k", 4]),
                   ("metric", ["graph", "base.fbin", "-k", 3, "--metric", "l1"])]
         for name, command in others:
