@@ -38,6 +38,17 @@ class Answers(CliTest):
         self.assertIn("x.knng is a graph by l2, not by cosine", run.stderr)
         self.run_cli("eval", "x.knng", "--base", "base.fbin", "--metric", "l2")
 
+    def test_a_budget_is_told_with_what_is_held_already(self):
+        run = self.run_cli("eval", "x.knng", "--base", "base.fbin", "--memory", "1MB", code=2)
+        lists = 60 * 3 * (8 + 4)
+        self.assertRegex(run.stderr, r"this search needs at least \d+ bytes; \d+ bytes of --memory 1MB hold what was read before\n$")
+        self.assertGreaterEqual(int(run.stderr.split("bytes; ")[1].split()[0]), lists)
+        write_npy(self.path("labels.npy"), [[i % 2] for i in range(60)], "<i8", "q")
+        run = self.run_cli("graph", "base.fbin", "-k", 3, "--labels", "labels.npy", "--only", "same", "--memory", "1GB", "--device", "emulated",
+                           "--device-memory", 1000, "-o", "out.knng", code=2)
+        self.assertIn("a device budget of 1000 bytes is too small", run.stderr)
+        self.assertNotIn("hold what was read", run.stderr)
+
     def test_a_page_shows_no_record_of_something_else(self):
         self.run_cli("report", "--graph", "x.knng", "--base", "base.fbin", "--json-in", "x.json", "-o", "x.html")
         write_bin(self.path("other.fbin"), make_rows(61, 4, "f32", 1))

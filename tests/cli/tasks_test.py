@@ -186,6 +186,17 @@ class Tasks(CliTest):
         self.assertEqual(self.read("out.knng"), expected)
         self.assertFalse(os.path.exists(self.path("out.knng.work")))
 
+    def test_who_interrupts_is_told_how_to_go_on(self):
+        run = subprocess.Popen([BINARY, "graph", *ASKED, *TWELVE, "-o", "out.knng"], cwd=self.folder, stderr=subprocess.PIPE, text=True)
+        while run.poll() is None and not os.path.exists(self.path("out.knng.work/plan.txt")):
+            time.sleep(0.002)
+        run.send_signal(signal.SIGINT)
+        said = run.communicate(timeout=60)[1].splitlines()[-1]
+        work = self.path("out.knng.work")
+        self.assertEqual((run.returncode, said), (130, f"gigaknn: cancelled; what is done is in {work}, and gigaknn run {work} goes on"))
+        self.run_cli("run", "out.knng.work", "--quiet")
+        self.assertEqual(self.read("out.knng"), self.in_memory())
+
     def test_a_full_disk_loses_nothing(self):
         expected = self.in_memory()
         size = len(expected)

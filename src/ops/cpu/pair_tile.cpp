@@ -81,7 +81,7 @@ PairTile::PairTile(MatrixRef rows, const RowFacts& facts, const PairDistance& pa
 template <int step_dims>
 void PairTile::gather(std::span<const LocalRow> named, std::int64_t queries, std::int64_t first, Scratch& scratch) const {
   using Steps = typename StepsOf<step_dims>::Vector;
-  constexpr int lanes = vector_bytes / step_dims;  // rows, and their steps, that are transposed at once
+  constexpr int lanes = vector_bytes / step_dims;  // rows, and their steps, that are transposed at once: groups have a multiple of them
   const std::int64_t d = rows_.cols;
   const std::int64_t steps = (d + step_dims - 1) / step_dims;
   const std::int64_t whole = d / step_dims;
