@@ -68,7 +68,7 @@ KnnGraph take(ChangedGraph changed, std::int64_t old_rows, Session& session) {
   return std::move(changed.graph);
 }
 
-KnnGraph change(const CommonOptions& common, const ChangeOptions& options, double recall, Session& session) {
+KnnGraph change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output, Session& session) {
   RunRecord& record = session.record;
   const MergeParams params = params_of(common, recall);
   const std::filesystem::path first = !options.merge.empty() ? options.merge[0] : !options.extend.empty() ? options.extend : options.reduce;
@@ -76,8 +76,11 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
   describe_base(record, old.base.matrix());
   record.k = old.graph.lists.k;
   record.metric = name_of(old.graph.metric);
+  // A full disk is told before the work.
+  const auto require_room = [&](std::int64_t rows) { check_output(output, static_cast<std::size_t>(rows * record.k) * 8 + 4096); };
   if (!options.merge.empty()) {
     const OldGraph other = open_graph(options.merge[1], options.bases[1], session);
+    require_room(record.n + other.base.matrix().rows);
     say_start(session, "merging graphs of " + format_count(record.n) + " and " + format_count(other.base.matrix().rows) + " rows",
               old.graph);
     ChangedGraph changed = session.timed("merge", record.seconds.compute, [&] {
@@ -88,6 +91,7 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
   if (!options.extend.empty()) {
     const Vectors fresh = session.timed("load", record.seconds.load, [&] { return open_vectors(options.add, "train"); });
     session.hold(fresh.held_bytes);
+    require_room(record.n + fresh.matrix().rows);
     session.timed("check values", record.seconds.load, [&] { check_values(fresh, old.graph.metric, session); });
     say_start(session, "adding " + format_count(fresh.matrix().rows) + " rows to a graph of " + format_count(record.n), old.graph);
     ChangedGraph changed = session.timed("extend", record.seconds.compute, [&] {
@@ -96,6 +100,8 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
     return take(std::move(changed), record.n, session);
   }
   const Neighbors ids = read_results(options.remove, {});
+  require_room(record.n);
+  if (!options.map.empty()) check_output(options.map, static_cast<std::size_t>(record.n) * sizeof(RowId) + 4096);
   say_start(session, "removing " + format_count(std::ssize(ids.ids)) + " of " + format_count(record.n) + " rows", old.graph);
   ReducedGraph reduced = session.timed("reduce", record.seconds.compute, [&] {
     return remove_rows(old.graph, old.base.matrix(), ids.ids, params, session.run());
@@ -138,7 +144,7 @@ int run_change(const CommonOptions& common, const ChangeOptions& options, double
   check_output(common.json, 0);
   Session session(common, command_line);
   RunRecord& record = session.record;
-  const KnnGraph graph = change(common, options, recall, session);
+  const KnnGraph graph = change(common, options, recall, output, session);
   record.n = graph.lists.queries;
   const int code = report_graph(graph, recall < 1 ? recall : 0, session);
   session.timed("write", record.seconds.write, [&] { save_graph(graph, output, session.run()); });

@@ -281,7 +281,8 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
             "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one "
             "later");
     const GraphParams params = graph_params(options);
-    const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)));
+    const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)),
+                                      [&](const std::string& text) { session.note(text); }, session.run());
     const int code = run_planned(plan, session);
     write_record(record, options.common.json);
     say_summary(session, options.output);

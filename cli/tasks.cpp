@@ -101,7 +101,7 @@ int run_plan_command(const PlanOptions& options) {
   }
   if (!options.output.empty()) {
     check_output(options.output, 0);
-    plan = write_plan(plan);
+    plan = write_plan(plan, [](const std::string& text) { std::fprintf(stderr, "gigaknn: note: %s\n", one_line(text).c_str()); });
   }
   if (!options.common.quiet && !is_stdout(options.common.json)) {
     for (const std::string& line : plan_lines(plan)) std::printf("%s\n", one_line(line).c_str());
@@ -167,6 +167,7 @@ PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, 
   params.output = output;
   params.graph = graph;
   params.memory_bytes = common.memory_bytes();
+  params.device_memory_bytes = common.device_memory_bytes();
   params.workers = options.workers;
   params.shard_rows = options.shard_rows;
   params.threads = common.threads > 0 ? std::max(1, common.threads / options.workers) : 0;

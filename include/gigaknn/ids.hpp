@@ -11,7 +11,7 @@ namespace gigaknn {
 /// The index of a row in a data set: 64 bits, and no silent conversion to or from other integers.
 enum class RowId : std::int64_t {};
 
-inline constexpr RowId no_row{-1};  ///< fills the tail of a list where n < k; its distance is +inf
+inline constexpr RowId no_row{-1};  ///< fills the tail of a list where n < k; its distance is +inf, by inner product -inf
 constexpr std::int64_t value_of(RowId id) { return static_cast<std::int64_t>(id); }
 
 /// k neighbours of each query, nearest first; equal distances: the smaller id first.

@@ -77,7 +77,7 @@ struct IvfSqParams {
 struct SearchParams {
   std::int64_t nprobe = 16;     ///< inverted lists that a query looks into; all, where there are fewer
   std::int64_t refine = 4;      ///< of codes: so many times k candidates are compared by full vectors, where there are some; 0: none
-  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, each query is compared with all of them, whatever lists they stand in
+  const IdSet* only = nullptr;  ///< rows that count; null: all. Where they are no more than `nprobe` lists hold on average, and than half of all, each query is compared with all of them, whatever lists they stand in
 };
 
 /// An index of any kind on any device. Const calls may run concurrently, also beside a change: each sees the index as it was before or
@@ -142,7 +142,8 @@ class Index {
   virtual std::vector<RowId> held_out() const { return {}; }
   /// One more than the largest id that was ever given.
   virtual std::int64_t next_id() const;
-  /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, same bytes. Throws Error: io.
+  /// Writes a file that `open_index` opens. Same rows by the same ids in the same lists, and the same next id,
+  /// rows held out and curve: same bytes. Throws Error: io.
   virtual void save(const std::filesystem::path& path, const RunOptions& run = {}) const;
 };
 

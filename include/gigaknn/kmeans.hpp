@@ -61,7 +61,8 @@ struct KMeans {
 };
 
 /// Fits centroids to `rows` [n, d] (f32, f16, bf16, u8 or i8) by Lloyd's method (1982): rounds of exact assignment, then means in float64.
-/// An empty cluster begins anew at a row drawn by its distance to its centroid. The same bytes for the same arguments on every device
+/// An empty cluster begins anew at a row drawn by its distance to its centroid. Rows that `nearest_centroids` would give none move no
+/// centroid. The same bytes for the same arguments on every device
 /// and with any number of threads.
 ///
 /// Throws Error: invalid_argument (more clusters than rows; weights), unsupported (another metric), invalid_data, out_of_memory,
@@ -75,7 +76,7 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
 ///
 ///   rows       [n, d]  f32, f16, bf16, u8 or i8
 ///   centroids  [c, d]  f32, c >= 1
-///   result     [n, 1]  `no_row` beside +inf for rows with NaN or infinity (cosine: of zeros)
+///   result     [n, 1]  `no_row` beside +inf for rows with NaN or infinity (cosine: of zeros), or whose squared distance is none in float32
 ///
 /// Throws Error: invalid_argument (shapes), unsupported, out_of_memory, cancelled.
 Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric = Metric::l2, const std::string& device = "cpu",

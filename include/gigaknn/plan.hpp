@@ -55,6 +55,7 @@ struct PlanParams {
   std::filesystem::path output;  ///< OUT.knng; the work is done in OUT.knng.work/ beside it
   GraphParams graph;             ///< method auto or ivf, recall below 1
   std::size_t memory_bytes = 0;  ///< peak of all processes together, mapped pages counted; 0: a half of what the host has free
+  std::size_t device_memory_bytes = 0;  ///< of a device, for each process; 0: what it has free
   int workers = 1;               ///< processes that share it
   std::int64_t shard_rows = 0;   ///< 0: as memory allows
   int threads = 0;               ///< of each process, at most ShardPlan::threads; 0: what is allowed, divided by the workers
@@ -76,19 +77,21 @@ struct GraphPlan {
   std::filesystem::path folder() const;
 };
 
-/// Plans, and writes nothing. Throws Error: invalid_argument, io, out_of_memory (with the budget that would do).
+/// Plans, and writes nothing. Throws Error: invalid_argument, io, unsupported (no vectors, a metric that is not theirs, or a file that cannot
+/// be mapped: packed, HDF5, several files), out_of_memory (with the budget that would do).
 GraphPlan make_plan(const PlanParams& params);
 /// The same for a base that is not there.
 GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DType dtype);
 
 /// Measures on a sample how many cells each row will look into, and how fast this machine is, and estimates the time anew. Takes about a
-/// tenth of that time, and memory within the plan's budget unless k is in the thousands: the sample's neighbours are gathered.
+/// tenth of that time.
 void measure_plan(GraphPlan& plan, const RunOptions& run = {});
 
 /// Writes plan.txt into its folder, which is made. Where there is one of the same graph already, that is kept and returned, with the new
-/// budget and workers: work goes on with it. Throws Error: io; invalid_argument (the folder holds the plan of another graph, or what is no
-/// plan's), invalid_data (the base changed), out_of_memory (it needs more than the new budget).
-GraphPlan write_plan(const GraphPlan& plan);
+/// budget and workers: work goes on with it. While another run works there it waits, and `note` is told.
+/// Throws Error: io (or the other has finished the graph meanwhile); invalid_argument (the folder holds the plan of another graph, or what is
+/// no plan's), invalid_data (the base changed), out_of_memory (it needs more than the new budget), cancelled.
+GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::string&)>& note = {}, const RunOptions& run = {});
 /// Reads a plan.txt, or that of its folder. Throws Error: io, corrupt_file.
 GraphPlan read_plan(const std::filesystem::path& path);
 
@@ -113,8 +116,8 @@ struct Driver {
   std::function<void(const std::string&)> note;  ///< told what people should know: that another run is waited for, or a worker was killed
 };
 
-/// Runs all tasks that are not done, and takes the folder away. Workers end with this process; one that was killed is started again,
-/// twice. Throws as run_task, and Error: io (another run had the plan, and finished it meanwhile).
+/// Runs all tasks that are not done, and takes the folder away. Workers end with this process; one that was killed, or asked to end, is
+/// started again, twice. Throws as run_task, and Error: io (another run had the plan, and finished it meanwhile).
 PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver = {}, const RunOptions& run = {});
 
 }  // namespace gigaknn

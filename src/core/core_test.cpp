@@ -213,7 +213,7 @@ TEST(Threads, an_exception_reaches_the_caller) {
 }
 
 #ifdef __SSE2__
-TEST(Threads, a_call_computes_as_its_own_thread_does) {
+TEST(Threads, a_call_computes_with_subnormals_whatever_its_thread_does) {
   RunOptions run;
   run.threads = 2;
   const auto flushed = [&] {
@@ -226,8 +226,13 @@ TEST(Threads, a_call_computes_as_its_own_thread_does) {
   };
   end_idle_threads();
   std::thread other([&] {
-    _mm_setcsr(_mm_getcsr() | 0x8040);  // denormals are zeros
-    flushed();
+    const unsigned zeros_and_down = _mm_getcsr() | 0x8040 | _MM_ROUND_DOWN;  // subnormals are zeros
+    _mm_setcsr(zeros_and_down);
+    for (const int threads : {1, 2}) {
+      run.threads = threads;
+      EXPECT_EQ(flushed(), 0);
+      EXPECT_EQ(_mm_getcsr() & ~0x3Fu, zeros_and_down & ~0x3Fu);  // but for the flags
+    }
   });
   other.join();
   EXPECT_EQ(flushed(), 0);

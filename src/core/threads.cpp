@@ -18,6 +18,7 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include "core/require.hpp"
+#include "core/usual_floats.hpp"
 
 namespace gigaknn {
 namespace {
@@ -115,6 +116,7 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body) {
   check_cancelled(run);
   if (count <= 0) return;
+  const UsualFloats floats;
   grain = std::max<std::int64_t>(1, grain);
   const std::int64_t chunks = (count + grain - 1) / grain;
   // More workers than oneTBB may start would only make it warn.
@@ -137,7 +139,7 @@ void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
     work(0);
   } else {
     BorrowedArena borrowed(workers);
-    // An arena would compute as the thread did that made it: with denormals as zeros, say.
+    // An arena would compute as the thread did that made it, not as this one does by now.
     oneapi::tbb::task_group_context context;
     context.capture_fp_settings();
     borrowed.arena().execute([&] {

@@ -14,6 +14,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "io/validate.hpp"
 #include "learn/product_quantizer.hpp"
 #include "ops/merge_lists.hpp"
@@ -148,6 +149,7 @@ void measure(Trial& trial, const Sample& sample, const Neighbors& truth, double 
 }  // namespace
 
 IndexChoice choose_index(MatrixRef base, const ChoiceParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(params.recall > 0 && params.recall <= 1, Fault::invalid_argument, "the recall asked for must be above 0 and at most 1, got ",
           params.recall);
   require(params.sample >= 1, Fault::invalid_argument, "an index is tried on a row at least, got ", params.sample);

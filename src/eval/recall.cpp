@@ -13,6 +13,7 @@
 #include "core/interval.hpp"
 #include "core/gather.hpp"
 #include "core/sample.hpp"
+#include "core/usual_floats.hpp"
 #include "eval/truth_form.hpp"
 #include "ops/blocks.hpp"
 #include "ops/ops.hpp"
@@ -106,6 +107,7 @@ Neighbors drop_self(const Neighbors& lists, const std::vector<std::int64_t>& row
 }  // namespace
 
 Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t at, Metric metric, std::int64_t population) {
+  const UsualFloats floats;
   require_same_queries(result, truth);
   require_depth("recall at", "result", at, result.k);
   require_depth("recall at", "truth", at, truth.k);
@@ -139,6 +141,7 @@ double nearest_among_first(const Neighbors& result, const Neighbors& truth, std:
 
 Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample,
                       std::uint64_t seed, const RunOptions& run) {
+  const UsualFloats floats;
   const std::int64_t n = graph.lists.queries;
   const std::int64_t k = graph.lists.k;
   require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ",

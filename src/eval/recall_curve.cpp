@@ -16,6 +16,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 
 namespace gigaknn {
 namespace {
@@ -168,6 +169,7 @@ std::optional<OperatingPoint> RecallCurve::point_for(double recall) const {
 }
 
 RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurveParams& params, const RunOptions& run, const Neighbors* truth) {
+  const UsualFloats floats;
   require_params(params, index.rows());
   require(queries.rows >= 1, Fault::invalid_argument, "a curve of recall needs a query at least");
   require(truth || index.keeps_rows(), Fault::unsupported,
@@ -194,6 +196,7 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
 }
 
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(index.keeps_rows(), Fault::unsupported, "an index without full vectors has no rows to measure with");
   const std::vector<RowId> ids = index.held_out();
   require(!ids.empty(), Fault::unsupported, "the index has no rows that were held out when it was made, to measure with");

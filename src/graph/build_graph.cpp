@@ -7,6 +7,7 @@
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "graph/approximate.hpp"
 #include "graph/cell_search.hpp"
 #include "graph/data_doubts.hpp"
@@ -122,6 +123,7 @@ std::string method_of_auto(const Ops& ops, MatrixRef shape, const GraphParams& p
 }
 
 KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   KnnGraph graph = build_by_method(base, params, run);
   graph.doubts = data_doubts(ops_of(params.device, params.shards), graph, base, run);
   return graph;

@@ -12,6 +12,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
 #include "ops/spread_batches.hpp"
@@ -102,6 +103,7 @@ std::vector<std::int64_t> every(const std::vector<std::int64_t>& rows, std::int6
 }  // namespace
 
 DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicateParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(!larger_is_nearer(params.metric), Fault::invalid_argument, "metric ", name_of(params.metric),
           " has no duplicates: it is no distance");
   require(radius >= 0 && radius < std::numeric_limits<float>::infinity(), Fault::invalid_argument,

@@ -16,6 +16,7 @@
 
 #include "core/gather.hpp"
 #include "core/require.hpp"
+#include "core/usual_floats.hpp"
 #include "io/validate.hpp"
 #include "ops/blocks.hpp"
 
@@ -262,6 +263,7 @@ class GroupedGraph {
 
 KnnGraph build_grouped_graph(MatrixRef base, const std::vector<std::int64_t>& labels, Only only, const GraphParams& params,
                              const RunOptions& run) {
+  const UsualFloats floats;
   require(params.method == "auto" || params.method == "exact", Fault::invalid_argument, "unknown method '", params.method,
           "' of a graph by labels: must be one of auto, exact");
   require(params.recall == 1, Fault::invalid_argument, "a graph by labels is exact: its recall must be 1, got ", params.recall);

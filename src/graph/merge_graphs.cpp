@@ -16,6 +16,7 @@
 #include "core/sample.hpp"
 #include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "graph/approximate.hpp"
 #include "graph/descent.hpp"
 #include "io/validate.hpp"
@@ -331,10 +332,12 @@ Recall measured_recall(const KnnGraph& graph, MatrixRef base, std::span<const st
 
 ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params,
                           const RunOptions& run) {
+  const UsualFloats floats;
   return GraphMerger(a, base_a, b, base_b, params, run).merge();
 }
 
 ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added, const MergeParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(added.rows >= 1, Fault::invalid_argument, "there are no rows to add");
   require_params(params);
   require_same_form(base, added);
@@ -355,11 +358,15 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
     build.allow_nonfinite = params.allow_nonfinite;
     alone = build_graph(added, build, run);
   }
-  return merge_graphs(graph, base, alone, added, params, run);
+  RunOptions merging = run;
+  const std::size_t beside = list_bytes(added.rows, alone.lists.k);
+  if (run.memory_bytes > 0) merging.memory_bytes = std::max<std::size_t>(1, run.memory_bytes - std::min(run.memory_bytes, beside));
+  return merge_graphs(graph, base, alone, added, params, merging);
 }
 
 ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, std::span<const RowId> removed, const MergeParams& params,
                          const RunOptions& run) {
+  const UsualFloats floats;
   const Ops& ops = ops_of(params.device, params.shards);
   require_usable_values(base, graph.metric, params.allow_nonfinite, "the base", run);
   require_graph_of(graph, base, ops, run);

@@ -6,12 +6,14 @@
 
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "io/validate.hpp"
 #include "ops/radius_search.hpp"
 
 namespace gigaknn {
 
 RadiusNeighbors radius_graph(MatrixRef base, float radius, const RadiusGraphParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(std::isfinite(radius), Fault::invalid_argument, "the radius must be a finite number, got ", radius);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   const Ops& ops = ops_of(params.device, params.shards);

@@ -408,13 +408,12 @@ struct StoredLists {
   }
 };
 
-std::vector<StoredLists> open_lists(const StoredGraph& graph) {
+std::vector<StoredLists> open_lists(const StoredGraph& graph, const RunOptions& run) {
   std::vector<StoredLists> all;
   for (std::int64_t block = 0; block < graph.plan.blocks; ++block) {
     const Container file = Container::open(graph.lists_file(block));
     await_mapped({file.file().bytes});
-    file.verify();
-    release_mapped(file.file().bytes.data(), file.file().bytes.size());
+    file.verify(run, AfterReading::release);
     for (std::int64_t pass = 0; const Section* rows = file.find_section("rows" + std::to_string(pass)); ++pass) {
       const Section& ids = file.section("ids" + std::to_string(pass), Element::u32);
       const Section& distances = file.section("distances" + std::to_string(pass), Element::f32);
@@ -489,8 +488,12 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   const SampledRows sampled(*this, std::move(both), run);
   const std::vector<RowId> known = sampled.all();
   std::vector<RowId> cells(known.size());
-  CellFinder(ops, quantizer, quantizer.metric, least_regions, 1, run)
-      .nearest(gather_mapped(base, numbers_of(known), run), cells.data(), run);
+  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  // Some at a time: they are k times the sample.
+  for (std::size_t begin = 0; begin < known.size(); begin += at(cell_batch_rows)) {
+    const auto some = std::span(known).subspan(begin, std::min(at(cell_batch_rows), known.size() - begin));
+    finder.nearest(gather_mapped(base, numbers_of({some.begin(), some.end()}), run), cells.data() + begin, run);
+  }
   for (RowId& cell : cells) cell = own_cell(cell);
   // As if all cells had as many rows.
   std::vector<std::int64_t> begins;
@@ -544,7 +547,11 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   const StoredCells cells(shard_files(*this), base, plan.most_rows_of_a_cell());
   const ProbeChoice probes = StoredProbes::read(probes_file(), base.rows, params.k).choice;
   const CoarseQuantizer quantizer = with_copies(read_quantizer(cells_file()), cells.copies());
-  const NearCellFinder finder(ops, quantizer, params.metric, probes.near, probes.width, run);
+  // Of a device's memory an eighth for the finder, the rest for the rows, as in memory.
+  RunOptions finder_run = run, rows_run = run;
+  finder_run.device_memory_bytes /= 8;
+  rows_run.device_memory_bytes -= finder_run.device_memory_bytes;
+  const NearCellFinder finder(ops, quantizer, params.metric, probes.near, probes.width, finder_run);
   // The bands that begin in the block's share of the rows.
   const std::vector<std::int64_t>& begins = cells.begins();
   const std::vector<std::int64_t> bands = bands_of(begins, plan.band_rows, probes.width, params.k);
@@ -562,7 +569,7 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
   for (std::int64_t pass = 0; band < end; ++pass) {
     std::size_t last = band + 1;
     while (last < end && begins[at(bands[last + 1])] - begins[at(bands[band])] <= most_rows) ++last;
-    BlockSearch part(*this, cells, finder, std::span(bands).subspan(band, last - band + 1), run);
+    BlockSearch part(*this, cells, finder, std::span(bands).subspan(band, last - band + 1), rows_run);
     part.search();
     part.write(writer, pass);
     band = last;
@@ -571,7 +578,7 @@ void StoredGraph::search(std::int64_t block, const RunOptions& run) const {
 }
 
 void StoredGraph::join(const std::filesystem::path& output, const RunOptions& run) const {
-  std::vector<StoredLists> all = open_lists(*this);
+  std::vector<StoredLists> all = open_lists(*this, run);
   GraphWriter writer(output, base.rows, params.k, params.metric, false);
   const auto id_of = [&](const StoredLists& lists, std::uint32_t stored) {
     const RowId id = row_of_stored(stored);
@@ -588,7 +595,7 @@ void StoredGraph::join(const std::filesystem::path& output, const RunOptions& ru
 StoredGraph::Outcome StoredGraph::outcome(const RunOptions& run) const {
   const StoredProbes probes = StoredProbes::read(probes_file(), base.rows, params.k);
   Neighbors mine(std::ssize(probes.rows), params.k);
-  for (const StoredLists& lists : open_lists(*this)) {
+  for (const StoredLists& lists : open_lists(*this, run)) {
     for (std::size_t i = 0; i < probes.rows.size(); ++i) {
       const auto row = static_cast<std::uint32_t>(value_of(probes.rows[i]));
       const auto place = std::lower_bound(lists.rows.begin(), lists.rows.end(), row);

@@ -158,6 +158,10 @@ void Exporter::vectors(const StoredIvfFlat& stored) {
   const RowIds none(0, 0);
   const RowIds& ids = stored.lists ? stored.lists->ids() : none;
   if (facts_.allow_nonfinite && rows.rows > 0) require_finite(rows);
+  for (std::int64_t row = 1; row < ids.count(); ++row) {
+    require(ids.of_row(row - 1) < ids.of_row(row), Fault::corrupt_file, name_, ": ids must ascend, id ", value_of(ids.of_row(row)),
+            " does not");
+  }
   if (mapped(ids, true)) begin_map(ids);
   full_vectors(rows);  // which stand by id
   if (mapped(ids, true)) ids_of_map(ids);

@@ -450,9 +450,14 @@ std::size_t writing_bytes(const Source& source) {
   return codes ? least_writing_bytes(source.index.rows, writing_bytes_of_code(codes->code_bytes())) : container_block_bytes;
 }
 
+void require_fewer_rows(const FileBytes& file, std::int64_t rows) {
+  require(rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name, ": an index has at most 4294967294 rows, got ", rows);
+}
+
 // All rows without lists.
 std::string import_vectors(const FileBytes& file, const FaissIndex& root, const FaissIndex& index, const std::filesystem::path& to,
                            const RunOptions& run) {
+  require_fewer_rows(file, index.rows);
   const auto* const map = std::get_if<FaissIdMap>(&root.what);
   const Metric metric = metric_of(file, index);
   const std::size_t needed = at(index.rows) * (2 * sizeof(RowId) + sizeof(std::pair<RowId, std::int64_t>)) + container_block_bytes;  // ids, and sorted once more
@@ -487,8 +492,7 @@ std::string import_faiss(const std::filesystem::path& from, const std::filesyste
   const FaissIndex root = read_faiss(file);
   if (const FaissIndex* const vectors = vectors_alone(root)) return import_vectors(file, root, *vectors, to, run);
   const Source source = source_in(file, root);
-  require(source.index.rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, file.name,
-          ": an inverted file has at most 4294967294 rows, got ", source.index.rows);
+  require_fewer_rows(file, source.index.rows);
   const std::size_t held = held_bytes(source), needed = held + writing_bytes(source);
   require(run.memory_bytes == 0 || needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: the conversion of ", file.name, " needs ", needed);

@@ -5,6 +5,7 @@
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "index/result_room.hpp"
 #include "ops/blocks.hpp"
 #include "ops/radius_search.hpp"
@@ -37,6 +38,7 @@ class FlatIndex : public Index {
   }
 
   Neighbors search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const override {
+    const UsualFloats floats;
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_lists(queries.rows, k, run);
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
@@ -46,6 +48,7 @@ class FlatIndex : public Index {
   }
 
   RadiusNeighbors search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const override {
+    const UsualFloats floats;
     require(!params.only, Fault::unsupported, "an exact index of a borrowed base takes no filter");
     require_usable_rows(ops_, queries, params_.metric, params_.allow_nonfinite, "the queries", run);
     if (run.memory_bytes == 0) return rows_.within(queries, radius, run);
@@ -66,6 +69,7 @@ class FlatIndex : public Index {
 }  // namespace
 
 std::unique_ptr<Index> make_flat_index(MatrixRef base, const FlatParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require_lists(0, std::max<std::int64_t>(1, params.expected_k), {});  // it is multiplied with queries
   require_usable_rows(ops_of(params.device, params.shards), base, params.metric, params.allow_nonfinite, "the base", run);
   return std::make_unique<FlatIndex>(base, params, run);

@@ -1,4 +1,8 @@
 // The exact index as a caller sees it: its answers against the reference, its budget, its errors.
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,6 +39,38 @@ class FlatIndexTest : public testing::Test {
   StridedRows base_;
   StridedRows queries_;
 };
+
+#ifdef __SSE2__
+// Each step of the sum in which the products of the nearest row meet zero is a subnormal: a thread that takes these for zeros stays there,
+// and would find the row farther than another.
+TEST(FlatIndex, a_thread_that_takes_subnormals_for_zeros_loses_no_neighbour) {
+  constexpr std::int64_t n = 101, d = 1000, queries = 8;
+  const auto filled = [](std::int64_t rows, auto&& value_of_row) {
+    Matrix made(rows, d, DType::f32);
+    for (std::int64_t i = 0; i < rows; ++i) std::fill_n(made.row<float>(i), d, value_of_row(i));
+    return made;
+  };
+  const Matrix base = filled(n, [](std::int64_t i) { return i == 0 ? 4.5e-20f : i == n - 1 ? 3.6e-20f : 9e-20f; });
+  const Matrix asked = filled(queries, [](std::int64_t) { return 3e-20f; });
+  const auto search = [&](int threads) {
+    RunOptions run;
+    run.threads = threads;
+    return make_flat_index(base, {.expected_k = 1, .expected_queries = queries}, run)->search(asked, 1, run);
+  };
+  const Neighbors want = search(1);
+  EXPECT_EQ(want.ids, std::vector<RowId>(queries, RowId{n - 1}));
+  for (const int threads : {1, 2}) {
+    Neighbors got;
+    std::thread other([&] {
+      _mm_setcsr(_mm_getcsr() | 0x8040);
+      got = search(threads);
+    });
+    other.join();
+    EXPECT_EQ(got.ids, want.ids) << threads;
+    EXPECT_EQ(got.distances, want.distances) << threads;
+  }
+}
+#endif
 
 TEST_F(FlatIndexTest, any_k_is_answered_whatever_was_expected) {
   FlatParams params;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/require.hpp"
+#include "core/usual_floats.hpp"
 
 namespace gigaknn {
 namespace {
@@ -37,6 +38,7 @@ std::string IvfFlatIndex::lists_description() const {
 }
 
 Neighbors IvfFlatIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  const UsualFloats floats;
   if (facts_.form) return IvfIndex::search_all(queries, k, only, run);
   return search(queries, k, {.nprobe = centroids_.lists(), .only = only}, run);
 }

@@ -10,6 +10,7 @@
 #include "core/gather.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "index/id_words.hpp"
 #include "index/result_room.hpp"
 #include "index/scan_rows.hpp"
@@ -234,6 +235,7 @@ void IvfIndex::show(Neighbors& found, std::int64_t first, std::span<const double
 }
 
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
+  const UsualFloats floats;
   require_search(queries, k, params.refine, run);
   const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
   const bool refine = refines_ && params.refine > 0 && !scope.by_full;
@@ -253,6 +255,7 @@ Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams
 }
 
 RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const SearchParams& params, const RunOptions& run) const {
+  const UsualFloats floats;
   require(!std::isnan(radius), Fault::invalid_argument, "the radius must be a number, got ", radius);
   require_search(queries, 1, params.refine, run);
   const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
@@ -333,6 +336,7 @@ RadiusNeighbors IvfIndex::search_radius(MatrixRef queries, float radius, const S
 }
 
 Neighbors IvfIndex::search_all(MatrixRef queries, std::int64_t k, const IdSet* only, const RunOptions& run) const {
+  const UsualFloats floats;
   require(refines_, Fault::unsupported, "an index without full vectors cannot be searched exactly");
   require_search(queries, k, 1, run);
   const Scope scope = scope_of(only, std::numeric_limits<std::int64_t>::max());
@@ -434,6 +438,8 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
               " is not below the next id, ", next.next_id);
     }
   }
+  require(!ids.empty() || next.next_id + rows.rows - 1 <= RowIds::most_id, Fault::invalid_argument, "the next id would be ", next.next_id,
+          ", since a larger one than any was given before, and none is above ", RowIds::most_id, "; give ids to these rows");
   RowIds called = ids.empty() ? RowIds(next.next_id, rows.rows) : RowIds(ids, nullptr);
   called.require_sound();
   std::vector<RowId> known;
@@ -451,6 +457,7 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
 }
 
 void IvfIndex::take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) {
+  const UsualFloats floats;
   const std::lock_guard lock(changing_);
   State next = with(rows, ids, replace, run);
   if (rows.rows == 0) return;
@@ -467,6 +474,7 @@ void IvfIndex::take_in(MatrixRef rows, std::span<const RowId> ids, bool replace,
 void IvfIndex::add(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) { take_in(rows, ids, false, run); }
 
 void IvfIndex::update(MatrixRef rows, std::span<const RowId> ids, const RunOptions& run) {
+  const UsualFloats floats;
   require(!ids.empty() || rows.rows == 0, Fault::invalid_argument, "an update needs the ids of its ", rows.rows, " rows");
   take_in(rows, ids, true, run);
 }
@@ -576,6 +584,10 @@ void IvfIndex::save_merged(std::span<const IvfIndex* const> indexes, const std::
     index.require_like(like, i);
     const auto state = index.state();
     facts.next_id = std::max(facts.next_id, state->next_id);
+    std::vector<RowId> strangers;
+    std::set_union(facts.held_out.begin(), facts.held_out.end(), index.facts_.held_out.begin(), index.facts_.held_out.end(),
+                   std::back_inserter(strangers));
+    facts.held_out = std::move(strangers);
     facts.allow_nonfinite = facts.allow_nonfinite || index.facts_.allow_nonfinite;
     for (const LiveRows& part : state->parts) {
       parts.push_back(part);

@@ -6,6 +6,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "index/recipe.hpp"
@@ -533,6 +534,7 @@ Wanted wanted(MatrixRef base, const IndexParams& params) {
 }  // namespace
 
 std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require_shape(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   require_budget(making_bytes(base, params, run), base.rows, run);
@@ -542,6 +544,7 @@ std::unique_ptr<Index> make_ivf_flat_index(MatrixRef base, const IvfFlatParams& 
 }
 
 std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   if (params.metric == Metric::cosine) {
     const IvfFormedParams formed{std::nullopt, DType::f32, params, of_lists(params), params.refine};
     require_formable(base, formed);
@@ -556,6 +559,7 @@ std::unique_ptr<Index> make_ivf_pq_index(MatrixRef base, const IvfPqParams& para
 }
 
 std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   require(!params.reduce || params.dims >= 1, Fault::invalid_argument, "a transform of ", base.cols, " dimensions keeps 1 to ", base.cols,
           ", got ", params.dims);
   require(params.dtype == DType::i8 || params.dtype == DType::f16 || params.dtype == DType::bf16, Fault::invalid_argument,
@@ -570,6 +574,7 @@ std::unique_ptr<Index> make_ivf_sq_index(MatrixRef base, const IvfSqParams& para
 }
 
 std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   const Wanted what = wanted(base, params);
   if (what.formed) return make_formed_index(base, *what.formed, run);
   if (what.codes) return make_ivf_pq_index(base, *what.codes, run);
@@ -582,6 +587,7 @@ std::unique_ptr<Index> make_index(MatrixRef base, const IndexParams& params, con
 }
 
 void build_index(MatrixRef base, const std::filesystem::path& path, const IndexParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   const Wanted what = wanted(base, params);
   require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   if (what.formed && params.metric == Metric::cosine) require_directions(base, "the base", run);

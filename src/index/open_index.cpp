@@ -7,11 +7,13 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "index/curve_sections.hpp"
 #include "index/ivf_flat.hpp"
 #include "index/ivf_pq.hpp"
 #include "io/container_values.hpp"
 #include "io/file_check.hpp"
+#include "io/file_lock.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
 
@@ -32,6 +34,25 @@ std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params
   if (holds_product_codes(file)) return std::make_unique<IvfPqIndex>(read_ivf_pq(file, check), std::move(setting));
   return std::make_unique<IvfFlatIndex>(read_ivf_flat(file, check), std::move(setting));
 }
+
+// Held from reading a file until another one stands in its place: of two changes at once, one would undo the other. `to`: where the
+// changed index goes; nothing is held where that is elsewhere.
+class ChangeLock {
+ public:
+  ChangeLock(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
+    for (const auto& path : from) {
+      std::error_code unknown;
+      if (!std::filesystem::equivalent(path, to, unknown) || lock_) continue;
+      do {
+        lock_.reset();
+        lock_.reset(new FileLock(FileLock::of_existing(path, [&] { check_cancelled(run); })));
+      } while (!lock_->is_current());
+    }
+  }
+
+ private:
+  std::unique_ptr<FileLock> lock_;
+};
 
 void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {
   const ValueFaults faults = find_value_faults(rows, metric, run);
@@ -56,6 +77,7 @@ void require_ids(const Container& file, const RowIds& ids, std::span<const std::
 }  // namespace
 
 std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   const std::size_t needed = run.memory_bytes == 0 ? 0 : open_index_bytes_needed(path, params, run);
   require(needed <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: ", printable(path.string()), " needs ", needed);
@@ -139,6 +161,8 @@ RunOptions left_for_writing(const IvfIndex& index, std::int64_t rows, std::size_
 
 void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<const RowId> ids, bool replace,
                   const std::filesystem::path& to, const std::string& device, const RunOptions& run) {
+  const UsualFloats floats;
+  const ChangeLock lock({&from, 1}, to, run);
   const auto index = opened(verified(from, run), {.device = device});
   // What is called and kept by id is sorted: ids that are given, and full vectors behind codes.
   const std::size_t of_ids = (ids.empty() ? 0 : sorting_bytes(index->rows()) + 2 * sorting_bytes(rows.rows)) +
@@ -149,6 +173,8 @@ void add_to_index(const std::filesystem::path& from, MatrixRef rows, std::span<c
 
 void remove_from_index(const std::filesystem::path& from, std::span<const RowId> ids, const std::filesystem::path& to,
                        const RunOptions& run) {
+  const UsualFloats floats;
+  const ChangeLock lock({&from, 1}, to, run);
   const auto index = opened(verified(from, run), {});
   const RunOptions left =
       left_for_writing(*index, index->rows(), index->held_bytes() + sorting_bytes(index->rows()) + ids.size_bytes(), run);
@@ -157,6 +183,8 @@ void remove_from_index(const std::filesystem::path& from, std::span<const RowId>
 }
 
 void merge_indexes(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
+  const UsualFloats floats;
+  const ChangeLock lock(from, to, run);
   std::vector<std::unique_ptr<IvfIndex>> indexes;
   std::vector<const IvfIndex*> all;
   std::size_t needed = 0;
@@ -179,6 +207,7 @@ std::optional<RecallCurve> stored_curve(const std::filesystem::path& path) {
 }
 
 void store_curve(const std::filesystem::path& path, const RecallCurve& curve, const RunOptions& run) {
+  const ChangeLock lock({&path, 1}, path, run);
   const Container file = verified(path, run);
   require_index(file);
   ContainerWriter writer(path, file.schema(), file.schema_version());

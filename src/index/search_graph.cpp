@@ -9,6 +9,7 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "core/threaded_memory.hpp"
+#include "core/usual_floats.hpp"
 #include "ops/merge_lists.hpp"
 #include "ops/ops.hpp"
 
@@ -46,6 +47,7 @@ void drop_selves(const Neighbors& found, std::int64_t first, Neighbors& lists) {
 }  // namespace
 
 KnnGraph search_graph(MatrixRef base, std::int64_t k, const IndexParams& params, const SearchParams& search, const RunOptions& run) {
+  const UsualFloats floats;
   require(k >= 1 && k < base.rows, Fault::invalid_argument, "k must be from 1 to n - 1 = ", base.rows - 1, ", got ", k);
   require(params.ids.empty() && !search.only, Fault::invalid_argument, "rows of a graph are called by their numbers, and all are searched");
   RunOptions inner = run;

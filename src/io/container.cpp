@@ -74,7 +74,7 @@ void Container::read_header() {
   require(version == layout::version, Fault::unsupported, file_.name, ": byte ", layout::version_at,
           ": container version ", version, " is not supported, expected ", layout::version);
   const auto count = value_at<std::uint32_t>(file_, layout::section_count_at, "the section count");
-  const auto checksum = value_at<std::uint64_t>(file_, layout::checksum_at, "the header");
+  const auto checksum = checksum_ = value_at<std::uint64_t>(file_, layout::checksum_at, "the header");
   const auto table = value_at<std::uint64_t>(file_, layout::table_offset_at, "the table's offset");
   const auto bytes = value_at<std::uint64_t>(file_, layout::file_bytes_at, "the file size");
   require_at(bytes == file_.size(), file_, layout::file_bytes_at, "the header says ", bytes,
@@ -180,7 +180,7 @@ bool Container::has_checksum(const Section& section, std::uint64_t first_checksu
   return XXH3_64bits(file_.bytes.data() + section.offset + begin, size) == expected;
 }
 
-std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
+std::optional<BadBlock> Container::find_bad_block(const RunOptions& run, AfterReading then) const {
   std::uint64_t first_checksum = checksums_offset_;
   for (const Section& section : sections_) {
     const std::uint64_t blocks = container_blocks_of(section.bytes);
@@ -188,7 +188,12 @@ std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
     parallel_for(
         run, static_cast<std::int64_t>(blocks), 1, [&](std::int64_t block, std::int64_t, int) {
           const auto number = static_cast<std::uint64_t>(block);
-          if (has_checksum(section, first_checksum, number)) return;
+          const bool good = has_checksum(section, first_checksum, number);
+          if (then == AfterReading::release) {
+            const std::uint64_t begin = number * container_block_bytes;
+            release_mapped(file_.bytes.data() + section.offset + begin, std::min(container_block_bytes, section.bytes - begin));
+          }
+          if (good) return;
           for (std::uint64_t lowest = bad;
                number < lowest && !bad.compare_exchange_weak(lowest, number);) {
           }
@@ -203,8 +208,8 @@ std::optional<BadBlock> Container::find_bad_block(const RunOptions& run) const {
   return std::nullopt;
 }
 
-void Container::verify(const RunOptions& run) const {
-  if (const std::optional<BadBlock> bad = find_bad_block(run)) fail_at_block(file_, *bad);
+void Container::verify(const RunOptions& run, AfterReading then) const {
+  if (const std::optional<BadBlock> bad = find_bad_block(run, then)) fail_at_block(file_, *bad);
 }
 
 std::uint64_t Container::first_checksum_of(const Section& section) const {

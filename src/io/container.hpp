@@ -94,6 +94,9 @@ struct BadBlock {
   std::uint64_t offset = 0;  ///< in the file
 };
 
+/// Whether pages that have been looked at stay in this process's memory, or go at once, so that a file of any size takes little.
+enum class AfterReading : std::uint8_t { keep, release };
+
 /// A container opened for reading. Opening checks the header and the table, not the sections'
 /// contents.
 class Container {
@@ -113,10 +116,13 @@ class Container {
   /// Its mapped bytes; valid as long as a copy of `file()`.
   std::span<const std::byte> bytes_of(const Section& section) const;
 
+  /// Of header and table, which has the checksums of all blocks: other contents have another.
+  std::uint64_t checksum() const { return checksum_; }
+
   /// Compares every block with its checksum, and the padding with zero; the first bad one, if any.
-  std::optional<BadBlock> find_bad_block(const RunOptions& run = {}) const;
+  std::optional<BadBlock> find_bad_block(const RunOptions& run = {}, AfterReading then = AfterReading::keep) const;
   /// Throws Error: corrupt_file where `find_bad_block` finds one.
-  void verify(const RunOptions& run = {}) const;
+  void verify(const RunOptions& run = {}, AfterReading then = AfterReading::keep) const;
   /// As `verify`, for one block of a section: its bytes from `block` * container_block_bytes on.
   void verify_block(const Section& section, std::uint64_t block) const;
   bool is_good(const Section& section, std::uint64_t block) const;
@@ -131,6 +137,7 @@ class Container {
   FileBytes file_;
   std::string schema_;
   std::uint32_t schema_version_ = 0;
+  std::uint64_t checksum_ = 0;
   std::vector<Section> sections_;
   std::uint64_t checksums_offset_ = 0;
 };

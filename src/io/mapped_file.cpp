@@ -73,8 +73,9 @@ class Maps {
   std::map<std::uintptr_t, std::size_t> maps_;  // bytes by address
 };
 
+// Never destroyed: what maps a file may itself be destroyed at the very end of the program.
 Maps& maps() {
-  static Maps all;
+  static Maps& all = *new Maps;
   return all;
 }
 

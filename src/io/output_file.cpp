@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
+#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -51,22 +53,24 @@ bool name_file(int descriptor, const fs::path& name) {
   return ::linkat(AT_FDCWD, by_descriptor.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
 }
 
-// The same; what stood there under our process's number is stale.
-bool name_temporarily(int descriptor, const fs::path& name) {
-  ::unlink(name.c_str());
-  return name_file(descriptor, name);
+// Of nobody else's: by numbers of processes two hosts, or containers, that share a folder could have one between them.
+fs::path temporary_name(const fs::path& path) {
+  std::random_device random;
+  const std::uint64_t number = std::uint64_t{random()} << 32 | random();
+  std::ostringstream text;
+  text << '.' << path.filename().string() << ".tmp." << std::hex << number;
+  return folder_of(path) / text.str();
 }
 
 }  // namespace
 
 OutputFile::OutputFile(const fs::path& path)
-    : path_(resolve(path)), buffer_(std::make_unique<std::byte[]>(buffer_bytes)) {
+    : path_(resolve(path)), temporary_(temporary_name(path_)), buffer_(std::make_unique<std::byte[]>(buffer_bytes)) {
   const fs::path folder = folder_of(path_);
-  temporary_ = folder / join_text(".", path_.filename().string(), ".tmp.", ::getpid());
   // A file without a name goes with its process, however that ends. Where it cannot be had, or could get no name in the
   // end, which is tried now, the file has its temporary name from the start.
   if (const int trial = open_nameless(folder); trial >= 0) {
-    const bool can_be_named = name_temporarily(trial, temporary_);
+    const bool can_be_named = name_file(trial, temporary_);
     ::close(trial);
     if (can_be_named) {
       ::unlink(temporary_.c_str());
@@ -74,7 +78,7 @@ OutputFile::OutputFile(const fs::path& path)
     }
   }
   has_name_ = descriptor_ < 0;
-  if (has_name_) descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (has_name_) descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_system(path_, "cannot write", errno);
 }
 
@@ -131,7 +135,7 @@ void OutputFile::finish() {
   if (::fsync(descriptor_) != 0) fail_system(path_, "cannot sync", errno);
   // Where there is no such file yet it gets its name at once: a kill leaves nothing. Only a file with a name can be renamed over another.
   const bool named = !has_name_ && name_file(descriptor_, path_);
-  if (!named && !has_name_ && !name_temporarily(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
+  if (!named && !has_name_ && !name_file(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
   const fs::path& name = named ? path_ : temporary_;
   // From here on the destructor has nothing to close; a rename that fails removes the file itself.
   const int descriptor = descriptor_;

@@ -15,6 +15,7 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "io/validate.hpp"
 #include "learn/kmeans_sample.hpp"
 #include "learn/kmeans_start.hpp"
@@ -111,6 +112,8 @@ void require_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions
           Fault::invalid_argument, "rows that are left out must ascend below ", rows.rows, ", leave ", params.clusters,
           " and have no weights");
   require(params.weights.empty() || sum > 0, Fault::invalid_argument, "all weights are 0");
+  require(sum <= static_cast<double>(std::numeric_limits<float>::max()), Fault::invalid_argument, "the weights add up to ", sum,
+          ", more than a float32 holds; scale them down");
   require_usable_values(rows, params.metric, params.allow_nonfinite, "the rows", run);
 }
 
@@ -292,6 +295,7 @@ std::size_t kmeans_bytes_needed(std::int64_t n, std::int64_t d, DType dtype, con
 }
 
 KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& run) {
+  const UsualFloats floats;
   const Ops& ops = ops_of(params.device, params.shards);
   require_kmeans(rows, params, run);
   const std::size_t needed = kmeans_bytes_needed(rows.rows, rows.cols, rows.dtype, params, run);
@@ -323,6 +327,7 @@ KMeans fit_kmeans(MatrixRef rows, const KMeansParams& params, const RunOptions& 
 
 Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, const std::string& device, const RunOptions& run,
                             int shards) {
+  const UsualFloats floats;
   Neighbors found(rows.rows, 1);
   if (rows.rows == 0) return found;
   // Rows that look once need no codes of their own that are kept.

@@ -518,6 +518,8 @@ TEST(KMeans, refuses_what_it_cannot_do) {
   refused(Fault::invalid_argument, {"29 weights for 30 rows"}, {.clusters = 2, .weights = weights});
   weights.assign(30, 0);
   refused(Fault::invalid_argument, {"all weights are 0"}, {.clusters = 2, .weights = weights});
+  weights.assign(weights.size(), std::numeric_limits<float>::max() / 2);
+  refused(Fault::invalid_argument, {"the weights add up to", "scale them down"}, {.clusters = 2, .weights = weights});
   weights[4] = -1;
   refused(Fault::invalid_argument, {"weight 4", "-1"}, {.clusters = 2, .weights = weights});
   RunOptions run;

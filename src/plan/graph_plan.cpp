@@ -10,12 +10,14 @@
 #include "core/require.hpp"
 #include "core/sample.hpp"
 #include "core/threads.hpp"
+#include "core/usual_floats.hpp"
 #include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
 #include "io/checksum.hpp"
+#include "io/file_lock.hpp"
 #include "io/mapped_file.hpp"
-#include "plan/file_lock.hpp"
 #include "plan/identity.hpp"
+#include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
 #include "plan/task_record.hpp"
 
@@ -24,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* plan_version = "6";
 constexpr std::int64_t checked_rows = 4096;  // of the base: one changed here is found
 
 void check(const PlanParams& params) {
@@ -92,12 +95,13 @@ constexpr Bytes shard_bytes[] = {{"peak_bytes", &ShardPlan::peak_bytes}, {"bytes
                                  {"bytes_written", &ShardPlan::bytes_written}, {"work_bytes", &ShardPlan::work_bytes}};
 
 TextLines lines_of(const GraphPlan& plan) {
-  TextLines lines = {{"gigaknn-plan", "5"}};
+  TextLines lines = {{"gigaknn-plan", plan_version}};
   for (const auto& line : identity_of(plan)) lines.push_back(line);
   lines.push_back({"method", plan.params.graph.method});
   lines.push_back({"device", plan.params.graph.device});
   lines.push_back({"device_shards", std::to_string(plan.params.graph.shards)});
   lines.push_back({"memory_bytes", std::to_string(plan.params.memory_bytes)});
+  lines.push_back({"device_memory_bytes", std::to_string(plan.params.device_memory_bytes)});
   lines.push_back({"workers", std::to_string(plan.params.workers)});
   lines.push_back({"threads", std::to_string(plan.params.threads)});
   for (const Number& number : shard_numbers) lines.push_back({number.name, std::to_string(plan.shards.*number.value)});
@@ -158,6 +162,10 @@ fs::path GraphPlan::folder() const { return params.output.string() + ".work"; }
 
 GraphPlan make_plan(const PlanParams& params) {
   const Dataset base = Dataset::open(params.base);
+  const std::string name = printable(params.base.string());
+  require(holds_vectors(base.matrix().dtype), Fault::unsupported, name, ": holds ", name_of(base.matrix().dtype), ", no vectors");
+  require(is_mapped(base.matrix().data), Fault::unsupported, name,
+          ": a graph is built from files only of vectors in one file that can be mapped, not packed and not in HDF5");
   GraphPlan plan = make_plan(params, base.matrix().rows, base.matrix().cols, base.matrix().dtype);
   plan.base_checksum = base_checksum_of(base);
   return plan;
@@ -167,6 +175,8 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   check(params);
   require(params.graph.k >= 1 && params.graph.k <= n - 1, Fault::invalid_argument, "k must be in [1, ", n - 1, "] for a graph of ", n,
           " rows, got ", params.graph.k);
+  require(!on_bits(params.graph.metric) || dtype == DType::u8, Fault::unsupported, "metric ", name_of(params.graph.metric),
+          " needs packed bits in u8, the rows are ", name_of(dtype));
   require(n < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a graph built from files has fewer than 4294967295 rows, got ", n);
   GraphPlan plan;
   plan.params = params;
@@ -185,9 +195,11 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
 }
 
 void measure_plan(GraphPlan& plan, const RunOptions& run) {
+  const UsualFloats floats;
   const Dataset base = Dataset::open(plan.params.base);
   RunOptions own = run;
   own.memory_bytes = 0;
+  own.device_memory_bytes = plan.params.device_memory_bytes;
   const StoredGraph graph = stored_graph(plan, base);
   plan.shards.probes = graph.measure_probes(own);
   own.threads = plan.threads();
@@ -229,6 +241,7 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
   }
   there.params.graph.method = plan.params.graph.method;
   there.params.memory_bytes = plan.params.memory_bytes;
+  there.params.device_memory_bytes = plan.params.device_memory_bytes;
   there.params.workers = plan.params.workers;
   there.params.threads = plan.params.threads;
   const std::size_t needed = peak_of_all(there.shards, there.params.workers);
@@ -240,16 +253,20 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
 
 }  // namespace
 
-GraphPlan write_plan(const GraphPlan& plan) {
+GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::string&)>& note, const RunOptions& run) {
   const fs::path folder = plan.folder();
+  FolderWait wait(plan, note, run);
   while (true) {
     std::error_code error;
     fs::create_directory(folder, error);
     require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
     require(fs::exists(plan_file(folder)) || is_of_builds(folder), Fault::invalid_argument, printable(folder.string()),
             ": has other files than those of a build; move them, since the folder is taken away in the end");
-    const FileLock lock(folder / "lock", {});
-    if (!lock.is_current()) continue;  // another run has just taken the folder away
+    const FileLock lock(folder / "lock", [&] { wait.waiting(); });
+    if (!lock.is_current()) {  // another run has taken the folder away
+      if (!wait.waited() || !fs::exists(plan.params.output)) continue;
+      fail_finished(plan);
+    }
     const GraphPlan current = fs::exists(plan_file(folder)) ? taken_over(plan, folder) : plan;
     write_sealed(lines_of(current), plan_file(folder));  // workers read it
     return current;
@@ -264,8 +281,8 @@ GraphPlan read_plan(const fs::path& path) {
     require(found != values.end(), Fault::corrupt_file, printable(file.string()), ": byte 0: has no '", name, "'");
     return found->second;
   };
-  require(text("gigaknn-plan") == "5", Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
-          " is not supported, expected 5; remove the folder to begin anew, or go on with the version that began it");
+  require(text("gigaknn-plan") == plan_version, Fault::unsupported, printable(file.string()), ": plan version ", text("gigaknn-plan"),
+          " is not supported, expected ", plan_version, "; remove the folder to begin anew, or go on with the version that began it");
   GraphPlan plan;
   plan.params.base = text("base");
   plan.params.output = text("output");
@@ -285,6 +302,7 @@ GraphPlan read_plan(const fs::path& path) {
   graph.shards = number_of<int>(values, "device_shards", file);
   plan.params.shard_rows = number_of<std::int64_t>(values, "asked_shard_rows", file);
   plan.params.memory_bytes = number_of<std::size_t>(values, "memory_bytes", file);
+  plan.params.device_memory_bytes = number_of<std::size_t>(values, "device_memory_bytes", file);
   plan.params.workers = number_of<int>(values, "workers", file);
   plan.params.threads = number_of<int>(values, "threads", file);
   for (const Number& number : shard_numbers) plan.shards.*number.value = number_of<std::int64_t>(values, number.name, file);

@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include <gigaknn/dataset.hpp>
 #include <gigaknn/device.hpp>
@@ -14,6 +19,7 @@
 #include "graph/graph_checks.hpp"
 #include "graph/probes.hpp"
 #include "graph/shard_plan.hpp"
+#include "io/file_lock.hpp"
 #include "io/matrix_writer.hpp"
 #include "io/test_files.hpp"
 #include "plan/task_record.hpp"
@@ -227,26 +233,44 @@ TEST_F(PlanTest, believes_no_torn_record) {
   const PlanParams params = stored();
   const GraphPlan plan = begun(params, 2);
   const std::string record = bytes_of(record_of_task(plan, 1));
-  EXPECT_TRUE(is_done(plan, 1, true));
+  const RunOptions inside;
+  EXPECT_TRUE(is_done(plan, 1, &inside));
   for (std::size_t length = 0; length < record.size(); ++length) {
     std::ofstream(record_of_task(plan, 1), std::ios::binary) << record.substr(0, length);
-    EXPECT_FALSE(is_done(plan, 1, true)) << length;
+    EXPECT_FALSE(is_done(plan, 1, &inside)) << length;
   }
   for (std::size_t at = 0; at < record.size(); ++at) {
     std::string other = record;
     other[at] = static_cast<char>(other[at] ^ 1);
     std::ofstream(record_of_task(plan, 1), std::ios::binary) << other;
-    EXPECT_FALSE(is_done(plan, 1, true)) << at;
+    EXPECT_FALSE(is_done(plan, 1, &inside)) << at;
   }
   std::ofstream(record_of_task(plan, 1), std::ios::binary) << record;
-  EXPECT_TRUE(is_done(plan, 1, true));
+  EXPECT_TRUE(is_done(plan, 1, &inside));
   // A record of another task, and one of another plan.
-  EXPECT_FALSE(is_done(plan, 2, true));
+  EXPECT_FALSE(is_done(plan, 2, &inside));
   fs::copy_file(record_of_task(plan, 1), record_of_task(plan, 2));
-  EXPECT_FALSE(is_done(plan, 2, true));
+  EXPECT_FALSE(is_done(plan, 2, &inside));
   GraphPlan other = plan;
   other.params.graph.seed = 5;
-  EXPECT_FALSE(is_done(other, 1, true));
+  EXPECT_FALSE(is_done(other, 1, &inside));
+}
+
+TEST_F(PlanTest, believes_no_record_beside_another_file_of_that_size) {
+  PlanParams params = stored();
+  const std::string expected = in_memory(params);
+  const std::int64_t tasks = make_plan(params).shards.tasks();
+  const GraphPlan plan = begun(params, tasks);
+  EXPECT_TRUE(is_done(plan, tasks - 1));
+  const auto size = fs::file_size(params.output);
+  const Dataset base = Dataset::open(params.base);
+  GraphParams other = params.graph;
+  other.metric = Metric::l1;
+  save_graph(build_graph(base, other), params.output);
+  ASSERT_EQ(fs::file_size(params.output), size);
+  EXPECT_FALSE(is_done(plan, tasks - 1));
+  EXPECT_EQ(run(params).resumed, tasks - 1);
+  EXPECT_TRUE(bytes_of(params.output) == expected);
 }
 
 TEST_F(PlanTest, builds_anew_what_is_missing_or_damaged) {
@@ -279,6 +303,51 @@ TEST_F(PlanTest, a_changed_base_is_refused) {
   expect_error(Fault::invalid_data, [&] { write_plan(make_plan(params)); }, "base.u8bin", "changed", "remove");
   expect_error(Fault::invalid_data, [&] { run_plan(plan); }, "base.u8bin", "changed", "remove");
   EXPECT_FALSE(fs::exists(params.output));
+}
+
+TEST_F(PlanTest, a_changed_base_is_refused_when_all_is_done_too) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, make_plan(params).shards.tasks());
+  std::string bytes = bytes_of(params.base);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(params.base, std::ios::binary) << bytes;
+  expect_error(Fault::invalid_data, [&] { run_plan(plan); }, "base.u8bin", "changed", "remove");
+  EXPECT_TRUE(fs::exists(plan.folder()));
+}
+
+TEST_F(PlanTest, who_waits_for_another_run_is_told_and_does_not_build_again_what_that_has_built) {
+  const PlanParams params = stored();
+  const GraphPlan plan = begun(params, 1);
+  std::vector<std::string> notes;
+  std::atomic<bool> told = false;
+  auto lock = std::make_unique<FileLock>(plan.folder() / "lock", nullptr);
+  std::thread other([&] {
+    expect_error(Fault::io,
+                 [&] {
+                   write_plan(plan, [&](const std::string& note) {
+                     notes.push_back(note);
+                     told = true;
+                   });
+                 },
+                 "another run was at work in it, and has finished");
+  });
+  while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::ofstream(params.output) << "a graph";
+  fs::remove_all(plan.folder());
+  lock.reset();
+  other.join();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes.front().find("another run works on"), std::string::npos) << notes.front();
+}
+
+TEST_F(PlanTest, what_no_task_could_take_is_not_planned) {
+  PlanParams params = stored(test::Base(test::Kind::clustered, 300, 16, DType::f32), Metric::hamming, "floats");
+  expect_error(Fault::unsupported, [&] { make_plan(params); }, "hamming needs packed bits in u8, the rows are f32");
+  const std::int32_t ids[2 + 20 * 3] = {20, 3};
+  std::ofstream(file("ids.ibin"), std::ios::binary).write(reinterpret_cast<const char*>(ids), sizeof ids);
+  params.base = file("ids.ibin");
+  params.graph.metric = Metric::l2;
+  expect_error(Fault::unsupported, [&] { make_plan(params); }, "ids.ibin", "no vectors");
 }
 
 TEST_F(PlanTest, another_graph_does_not_take_over_the_folder) {

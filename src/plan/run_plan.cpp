@@ -4,13 +4,15 @@
 #include <string>
 #include <system_error>
 
+#include <gigaknn/dataset.hpp>
 #include <gigaknn/device.hpp>
 #include <gigaknn/plan.hpp>
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
-#include "plan/file_lock.hpp"
+#include "io/file_lock.hpp"
+#include "plan/plan_folder.hpp"
 #include "plan/task_record.hpp"
 #include "plan/workers.hpp"
 
@@ -19,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int exit_code_cancelled = 130;  // of a worker that SIGINT, SIGTERM or SIGHUP has ended in order
 constexpr int most_starts = 3;  // of a task whose worker is killed
 
 class PlanRun {
@@ -34,7 +37,7 @@ class PlanRun {
                                      {numbers.choose, numbers.first_search}, {numbers.first_search, numbers.join}, {numbers.join, tasks_}}) {
       std::vector<std::int64_t> left;
       for (std::int64_t task = begin; task < end; ++task) {
-        if (is_done(plan_, task, true)) {
+        if (is_done(plan_, task, &run_)) {
           ++resumed_;
         } else {
           std::error_code ignored;
@@ -99,15 +102,18 @@ class PlanRun {
       peak = std::max(peak, end.peak_bytes);
       check_cancelled(run_);  // Ctrl-C ends workers too
       const std::string name = join_text("task ", end.task, " (", plan_.task_name(end.task), ")");
-      if (end.signal != 0 && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
-        if (driver_.note) driver_.note(join_text(name, " was killed by signal ", end.signal, "; it is started again"));
+      // By SIGINT, SIGTERM or SIGHUP it ends in order, which is no fault of the task either.
+      const bool asked_to_end = end.exit_code == exit_code_cancelled;
+      if ((end.signal != 0 || asked_to_end) && starts_[static_cast<std::size_t>(end.task)] < most_starts) {
+        const std::string what = asked_to_end ? " was asked to end" : join_text(" was killed by signal ", end.signal);
+        if (driver_.note) driver_.note(name + what + "; it is started again");
         tasks.push_back(end.task);
         continue;
       }
       require(end.signal == 0, Fault::io, name, " was killed by signal ", end.signal, ", ", most_starts, " times; what is done is kept in ",
               printable(plan_.folder().string()));
       // A worker's fault is known by its exit code alone: 2 is of the request or a budget, not of disk or data.
-      require(end.exit_code == 0 && is_done(plan_, end.task, false), end.exit_code == 2 ? Fault::unsupported : Fault::io, name, " failed with exit code ", end.exit_code,
+      require(end.exit_code == 0 && is_done(plan_, end.task), end.exit_code == 2 ? Fault::unsupported : Fault::io, name, " failed with exit code ", end.exit_code,
               "; what is done is kept in ", printable(plan_.folder().string()));
       report(resumed_ + ++run_here_);
     }
@@ -137,7 +143,7 @@ void remove_folder(const GraphPlan& plan) {
   }
   const fs::path final_ones[] = {lock_of_task(plan, last), record_of_task(plan, last), plan.folder() / "plan.txt", plan.folder() / "lock"};
   for (const fs::path& path : final_ones) names.insert(path.filename().string());
-  // What a process left that was killed while it replaced a file: .NAME.tmp.PID (io/output_file.hpp).
+  // What a process left that was killed while it replaced a file: .NAME.tmp.NUMBER (io/output_file.hpp).
   std::vector<fs::path> left;
   for (fs::directory_iterator entry(plan.folder(), ignored), end; entry != end; entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();
@@ -152,16 +158,12 @@ void remove_folder(const GraphPlan& plan) {
 }  // namespace
 
 PlanOutcome run_plan(const GraphPlan& plan, const Driver& driver, const RunOptions& run) {
-  bool waited = false;
-  const FileLock lock(plan.folder() / "lock", [&] {
-    if (!waited && driver.note) driver.note("another run works on " + printable(plan.folder().string()) + "; waiting for it");
-    waited = true;
-    check_cancelled(run);
-  });
-  require(lock.is_current() && fs::exists(plan.folder() / "plan.txt"), Fault::io, printable(plan.folder().string()),
-          ": another run was at work in it, and has finished");
+  FolderWait wait(plan, driver.note, run);
+  const FileLock lock(plan.folder() / "lock", [&] { wait.waiting(); });
+  if (!lock.is_current() || !fs::exists(plan.folder() / "plan.txt")) fail_finished(plan);
+  require_same_base(plan, Dataset::open(plan.params.base));
   // Killed while the folder was being taken away: all is done.
-  if (auto outcome = is_done(plan, plan.shards.tasks() - 1, true) ? recorded_outcome(plan) : std::nullopt) {
+  if (auto outcome = is_done(plan, plan.shards.tasks() - 1, &run) ? recorded_outcome(plan) : std::nullopt) {
     outcome->resumed = outcome->tasks;
     remove_folder(plan);
     return *outcome;

@@ -7,10 +7,14 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "io/checksum.hpp"
+#include "core/usual_floats.hpp"
+#include "io/container.hpp"
 #include "io/file_bytes.hpp"
+#include "io/file_lock.hpp"
 #include "io/file_wait.hpp"
-#include "plan/file_lock.hpp"
 #include "plan/identity.hpp"
+#include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
 #include "plan/task_record.hpp"
 
@@ -19,23 +23,24 @@ namespace gigaknn {
 namespace fs = std::filesystem;
 
 void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
+  const UsualFloats floats;
   const TaskNumbers numbers(plan.shards);
   require(task >= 0 && task <= numbers.join, Fault::invalid_argument, "the plan has the tasks 0 to ", numbers.join, ", not ", task);
   const FileLock lock(lock_of_task(plan, task), [&] { check_cancelled(run); });
-  if (is_done(plan, task, false)) return;
+  if (is_done(plan, task)) return;
   std::error_code ignored;
   fs::remove(record_of_task(plan, task), ignored);  // what is not believed now shall not be later
   const auto [first, end] = numbers.before(task);
   for (std::int64_t before = first; before < end; ++before) {
-    require(is_done(plan, before, false), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",
+    require(is_done(plan, before), Fault::invalid_argument, "task ", task, " (", plan.task_name(task), ") needs task ", before, " (",
             plan.task_name(before), "), which is not done");
   }
   const Dataset base = Dataset::open(plan.params.base);
-  require(base_checksum_of(base) == plan.base_checksum, Fault::invalid_data, printable(plan.params.base.string()),
-          ": changed since the plan was made; remove ", printable(plan.folder().string()), " to begin anew");
+  require_same_base(plan, base);
   RunOptions own = run;
   own.threads = own.threads == 0 ? plan.threads() : std::min(own.threads, plan.threads());
   own.memory_bytes = 0;  // the plan's sizes are within it
+  if (own.device_memory_bytes == 0) own.device_memory_bytes = plan.params.device_memory_bytes;
   const StoredGraph graph = stored_graph(plan, base);
   const auto begin = std::chrono::steady_clock::now();
   const double waited_before = file_wait_seconds();
@@ -60,7 +65,9 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   }
   record.push_back({"seconds", exact_text(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())});
   record.push_back({"waited", exact_text(file_wait_seconds() - waited_before)});
-  record.push_back({"bytes", std::to_string(fs::file_size(file_of_task(plan, task)))});
+  const fs::path file = file_of_task(plan, task);
+  record.push_back({"bytes", std::to_string(fs::file_size(file))});
+  record.push_back({"checksum", hexadecimal(Container::open(file).checksum())});
   write_sealed(record, record_of_task(plan, task));
 }
 

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "core/require.hpp"
+#include "io/checksum.hpp"
 #include "io/container.hpp"
-#include "io/mapped_file.hpp"
 #include "plan/identity.hpp"
 #include "plan/sealed_text.hpp"
 
@@ -32,7 +32,7 @@ fs::path record_of_task(const GraphPlan& plan, std::int64_t task) { return plan.
 
 fs::path lock_of_task(const GraphPlan& plan, std::int64_t task) { return plan.folder() / join_text("task-", task, ".lock"); }
 
-bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
+bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_inside) {
   try {
     const fs::path file = file_of_task(plan, task);
     if (!fs::exists(record_of_task(plan, task)) || !fs::exists(file)) return false;
@@ -41,12 +41,11 @@ bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
         record.at("bytes") != std::to_string(fs::file_size(file))) {
       return false;
     }
-    if (!look_inside) return true;
     const Container contents = Container::open(file);
-    const bool whole = !contents.find_bad_block();
-    release_mapped(contents.file().bytes.data(), contents.file().size());
-    return whole;
-  } catch (const Error&) {
+    if (record.at("checksum") != hexadecimal(contents.checksum())) return false;
+    return !look_inside || !contents.find_bad_block(*look_inside, AfterReading::release);
+  } catch (const Error& error) {
+    if (error.fault() == Fault::cancelled) throw;
     return false;
   } catch (const std::out_of_range&) {  // a record without one of the lines
     return false;
@@ -57,7 +56,7 @@ bool is_done(const GraphPlan& plan, std::int64_t task, bool look_inside) {
 
 std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
   const std::int64_t join = TaskNumbers(plan.shards).join;
-  if (!is_done(plan, join, false)) return std::nullopt;
+  if (!is_done(plan, join)) return std::nullopt;
   auto record = read_sealed(record_of_task(plan, join));
   const auto number = [](std::map<std::string, std::string>& lines, const char* name) {
     double value = 0;
@@ -74,7 +73,7 @@ std::optional<PlanOutcome> recorded_outcome(const GraphPlan& plan) {
     if (name.starts_with("doubt-")) outcome.doubts.push_back(text);
   }
   for (std::int64_t task = 0; task <= join; ++task) {
-    if (!is_done(plan, task, false)) continue;  // taken away
+    if (!is_done(plan, task)) continue;  // taken away
     auto lines = read_sealed(record_of_task(plan, task));
     outcome.task_seconds += number(lines, "seconds");
     outcome.wait_seconds += number(lines, "waited");

@@ -173,6 +173,12 @@ class Tasks(CliTest):
         self.assertLessEqual(shares, {"emulated", "emulated:2"})
         self.assertEqual(self.read("gpus.knng"), self.read("cpu.knng"))
 
+    def test_the_budget_of_a_device_is_that_of_workers_too(self):
+        small = ["graph", *ASKED, *TWELVE, "--device", "emulated", "--device-memory", "2KiB", "--quiet", "-o"]
+        for more in ([], ["--workers", "2"]):
+            said = self.run_cli(*small, f"small{len(more)}.knng", *more, code=2).stderr
+            self.assertIn("budget of", said)
+
     def test_two_programs_on_one_plan_take_turns(self):
         expected = self.in_memory()
         command = [BINARY, "graph", *ASKED, *TWELVE, "--workers", "2", "-o", "out.knng"]
@@ -225,6 +231,10 @@ class Tasks(CliTest):
         exact = ["graph", "base.u8bin", "-k", "8", *TWELVE, "-o", "e.knng", "--quiet"]
         self.assertIn("--recall below 1", self.run_cli(*exact, code=2).stderr)
         self.assertIn("BASE", self.run_cli("plan", "--quiet", code=2).stderr)
+        # A file that would be in every worker's memory.
+        header = bytes((0, 0, 8, 2)) + ROWS.to_bytes(4, "big") + COLS.to_bytes(4, "big")
+        self.write("packed-idx2-ubyte.gz", gzip.compress(header + self.contents[8:8 + ROWS * COLS]))
+        self.assertIn("not packed", self.run_cli("plan", "packed-idx2-ubyte.gz", "-k", "8", "--recall", "0.9", code=2).stderr)
         for options in (["--workers", "0"], ["--workers", "0", "--threads", "4"], ["--shard-rows", "-5"]):
             self.assertIn("must be at least 1", self.run_cli("graph", *ASKED, *options, "-o", "w.knng", "--quiet", code=2).stderr)
         os.mkdir(self.path("mine.knng.work"))
@@ -303,7 +313,7 @@ class Tasks(CliTest):
                     self.assert_end(children)
                 elif workers:
                     try:
-                        os.kill(generator.choice(workers), signal.SIGKILL)
+                        os.kill(generator.choice(workers), generator.choice((signal.SIGKILL, signal.SIGTERM)))
                         kills["worker"] += 1
                     except ProcessLookupError:
                         pass

@@ -24,9 +24,12 @@ constexpr std::int64_t gathering_pairs = 1;  // that a row is compared with in t
 constexpr std::int64_t tile_pairs = 4096;
 constexpr std::int64_t gathering_pairs = 24;
 #endif
+// Of a cell, held against queries at once: some queries share the reading of each, and a tile holds whatever a cell of all rows leaves.
+constexpr std::int64_t most_groups = tile_pairs / 16;
 constexpr std::int64_t most_visits = 512;  // cells of a query that are budgeted for
 constexpr std::int64_t most_gathered = CellFilter::most_block_queries;  // rows
 constexpr std::size_t prefetch_distance = 6;  // survivors between the prefetch of a row and its use
+constexpr std::int64_t prefetched_probes = 6;  // of rows of a cell, which lie far from each other
 constexpr auto least_sum = std::numeric_limits<std::int32_t>::min();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -89,10 +92,23 @@ struct CellFilter::Part {
   PackedCodes gathered;                    // of these
 };
 
+/// Which of a cell's rows look into the own cells of a block's queries.
+struct CellFilter::Looks {
+#ifdef GIGAKNN_TINY_TILES
+  static constexpr std::uint8_t none = 3;
+#else
+  static constexpr std::uint8_t none = 64;
+#endif
+  std::vector<std::uint8_t> bit_of;    // [cells] of an own cell, else `none`; of too many the others are asked about one by one
+  std::vector<std::uint64_t> of_rows;  // a bit for each that has one
+  std::int64_t cell = -1;              // whose rows these are
+};
+
 /// Queries on their way through cells.
 struct CellFilter::Block : CodedQueries, CellFilter::Part {
   const Probes* probes = nullptr;
   Meeting* meeting = nullptr;        // null: only the queries find
+  Looks looks;                       // in a meeting
   std::vector<PackedNeighbor> seen;  // [count] bounds that the terms stand for
 };
 
@@ -142,9 +158,10 @@ std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t
   const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels);
   const std::int64_t row = keys ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Queries coded and gathered, rows gathered, visits, a tile with all that may survive of it, twice as it grows.
-  const std::int64_t a_thread = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) +
-                                most_block_queries * (320 + std::min(most_visits, cells) * 8) +
-                                tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
+  const std::int64_t searching = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) +
+                                 most_block_queries * (320 + std::min(most_visits, cells) * 8) +
+                                 tile_pairs * (group_rows * (4 + 2 * 12) + 16) + cells * 48;
+  const std::int64_t a_thread = std::max(searching, packing_bytes(kernels, code, d * static_cast<std::int64_t>(size_of(dtype))));
   const std::size_t fitting = keys ? 0 : fit_bytes_needed(metric, n, d, threads);
   return fitting + at(positions * (code + 13 + row) + cells * 16 + threads * a_thread);
 }
@@ -486,7 +503,14 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   const std::int64_t group = packed_.region_begin[at(cell)] / packed_.group_rows;
   const Stretch rows{packed_, group, packed_.region_begin[at(cell + 1)] / packed_.group_rows - group, packed_.region_rows[at(cell)]};
   if (rows.groups == 0) return;
-  if (!block.meeting || !block.meeting->has(rows.position(0))) return compare(queries, rows, block, lists);
+  if (!block.meeting || !block.meeting->has(rows.position(0))) {
+    for (std::int64_t g = 0; g < rows.groups; g += most_groups) {
+      const std::int64_t groups = std::min(most_groups, rows.groups - g);
+      const std::int64_t live = std::min(groups * packed_.group_rows, rows.live - g * packed_.group_rows);
+      compare(queries, {packed_, group + g, groups, live}, block, lists);
+    }
+    return;
+  }
   // Of two cells whose rows look into each other, those of the first meet all of the second, and those of the second what is left of the
   // first.
   const auto own = [&](std::int64_t i) { return value_of(block.meeting->own[block.list[at(i)]]); };
@@ -499,7 +523,7 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
     } else {
       const std::int64_t theirs = own(queries.front());
       const auto those = queries.first(count([&](std::int64_t i) { return own(i) == theirs; }));
-      find_left(rows, RowId{theirs}, block);
+      find_left(rows, cell, RowId{theirs}, block);
       const std::int64_t left = std::ssize(block.left);
       const bool saves = (rows.live - left) * std::ssize(those) > gathering_pairs * rows.live;
       if (left > 0 && left <= most_gathered && saves) {
@@ -513,13 +537,55 @@ void CellFilter::look_into(std::int64_t cell, std::span<const std::int64_t> quer
   }
 }
 
+// The probes of a cell's rows are read once for all the cells of the block.
+void CellFilter::find_looks(const Stretch& rows, std::int64_t cell, Block& block) const {
+  Looks& looks = block.looks;
+  if (looks.bit_of.empty()) {
+    looks.bit_of.assign(packed_.region_begin.size() - 1, Looks::none);
+    std::uint8_t next = 0;
+    for (const std::int64_t list : block.list) {
+      std::uint8_t& bit = looks.bit_of[at(value_of(block.meeting->own[list]))];
+      if (bit == Looks::none && next < Looks::none) bit = next++;
+    }
+  }
+  looks.cell = cell;
+  looks.of_rows.assign(at(rows.live), 0);
+  const std::int64_t width = block.probes->width;
+  const auto prefetch = [&](std::int64_t r) {
+    if (r >= rows.live) return;
+    const std::uint32_t list = block.meeting->list_of(rows.position(r));
+    if (list == Meeting::none) return;
+    for (std::int64_t rank = 0; rank < width; rank += 8) __builtin_prefetch(block.probes->cells + list * width + rank);
+  };
+  for (std::int64_t r = 0; r < prefetched_probes; ++r) prefetch(r);
+  for (std::int64_t r = 0; r < rows.live; ++r) {
+    prefetch(r + prefetched_probes);
+    const std::uint32_t list = block.meeting->list_of(rows.position(r));
+    if (list == Meeting::none) continue;
+    const RowId* const cells = block.probes->cells + list * width;
+    std::uint64_t seen = 0;
+    for (std::int64_t rank = 0; rank < width; ++rank) {
+      if (cells[rank] == no_row) continue;
+      const std::uint8_t bit = looks.bit_of[at(value_of(cells[rank]))];
+      seen |= std::uint64_t{bit != Looks::none} << (bit % 64);
+    }
+    looks.of_rows[at(r)] = seen;
+  }
+}
+
 // Those of a cell's rows that do not look into cell `theirs`.
-void CellFilter::find_left(const Stretch& rows, RowId theirs, Block& block) const {
+void CellFilter::find_left(const Stretch& rows, std::int64_t cell, RowId theirs, Block& block) const {
+  if (block.looks.cell != cell) find_looks(rows, cell, block);
+  const std::uint8_t bit = block.looks.bit_of[at(value_of(theirs))];
   block.left.clear();
   for (std::int64_t r = 0; r < rows.live; ++r) {
     const std::int64_t p = rows.position(r);
-    const std::uint32_t list = block.meeting->list_of(p);
-    if (list == Meeting::none || !block.probes->has(list, theirs)) block.left.push_back(static_cast<std::uint32_t>(p));
+    bool looks = block.looks.of_rows[at(r)] >> bit % 64 & 1;
+    if (bit == Looks::none) {
+      const std::uint32_t list = block.meeting->list_of(p);
+      looks = list != Meeting::none && block.probes->has(list, theirs);
+    }
+    if (!looks) block.left.push_back(static_cast<std::uint32_t>(p));
   }
 }
 

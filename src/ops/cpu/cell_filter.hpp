@@ -68,10 +68,12 @@ class CellFilter {
   struct Part;
   struct Block;
   struct Meeting;
+  struct Looks;
   struct Stretch;
   void look_into_all(const CellVisits& visits, Block& block, TopK& lists, const RunOptions& run) const;
   void look_into(std::int64_t cell, std::span<const std::int64_t> queries, Block& block, TopK& lists) const;
-  void find_left(const Stretch& rows, RowId theirs, Block& block) const;
+  void find_looks(const Stretch& rows, std::int64_t cell, Block& block) const;
+  void find_left(const Stretch& rows, std::int64_t cell, RowId theirs, Block& block) const;
   void compare(std::span<const std::int64_t> queries, const Stretch& rows, Block& block, TopK& lists) const;
   void find_places(const Probes& probes, std::int64_t count, Meeting& meeting) const;
   void load(const Meeting& meeting, const Probes& probes, std::int64_t begin, std::int64_t end, Block& block) const;

@@ -20,9 +20,11 @@ constexpr std::int64_t block_rows = code_block_rows;
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::int64_t table_bytes = 3000;
 constexpr std::int64_t strands = 8;
+constexpr std::int64_t scanned_rows = 2 * block_rows;
 #else
 constexpr std::int64_t table_bytes = std::int64_t{1} << 19;  // of the queries of a block: half of L2
 constexpr std::int64_t strands = 64;  // of a list, of whose estimates the least stand for all
+constexpr std::int64_t scanned_rows = 512 * block_rows;  // of a list, at once: a list may be all rows
 #endif
 constexpr std::int64_t most_block_queries = 512;
 constexpr std::size_t prefetched_rows = 3;       // that are decoded next
@@ -60,7 +62,7 @@ std::size_t bytes_of_scan(std::int64_t n, const CodeShape& shape, std::int64_t c
   const std::int64_t at_once = std::min(queries_of_tables(m, words) * threads, std::max<std::int64_t>(1, hints.batch));
   const std::int64_t a_query = m * words + 64 + 2 * std::min<std::int64_t>(cells, 512) * 8 + candidates + m * shape.part_dims * 4;
   const std::int64_t a_block = codes_tile_queries * (m * (width + 1) + shape.part_dims) * 4 + cells * 64 +
-                               n / std::max<std::int64_t>(1, cells) * 128 + shape.d * 12;
+                               std::min(rows, scanned_rows) * 64 + shape.d * 12;
   const std::int64_t prepared =
       (shape.scaled ? 1 : m) * shape.part_dims * width * 4 + shape.d * 4 + rows * (shape.scaled ? 8 : 4) + n * 4 + cells * 24;
   return at(prepared + at_once * a_query + threads * a_block) + TopK::bytes_of(at_once, std::min(hints.k, n));
@@ -358,32 +360,35 @@ void CpuCodes::prefetch(std::int64_t cell) const {
 void CpuCodes::look_into(std::int64_t cell, std::int64_t i, Block& block, TopK& lists) const {
   const std::int64_t count = begins_[at(cell + 1)] - begins_[at(cell)];
   if (count == 0) return;
-  const std::int64_t first = block_begins_[at(cell)], blocks = block_begins_[at(cell + 1)] - first;
   CodedQuery& query = block.coded[at(i)];
   const float* const centroid = codes_.centroids.row<float>(cell);
   query.coarse = pair_.kernels().fast_dot_f32(query.row, centroid, codes_.d);
-  const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.code_bytes(), 0, 0),
-                         .blocks = blocks,
-                         .m = scanned_.m,
-                         .block_bytes = codes_.code_bytes() * block_rows,
-                         .table = block.tables.get() + i * scanned_.m * scanned_.words(),
-                         .terms = terms_.data() + first * block_rows,
-                         .step = query.step,
-                         .factors = codes_.scaled ? factors_.data() + first * block_rows : nullptr,
-                         .base = static_cast<float>(query.base)};
-  if (lists.bound(i) != no_neighbor) {
-    block.masks.resize(at(blocks));
-    scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
-    if (count % block_rows != 0) block.masks.back() &= (std::uint32_t{1} << (count % block_rows)) - 1;
-    block.near.clear();
-    add_masked(block, 0, every_row);
-    screen(cell, i, block, lists);
-    return;
+  for (std::int64_t row = 0; row < count; row += scanned_rows) {
+    const std::int64_t rows = std::min(scanned_rows, count - row), blocks = ProductCodes::blocks_of(rows);
+    const std::int64_t first = block_begins_[at(cell)] + row / block_rows;
+    const ProductTile tile{.codes = codes_.codes.data() + ProductCodes::place(first, codes_.code_bytes(), 0, 0),
+                           .blocks = blocks,
+                           .m = scanned_.m,
+                           .block_bytes = codes_.code_bytes() * block_rows,
+                           .table = block.tables.get() + i * scanned_.m * scanned_.words(),
+                           .terms = terms_.data() + first * block_rows,
+                           .step = query.step,
+                           .factors = codes_.scaled ? factors_.data() + first * block_rows : nullptr,
+                           .base = static_cast<float>(query.base)};
+    if (lists.bound(i) != no_neighbor) {
+      block.masks.resize(at(blocks));
+      scan_.survivors(tile, limit_of(query, lists.bound(i)), block.masks.data());
+      if (rows % block_rows != 0) block.masks.back() &= (std::uint32_t{1} << (rows % block_rows)) - 1;
+      block.near.clear();
+      add_masked(block, row, every_row);
+      screen(cell, i, block, lists);
+    } else {
+      block.estimates.resize(at(blocks * block_rows));
+      scan_.estimates(tile, block.estimates.data());
+      block.estimates.resize(at(rows));
+      take_estimated(cell, row, i, block, lists);
+    }
   }
-  block.estimates.resize(at(blocks * block_rows));
-  scan_.estimates(tile, block.estimates.data());
-  block.estimates.resize(at(count));
-  take_estimated(cell, 0, i, block, lists);
 }
 
 // All queries of a block that look into a cell, by levels.

@@ -15,8 +15,10 @@ namespace {
 
 #ifdef GIGAKNN_TINY_TILES
 constexpr std::size_t gathered_bytes = 1000;
+constexpr std::int64_t most_coded_groups = 2;
 #else
 constexpr std::size_t gathered_bytes = std::size_t{1} << 24;  // of rows of a cell, to be encoded
+constexpr std::int64_t most_coded_groups = 64;  // of a cell, at once: a cell may be all rows
 #endif
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -218,18 +220,13 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   make_room(packed);
   if (space.estimate().bytes) packed.squares.assign(packed.terms.size(), 0);
   const std::size_t at_once = std::max<std::size_t>(1, gathered_bytes / (at(base.cols) * size_of(base.dtype)));
+  const std::size_t most = at(most_coded_groups * packed.group_rows);
   parallel_for(run, std::ssize(begins) - 1, 4, [&](std::int64_t first, std::int64_t last, int) {
     CodedRows coded;
     std::vector<std::int64_t> rows;
     std::vector<LocalRow> by_error;
-    for (std::int64_t cell = first; cell < last; ++cell) {
-      rows.clear();
-      for (std::int64_t i = begins[at(cell)]; i < begins[at(cell + 1)]; ++i) {
-        if (!facts.far[row_at(i)]) rows.push_back(row_at(i));
-      }
-      if (rows.empty()) continue;
+    const auto put = [&](std::int64_t position) {
       coded.resize(std::ssize(rows), space.stride());
-      // Some at a time: a cell may be all rows.
       for (std::size_t begin = 0; begin < rows.size(); begin += at_once) {
         const auto some = std::span<const std::int64_t>(rows).subspan(begin, std::min(at_once, rows.size() - begin));
         RowFacts known;
@@ -244,12 +241,31 @@ PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixR
       // The rows of small error first, so that one bad row does not loosen the bound of many.
       std::stable_sort(by_error.begin(), by_error.end(),
                        [&](LocalRow a, LocalRow b) { return coded.errors[a] < coded.errors[b]; });
-      const std::int64_t first = packed.region_begin[at(cell)];
-      for (std::size_t i = 0; i < by_error.size(); ++i) packed.order[at(first) + i] = static_cast<LocalRow>(rows[by_error[i]]);
-      put_codes(space, bounds, kernels, coded, by_error, first, packed);
+      for (std::size_t i = 0; i < by_error.size(); ++i) packed.order[at(position) + i] = static_cast<LocalRow>(rows[by_error[i]]);
+      put_codes(space, bounds, kernels, coded, by_error, position, packed);
+    };
+    for (std::int64_t cell = first; cell < last; ++cell) {
+      std::int64_t position = packed.region_begin[at(cell)];
+      rows.clear();
+      for (std::int64_t i = begins[at(cell)]; i < begins[at(cell + 1)]; ++i) {
+        if (facts.far[row_at(i)]) continue;
+        rows.push_back(row_at(i));
+        if (rows.size() < most) continue;
+        put(position);
+        position += std::ssize(rows);
+        rows.clear();
+      }
+      if (!rows.empty()) put(position);
     }
   });
   return packed;
+}
+
+std::int64_t packing_bytes(const CodeKernels& kernels, std::int64_t code_bytes, std::int64_t row_bytes) {
+  const std::int64_t rows = most_coded_groups * kernels.group_rows;
+  // A row's code and what is known of it; its number, twice as they grow, and its place by error; its norm and mark.
+  return rows * (code_bytes + 22 + 16 + 4 + 12) +
+         std::min(rows * row_bytes, std::max<std::int64_t>(row_bytes, gathered_bytes));
 }
 
 PackedCodes sample_codes(const PackedCodes& all, std::int64_t every) {

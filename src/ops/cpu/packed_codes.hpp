@@ -62,6 +62,8 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
 /// last rows of a cell positions hold no code.
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
                        const CellRows& cells, const CodeKernels& kernels, const RunOptions& run);
+/// Of each thread that packs cells, however large these are.
+std::int64_t packing_bytes(const CodeKernels& kernels, std::int64_t code_bytes, std::int64_t row_bytes);
 /// Every `every`-th position, alike but for what only bounds need.
 PackedCodes sample_codes(const PackedCodes& all, std::int64_t every);
 
