@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from support import BINARY, CliTest, is_sanitized, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
+from support import BINARY, TINY_TILES, CliTest, is_sanitized, make_rows, nearest, read_bin, read_npy, write_bin, write_npy
 
 
 # Each way in which a file holds rows.
@@ -218,6 +218,36 @@ class Index(CliTest):
     def test_a_graph_by_its_index_says_first_that_memory_is_short(self):
         run = self.run_cli("graph", "base.u8bin", "-k", 5, "--index", "IVF20,PQ5", "--memory", "2MB", "-o", "g.knng", code=2)
         self.assertRegex(run.stderr, r"^gigaknn: --memory 2MB is too small: a graph by its index needs [\d.]+ [KM]iB\n$")
+
+    @unittest.skipIf(TINY_TILES or is_sanitized(), "measures memory of a million rows")
+    def test_the_budget_holds_however_uneven_lists_are(self):
+        n, d = 1_000_000, 8
+        values = random.Random(1).randbytes(n * d)
+        for name, contents in (("even", values), ("half", bytes(n * d // 2) + values[n * d // 2:])):
+            with open(self.path(f"{name}.u8bin"), "wb") as file:
+                file.write(struct.pack("<II", n, d) + contents)
+        with open(self.path("few.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", 4, d) + random.Random(2).randbytes(4 * d))
+        for name, recipe in (("half", "IVF256,Flat"), ("even", "IVF1,Flat"), ("half", "IVF256,PQ4"), ("half", "IVF64,SQ4")):
+            with self.subTest(name=name, recipe=recipe):
+                self.build(base=f"{name}.u8bin", recipe=recipe)
+                search = ["search", "x.gknn", "--queries", "few.u8bin", "-k", 10, "--nprobe", 1, "--threads", 1, "-o", "o.ibin", "--json", "r.json"]
+                self.run_cli(*search)
+                self.run_cli(*search, "--memory", self.record()["memory"]["planned_bytes"])
+                memory = self.record()["memory"]
+                mapped, program = os.path.getsize(self.path("x.gknn")), 8 << 20
+                self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + mapped + program)
+
+    def test_two_changes_at_once_lose_nothing(self):
+        write_bin(self.path("more.u8bin"), make_rows(50, 5, "u8", 5), "u8")
+        write_bin(self.path("others.u8bin"), make_rows(70, 5, "u8", 6), "u8")
+        for _ in range(5):
+            self.build()
+            changes = [subprocess.Popen([BINARY, "add", "x.gknn", rows, "--quiet"], cwd=self.folder) for rows in ("more.u8bin", "others.u8bin")]
+            changes.append(subprocess.Popen([BINARY, "tune", "x.gknn", "--queries", "q.u8bin", "--quiet"], cwd=self.folder))
+            self.assertEqual([change.wait() for change in changes], [0, 0, 0])
+            self.assertIn("520", self.run_cli("info", "x.gknn").stdout)
+            self.run_cli("check", "x.gknn")
 
     def test_a_radius_of_an_index(self):
         self.build()
