@@ -57,7 +57,7 @@ void print_container(const std::filesystem::path& path) {
   print_line("graph", format_count(graph.lists.queries) + " rows, " +
                           std::to_string(graph.lists.k) + " neighbours each");
   print_line("metric", std::string(name_of(graph.metric)));
-  print_line("exact", graph.exact ? "yes" : "no");
+  print_line("exact", graph.exact ? "yes" : !graph.only ? "no" : graph.only == Only::same ? "among rows of the same label" : "among rows of other labels");
 }
 
 /// Files whose names say nothing: big-ann's ground truths, told by their size.

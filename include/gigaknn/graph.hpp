@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,13 @@
 namespace gigaknn {
 
 /// A k-NN graph: row i of `lists` holds the k nearest other rows of i, nearest first, ties by id.
+/// Which rows may be neighbours, by the labels of both.
+enum class Only : std::uint8_t { same, other };
+
 struct KnnGraph {
   Metric metric = Metric::l2;
   bool exact = false;  ///< true: proven to hold the k nearest of all other rows
+  std::optional<Only> only;  ///< of build_grouped_graph, where some pairs were not allowed; such a graph is not extended, merged or reduced
   std::string method;  ///< one line for people: how it was built; not part of the file
   Recall recall;       ///< measured while it was built, 1 where exact; not part of the file
   Neighbors lists;     ///< [n, k]; of one that is not marked exact, `no_row` may fill the end of a list
@@ -51,9 +56,6 @@ KnnGraph build_graph(MatrixRef base, const GraphParams& params, const RunOptions
 /// of a tenth of all. By a sample of at most 2,048 rows; empty where it finds nothing, and of rows in the memory of a GPU. Throws Error:
 /// invalid_argument (the graph is of another number of rows), cancelled.
 std::vector<std::string> data_doubts(const KnnGraph& graph, MatrixRef base, const RunOptions& run = {});
-
-/// Which rows may be neighbours, by the labels of both.
-enum class Only : std::uint8_t { same, other };
 
 /// Builds the graph of `base` [n, d] in which a row's neighbours are of its own label (`same`), or of other labels alone (`other`): the k
 /// nearest of those, exactly; where there are fewer, `no_row` fills the end of the list. `labels` [n] are any numbers.
@@ -116,7 +118,7 @@ struct ChangedGraph {
 /// Merges the graphs of two sets of rows into that of both: rows of `b` come after those of `a`. `b` may have shorter lists, where it
 /// has too few rows. Exact graphs merged exactly are what build_graph makes of both sets together, bit for bit.
 /// Throws Error: invalid_argument (metrics, k, dimensions or types disagree; a graph that is not one of its base, as far as a sample
-/// of its distances tells), invalid_data, out_of_memory, cancelled.
+/// of its distances tells), unsupported (a graph by labels), invalid_data, out_of_memory, cancelled.
 ChangedGraph merge_graphs(const KnnGraph& a, MatrixRef base_a, const KnnGraph& b, MatrixRef base_b, const MergeParams& params = {},
                           const RunOptions& run = {});
 /// Adds rows to a graph: builds that of `added` and merges them. Throws as merge_graphs.

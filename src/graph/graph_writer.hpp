@@ -16,7 +16,8 @@ namespace gigaknn {
 class GraphWriter {
  public:
   /// Throws Error: io.
-  GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact);
+  GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact,
+              std::optional<Only> only = std::nullopt);
 
   void append_ids(std::span<const RowId> ids);
   void append_distances(std::span<const float> distances);

@@ -64,6 +64,7 @@ class GroupedGraph {
     KnnGraph graph;
     graph.metric = params_.metric;
     graph.exact = only_ == Only::other && groups() == base_.rows;  // every pair was allowed
+    if (!graph.exact) graph.only = only_;
     graph.method = join_text("exact, among rows of ", only_ == Only::same ? "the same label" : "other labels", ": ", groups(), " labels");
     graph.recall = {.at = k_, .value = 1, .low = 1, .high = 1, .sampled = base_.rows};
     graph.lists = Neighbors(base_.rows, k_);

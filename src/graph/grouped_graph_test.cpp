@@ -201,6 +201,24 @@ TEST(GroupedGraph, neither_a_device_nor_a_budget_nor_threads_change_a_bit) {
   }
 }
 
+TEST(GroupedGraph, says_of_whom_its_neighbours_are_and_is_not_changed) {
+  StridedRows rows(60, 5, DType::u8, 0), none(0, 5, DType::u8, 0);
+  test::VectorMaker(Kind::clustered, 60, 5, DType::u8, Metric::l2, 6).fill(rows, none);
+  const MatrixRef base = rows.ref();
+  std::vector<std::int64_t> labels(60);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int64_t>(i % 3);
+  const KnnGraph all = build_graph(base, {.k = 4});
+  for (const Only only : {Only::same, Only::other}) {
+    const KnnGraph graph = build_grouped_graph(base, labels, only, {.k = 4});
+    EXPECT_EQ(graph.only, only);
+    const char* const why = "build it anew with their labels";
+    const std::vector<RowId> removed = {RowId{3}};
+    expect_error(Fault::unsupported, {why}, [&] { remove_rows(graph, base, removed); });
+    expect_error(Fault::unsupported, {why}, [&] { extend_graph(graph, base, base); });
+    expect_error(Fault::unsupported, {why}, [&] { merge_graphs(all, base, graph, base); });
+  }
+}
+
 TEST(GroupedGraph, refuses_what_it_cannot_build) {
   const StridedRows base(4, 2, DType::u8, 0);
   const Labels labels = {1, 1, 2, 2};

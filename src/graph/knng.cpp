@@ -27,12 +27,14 @@ namespace {
 constexpr std::string_view schema = "knng";
 constexpr std::uint32_t schema_version = 1;
 constexpr std::uint64_t metadata_bytes = 40;
+constexpr std::uint32_t of_labels = 2;  // where "exact" would stand: of the same label, and one more: of other labels
 
 struct Metadata {
   std::uint64_t n = 0;
   std::uint64_t k = 0;
   Metric metric = Metric::l2;
   bool exact = false;
+  std::optional<Only> only;
   Element id = Element::u32;
 };
 
@@ -45,7 +47,7 @@ std::string encode(const Metadata& metadata) {
   append_value(bytes, metadata.n);
   append_value(bytes, metadata.k);
   append_metric(bytes, metadata.metric);
-  append_value(bytes, std::uint32_t{metadata.exact});
+  append_value(bytes, metadata.only ? static_cast<std::uint32_t>(*metadata.only) + of_labels : std::uint32_t{metadata.exact});
   append_value(bytes, static_cast<std::uint32_t>(size_of(metadata.id)));
   return bytes;
 }
@@ -66,8 +68,9 @@ Metadata decode_metadata(const Container& container) {
              ", expected 1 to ", most);
   metadata.metric = metric_at(file, at + 16);
   const auto exact = value_at<std::uint32_t>(file, at + 32, "exact");
-  require_at(exact <= 1, file, at + 32, "exact is ", exact, ", expected 0 or 1");
+  require_at(exact < of_labels + 2, file, at + 32, "exact is ", exact, ", expected 0 to ", of_labels + 1);
   metadata.exact = exact == 1;
+  if (exact >= of_labels) metadata.only = static_cast<Only>(exact - of_labels);
   metadata.id = id_element(metadata.n);
   const auto id_bytes = value_at<std::uint32_t>(file, at + 36, "bytes of an id");
   require_at(id_bytes == size_of(metadata.id), file, at + 36, "ids of ", id_bytes,
@@ -149,9 +152,10 @@ void check_list(const KnnGraph& graph, std::int64_t row, std::vector<RowId>& sor
 
 }  // namespace
 
-GraphWriter::GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact)
+GraphWriter::GraphWriter(const std::filesystem::path& path, std::int64_t n, std::int64_t k, Metric metric, bool exact,
+                         std::optional<Only> only)
     : n_(static_cast<std::uint64_t>(n)), k_(static_cast<std::uint64_t>(k)), id_(id_element(n_)), writer_(path, schema, schema_version) {
-  const Metadata metadata{.n = n_, .k = k_, .metric = metric, .exact = exact, .id = id_};
+  const Metadata metadata{.n = n_, .k = k_, .metric = metric, .exact = exact, .only = only, .id = id_};
   writer_.add_section("metadata", Element::u8, 1, metadata_bytes, encode(metadata).data());
   writer_.begin_section("ids", id_, n_, k_);
 }
@@ -171,7 +175,7 @@ void GraphWriter::finish() { writer_.finish(); }
 
 void save_graph(const KnnGraph& graph, const std::filesystem::path& path, const RunOptions& run) {
   require_graph(graph, run);
-  GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact);
+  GraphWriter writer(path, graph.lists.queries, graph.lists.k, graph.metric, graph.exact, graph.only);
   in_turns(graph.lists.ids.size(), run,
            [&](std::size_t begin, std::size_t count) { writer.append_ids(std::span(graph.lists.ids).subspan(begin, count)); });
   in_turns(graph.lists.distances.size(), run,
@@ -190,6 +194,7 @@ KnngFile open_knng(const std::filesystem::path& path) {
   file.k = static_cast<std::int64_t>(metadata.k);
   file.metric = metadata.metric;
   file.exact = metadata.exact;
+  file.only = metadata.only;
   file.id = metadata.id;
   file.ids = matrix_section(container, "ids", metadata.id, metadata);
   file.distances = matrix_section(container, "distances", Element::f32, metadata);
@@ -207,6 +212,7 @@ KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run) {
   KnnGraph graph;
   graph.metric = file.metric;
   graph.exact = file.exact;
+  graph.only = file.only;
   graph.lists = threaded_lists(file.n, file.k, run);
   in_turns(graph.lists.ids.size(), run, [&](std::size_t begin, std::size_t count) {
     for (std::size_t i = begin; i < begin + count; ++i) {

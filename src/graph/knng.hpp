@@ -22,6 +22,7 @@ struct KnngFile {
   std::int64_t k = 0;
   Metric metric = Metric::l2;
   bool exact = false;
+  std::optional<Only> only = {};
   Element id = Element::u32;  ///< or i64
   Section ids;                ///< [n, k]; 2^32 - 1 of u32 and -1 of i64 are `no_row`
   Section distances;          ///< [n, k] f32

@@ -108,6 +108,18 @@ TEST_F(Knng, EveryMetricAndTheExactFlagSurvive) {
   }
 }
 
+TEST_F(Knng, WhoseNeighboursMayBeNeighboursSurvives) {
+  for (const std::optional<Only> only : {std::optional<Only>(), std::optional(Only::same), std::optional(Only::other)}) {
+    KnnGraph graph = small_graph();
+    graph.exact = false;
+    graph.only = only;
+    save_graph(graph, file("l.knng"));
+    const KnnGraph back = load_graph(file("l.knng"));
+    EXPECT_EQ(back.only, only);
+    EXPECT_FALSE(back.exact);
+  }
+}
+
 TEST_F(Knng, PaddingComesBackAsNoRow) {
   KnnGraph graph = small_graph();
   graph.lists.ids[5] = no_row;
@@ -152,7 +164,7 @@ TEST_F(Knng, EachWrongFieldHasItsMessage) {
   expect_refused(craft(metadata(2, 1, "manhattan"), 2, 1, ids), Fault::corrupt_file,
                  "unknown metric 'manhattan'");
   expect_refused(craft(metadata(2, 1, "l2", 7), 2, 1, ids), Fault::corrupt_file,
-                 "exact is 7, expected 0 or 1");
+                 "exact is 7, expected 0 to 3");
   expect_refused(craft(metadata(2, 1, "l2", 1, 8), 2, 1, ids), Fault::corrupt_file,
                  "ids of 8 bytes, expected 4");
   expect_refused(craft(metadata(2, 1) + "x", 2, 1, ids), Fault::corrupt_file,

@@ -36,8 +36,14 @@ constexpr std::int64_t few_pairs = std::int64_t{1} << 33;  // a second's work at
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+void require_of_all_rows(const KnnGraph& graph) {
+  require(!graph.only, Fault::unsupported, "a graph whose neighbours are of ", graph.only == Only::same ? "the same label" : "other labels",
+          " cannot be changed, since rows of any label would come into its lists; build it anew with their labels");
+}
+
 // Throws unless the lists of a graph are of rows of `base`, as far as a sample of their distances tells.
 void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, const RunOptions& run) {
+  require_of_all_rows(graph);
   const Neighbors& lists = graph.lists;
   require(lists.queries == base.rows, Fault::invalid_argument, "a graph of ", lists.queries, " rows is not one of ", base.rows, " vectors");
   if (lists.k == 0) return;
@@ -340,6 +346,7 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
   const UsualFloats floats;
   require(added.rows >= 1, Fault::invalid_argument, "there are no rows to add");
   require_params(params);
+  require_of_all_rows(graph);
   require_same_form(base, added);
   KnnGraph alone;
   alone.metric = graph.metric;
