@@ -136,7 +136,9 @@ fi
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do
     begin "$tool" || continue
-    within 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/gpu_conformance" \
+    # Racecheck takes the copies of scan_streamed for races, whose barriers it does not follow: by warpgroups without these it has no excuse.
+    groups=$([ "$tool" = racecheck ] && echo 1 || echo 2)
+    GIGAKNN_WARPGROUPS=$groups within 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$build/gpu_conformance" \
       SelectRows.takes first_self samples_may joins_are_scans 2>&1 | tail -n 30 | tee "$out/$tool.log" | tail -n 3
     # It finds faults, or is slow, or does not know the machine.
     case ${PIPESTATUS[0]} in

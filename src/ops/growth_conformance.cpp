@@ -131,18 +131,18 @@ class ReferenceGraph {
 
 }  // namespace
 
-void check_growth(const Case& c, const Devices& devices) {
+void check_growth(const Case& c, const Devices& devices, std::optional<GrowthShape> shape) {
   const Problem problem(c);
   const auto draw = [&](std::uint64_t bound, std::uint64_t stream, std::int64_t counter) {
     return static_cast<std::int64_t>(random_below(bound, c.seed, stream, counter));
   };
   GrowthParams params;
   params.k = std::min<std::int64_t>(c.k, 70);
-  params.samples = 1 + draw(12, 20, 0);
+  params.samples = shape ? shape->samples : 1 + draw(12, 20, 0);
   params.candidates = std::int64_t{1} << draw(7, 20, 1);
   params.selective = draw(2, 20, 2) == 1;
   params.seed = c.seed;
-  const std::int64_t split = draw(3, 20, 3) == 0 ? c.n / 3 : 0;
+  const std::int64_t split = (shape ? shape->split : draw(3, 20, 3) == 0) ? c.n / 3 : 0;
   const std::int64_t width = 1 + draw(params.k + 5, 20, 4);
   const std::int64_t old_columns = draw(3, 20, 5) == 0 ? width / 2 : 0;
   std::vector<RowId> ids;

@@ -48,6 +48,18 @@ TEST(GpuGrowth, lists_may_be_longer_than_a_warp) {
 }
 
 // Samples are multiplied in shared memory, or, where they are too long for it, as they lie.
+// As graphs are merged, with as many samples as they have then, and more.
+TEST(GpuGrowth, samples_may_be_parted_by_the_sides_of_a_split) {
+  for (const DType dtype : {DType::u8, DType::f32}) {
+    for (const std::int64_t samples : {20, 64}) {
+      for (const bool split : {true, false}) {
+        check_growth({.metric = Metric::l2, .dtype = dtype, .kind = Kind::clustered, .n = 90, .d = 12, .k = 30, .seed = 1},
+                     {gpu::devices().front()}, GrowthShape{samples, split});
+      }
+    }
+  }
+}
+
 TEST(GpuGrowth, samples_may_be_too_long_for_shared_memory) {
   const auto before = gpu::launches();
   for (const DType dtype : {DType::u8, DType::i8}) {

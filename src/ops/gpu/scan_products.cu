@@ -364,12 +364,13 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 
 // ---- whether a device's warpgroups multiply as this file believes
 
-// What a scan of all pairs of `n` rows of small integers with themselves finds: exact in any order of addition. Two tiles of several slabs; no
-// more, since memory for it is within the budget of who searches first.
+// What a scan of `n` rows of small integers with some of them finds: exact in any order of addition. Several tiles of several slabs, more of
+// these than stages that they go through; no more, since memory for it is within the budget of who searches first.
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
-  constexpr std::int64_t n = 152;  // shifts are copied by four
+  constexpr std::int64_t n = 392;  // shifts are copied by four
+  constexpr std::int64_t queries = 40;
   constexpr int steps = exact ? 7 : 11;
   constexpr int elements = steps * simt::mma_bytes / (exact ? 1 : 2);
   std::vector<std::byte> codes(static_cast<std::size_t>(n * steps * simt::mma_bytes));
@@ -394,24 +395,24 @@ std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   const simt::DeviceBuffer<float> scale(std::span<const float>(ones), stream), bias(std::span<const float>(zeros), stream);
   const simt::DeviceBuffer<std::int32_t> shift(std::span<const std::int32_t>(shifts), stream);
   const simt::DeviceBuffer<double> squared(std::span<const double>(norms), stream);
-  const simt::DeviceBuffer<PackedNeighbor> keys(n * n, stream), bounds(n, stream);
-  const simt::DeviceBuffer<std::uint32_t> counts(n, stream), held(n, stream);
-  const simt::DeviceBuffer<float> limits(n, stream);
+  const simt::DeviceBuffer<PackedNeighbor> keys(queries * n, stream), bounds(queries, stream);
+  const simt::DeviceBuffer<std::uint32_t> counts(queries, stream), held(queries, stream);
+  const simt::DeviceBuffer<float> limits(queries, stream);
   const CodesView view{data.get(), n,          steps * simt::mma_bytes, steps, ProductKind::bf16,
                        scale.get(), bias.get(), exact ? shift.get() : nullptr};
   RowsView rows;
   rows.squared_norms = squared.get();
   const SearchJob job{.base = rows, .queries = rows, .base_codes = view, .query_codes = view, .metric = Metric::inner_product,
                       .first_self = -1, .places = {order.get(), 0, n}, .rule = {.form = LimitForm::none}, .finished = exact,
-                      .end_list = n};
-  const Survivors lists{keys.get(), nullptr, counts.get(), held.get(), bounds.get(), limits.get(), n, 0, n};
+                      .end_list = queries};
+  const Survivors lists{keys.get(), nullptr, counts.get(), held.get(), bounds.get(), limits.get(), queries, 0, n};
   set_bounds(job.rule, no_neighbor, lists, stream);
-  const std::vector<float> none(n, -std::numeric_limits<float>::infinity());
-  simt::copy(limits.get(), none.data(), n * sizeof(float), stream);
+  const std::vector<float> none(queries, -std::numeric_limits<float>::infinity());
+  simt::copy(limits.get(), none.data(), queries * sizeof(float), stream);
   simt::fill(keys.get(), 0xFF, keys.size() * sizeof(PackedNeighbor), stream);  // what is not written is no neighbour, whatever was there
   scan(job, lists, stream);
   std::vector<std::uint64_t> found = keys.download();
-  for (std::int64_t i = 0; i < n; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
+  for (std::int64_t i = 0; i < queries; ++i) std::sort(found.begin() + i * n, found.begin() + (i + 1) * n);
   const std::vector<std::uint32_t> found_of_each = counts.download();
   found.insert(found.end(), found_of_each.begin(), found_of_each.end());
   return found;
@@ -439,6 +440,7 @@ bool multiplies(Way way, int device) {
       mine = found(way);
     } catch (const Error& error) {  // a driver without tensor maps, say; what has no memory now may have some later
       if (error.fault() != Fault::device) throw;
+      simt::synchronize_device(device);  // throws where no later call would do any more
       return false;
     }
     return mine == found(Way::warps);
