@@ -30,9 +30,6 @@ __m256i four_bytes(const std::int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-// What goes into the sum so far is done before what follows.
-[[gnu::always_inline]] inline void stay(__m256i& sum) { asm("" : "+x"(sum)); }
-
 template <int group_rows>
 std::uint64_t reaching(const std::int32_t* sums, std::int32_t least) {
   std::uint64_t mask = 0;
@@ -129,6 +126,23 @@ struct ProductKernel {
   }
 };
 
+/// The sums of one query with two registers of rows; members, since GCC 12 keeps arrays in memory, and stores them at each step.
+struct ByteSums {
+  __m256i v0, v1;
+
+  [[gnu::always_inline]] void start(const std::int32_t* row_terms) {
+    v0 = load(row_terms);
+    v1 = load(row_terms + 8);
+  }
+  [[gnu::always_inline]] void add(__m256i r0, __m256i r1, std::int32_t pair) {
+    const __m256i query = _mm256_set1_epi32(pair);
+    v0 = _mm256_add_epi32(v0, _mm256_madd_epi16(r0, query));
+    v1 = _mm256_add_epi32(v1, _mm256_madd_epi16(r1, query));
+  }
+  // What goes into the sums so far is done before what follows.
+  [[gnu::always_inline]] void stay() { asm("" : "+x"(v0), "+x"(v1)); }
+};
+
 // Codes that are any bytes.
 struct ByteKernel {
   static constexpr bool queries_first = true;
@@ -169,36 +183,37 @@ struct ByteKernel {
     Widened widened;
     for (std::int64_t g = 0; g < tile.groups; ++g) {
       const std::uint8_t* at = tile.codes + g * stride * group_rows;
-      __m256i sums[count * vectors];
-      unroll<vectors>([&](auto v) {
-        const __m256i start = load(tile.row_terms + g * group_rows + v * lanes);
-        unroll<count>([&](auto c) { sums[c * vectors + v] = start; });
-      });
+      ByteSums a, b, c, d, e;
+      a.start(tile.row_terms + g * group_rows);
+      b = c = d = e = a;
+      const auto for_each = [&](auto&& what) __attribute__((always_inline)) {
+        what(a, 0);
+        if constexpr (count > 1) what(b, 1);
+        if constexpr (count > 2) what(c, 2);
+        if constexpr (count > 3) what(d, 3);
+        if constexpr (count > 4) what(e, 4);
+      };
       for (std::int64_t first = 0; first < tile.steps; first += widened_steps) {
         const std::int64_t steps = tile.steps - first < widened_steps ? tile.steps - first : widened_steps;
         if (g == 0 || tile.steps > widened_steps) {
-          for (int c = 0; c < count; ++c) {
-            widen(tile.queries + (q + c) * stride + first * step_dims, steps, widened.even[c], widened.odd[c]);
+          for (int i = 0; i < count; ++i) {
+            widen(tile.queries + (q + i) * stride + first * step_dims, steps, widened.even[i], widened.odd[i]);
           }
         }
         for (std::int64_t s = 0; s < steps; ++s, at += group_rows * step_dims) {
-          __m256i rows[vectors];
-          const auto multiply = [&](const auto& of_queries) {
-            unroll<count>([&](auto c) {
-              const __m256i query = _mm256_set1_epi32(of_queries[c][s]);
-              unroll<vectors>([&](auto v) {
-                sums[c * vectors + v] = _mm256_add_epi32(sums[c * vectors + v], _mm256_madd_epi16(rows[v], query));
-              });
-            });
-          };
-          unroll<vectors>([&](auto v) { rows[v] = _mm256_and_si256(load(at + v * 32), low); });
-          multiply(widened.even);
+          const __m256i even0 = _mm256_and_si256(load(at), low), even1 = _mm256_and_si256(load(at + 32), low);
+          for_each([&](ByteSums& sums, int i) __attribute__((always_inline)) { sums.add(even0, even1, widened.even[i][s]); });
           // Otherwise compilers add even and odd products first, for which there are not registers enough.
-          unroll<count * vectors>([&](auto i) { stay(sums[i]); });
-          unroll<vectors>([&](auto v) { rows[v] = _mm256_srli_epi16(load(at + v * 32), 8); });
-          multiply(widened.odd);
+          for_each([](ByteSums& sums, int) __attribute__((always_inline)) { sums.stay(); });
+          const __m256i odd0 = _mm256_srli_epi16(load(at), 8), odd1 = _mm256_srli_epi16(load(at + 32), 8);
+          for_each([&](ByteSums& sums, int i) __attribute__((always_inline)) { sums.add(odd0, odd1, widened.odd[i][s]); });
         }
       }
+      __m256i sums[count * vectors];
+      for_each([&](const ByteSums& of, int i) __attribute__((always_inline)) {
+        sums[i * vectors] = of.v0;
+        sums[i * vectors + 1] = of.v1;
+      });
       finish_products<count, vectors, ask>(tile, g, q, sums);
     }
   }
