@@ -66,7 +66,7 @@ RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& par
 /// What the index at `path` keeps. Throws as open_index.
 std::optional<RecallCurve> stored_curve(const std::filesystem::path& path);
 /// Writes the index at `path` anew, with `curve` in place of what it kept; the old file is mapped meanwhile (OpenParams::map).
-/// Throws Error: corrupt_file, io; then the file is as it was.
+/// Throws Error: invalid_argument (points that do not ascend in recall and seconds), corrupt_file, io; then the file is as it was.
 void store_curve(const std::filesystem::path& path, const RecallCurve& curve, const RunOptions& run = {});
 
 struct ChoiceParams {

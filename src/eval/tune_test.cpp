@@ -10,6 +10,7 @@
 #include <gigaknn/tune.hpp>
 
 #include "core/random.hpp"
+#include "index/curve_sections.hpp"
 #include "io/container.hpp"
 #include "io/test_files.hpp"
 
@@ -283,12 +284,22 @@ TEST_F(Tune, a_damaged_curve_is_refused) {
       EXPECT_EQ(bytes_of(file("bad.gknn")), bad);
     }
   }
-  // Right checksums do not make a curve of these.
+  // Right checksums do not make a curve of these, which are not stored either.
   const auto refused = [&](const std::function<void(RecallCurve&)>& spoil) {
     RecallCurve bad = make_curve();
     spoil(bad);
-    build("IVF5,Flat", 5, "bad.gknn");
-    store_curve(file("bad.gknn"), bad);
+    const std::string plain = bytes_of(build("IVF5,Flat", 5, "bad.gknn"));
+    expect_error(Fault::invalid_argument, [&] { store_curve(file("bad.gknn"), bad); }, "curve of recall");
+    EXPECT_EQ(bytes_of(file("bad.gknn")), plain);
+    {
+      const Container old = Container::open(file("bad.gknn"));
+      ContainerWriter writer(file("bad.gknn"), old.schema(), old.schema_version());
+      for (const Section& section : old.sections()) {
+        writer.add_section(section.name, section.element, section.rows, section.cols, old.bytes_of(section).data());
+      }
+      add_curve(writer, bad);
+      writer.finish();
+    }
     expect_error(Fault::corrupt_file, [&] { stored_curve(file("bad.gknn")); }, "curve of recall");
     expect_error(Fault::corrupt_file, [&] { open_index(file("bad.gknn")); }, "curve of recall");
   };

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 
+#include <gigaknn/graph.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/metric.hpp>
 

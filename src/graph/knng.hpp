@@ -5,7 +5,9 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
+#include <gigaknn/graph.hpp>
 #include <gigaknn/ids.hpp>
 #include <gigaknn/metric.hpp>
 

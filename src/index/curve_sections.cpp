@@ -20,6 +20,15 @@ constexpr std::uint64_t most_points = 4096;
 bool is_count(double x) { return x >= 1 && x <= static_cast<double>(most) && x == std::floor(x); }
 bool is_share(double x) { return x >= 0 && x <= 1; }
 
+bool is_point(const OperatingPoint& point) {
+  const Recall& recall = point.recall;
+  return is_count(static_cast<double>(point.nprobe)) && is_count(static_cast<double>(point.refine)) && is_share(recall.low) &&
+         recall.value >= recall.low && recall.high >= recall.value && is_share(recall.high) && point.seconds >= 1e-12 && point.seconds <= 1e12;
+}
+bool comes_after(const OperatingPoint& point, const OperatingPoint& before) {
+  return before.recall.value < point.recall.value && before.seconds <= point.seconds;
+}
+
 void verify(const Container& file, const Section& section) {
   for (std::uint64_t block = 0; block * container_block_bytes < section.bytes; ++block) file.verify_block(section, block);
 }
@@ -37,6 +46,17 @@ void add_curve(ContainerWriter& writer, const RecallCurve& curve) {
                                  point.recall.high, point.seconds});
   }
   writer.add_section(curve_points_section, Element::f64, curve.points.size(), columns, values.data());
+}
+
+void require_curve(const RecallCurve& curve) {
+  require(curve.k >= 1 && curve.queries >= 0 && curve.rows >= 0 && curve.threads >= 0 && curve.points.size() <= most_points,
+          Fault::invalid_argument, "a curve of recall is of k = ", curve.k, ", ", curve.queries, " queries, ", curve.rows, " rows, ",
+          curve.threads, " threads and ", curve.points.size(), " points");
+  for (std::size_t i = 0; i < curve.points.size(); ++i) {
+    require(is_point(curve.points[i]), Fault::invalid_argument, "point ", i, " of the curve of recall is none");
+    require(i == 0 || comes_after(curve.points[i], curve.points[i - 1]), Fault::invalid_argument, "point ", i,
+            " of the curve of recall is no better than the one before, or no slower");
+  }
 }
 
 std::optional<RecallCurve> curve_in(const Container& file) {
@@ -63,19 +83,17 @@ std::optional<RecallCurve> curve_in(const Container& file) {
   const auto values = values_in<double>(file, curve_points_section, Element::f64);
   for (std::uint64_t i = 0; i < section.rows; ++i) {
     const auto at = values.subspan(i * columns, columns);
-    const double seconds = at[seconds_column];
-    require_at(is_count(at[nprobe_column]) && is_count(at[refine_column]) && is_share(at[low_column]) &&
-                   at[recall_column] >= at[low_column] && at[high_column] >= at[recall_column] && is_share(at[high_column]) &&
-                   seconds >= 1e-12 && seconds <= 1e12,
-               file.file(), section.offset + i * columns * sizeof(double), "point ", i, " of the curve of recall is none");
     OperatingPoint point;
-    point.nprobe = static_cast<std::int64_t>(at[nprobe_column]);
-    point.refine = static_cast<std::int64_t>(at[refine_column]);
+    const bool counts = is_count(at[nprobe_column]) && is_count(at[refine_column]);  // which fit into integers then
+    if (counts) {
+      point.nprobe = static_cast<std::int64_t>(at[nprobe_column]);
+      point.refine = static_cast<std::int64_t>(at[refine_column]);
+    }
     point.recall = {curve.k, at[recall_column], at[low_column], at[high_column], curve.queries};
-    point.seconds = seconds;
-    require_at(curve.points.empty() ||
-                   (curve.points.back().recall.value < point.recall.value && curve.points.back().seconds <= point.seconds),
-               file.file(), section.offset + i * columns * sizeof(double), "point ", i,
+    point.seconds = at[seconds_column];
+    require_at(counts && is_point(point), file.file(), section.offset + i * columns * sizeof(double), "point ", i,
+               " of the curve of recall is none");
+    require_at(curve.points.empty() || comes_after(point, curve.points.back()), file.file(), section.offset + i * columns * sizeof(double), "point ", i,
                " of the curve of recall is no better than the one before, or no slower");
     curve.points.push_back(point);
   }

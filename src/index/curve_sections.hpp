@@ -12,6 +12,8 @@ namespace gigaknn {
 
 inline constexpr std::string_view curve_facts_section = "curve_of", curve_points_section = "curve";
 
+/// Throws Error: invalid_argument for what `curve_in` would refuse.
+void require_curve(const RecallCurve& curve);
 void add_curve(ContainerWriter& writer, const RecallCurve& curve);
 
 /// None where there is none. Throws Error: corrupt_file.

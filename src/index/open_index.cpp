@@ -207,6 +207,7 @@ std::optional<RecallCurve> stored_curve(const std::filesystem::path& path) {
 }
 
 void store_curve(const std::filesystem::path& path, const RecallCurve& curve, const RunOptions& run) {
+  require_curve(curve);
   const ChangeLock lock({&path, 1}, path, run);
   const Container file = verified(path, run);
   require_index(file);
