@@ -97,7 +97,7 @@ void check_arguments(const GraphOptions& options) {
   check_apart({options.base, options.labels}, {options.output, options.common.json, options.report});
   check_output(options.output, 0);
   check_output(options.common.json, 0);
-  check_output(options.report, 0);
+  check_page(options.report);
 }
 
 bool is_exact(const GraphOptions& options) {

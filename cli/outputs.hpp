@@ -15,6 +15,8 @@ void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initi
 /// Throws Error: io unless a file can be made in the folder of `path` and `bytes` are free there.
 /// Does nothing for an empty path, or standard output. Returns the bytes free.
 std::size_t check_output(const std::filesystem::path& path, std::size_t bytes);
+/// The same of a page, which is HTML whatever it is called: throws Error: invalid_argument unless it is called so.
+void check_page(const std::filesystem::path& path);
 
 /// The path of JSON that goes to standard output, on which nothing else is to stand then.
 inline bool is_stdout(const std::filesystem::path& path) { return path == "-"; }

@@ -65,7 +65,7 @@ void check_arguments(const ReportOptions& options) {
   require(options.paths.empty() || !options.graph.empty(), Fault::invalid_argument,
           "--path needs --graph");
   check_apart({options.graph, options.base, options.queries, options.results, options.distances}, {options.output});
-  check_output(options.output, 0);
+  check_page(options.output);
 }
 
 int run_report(const ReportOptions& options) {

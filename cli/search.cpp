@@ -34,10 +34,8 @@ void check_arguments(const SearchOptions& options) {
   check_apart({options.base, options.queries, options.only, options.except, options.only_bits},
               {options.output.ids, options.output.distances, options.common.json, options.report});
   check_result_names(options.output, options.radius.has_value());
-  for (const auto& path :
-       {options.output.ids, options.output.distances, options.common.json, options.report}) {
-    check_output(path, 0);
-  }
+  for (const auto& path : {options.output.ids, options.output.distances, options.common.json}) check_output(path, 0);
+  check_page(options.report);
 }
 
 std::string title_of(const SearchOptions& options, const Vectors& base, const Vectors& queries,

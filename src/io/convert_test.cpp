@@ -119,7 +119,7 @@ TEST_F(Convert, ValuesThatDoNotFitAreNamed) {
   refuses<float>(DType::f32, 256, "o.u8bin", "256 does not fit u8 (integers 0 to 255)");
   refuses<float>(DType::f32, -1, "o.u8bin", "-1 does not fit u8");
   refuses<float>(DType::f32, 1.5f, "o.u8bin",
-                 "1.5 would be rounded as u8 (integers 0 to 255); allow rounding to do so");
+                 "1.5 would be rounded as u8 (integers 0 to 255); allow rounding (--allow-rounding) to do so");
   refuses<float>(DType::f32, NAN, "o.u8bin", "nan does not fit u8");
   refuses<float>(DType::f32, INFINITY, "o.ibin", "inf does not fit i32");
   refuses<float>(DType::f32, 128, "o.i8bin", "128 does not fit i8 (integers -128 to 127)");

@@ -103,7 +103,7 @@ template <class Wide>
   digits << value;
   fail(Fault::invalid_data, place.name, ": row ", place.row, ", column ", place.col, ": value ",
        digits.str(), fit == Fit::rounded ? " would be rounded as " : " does not fit ",
-       name_of(dtype), " (", range, ")", fit == Fit::rounded ? "; allow rounding to do so" : "");
+       name_of(dtype), " (", range, ")", fit == Fit::rounded ? "; allow rounding (--allow-rounding) to do so" : "");
 }
 
 std::string_view range_of(DType dtype) {

@@ -8,6 +8,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "io/file_bytes.hpp"
 #include "plan/identity.hpp"
 
 namespace gigaknn {

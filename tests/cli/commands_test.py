@@ -489,6 +489,13 @@ class InfoAndCheck(CliTest):
 
 
 class Report(CliTest):
+    def test_a_page_is_called_html(self):
+        self.run_cli("graph", "base.fbin", "-k", 4, "-o", "g.knng")
+        for arguments in (("report", "--graph", "g.knng", "--base", "base.fbin", "-o", "g.pdf"),
+                          ("graph", "base.fbin", "-k", 4, "-o", "h.knng", "--report", "g.pdf")):
+            self.assertIn("g.pdf: a page is HTML: its name must end in .html", self.run_cli(*arguments, code=2).stderr)
+            self.assertFalse(os.path.exists(self.path("g.pdf")) or os.path.exists(self.path("h.knng")))
+
     def test_a_report_is_put_together_from_finished_results(self):
         write_bin(self.path("base.fbin"), make_rows(60, 16, "f32", 1))
         write_bin(self.path("queries.fbin"), make_rows(12, 16, "f32", 2))
