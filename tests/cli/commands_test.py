@@ -490,6 +490,7 @@ class InfoAndCheck(CliTest):
 
 class Report(CliTest):
     def test_a_page_is_called_html(self):
+        write_bin(self.path("base.fbin"), make_rows(60, 16, "f32", 1))
         self.run_cli("graph", "base.fbin", "-k", 4, "-o", "g.knng")
         for arguments in (("report", "--graph", "g.knng", "--base", "base.fbin", "-o", "g.pdf"),
                           ("graph", "base.fbin", "-k", 4, "-o", "h.knng", "--report", "g.pdf")):
