@@ -101,7 +101,9 @@ int run_plan_command(const PlanOptions& options) {
   }
   if (!options.output.empty()) {
     check_output(options.output, 0);
-    plan = write_plan(plan, [](const std::string& text) { std::fprintf(stderr, "gigaknn: note: %s\n", one_line(text).c_str()); });
+    plan = write_plan(plan, [&](const std::string& text) {
+      if (!options.common.quiet) std::fprintf(stderr, "gigaknn: note: %s\n", one_line(text).c_str());
+    });
   }
   if (!options.common.quiet && !is_stdout(options.common.json)) {
     for (const std::string& line : plan_lines(plan)) std::printf("%s\n", one_line(line).c_str());

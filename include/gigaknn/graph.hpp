@@ -16,10 +16,10 @@
 
 namespace gigaknn {
 
-/// A k-NN graph: row i of `lists` holds the k nearest other rows of i, nearest first, ties by id.
 /// Which rows may be neighbours, by the labels of both.
 enum class Only : std::uint8_t { same, other };
 
+/// A k-NN graph: row i of `lists` holds the k nearest other rows of i, nearest first, ties by id.
 struct KnnGraph {
   Metric metric = Metric::l2;
   bool exact = false;  ///< true: proven to hold the k nearest of all other rows

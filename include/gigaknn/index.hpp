@@ -232,7 +232,8 @@ std::unique_ptr<Index> open_index(const std::filesystem::path& path, const OpenP
 /// The most that opening it and a search allocate, results not counted. Throws as open_index.
 std::size_t open_index_bytes_needed(const std::filesystem::path& path, const OpenParams& params = {}, const RunOptions& run = {});
 
-// What follows maps the files it reads, while it runs: they must not shrink meanwhile (OpenParams::map).
+// What follows maps the files it reads, while it runs: they must not shrink meanwhile (OpenParams::map). A change of a file in its own place
+// waits for others of that file, as far as its file system has locks, by `.NAME.lock` beside it.
 
 /// Reads a file from end to end. Throws as open_index: corrupt_file where a block is not what was written, an id is there twice, or a row
 /// that may not has NaN or infinity.

@@ -101,7 +101,7 @@ class KnnGraph:
             if bad.any():
                 raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
             ids = _with_ties_by_id(distances, ids, metric == "inner_product")
-        graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact))
+        graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact), None)
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
@@ -170,6 +170,11 @@ class KnnGraph:
         return self._graph.exact
 
     @property
+    def only(self) -> str | None:
+        """Of a graph by labels: whether neighbours are of the "same" label, or of "other" ones; None: of all rows."""
+        return self._graph.only
+
+    @property
     def method(self) -> str:
         return self._graph.method if self._method is None else self._method
 
@@ -205,7 +210,7 @@ class KnnGraph:
         return f"<KnnGraph of {len(self)} rows, k {self.k}, metric {self.metric}, {'exact' if self.exact else 'approximate'}{'' if self.exact else recall}>"
 
     def __reduce__(self):
-        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys, self.method, self.recall)
+        return _unpickled, (self.distances, self.ids, self.metric, self.exact, self.row_keys, self.method, self.recall, self.only)
 
     # ---- what it is
 
@@ -770,7 +775,7 @@ def _with_self(ids, distances):
     return np.concatenate((own, ids), axis=1), np.concatenate((np.zeros((n, 1), np.float32), distances), axis=1)
 
 
-def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None):
-    graph = KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact, keys=keys)
+def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None, only=None):
+    graph = KnnGraph(_core.KnnGraph.of(distances, ids, metric, exact, only), None, keys_of(keys, len(distances)))
     graph._method, graph._recall = method, recall
     return graph

@@ -20,7 +20,7 @@ using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::de
 using IdLists = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using DistanceLists = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std::string& metric, bool exact) {
+KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std::string& metric, bool exact, const std::optional<std::string>& only) {
   const nb::gil_scoped_release released;
   require(ids.shape(0) == distances.shape(0) && ids.shape(1) == distances.shape(1), Fault::invalid_argument, "a graph has one distance for each id, got [", distances.shape(0),
           ", ", distances.shape(1), "] distances and [", ids.shape(0), ", ", ids.shape(1), "] ids");
@@ -28,6 +28,7 @@ KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std:
   KnnGraph graph;
   graph.metric = metric_of(metric);
   graph.exact = exact;
+  if (only) graph.only = *only == "same" ? Only::same : Only::other;
   graph.method = "from arrays";
   graph.lists.queries = static_cast<std::int64_t>(ids.shape(0));
   graph.lists.k = static_cast<std::int64_t>(ids.shape(1));
@@ -68,9 +69,13 @@ void bind_graph(nb::module_& m) {
       .def_ro("sampled", &Recall::sampled);
 
   nb::class_<KnnGraph>(m, "KnnGraph")
-      .def_static("of", &graph_of, nb::arg("distances"), nb::arg("ids"), nb::arg("metric"), nb::arg("exact"))
+      .def_static("of", &graph_of, nb::arg("distances"), nb::arg("ids"), nb::arg("metric"), nb::arg("exact"), nb::arg("only").none())
       .def_prop_ro("metric", [](const KnnGraph& graph) { return std::string(name_of(graph.metric)); })
       .def_ro("exact", &KnnGraph::exact)
+      .def_prop_ro("only", [](const KnnGraph& graph) -> std::optional<std::string> {
+        if (!graph.only) return std::nullopt;
+        return graph.only == Only::same ? "same" : "other";
+      })
       .def_ro("method", &KnnGraph::method)
       .def_ro("doubts", &KnnGraph::doubts)
       .def_ro("recall", &KnnGraph::recall)

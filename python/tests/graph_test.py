@@ -120,6 +120,18 @@ class Graphs(unittest.TestCase):
         self.assertEqual(made.measure(x, sample=100).sampled, 100)
         self.assertEqual(made.recall.sampled, 100)
 
+    def test_a_graph_by_labels_says_so_wherever_it_went(self):
+        x = clustered_rows(200, 8)
+        self.assertIsNone(self.graph.only)
+        for only in ("same", "other"):
+            graph = gigaknn.knn_graph(x, 5, labels=np.arange(200) % 4, only=only)
+            with tempfile.TemporaryDirectory() as folder:
+                graph.save(f"{folder}/l.knng")
+                for made in (graph, pickle.loads(pickle.dumps(graph)), gigaknn.KnnGraph.load(f"{folder}/l.knng")):
+                    self.assertEqual(made.only, only)
+                    with self.assertRaisesRegex(gigaknn.Unsupported, "build it anew with their labels"):
+                        made.extend(x, base=x)
+
     def test_graphs_of_arrays_are_checked(self):
         ids, distances = self.graph.ids.copy(), self.graph.distances.copy()
         self.assert_same(gigaknn.KnnGraph.from_arrays(distances, ids, exact=True), self.graph)

@@ -122,12 +122,14 @@ Recall recall_at(const Neighbors& result, const Neighbors& truth, std::int64_t a
 }
 
 bool ties_count(const Neighbors& result, const Neighbors& truth, Metric metric) {
+  const UsualFloats floats;
   require_same_queries(result, truth);
   return form_of(result, truth, metric).has_value();
 }
 
 double nearest_among_first(const Neighbors& result, const Neighbors& truth, std::int64_t r,
                            Metric metric) {
+  const UsualFloats floats;
   require_same_queries(result, truth);
   require_depth("r", "result", r, result.k);
   require_depth("the nearest", "truth", 1, truth.k);

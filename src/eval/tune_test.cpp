@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include <gigaknn/eval.hpp>
+#include <gigaknn/faiss.hpp>
 #include <gigaknn/tune.hpp>
 
 #include "core/random.hpp"
@@ -264,6 +265,24 @@ TEST_F(Tune, a_curve_outlives_changes_and_no_merge) {
   const std::vector<std::filesystem::path> one = {path};
   merge_indexes(one, file("merged.gknn"));
   EXPECT_FALSE(stored_curve(file("merged.gknn")));
+}
+
+// Faiss's files do not say which rows were held out.
+TEST_F(Tune, a_merge_holds_out_what_one_of_the_indexes_does) {
+  const auto path = build("IVF20,Flat", 50), other = file("other.gknn");
+  export_faiss(path, file("x.faiss"));
+  import_faiss(file("x.faiss"), other);
+  const auto index = open_index(path);
+  std::vector<RowId> even, odd;
+  for (const RowId id : index->ids()) (value_of(id) % 2 == 0 ? even : odd).push_back(id);
+  const std::vector<RowId> held_out = index->held_out();
+  ASSERT_EQ(held_out.size(), 50u);
+  remove_from_index(path, even, path);
+  remove_from_index(other, odd, other);
+  for (const auto& paths : {std::vector{path, other}, std::vector{other, path}}) {
+    merge_indexes(paths, file("merged.gknn"));
+    EXPECT_EQ(open_index(file("merged.gknn"))->held_out(), held_out);
+  }
 }
 
 TEST_F(Tune, a_damaged_curve_is_refused) {

@@ -9,6 +9,7 @@
 #include "core/random.hpp"
 #include "core/require.hpp"
 #include "core/sample.hpp"
+#include "core/usual_floats.hpp"
 #include "ops/canonical.hpp"
 
 namespace gigaknn {
@@ -205,6 +206,7 @@ std::vector<std::string> data_doubts(const Ops& ops, const KnnGraph& graph, Matr
 }
 
 std::vector<std::string> data_doubts(const KnnGraph& graph, MatrixRef base, const RunOptions& run) {
+  const UsualFloats floats;
   return data_doubts(ops_of("cpu"), graph, base, run);
 }
 

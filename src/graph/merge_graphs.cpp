@@ -368,7 +368,12 @@ ChangedGraph extend_graph(const KnnGraph& graph, MatrixRef base, MatrixRef added
   RunOptions merging = run;
   const std::size_t beside = list_bytes(added.rows, alone.lists.k);
   if (run.memory_bytes > 0) merging.memory_bytes = std::max<std::size_t>(1, run.memory_bytes - std::min(run.memory_bytes, beside));
-  return merge_graphs(graph, base, alone, added, params, merging);
+  try {
+    return merge_graphs(graph, base, alone, added, params, merging);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::out_of_memory || run.memory_bytes == 0) throw;
+    fail(Fault::out_of_memory, error.what(), "; ", beside, " bytes more hold the graph of the rows that are added");
+  }
 }
 
 ReducedGraph remove_rows(const KnnGraph& graph, MatrixRef base, std::span<const RowId> removed, const MergeParams& params,

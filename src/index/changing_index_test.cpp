@@ -99,6 +99,18 @@ TEST_F(ChangingIndex, finds_added_rows_as_if_they_had_been_there) {
   }
 }
 
+TEST_F(ChangingIndex, behind_the_largest_id_there_is_no_next_one) {
+  const auto index = of_first(20);
+  const std::int64_t most = std::int64_t{1} << 61;
+  index->add(some(20, 21), std::vector<RowId>{RowId{most}});
+  model_.row_of[most] = 20;
+  expect_error(Fault::invalid_argument, {"the next id would be 2305843009213693953", "give ids to these rows"}, [&] { index->add(some(21, 22)); });
+  expect_as_model(*index);
+  index->add(some(21, 22), std::vector<RowId>{RowId{77}});
+  model_.row_of[77] = 21;
+  expect_as_model(*index);
+}
+
 TEST_F(ChangingIndex, ids_are_the_users_and_ties_go_by_them) {
   std::vector<RowId> ids;
   for (std::int64_t i = 0; i < 500; ++i) {

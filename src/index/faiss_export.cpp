@@ -8,6 +8,7 @@
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
+#include "core/usual_floats.hpp"
 #include "index/faiss_rows.hpp"
 #include "index/faiss_writer.hpp"
 #include "index/ivf_file.hpp"
@@ -244,6 +245,7 @@ void Exporter::codes(const StoredIvfPq& stored) {
 }  // namespace
 
 void export_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run, const FaissExport& params) {
+  const UsualFloats floats;
   require(params.nprobe >= 1 && params.k_factor >= 1 && std::isfinite(params.k_factor), Fault::invalid_argument,
           "Faiss's searches begin with at least 1 list and a finite factor of at least 1, got ", params.nprobe, " and ", params.k_factor);
   const Container file = Container::open(map_file(from));

@@ -10,6 +10,7 @@
 #include "core/cancelled.hpp"
 #include "core/elements.hpp"
 #include "core/require.hpp"
+#include "core/usual_floats.hpp"
 #include "index/faiss_file.hpp"
 #include "index/faiss_rows.hpp"
 #include "index/faiss_transform.hpp"
@@ -488,6 +489,7 @@ std::string import_vectors(const FileBytes& file, const FaissIndex& root, const 
 }  // namespace
 
 std::string import_faiss(const std::filesystem::path& from, const std::filesystem::path& to, const RunOptions& run) {
+  const UsualFloats floats;
   const FileBytes file = map_file(from);
   const FaissIndex root = read_faiss(file);
   if (const FaissIndex* const vectors = vectors_alone(root)) return import_vectors(file, root, *vectors, to, run);

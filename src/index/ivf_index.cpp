@@ -492,6 +492,7 @@ std::optional<RowsById::Place> IvfIndex::place_of(const State& state, RowId id) 
 }
 
 Matrix IvfIndex::reconstruct(std::span<const RowId> ids) const {
+  const UsualFloats floats;
   const auto state = this->state();
   const bool decodes = !keeps_rows();
   Matrix rows(std::ssize(ids), decodes ? facts_.width() : facts_.cols, decodes ? DType::f32 : facts_.dtype);

@@ -3,6 +3,7 @@
 #include <gigaknn/tune.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
@@ -35,23 +36,39 @@ std::unique_ptr<IvfIndex> opened(const Container& file, const OpenParams& params
   return std::make_unique<IvfFlatIndex>(read_ivf_flat(file, check), std::move(setting));
 }
 
-// Held from reading a file until another one stands in its place: of two changes at once, one would undo the other. `to`: where the
-// changed index goes; nothing is held where that is elsewhere.
+// Held from reading a file until another one stands in its place: of two changes at once, one would undo the other. By a file `.NAME.lock`
+// beside it, which goes with the lock. `to`: where the changed index goes; nothing is held where that is elsewhere, or by file systems
+// that have no locks.
 class ChangeLock {
  public:
   ChangeLock(std::span<const std::filesystem::path> from, const std::filesystem::path& to, const RunOptions& run) {
-    for (const auto& path : from) {
+    const auto is_changed = [&](const auto& path) {
       std::error_code unknown;
-      if (!std::filesystem::equivalent(path, to, unknown) || lock_) continue;
+      return std::filesystem::equivalent(path, to, unknown);
+    };
+    if (std::none_of(from.begin(), from.end(), is_changed)) return;
+    const std::filesystem::path file = std::filesystem::canonical(to);
+    path_ = file.parent_path() / join_text(".", file.filename().string(), ".lock");
+    try {
       do {
-        lock_.reset();
-        lock_.reset(new FileLock(FileLock::of_existing(path, [&] { check_cancelled(run); })));
+        check_cancelled(run);
+        lock_.emplace(path_, [&] { check_cancelled(run); });
       } while (!lock_->is_current());
+    } catch (const Error& error) {
+      if (error.fault() != Fault::io) throw;
+      lock_.reset();
     }
   }
+  ~ChangeLock() {
+    std::error_code ignored;
+    if (lock_) std::filesystem::remove(path_, ignored);
+  }
+  ChangeLock(const ChangeLock&) = delete;
+  ChangeLock& operator=(const ChangeLock&) = delete;
 
  private:
-  std::unique_ptr<FileLock> lock_;
+  std::filesystem::path path_;
+  std::optional<FileLock> lock_;
 };
 
 void require_finite_rows(const Container& file, std::string_view section, MatrixRef rows, Metric metric, const RunOptions& run) {

@@ -13,16 +13,9 @@
 
 namespace gigaknn {
 
-FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waiting)
-    : FileLock(path, O_RDWR | O_CREAT, waiting) {}
-
-FileLock FileLock::of_existing(const std::filesystem::path& path, const std::function<void()>& waiting) {
-  return {path, O_RDONLY, waiting};
-}
-
-FileLock::FileLock(const std::filesystem::path& path, int flags, const std::function<void()>& waiting) : path_(path) {
-  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail_system(path, (flags & O_CREAT) != 0 ? "cannot lock" : "cannot open", errno);
+FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waiting) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_system(path, "cannot lock", errno);
   try {
     while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;

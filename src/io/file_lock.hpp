@@ -11,8 +11,6 @@ class FileLock {
  public:
   /// Waits for it; `waiting`, if any, is called first where that takes long, and may throw. Throws Error: io.
   FileLock(const std::filesystem::path& path, const std::function<void()>& waiting);
-  /// Of a file that is there, whatever may be done with it. Throws Error: io.
-  static FileLock of_existing(const std::filesystem::path& path, const std::function<void()>& waiting);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
@@ -21,8 +19,6 @@ class FileLock {
   bool is_current() const;
 
  private:
-  FileLock(const std::filesystem::path& path, int flags, const std::function<void()>& waiting);
-
   std::filesystem::path path_;
   int descriptor_ = -1;
 };

@@ -7,10 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
-#include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 
+#include "io/checksum.hpp"
 #include "io/file_wait.hpp"
 #include "io/mapped_file.hpp"
 
@@ -55,11 +56,13 @@ bool name_file(int descriptor, const fs::path& name) {
 
 // Of nobody else's: by numbers of processes two hosts, or containers, that share a folder could have one between them.
 fs::path temporary_name(const fs::path& path) {
+  constexpr std::size_t added = std::string_view(".").size() + std::string_view(".tmp.").size() + 16;
+  const long most = ::pathconf(folder_of(path).c_str(), _PC_NAME_MAX);
+  const std::size_t longest = most > 0 ? std::max(added + 1, static_cast<std::size_t>(most)) : 255;
+  if (path.filename().native().size() > longest) fail_system(path, "cannot write", ENAMETOOLONG);  // not when all is written
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
-  std::ostringstream text;
-  text << '.' << path.filename().string() << ".tmp." << std::hex << number;
-  return folder_of(path) / text.str();
+  return folder_of(path) / join_text(".", path.filename().string().substr(0, longest - added), ".tmp.", hexadecimal(number));
 }
 
 }  // namespace

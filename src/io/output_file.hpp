@@ -9,7 +9,7 @@
 namespace gigaknn {
 
 /// A file under construction, without a name in the folder of `path` where the file system can, else
-/// as `.NAME.tmp.PID`. `finish` syncs it, gives it its name, or renames it over what is at `path`, and syncs the folder.
+/// as `.NAME.tmp.NUMBER`. `finish` syncs it, gives it its name, or renames it over what is at `path`, and syncs the folder.
 /// Destroyed before that, it leaves nothing behind and `path` as it was; so does a killed process where the file had no name, but
 /// for moments in which it has that one: to be renamed from, and when it is tried at first whether it could.
 class OutputFile {

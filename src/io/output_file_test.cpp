@@ -80,6 +80,18 @@ TEST_F(Output, ReplacesAFileAndWritesThroughALink) {
   EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
 }
 
+TEST_F(Output, TheLongestNamesAreWritten) {
+  for (const std::size_t length : {232, 233, 234, 250, 255}) {
+    const auto path = file(std::string(length, 'n'));
+    for (const char* contents : {"one", "two"}) {  // the second in place of the first
+      OutputFile output(path);
+      output.write(contents, 3);
+      output.finish();
+      EXPECT_EQ(bytes_of(path), contents) << length;
+    }
+  }
+}
+
 TEST_F(Output, FoldersThatCannotBeWrittenAreNamed) {
   expect_error(
       Fault::io, [&] { OutputFile output(file("none/a")); }, file("none/a").string(),
@@ -94,7 +106,7 @@ TEST_F(Output, FoldersThatCannotBeWrittenAreNamed) {
   expect_error(
       Fault::io, [&] { OutputFile output("/proc/gigaknn"); }, "/proc/gigaknn: cannot write");
   expect_error(
-      Fault::io, [&] { OutputFile output(file(std::string(250, 'n'))); }, "cannot write: File name too long");
+      Fault::io, [&] { OutputFile output(file(std::string(256, 'n'))); }, "cannot write: File name too long");
   if (::geteuid() == 0) return;  // root may write anywhere
   std::filesystem::permissions(
       folder(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);

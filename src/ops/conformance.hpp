@@ -151,12 +151,11 @@ void check_high_numbers(const Devices& devices);
 void check_assignment(const Case& c, const Devices& devices = instruction_sets());
 /// The rows of the base with c.k labels, drawn or all the same, with weights and without.
 void check_sum_by_label(const Case& c, const Devices& devices = instruction_sets());
-/// Three rounds of NN-Descent, with parameters drawn by c.seed; c.k bounds the lists.
 struct GrowthShape {
   std::int64_t samples;
   bool split;  ///< joins across a split alone
 };
-/// `shape`: in place of what the case's seed draws.
+/// Three rounds of NN-Descent, with parameters drawn by c.seed, but for those of `shape`; c.k bounds the lists.
 void check_growth(const Case& c, const Devices& devices = instruction_sets(), std::optional<GrowthShape> shape = {});
 
 }  // namespace gigaknn::test

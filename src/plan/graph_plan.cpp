@@ -228,6 +228,15 @@ TextLines lasting_lines(const GraphPlan& plan) {
   return lines;
 }
 
+// Whether a folder has the plan of this very graph, as far as can be told.
+bool is_of(const GraphPlan& plan, const fs::path& folder) {
+  try {
+    return identity_of(read_plan(folder)) == identity_of(plan);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // The plan that a folder has, taken over by the new one.
 GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
   GraphPlan there = read_plan(folder);
@@ -256,15 +265,19 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
 GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::string&)>& note, const RunOptions& run) {
   const fs::path folder = plan.folder();
   FolderWait wait(plan, note, run);
+  bool is_this_graph = false;  // what another run, which is waited for, works on
   while (true) {
     std::error_code error;
     fs::create_directory(folder, error);
     require(!error, Fault::io, printable(folder.string()), ": cannot make the folder: ", error.message());
     require(fs::exists(plan_file(folder)) || is_of_builds(folder), Fault::invalid_argument, printable(folder.string()),
             ": has other files than those of a build; move them, since the folder is taken away in the end");
-    const FileLock lock(folder / "lock", [&] { wait.waiting(); });
+    const FileLock lock(folder / "lock", [&] {
+      is_this_graph = is_this_graph || is_of(plan, folder);
+      wait.waiting();
+    });
     if (!lock.is_current()) {  // another run has taken the folder away
-      if (!wait.waited() || !fs::exists(plan.params.output)) continue;
+      if (!is_this_graph || !fs::exists(plan.params.output)) continue;
       fail_finished(plan);
     }
     const GraphPlan current = fs::exists(plan_file(folder)) ? taken_over(plan, folder) : plan;

@@ -24,7 +24,6 @@ class FolderWait {
     waited_ = true;
     check_cancelled(run_);
   }
-  bool waited() const { return waited_; }
 
  private:
   const GraphPlan& plan_;

@@ -340,6 +340,22 @@ TEST_F(PlanTest, who_waits_for_another_run_is_told_and_does_not_build_again_what
   EXPECT_NE(notes.front().find("another run works on"), std::string::npos) << notes.front();
 }
 
+TEST_F(PlanTest, who_waited_for_another_graph_goes_on_with_its_own) {
+  PlanParams params = stored();
+  const GraphPlan other = begun(params, 1);
+  params.graph.k = 8;
+  const GraphPlan mine = make_plan(params);
+  std::atomic<bool> told = false;
+  auto lock = std::make_unique<FileLock>(other.folder() / "lock", nullptr);
+  auto written = std::async(std::launch::async, [&] { return write_plan(mine, [&](const std::string&) { told = true; }); });
+  while (!told) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::ofstream(params.output) << "the other graph";
+  fs::remove_all(other.folder());
+  lock.reset();
+  EXPECT_EQ(written.get().params.graph.k, 8);
+  EXPECT_EQ(read_plan(mine.folder()).params.graph.k, 8);
+}
+
 TEST_F(PlanTest, what_no_task_could_take_is_not_planned) {
   PlanParams params = stored(test::Base(test::Kind::clustered, 300, 16, DType::f32), Metric::hamming, "floats");
   expect_error(Fault::unsupported, [&] { make_plan(params); }, "hamming needs packed bits in u8, the rows are f32");

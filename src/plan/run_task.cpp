@@ -67,7 +67,7 @@ void run_task(const GraphPlan& plan, std::int64_t task, const RunOptions& run) {
   record.push_back({"waited", exact_text(file_wait_seconds() - waited_before)});
   const fs::path file = file_of_task(plan, task);
   record.push_back({"bytes", std::to_string(fs::file_size(file))});
-  record.push_back({"checksum", hexadecimal(Container::open(file).checksum())});
+  record.push_back({"contents", hexadecimal(Container::open(file).checksum())});
   write_sealed(record, record_of_task(plan, task));
 }
 

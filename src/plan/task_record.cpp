@@ -42,7 +42,7 @@ bool is_done(const GraphPlan& plan, std::int64_t task, const RunOptions* look_in
       return false;
     }
     const Container contents = Container::open(file);
-    if (record.at("checksum") != hexadecimal(contents.checksum())) return false;
+    if (record.at("contents") != hexadecimal(contents.checksum())) return false;
     return !look_inside || !contents.find_bad_block(*look_inside, AfterReading::release);
   } catch (const Error& error) {
     if (error.fault() == Fault::cancelled) throw;

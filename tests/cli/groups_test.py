@@ -138,7 +138,8 @@ class ByLabels(OtherGraphs):
         rows, path = self.make("l2")
         self.run_cli("graph", path, "-k", 4, "-o", "all.knng")
         for name, labels, only, marked in (("one", [3] * 150, "same", "yes"), ("different", range(150), "other", "yes"),
-                                           ("two", [i % 2 for i in range(150)], "same", "no")):
+                                           ("two", [i % 2 for i in range(150)], "same", "among rows of the same label"),
+                                           ("also two", [i % 2 for i in range(150)], "other", "among rows of other labels")):
             write_bin(self.path("labels.ibin"), [[label] for label in labels], "i")
             self.run_cli("graph", path, "-k", 4, "--labels", "labels.ibin", "--only", only, "-o", name + ".knng")
             self.assertRegex(self.run_cli("info", name + ".knng").stdout, r"exact +" + marked)

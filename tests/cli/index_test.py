@@ -246,7 +246,8 @@ class Index(CliTest):
             changes = [subprocess.Popen([BINARY, "add", "x.gknn", rows, "--quiet"], cwd=self.folder) for rows in ("more.u8bin", "others.u8bin")]
             changes.append(subprocess.Popen([BINARY, "tune", "x.gknn", "--queries", "q.u8bin", "--quiet"], cwd=self.folder))
             self.assertEqual([change.wait() for change in changes], [0, 0, 0])
-            self.assertIn("520", self.run_cli("info", "x.gknn").stdout)
+            self.assertIn("520 x 5 u8", self.run_cli("info", "x.gknn").stdout)
+            self.assertFalse(os.path.exists(self.path(".x.gknn.lock")))
             self.run_cli("check", "x.gknn")
 
     def test_a_radius_of_an_index(self):

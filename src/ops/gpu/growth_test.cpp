@@ -47,7 +47,6 @@ TEST(GpuGrowth, lists_may_be_longer_than_a_warp) {
   check_growth(c, {gpu::devices().front()});
 }
 
-// Samples are multiplied in shared memory, or, where they are too long for it, as they lie.
 // As graphs are merged, with as many samples as they have then, and more.
 TEST(GpuGrowth, samples_may_be_parted_by_the_sides_of_a_split) {
   for (const DType dtype : {DType::u8, DType::f32}) {
@@ -60,6 +59,7 @@ TEST(GpuGrowth, samples_may_be_parted_by_the_sides_of_a_split) {
   }
 }
 
+// Samples are multiplied in shared memory, or, where they are too long for it, as they lie.
 TEST(GpuGrowth, samples_may_be_too_long_for_shared_memory) {
   const auto before = gpu::launches();
   for (const DType dtype : {DType::u8, DType::i8}) {
