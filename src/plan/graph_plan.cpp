@@ -143,6 +143,11 @@ std::uint64_t base_checksum_of(MatrixRef base) {
   return checksum;
 }
 
+void require_same_base(const GraphPlan& plan, MatrixRef base) {
+  require(base_checksum_of(base) == plan.base_checksum, Fault::invalid_data, printable(plan.params.base.string()),
+          ": changed since the plan was made; remove ", printable(plan.folder().string()), " to begin anew");
+}
+
 std::string plan_checksum_of(const GraphPlan& plan) {
   TextLines lines = identity_of(plan);
   for (const Number& number : shard_numbers) lines.push_back({number.name, std::to_string(plan.shards.*number.value)});

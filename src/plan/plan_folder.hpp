@@ -1,4 +1,4 @@
-// What runs that share a plan's folder, and its base, say to each other.
+// What runs that share a plan's folder say to each other.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,6 @@
 #include "core/cancelled.hpp"
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
-#include "plan/identity.hpp"
 
 namespace gigaknn {
 
@@ -34,12 +33,6 @@ class FolderWait {
 
 [[noreturn]] inline void fail_finished(const GraphPlan& plan) {
   fail(Fault::io, printable(plan.folder().string()), ": another run was at work in it, and has finished");
-}
-
-/// Throws Error: invalid_data.
-inline void require_same_base(const GraphPlan& plan, MatrixRef base) {
-  require(base_checksum_of(base) == plan.base_checksum, Fault::invalid_data, printable(plan.params.base.string()),
-          ": changed since the plan was made; remove ", printable(plan.folder().string()), " to begin anew");
 }
 
 }  // namespace gigaknn

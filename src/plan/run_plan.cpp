@@ -12,6 +12,7 @@
 #include "core/require.hpp"
 #include "io/file_bytes.hpp"
 #include "io/file_lock.hpp"
+#include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
 #include "plan/task_record.hpp"
 #include "plan/workers.hpp"

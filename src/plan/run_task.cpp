@@ -14,7 +14,6 @@
 #include "io/file_lock.hpp"
 #include "io/file_wait.hpp"
 #include "plan/identity.hpp"
-#include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
 #include "plan/task_record.hpp"
 

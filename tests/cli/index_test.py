@@ -1,4 +1,5 @@
 """Indexes: build, search, add, remove and merge against plain Python; what is refused, what a kill, a full disk or a cut file leaves."""
+import fcntl
 import filecmp
 import json
 import math
@@ -249,6 +250,19 @@ class Index(CliTest):
             self.assertIn("520 x 5 u8", self.run_cli("info", "x.gknn").stdout)
             self.assertFalse(os.path.exists(self.path(".x.gknn.lock")))
             self.run_cli("check", "x.gknn")
+
+    def test_a_change_waits_for_another(self):
+        write_bin(self.path("more.u8bin"), make_rows(50, 5, "u8", 5), "u8")
+        self.build()
+        with open(self.path(".x.gknn.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            change = subprocess.Popen([BINARY, "add", "x.gknn", "more.u8bin", "--quiet"], cwd=self.folder)
+            time.sleep(1)
+            self.assertIsNone(change.poll())
+            self.assertIn("400 x 5 u8", self.run_cli("info", "x.gknn").stdout)
+        self.assertEqual(change.wait(), 0)
+        self.assertIn("450 x 5 u8", self.run_cli("info", "x.gknn").stdout)
+        self.assertFalse(os.path.exists(self.path(".x.gknn.lock")))
 
     def test_a_radius_of_an_index(self):
         self.build()
