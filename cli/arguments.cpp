@@ -1,8 +1,10 @@
 #include "arguments.hpp"
 
+#include <cctype>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +20,20 @@ std::string help_hint(const CLI::App& app) {
   return "; see gigaknn " + (chosen.empty() ? std::string() : chosen.front()->get_name() + " ") + "--help";
 }
 
+// Not what was meant, but an unset variable of a shell: what is left out says that nothing is given.
+std::string refused_empty(const std::string& text) { return text.empty() ? "an empty value" : ""; }
+
+// The library of options takes 010 for eight.
+std::string without_leading_zeros(std::string text) {
+  const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  std::size_t zeros = 0;
+  while (sign + zeros + 1 < text.size() && text[sign + zeros] == '0' && std::isdigit(static_cast<unsigned char>(text[sign + zeros + 1]))) ++zeros;
+  return text.erase(sign, zeros);
+}
+
+template <class T>
+constexpr bool is_whole = std::is_integral_v<T> || std::is_same_v<T, std::optional<std::int64_t>>;
+
 }  // namespace
 
 Option Option::required() const { return Option(option_->required()); }
@@ -32,7 +48,9 @@ Command Command::add_command(const std::string& name, const std::string& help) c
 
 template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  CLI::Option* option = app_->add_option(name, value, help)->check(CLI::Validator(refused_empty, ""));
+  if constexpr (is_whole<T>) option->transform(CLI::Validator([](std::string& text) { return text = without_leading_zeros(text), std::string(); }, ""));
+  return Option(option);
 }
 
 Option Command::add_flag(const std::string& name, bool& value, const std::string& help) const {

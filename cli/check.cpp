@@ -7,6 +7,7 @@
 
 #include "core/require.hpp"
 #include "hdf5.hpp"
+#include "index/ivf_file.hpp"
 #include "inputs.hpp"
 #include "io/container.hpp"
 #include "io/results.hpp"
@@ -33,10 +34,10 @@ void check_graph_file(const std::filesystem::path& path, const RunOptions& run) 
 
 /// The graph's own faults are only looked for once its bytes are what was written.
 void check_container(const CheckOptions& options, Session& session) {
-  if (options.path.extension() == ".gknn") return check_index(options.path, session.run());
   const Container container = Container::open(options.path);
+  if (options.path.extension() == ".gknn" || holds_index(container)) return check_index(options.path, session.run());
   container.verify(session.run());
-  if (options.path.extension() == ".knng") check_graph_file(options.path, session.run());
+  if (options.path.extension() == ".knng" || container.schema() == "knng") check_graph_file(options.path, session.run());
 }
 
 void check_values_of(MatrixRef matrix, const std::string& name, const RunOptions& run) {
@@ -64,7 +65,7 @@ int run_check(const CheckOptions& options, const std::string& command_line) {
   const std::filesystem::path& path = options.path;
   double seconds = 0;
   session.timed("check", seconds, [&] {
-    if (path.extension() == ".knng" || path.extension() == ".gknn") {
+    if (path.extension() == ".knng" || path.extension() == ".gknn" || Container::is_one(path)) {
       check_container(options, session);
     } else if (is_hdf5(path)) {
       check_hdf5(path, session.run());

@@ -1,13 +1,16 @@
 // gigaknn eval: RESULT and TRUTH -> k-recall@k, R@1, R@10, R@100
 //               GRAPH.knng and BASE -> k-recall@k on a sample, with its 95 % interval
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "graph/knng.hpp"
 #include "inputs.hpp"
 #include "outputs.hpp"
 #include "results.hpp"
@@ -24,9 +27,9 @@ struct EvalOptions {
   std::filesystem::path truth;
   std::filesystem::path truth_distances;
   std::filesystem::path base;
-  std::int64_t at = 0;
+  std::optional<std::int64_t> at;
   std::int64_t sample = 10000;
-  double floor = -1;
+  std::optional<double> floor;
 };
 
 void check_arguments(const EvalOptions& options) {
@@ -34,11 +37,13 @@ void check_arguments(const EvalOptions& options) {
           "eval needs one of --truth (of a result) and --base (of a graph)");
   require(options.base.empty() || options.result.extension() == ".knng", Fault::invalid_argument,
           "--base goes with a .knng graph; a result is compared with --truth");
-  require(options.at >= 0, Fault::invalid_argument, "-k must be at least 1, got ", options.at);
+  require(!options.at || *options.at >= 1, Fault::invalid_argument, "-k must be at least 1, got ", options.at.value_or(0));
   require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ",
           options.sample);
-  require(options.floor <= 1, Fault::invalid_argument, "--recall must be from 0 to 1, got ",
-          options.floor);
+  require(!options.floor || (*options.floor >= 0 && *options.floor <= 1), Fault::invalid_argument, "--recall must be from 0 to 1, got ",
+          options.floor.value_or(0));
+  require(options.base.empty() || (options.distances.empty() && options.truth_distances.empty()), Fault::invalid_argument,
+          "--distances and --truth-distances go with --truth: of a graph they are computed");
   check_apart({options.result, options.distances, options.truth, options.truth_distances, options.base}, {options.common.json});
   check_output(options.common.json, 0);
 }
@@ -47,9 +52,10 @@ void print_line(const Session& session, const std::string& name, const std::stri
   if (!session.options.quiet && !is_stdout(session.options.json)) std::printf("%-16s %s\n", name.c_str(), one_line(value).c_str());
 }
 
+// Cut, not rounded: 1 is said of nothing less.
 std::string fraction_text(double fraction) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6f", fraction);
+  std::snprintf(text, sizeof text, "%.6f", std::floor(fraction * 1e6) / 1e6);
   return text;
 }
 
@@ -77,15 +83,43 @@ void evaluate_ranks(const Neighbors& result, const Neighbors& truth, Metric metr
   session.record.more["nearest_among_first"] = ranks;
 }
 
+/// The metric that was asked for, or that graphs among the files say; they must agree.
+Metric metric_of_files(const EvalOptions& options) {
+  std::optional<Metric> metric;
+  if (options.common.metric_given) metric = metric_of(options.common.metric);
+  for (const std::filesystem::path& path : {options.result, options.truth}) {
+    if (path.extension() != ".knng") continue;
+    const Metric of_graph = open_knng(path).metric;
+    require(!metric || *metric == of_graph, Fault::invalid_argument, path.string(), " is a graph by ", name_of(of_graph), ", not by ",
+            name_of(*metric));
+    metric = of_graph;
+  }
+  return metric.value_or(metric_of(options.common.metric));
+}
+
+std::size_t bytes_of(const Neighbors& lists) { return lists.ids.size() * sizeof(RowId) + lists.distances.size() * sizeof(float); }
+
 void evaluate_result(const EvalOptions& options, Session& session) {
   RunRecord& record = session.record;
+  const std::size_t budget = options.common.memory_bytes();
   const auto load = [&](const std::filesystem::path& ids, const std::filesystem::path& distances) {
-    return session.timed("load", record.seconds.load, [&] { return read_results(ids, distances); });
+    const auto require_room = [&](std::size_t bytes) {
+      require(budget == 0 || session.held_bytes() + bytes <= budget, Fault::out_of_memory, "--memory ", options.common.memory,
+              " is too small: ", ids.string(), " and what was read before it take ", least_budget(session.held_bytes() + bytes));
+    };
+    std::error_code unknown;  // where it is no file, reading says so
+    const std::uintmax_t file_bytes = std::filesystem::file_size(ids, unknown);
+    if (!unknown) require_room(file_bytes);
+    Neighbors lists = session.timed("load", record.seconds.load, [&] { return read_results(ids, distances); });
+    require_room(bytes_of(lists));
+    session.hold(bytes_of(lists));
+    return lists;
   };
+  const Metric metric = metric_of_files(options);
+  record.metric = name_of(metric);
   const Neighbors result = load(options.result, options.distances);
   const Neighbors truth = load(options.truth, options.truth_distances);
-  const std::int64_t at = options.at > 0 ? options.at : std::min(result.k, truth.k);
-  const Metric metric = metric_of(options.common.metric);
+  const std::int64_t at = options.at.value_or(std::min(result.k, truth.k));
   record.n = result.queries;
   record.k = at;
   record.recall = session.timed("compare", record.seconds.evaluate,
@@ -101,9 +135,20 @@ void evaluate_result(const EvalOptions& options, Session& session) {
                          ": equally near neighbours of another id count as misses"));
 }
 
+/// Of each list its first k.
+void shorten_lists(Neighbors& lists, std::int64_t k) {
+  for (std::int64_t row = 0; row < lists.queries; ++row) {
+    std::copy_n(lists.ids.begin() + row * lists.k, k, lists.ids.begin() + row * k);
+    std::copy_n(lists.distances.begin() + row * lists.k, k, lists.distances.begin() + row * k);
+  }
+  lists.k = k;
+  lists.ids.resize(static_cast<std::size_t>(lists.queries * k));
+  lists.distances.resize(lists.ids.size());
+}
+
 void evaluate_graph(const EvalOptions& options, Session& session) {
   RunRecord& record = session.record;
-  const KnnGraph graph =
+  KnnGraph graph =
       session.timed("load", record.seconds.load, [&] { return load_graph(options.result, session.run()); });
   const Vectors base = session.timed("load", record.seconds.load,
                                      [&] { return open_vectors(options.base, "train"); });
@@ -111,6 +156,9 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
   describe_base(record, base.matrix());
   require(!options.common.metric_given || metric_of(options.common.metric) == graph.metric, Fault::invalid_argument, options.result.string(),
           " is a graph by ", name_of(graph.metric), ", not by ", options.common.metric);
+  require(options.at.value_or(1) <= graph.lists.k, Fault::invalid_argument, "-k must be from 1 to ", graph.lists.k, ", the neighbours of a row of ",
+          options.result.string(), ", got ", options.at.value_or(0));
+  if (options.at) shorten_lists(graph.lists, *options.at);
   record.k = graph.lists.k;
   record.metric = name_of(graph.metric);
   record.exact = graph.exact;
@@ -126,8 +174,9 @@ int run_eval(const EvalOptions& options, const std::string& command_line) {
   session.record.method = "eval";
   options.base.empty() ? evaluate_result(options, session) : evaluate_graph(options, session);
   write_record(session.record, options.common.json);
-  if (session.record.recall->value >= options.floor) return 0;
-  return session.missed(join_text("recall ", session.record.recall->value, " is below the ", options.floor, " asked for"));
+  const double reached = session.record.recall->value;
+  if (!options.floor || reached >= *options.floor) return 0;
+  return session.missed(join_text("recall ", fraction_text(reached), " is below the ", *options.floor, " asked for"));
 }
 
 }  // namespace
@@ -148,7 +197,7 @@ void add_eval_command(Command app, Request& request) {
                      "vectors of a graph: compares a sample of its rows with an exact search");
   command.add_option("--sample", options->sample, "rows looked at with --base")
       .show_default();
-  command.add_option("-k", options->at, "compare the first k (default: all that both sides have)");
+  command.add_option("-k", options->at, "compare the first k (default: all that there are, on both sides)");
   command.add_option("--recall", options->floor,
                      "the recall asked for, 0 to 1: exit code 4 if it is missed");
   const Option metric = add_metric_option(command, options->common);

@@ -129,19 +129,43 @@ IndexParams index_params(const GraphOptions& options) {
   return params;
 }
 
-// Whether the graph is built in tasks, from files: asked for, or else the memory would not do. What is not mapped is in memory anyway.
-bool goes_by_tasks(const GraphOptions& options, const Vectors& base) {
-  if (!options.recipe.empty()) return false;
+std::size_t approximate_bytes(const GraphOptions& options, MatrixRef base) {
+  return approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base, graph_params(options),
+                                 options.common.thread_count());
+}
+
+// In tasks, from files: where that is asked for, or the memory would not do. None: in memory, and of all pairs (`options` say so then)
+// where it does for nothing else. What is not mapped is in memory anyway.
+std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& base, Session& session) {
+  if (!options.recipe.empty()) return std::nullopt;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
   const bool can = !is_exact(options) && !grows(options.common.method) && base.held_bytes == 0;
   require(!asked || can, Fault::invalid_argument,
           "--workers and --shard-rows are for graphs with --recall below 1, of method auto or ivf, and vectors in one file that can be "
           "mapped");
   const std::size_t budget = options.common.memory_bytes();
-  if (asked || budget == 0 || !can) return asked;
-  const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
-  return mapped + approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(), graph_params(options),
-                                          options.common.thread_count()) > budget;
+  if (!asked) {
+    if (budget == 0 || !can) return std::nullopt;
+    const auto mapped = static_cast<std::size_t>(base.matrix().rows * base.matrix().stride_bytes);
+    if (mapped + approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
+  }
+  try {
+    return make_plan(plan_params(options.common, options.tasks, options.base, options.output, graph_params(options)));
+  } catch (const Error& error) {
+    if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory) throw;
+    if (approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
+    session.note(join_text("all pairs are compared, since ", error.what()));
+    options.common.method = "exact";
+    return std::nullopt;
+  }
+}
+
+// An unfinished build that this one, which is in memory, does not go on with.
+void note_unfinished(const GraphOptions& options, Session& session) {
+  const std::string folder = options.output.string() + ".work";
+  std::error_code none;
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "plan.txt", none)) return;
+  session.note(folder + " has an unfinished build from files, with which gigaknn run goes on; this one begins anew, in memory, and leaves it there");
 }
 
 Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecord& record) {
@@ -156,8 +180,7 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   RunOptions threads;
   threads.threads = options.common.thread_count();
   plan.approximate_bytes = options.recipe.empty()
-                               ? approximate_graph_bytes(ops_of(options.common.device, options.common.shards), base.matrix(),
-                                                         graph_params(options), options.common.thread_count())
+                               ? approximate_bytes(options, base.matrix())
                                : search_graph_bytes_needed(base.matrix(), options.k, index_params(options), threads);
   plan.title = (is_exact(options) ? "exact " : "") + std::to_string(record.k) + "-NN graph of " + base.name + ": " +
                format_count(record.n) + " x " + std::to_string(record.d) + ", " + record.dtype +
@@ -238,7 +261,7 @@ SearchOptions search_options(const GraphOptions& options) {
   return search;
 }
 
-int run_graph(const GraphOptions& options, const std::string& command_line) {
+int run_graph(GraphOptions options, const std::string& command_line) {
   if (options.change.wanted()) {
     require(options.base.empty() && options.k == 0 && !options.radius && options.to.empty() && options.distances.empty() &&
                 !by_labels(options),
@@ -276,18 +299,17 @@ int run_graph(const GraphOptions& options, const std::string& command_line) {
   check_metric(base, metric);
   const std::vector<std::int64_t> labels = options.labels.empty() ? std::vector<std::int64_t>{} : read_labels(options.labels, base);
   session.hold(labels.size() * sizeof(std::int64_t));
-  if (goes_by_tasks(options, base)) {
+  if (const std::optional<GraphPlan> in_tasks = plan_in_tasks(options, base, session)) {
     require(options.report.empty(), Fault::invalid_argument,
             "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one "
             "later");
-    const GraphParams params = graph_params(options);
-    const GraphPlan plan = write_plan(make_plan(plan_params(options.common, options.tasks, options.base, options.output, params)),
-                                      [&](const std::string& text) { session.note(text); }, session.run());
+    const GraphPlan plan = write_plan(*in_tasks, [&](const std::string& text) { session.note(text); }, session.run());
     const int code = run_planned(plan, session);
     write_record(record, options.common.json);
     say_summary(session, options.output);
     return code;
   }
+  note_unfinished(options, session);
   session.timed("check values", record.seconds.load, [&] { check_values(base, metric, session); });
   const Plan plan = plan_graph(options, base, record);
   const std::size_t budget = options.common.memory_bytes(), needed = session.held_bytes() + plan.approximate_bytes;

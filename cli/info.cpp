@@ -1,12 +1,13 @@
-// gigaknn info: FILE -> what it holds, from its header alone
-#include <algorithm>
+// gigaknn info: FILE -> what it holds, from its header alone, but for results, which are read
 #include <cstdio>
 #include <memory>
 
 #include <gigaknn/gigaknn.hpp>
 
 #include "eval/report_text.hpp"
+#include "graph/knng.hpp"
 #include "hdf5.hpp"
+#include "index/ivf_file.hpp"
 #include "inputs.hpp"
 #include "io/container.hpp"
 #include "io/results.hpp"
@@ -39,8 +40,7 @@ void print_container(const std::filesystem::path& path) {
                               std::to_string(section.cols) + " at " +
                               std::to_string(section.offset));
   }
-  constexpr std::string_view indexes[] = {"flat", "ivf_flat", "ivf_pq", "ivf_sq", "ivf_transformed"};
-  if (std::find(std::begin(indexes), std::end(indexes), container.schema()) != std::end(indexes)) {
+  if (holds_index(container)) {
     const auto index = open_index(path, {.map = true});
     print_line("index", format_count(index->rows()) + " x " + std::to_string(index->cols()) + " " + std::string(name_of(index->dtype())) +
                             ", " + index->description());
@@ -52,10 +52,9 @@ void print_container(const std::filesystem::path& path) {
     }
     return;
   }
-  if (path.extension() != ".knng") return;
-  const KnnGraph graph = load_graph(path);
-  print_line("graph", format_count(graph.lists.queries) + " rows, " +
-                          std::to_string(graph.lists.k) + " neighbours each");
+  if (container.schema() != "knng") return;
+  const KnngFile graph = open_knng(path);
+  print_line("graph", format_count(graph.n) + " rows, " + std::to_string(graph.k) + " neighbours each");
   print_line("metric", std::string(name_of(graph.metric)));
   print_line("exact", graph.exact ? "yes" : !graph.only ? "no" : graph.only == Only::same ? "among rows of the same label" : "among rows of other labels");
 }
@@ -71,7 +70,8 @@ void print_truth(const std::filesystem::path& path) {
     return;
   }
   const Neighbors truth = read_neighbors(path);
-  print_line("format", "k neighbours of each query, ids and distances (big-ann)");
+  print_line("format", truth.distances.empty() ? "k neighbours of each query, ids alone (as .ibin)"
+                                               : "k neighbours of each query, ids and distances (big-ann)");
   print_size(path);
   print_line("queries", format_count(truth.queries));
   print_line("neighbours", std::to_string(truth.k));
@@ -116,7 +116,7 @@ int run_info(const std::filesystem::path& path) {
   print_line("file", path.string());
   if (is_hdf5(path)) {
     print_hdf5(path);
-  } else if (path.extension() == ".knng" || path.extension() == ".gknn") {
+  } else if (path.extension() == ".knng" || path.extension() == ".gknn" || Container::is_one(path)) {
     print_container(path);
   } else if (is_faiss(path)) {
     print_faiss(path);

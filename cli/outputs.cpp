@@ -22,7 +22,7 @@ bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b
 
 }  // namespace
 
-void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initializer_list<std::filesystem::path> outputs) {
+void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
     if (output->empty()) continue;
     for (const std::filesystem::path& input : inputs) {

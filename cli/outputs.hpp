@@ -3,14 +3,14 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <initializer_list>
+#include <vector>
 #include <string_view>
 
 namespace gigaknn::cli {
 
 /// Throws Error: invalid_argument where two of the outputs are one file, or one of them is an input: what would be lost is named. Empty
 /// paths count for nothing.
-void check_apart(std::initializer_list<std::filesystem::path> inputs, std::initializer_list<std::filesystem::path> outputs);
+void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs);
 
 /// Throws Error: io unless a file can be made in the folder of `path` and `bytes` are free there.
 /// Does nothing for an empty path, or standard output. Returns the bytes free.

@@ -18,6 +18,18 @@ using Value = Json::Value;
 
 constexpr std::int64_t shown_rows = 12;
 
+enum class Kind { graph, search, radius, eval };
+
+/// What a record tells of; none of other commands, which no page shows.
+std::optional<Kind> kind_of(const Value& record) {
+  const std::string line = record.at("command").get<std::string>();
+  const std::size_t begin = line.find(' ') + 1;  // behind "gigaknn"
+  const std::string command = line.substr(begin, line.find(' ', begin) - begin);
+  if (command == "eval") return Kind::eval;
+  if (command != "graph" && command != "run" && command != "search") return std::nullopt;
+  return record.contains("radius") ? Kind::radius : record.contains("queries") ? Kind::search : Kind::graph;
+}
+
 std::string task_of(const Value& record) {
   const std::string k = std::to_string(record.value("k", std::int64_t{0}));
   if (record.contains("radius")) return "all rows within a radius";
@@ -81,12 +93,16 @@ void describe_verification(const std::vector<Json>& records, ReportData& data) {
   }
 }
 
-/// A recall that was measured; that of an exact method says so itself.
+/// A recall that was measured, of the main record or by an eval of the same rows; that of an exact method says so itself.
 void describe_recall(const std::vector<Json>& records, ReportData& data) {
+  const Value& main = records.front().value();
+  if (main.value("exact", false)) return;
+  const Value rows = main.value("queries", main.at("n"));
   for (const Json& json : records) {
     const Value& record = json.value();
+    const bool same = &json == &records.front() || (kind_of(record) == Kind::eval && record.at("n") == rows && record.at("k") == main.at("k"));
     const Value recall = record.value("recall", Value(nullptr));
-    if (recall.is_null() || record.value("exact", false)) continue;
+    if (!same || recall.is_null()) continue;
     data.recall = Recall{recall.at("at"), recall.at("value"), recall.at("low"), recall.at("high"),
                          recall.at("sampled")};
     return;
@@ -165,8 +181,10 @@ Json read_record(const std::filesystem::path& path) {
   try {
     ReportData data;
     describe_records({record}, data);
+    require(kind_of(record.value()).has_value(), Fault::invalid_argument, path.string(),
+            ": a page shows what --json of gigaknn graph, run, search or eval writes, this is of ", record.value()["command"].dump());
   } catch (const Value::exception&) {
-    fail(Fault::corrupt_file, path.string(), ": is not what --json of gigaknn graph, search or eval writes");
+    fail(Fault::corrupt_file, path.string(), ": is not what --json of gigaknn graph, run, search or eval writes");
   }
   return record;
 }
@@ -178,14 +196,18 @@ void check_records(const Page& page, const std::vector<std::filesystem::path>& p
       require(record.at(name) == expected, Fault::invalid_argument, paths[i].string(), ": ", name, " is ", record.at(name).dump(), ", that of ",
               of, " ", expected.dump(), ": it tells of something else");
     };
+    const std::optional<Kind> kind = kind_of(record);
+    const Kind shown = page.graph ? Kind::graph : Kind::search;
+    require(i > 0 || kind == shown, Fault::invalid_argument, paths[i].string(), ": the first --json-in is to be of the ",
+            page.graph ? "graph" : "search", " that the page shows, this is of ", record.at("command").dump());
     if (record.at("d") == 0) continue;  // eval of a result knows no vectors
     if (!record.contains("lists")) check("n", page.base.rows, "the base");  // an index may have fewer rows than its ids go
     check("d", page.base.cols, "the base");
     check("dtype", name_of(page.base.dtype), "the base");
-    if (i > 0 || record.contains("radius")) continue;
-    if (record.contains("queries")) {
-      if (page.results) check("k", page.results->k, "the results");
-    } else if (page.graph) {
+    if (kind == Kind::search && page.results) {
+      check("k", page.results->k, "the results");
+      check("queries", page.results->queries, "the results");
+    } else if (kind == Kind::graph && page.graph) {
       check("k", page.graph->lists.k, "the graph");
       check("metric", name_of(page.graph->metric), "the graph");
       if (!record.contains("only")) check("exact", page.graph->exact, "the graph");  // else it is so among the rows allowed

@@ -12,14 +12,14 @@
 namespace gigaknn::cli {
 namespace {
 
-std::size_t bytes_needed(const Plan& plan, Session& session) {
+std::size_t bytes_needed(const Plan& plan, std::int64_t rows, Session& session) {
   PrepareHints hints;
   hints.k = plan.k;
   hints.queries = plan.queries.rows;
   hints.batch = plan.queries.rows;
   hints.self = plan.self;
   return ops_of(session.options.device, session.options.shards)
-             .bytes_needed(plan.base.rows, plan.base.cols, plan.base.dtype, plan.metric, hints,
+             .bytes_needed(rows, plan.base.cols, plan.base.dtype, plan.metric, hints,
                            session.options.thread_count()) +
          plan.result_bytes;
 }
@@ -34,7 +34,11 @@ constexpr std::int64_t timed_queries = 128;
 /// Rather too many: in a slice the k nearest are a larger share of the rows, so a filter lets more
 /// of them through.
 double estimate_seconds(const Plan& plan, Session& session) {
-  const std::int64_t slice = std::min(plan.base.rows / 8, largest_slice);
+  const std::size_t budget = session.run().memory_bytes;
+  const auto fits = [&](std::int64_t rows) { return budget == 0 || bytes_needed(plan, rows, session) <= budget; };
+  const bool in_blocks = !fits(plan.base.rows);
+  std::int64_t slice = std::min(plan.base.rows / 8, largest_slice);
+  while (slice / 2 >= smallest_slice && !fits(slice)) slice /= 2;
   if (slice < smallest_slice) return 0;
   const std::int64_t queries = std::min(plan.queries.rows, timed_queries);
   FlatParams params;
@@ -55,9 +59,9 @@ double estimate_seconds(const Plan& plan, Session& session) {
   const double times_rows = static_cast<double>(plan.base.rows) / static_cast<double>(slice);
   const double times_queries =
       static_cast<double>(plan.queries.rows) / static_cast<double>(queries);
-  const double share = plan.self ? 0.5 : 1;  // each pair of a graph is looked at once
-  // A preparation of a slice is mostly what does not grow with the rows: it is not scaled.
-  return prepared_s - start_s + (searched_s - prepared_s) * times_rows * times_queries * share;
+  const double share = plan.self && !in_blocks ? 0.5 : 1;  // each pair of a graph is looked at once, but for those of blocks
+  // A preparation of a slice is mostly what does not grow with the rows: it is scaled where each block is prepared.
+  return (prepared_s - start_s) * (in_blocks ? times_rows : 1) + (searched_s - prepared_s) * times_rows * times_queries * share;
 }
 
 void require_room_for_answer(const Plan& plan, Session& session) {
@@ -86,7 +90,7 @@ void check_and_print_plan(const Plan& plan, Session& session) {
                          ", " + format_bytes(free_bytes) + " free");
   }
   require_room_for_answer(plan, session);
-  const std::size_t needed = std::max(bytes_needed(plan, session), plan.approximate_bytes);
+  const std::size_t needed = std::max(bytes_needed(plan, plan.base.rows, session), plan.approximate_bytes);
   const std::size_t budget = session.run().memory_bytes;
   session.record.planned_bytes = budget > 0 ? std::min(needed, budget) : needed;
   if (session.options.quiet) return;

@@ -64,7 +64,11 @@ void check_arguments(const ReportOptions& options) {
           Fault::invalid_argument, "--results needs the --queries they answer");
   require(options.paths.empty() || !options.graph.empty(), Fault::invalid_argument,
           "--path needs --graph");
-  check_apart({options.graph, options.base, options.queries, options.results, options.distances}, {options.output});
+  require(options.distances.empty() || !options.results.empty(), Fault::invalid_argument, "--distances belongs to --results");
+  require(options.queries.empty() || !options.results.empty(), Fault::invalid_argument, "--queries belongs to --results, what was found for them");
+  std::vector<std::filesystem::path> read = {options.graph, options.base, options.queries, options.results, options.distances};
+  read.insert(read.end(), options.records.begin(), options.records.end());
+  check_apart(read, {options.output});
   check_page(options.output);
 }
 

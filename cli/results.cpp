@@ -91,8 +91,10 @@ bool is_truth(const std::filesystem::path& path) {
 }
 
 Neighbors read_results(const std::filesystem::path& path, const std::filesystem::path& distances) {
-  if (path.extension() == ".knng") return load_graph(path).lists;
-  if (is_hdf5(path)) return read_hdf5_neighbors(path);
+  if (path.extension() == ".knng" || is_hdf5(path)) {
+    require(distances.empty(), Fault::invalid_argument, path.string(), " holds distances itself: ", distances.string(), " is not looked at");
+    return is_hdf5(path) ? read_hdf5_neighbors(path) : load_graph(path).lists;
+  }
   return read_neighbors(path, given(distances));
 }
 

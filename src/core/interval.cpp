@@ -8,14 +8,11 @@ namespace {
 
 constexpr double normal_quantile = 1.959963984540054;  // 97.5 % of the standard normal distribution
 
-double independent_trials(const std::vector<RowHits>& rows, double recall, double wanted,
-                          std::int64_t population) {
-  const double count = static_cast<double>(rows.size());
+// Of the `count` rows that want any; `population` has as large a share of them as the sample.
+double independent_trials(const std::vector<RowHits>& rows, double count, double recall, double wanted, double population) {
   double squares = 0;
-  for (const RowHits& row : rows) {
-    if (row.wanted == 0) continue;
-    const double deviation =
-        static_cast<double>(row.found) / static_cast<double>(row.wanted) - recall;
+  for (const RowHits& row : rows) {  // of a ratio of sums: a row counts as much as it wants
+    const double deviation = (static_cast<double>(row.found) - recall * static_cast<double>(row.wanted)) * count / wanted;
     squares += deviation * deviation;
   }
   const double variance_of_one_trial = recall * (1 - recall);
@@ -25,8 +22,7 @@ double independent_trials(const std::vector<RowHits>& rows, double recall, doubl
     trials = std::clamp(variance_of_one_trial / std::max(variance_of_mean, 1e-300), count,
                         std::max(count, wanted));
   }
-  const double whole = static_cast<double>(population);
-  return trials * (whole - 1) / (whole - count);
+  return trials * (population - 1) / (population - count);
 }
 
 }  // namespace
@@ -34,7 +30,9 @@ double independent_trials(const std::vector<RowHits>& rows, double recall, doubl
 Recall recall_of_rows(const std::vector<RowHits>& rows, std::int64_t at, std::int64_t population) {
   double found = 0;
   double wanted = 0;
+  double wanting = 0;  // rows
   for (const RowHits& row : rows) {
+    wanting += row.wanted > 0 ? 1 : 0;
     found += static_cast<double>(row.found);
     wanted += static_cast<double>(row.wanted);
   }
@@ -43,7 +41,12 @@ Recall recall_of_rows(const std::vector<RowHits>& rows, std::int64_t at, std::in
   recall.sampled = static_cast<std::int64_t>(rows.size());
   recall.value = recall.low = recall.high = wanted > 0 ? found / wanted : 1.0;
   if (rows.empty() || recall.sampled >= population) return recall;
-  const double trials = independent_trials(rows, recall.value, wanted, population);
+  if (wanting == 0) {
+    recall.low = 0;  // nothing was tried
+    return recall;
+  }
+  const double of_population = static_cast<double>(population) * wanting / static_cast<double>(rows.size());
+  const double trials = independent_trials(rows, wanting, recall.value, wanted, of_population);
   const double z2 = normal_quantile * normal_quantile;
   const double center = (recall.value + z2 / (2 * trials)) / (1 + z2 / trials);
   const double half =

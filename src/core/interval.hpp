@@ -20,7 +20,8 @@ struct RowHits {
 /// Wilson's formula wants independent trials, and the k neighbours of one row are not: a hard row
 /// loses many at once. So the number of trials is what a simple random sample of the same variance
 /// between rows would have (at least one a row, at most one a neighbour), and it grows as the
-/// sample nears the whole population, until `low == value == high`.
+/// sample nears the whole population, until `low == value == high`. Rows that want nothing are no trials; where no row wants anything the
+/// value is 1, from 0 to 1.
 Recall recall_of_rows(const std::vector<RowHits>& rows, std::int64_t at, std::int64_t population);
 
 }  // namespace gigaknn

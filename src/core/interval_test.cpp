@@ -47,6 +47,21 @@ TEST(RecallOfRows, has_no_width_where_every_row_was_looked_at) {
 TEST(RecallOfRows, of_nothing_wanted_is_one) {
   EXPECT_EQ(recall_of_rows({}, 1, 0).value, 1);
   EXPECT_EQ(recall_of_rows({{0, 0}}, 1, 1).value, 1);
+  const Recall unknown = recall_of_rows({{0, 0}, {0, 0}}, 1, 100);
+  EXPECT_EQ(unknown.value, 1);
+  EXPECT_EQ(unknown.low, 0);
+  EXPECT_EQ(unknown.high, 1);
+}
+
+TEST(RecallOfRows, takes_rows_that_want_nothing_for_no_trials) {
+  std::vector<RowHits> rows = {{9, 10}, {10, 10}, {4, 10}, {10, 10}, {8, 10}};
+  const Recall alone = recall_of_rows(rows, 10, boundless);
+  rows.resize(100, RowHits{0, 0});
+  const Recall among_others = recall_of_rows(rows, 10, boundless);
+  EXPECT_EQ(among_others.sampled, 100);
+  EXPECT_EQ(among_others.value, alone.value);
+  EXPECT_DOUBLE_EQ(among_others.low, alone.low);
+  EXPECT_DOUBLE_EQ(among_others.high, alone.high);
 }
 
 TEST(RecallOfRows, is_wider_where_misses_crowd_in_few_rows) {

@@ -50,7 +50,9 @@ RowHits count_hits(const Neighbors& result, const Neighbors& truth, std::int64_t
   const auto first_true = truth.ids.begin() + row * truth.k;
   std::vector<RowId> true_ids(first_true, first_true + wanted);
   const auto is_wanted = [&](std::size_t i) {
-    return true_ids[i] != no_row && !(has_distances(truth) && std::isinf(truth.distances[static_cast<std::size_t>(row * truth.k) + i]));
+    if (true_ids[i] == no_row || !has_distances(truth)) return true_ids[i] != no_row;
+    const float distance = truth.distances[static_cast<std::size_t>(row * truth.k) + i];
+    return form ? !form->is_farthest(distance) : !std::isinf(distance);
   };
   while (!true_ids.empty() && !is_wanted(true_ids.size() - 1)) true_ids.pop_back();
   RowHits hits;

@@ -41,15 +41,21 @@ Trend trend_of(const Neighbors& truth) {
 }  // namespace
 
 double TruthForm::tolerance_at(double value) const {
-  if (!tolerant_) return 0;
+  if (slack_ == 0) return 0;
   const bool subtracts_from_one = metric_ == Metric::cosine || metric_ == Metric::jaccard;
-  return 1e-5 * std::fabs(value) + (subtracts_from_one ? 1e-6 : 0.0);
+  return slack_ * (1e-5 * std::fabs(value) + (subtracts_from_one ? 1e-6 : 0.0));
 }
 
 bool TruthForm::is_as_near(float found, float wanted) const {
   const double value = convert_(wanted);
+  if (found == value) return true;  // infinite, too
   return larger_is_nearer(metric_) ? found >= value - tolerance_at(value)
                                    : found <= value + tolerance_at(value);
+}
+
+bool TruthForm::is_farthest(float wanted) const {
+  const double value = convert_(wanted);
+  return std::isinf(value) && (value < 0) == larger_is_nearer(metric_);
 }
 
 TruthForm::Agreement TruthForm::agreement(const Neighbors& result, const Neighbors& truth) const {
@@ -63,9 +69,11 @@ TruthForm::Agreement TruthForm::agreement(const Neighbors& result, const Neighbo
     for (std::int64_t i = row * result.k; i < (row + 1) * result.k; ++i) {
       const auto found = true_values.find(value_of(result.ids[i]));
       if (result.ids[i] == no_row || found == true_values.end()) continue;
-      const double value = result.distances[i];
-      const bool same = value == found->second || std::fabs(value - found->second) <= tolerance_at(found->second);
+      const double value = result.distances[i], off = value == found->second ? 0 : std::fabs(value - found->second);
+      const double allowed = tolerance_at(found->second);
+      const bool same = off <= allowed;
       ++(same ? found_both.same : found_both.other);
+      if (same && off > 0) found_both.used = std::max(found_both.used, off / allowed);
     }
   }
   return found_both;
@@ -100,10 +108,10 @@ std::optional<TruthForm> TruthForm::of(const Neighbors& result, const Neighbors&
     if (metric == Metric::l2) possible.push_back(squared);
     if (metric == Metric::euclidean) possible.push_back(root);
   }
-  TruthForm best(metric, possible.front(), true);
+  TruthForm best(metric, possible.front(), 1);
   Agreement most = best.agreement(result, truth);
   for (std::size_t i = 1; i < possible.size(); ++i) {
-    const TruthForm form(metric, possible[i], true);
+    const TruthForm form(metric, possible[i], 1);
     const Agreement agreement = form.agreement(result, truth);
     if (agreement.same <= most.same) continue;
     most = agreement;
@@ -111,6 +119,7 @@ std::optional<TruthForm> TruthForm::of(const Neighbors& result, const Neighbors&
   }
   const bool of_others = most.same + most.other > 0 ? most.same < most.other : best.begins_too_near(result, truth);
   if (of_others) return std::nullopt;
+  best.slack_ = most.used;
   return best;
 }
 

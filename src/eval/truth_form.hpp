@@ -26,31 +26,34 @@ class TruthForm {
   /// Throws Error: invalid_data where the truth's values fall along its rows and the metric's cannot.
   static std::optional<TruthForm> of(const Neighbors& result, const Neighbors& truth, Metric metric);
   /// For a truth that this library computed: the metric's own values, compared without tolerance.
-  static TruthForm exact(Metric metric) { return TruthForm(metric, as_it_is, false); }
+  static TruthForm exact(Metric metric) { return TruthForm(metric, as_it_is, 0); }
 
   /// True where `found` is as near as `wanted` of the truth, or nearer. Truths are often computed
-  /// in float32 and in another order, so a value counts as equal within 1e-5 of itself; for cosine
-  /// and jaccard, which subtract from 1, within 1e-6 more.
+  /// in float32 and in another order, so a value counts as equal within 1e-5 of itself, and for cosine
+  /// and jaccard, which subtract from 1, within 1e-6 more; but only within as much of that as the ids on both sides show: truths of this
+  /// library agree to the last bit, and 1e-6 may be more than all there is between the rows of a set far from the origin.
   bool is_as_near(float found, float wanted) const;
+  /// True where nothing can be farther than `wanted` of the truth.
+  bool is_farthest(float wanted) const;
 
  private:
   using Conversion = double (*)(double);
   static double as_it_is(double value) { return value; }
 
-  TruthForm(Metric metric, Conversion convert, bool tolerant)
-      : metric_(metric), convert_(convert), tolerant_(tolerant) {}
+  TruthForm(Metric metric, Conversion convert, double slack) : metric_(metric), convert_(convert), slack_(slack) {}
   double tolerance_at(double value) const;
-  /// Of the ids on both sides those whose values are the same, and others.
+  /// Of the ids on both sides those whose values are the same, and others; what share of the tolerance the same differ by at most.
   struct Agreement {
     std::int64_t same = 0;
     std::int64_t other = 0;
+    double used = 0;
   };
   Agreement agreement(const Neighbors& result, const Neighbors& truth) const;
   bool begins_too_near(const Neighbors& result, const Neighbors& truth) const;
 
   Metric metric_;
   Conversion convert_;  // from the truth's value to the metric's
-  bool tolerant_;
+  double slack_;  // share of the tolerance, from 0 to 1
 };
 
 }  // namespace gigaknn

@@ -292,7 +292,7 @@ ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
     (planner.plan(middle, plan) ? enough : too_few) = middle;
   }
   fail(Fault::out_of_memory, "a budget of ", sizes.memory_bytes, " bytes is too small: a graph of ", sizes.n, " rows built from files by ",
-       workers, workers == 1 ? " process" : " processes", " needs ", enough * workers + driver);
+       workers, workers == 1 ? " process" : " processes", " needs ", enough * workers + driver, " bytes");
 }
 
 std::size_t peak_of_all(const ShardPlan& plan, int workers) {

@@ -19,11 +19,16 @@
 #include "io/validate.hpp"
 
 namespace gigaknn {
+
+bool holds_index(const Container& file) {
+  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
+  return std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas);
+}
+
 namespace {
 
 void require_index(const Container& file) {
-  constexpr std::string_view schemas[] = {flat_schema, ivf_flat_schema, ivf_pq_schema, ivf_sq_schema, ivf_transformed_schema};
-  require(std::find(std::begin(schemas), std::end(schemas), file.schema()) != std::end(schemas), Fault::unsupported, file.file().name,
+  require(holds_index(file), Fault::unsupported, file.file().name,
           ": holds '", file.schema(), "', no index; allowed: ", flat_schema, " ", ivf_flat_schema, " ", ivf_pq_schema, " ", ivf_sq_schema,
           " ", ivf_transformed_schema);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -56,6 +57,12 @@ std::string_view name_of(Element element) {
 
 Container Container::open(const std::filesystem::path& path) {
   return open(map_file(path));
+}
+
+bool Container::is_one(const std::filesystem::path& path) {
+  std::string begin(layout::magic.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  return file.read(begin.data(), static_cast<std::streamsize>(begin.size())) && begin == layout::magic;
 }
 
 Container Container::open(FileBytes file) {

@@ -103,6 +103,8 @@ class Container {
  public:
   /// Throws Error: io, corrupt_file, unsupported (a later version).
   static Container open(const std::filesystem::path& path);
+  /// Whether a file begins as one.
+  static bool is_one(const std::filesystem::path& path);
   static Container open(FileBytes file);
 
   const std::string& schema() const { return schema_; }

@@ -38,7 +38,8 @@ constexpr VectorFormat formats[] = {
 }  // namespace
 
 const VectorFormat* find_format(const std::filesystem::path& path) {
-  const std::string name = path.filename().string();
+  std::string name = path.filename().string();
+  for (char& letter : name) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
   for (const VectorFormat& format : formats) {
     if (name.size() > format.suffix.size() && name.ends_with(format.suffix)) return &format;
   }

@@ -80,10 +80,6 @@ void add_distances(Neighbors& result, const std::filesystem::path& path) {
   }
 }
 
-bool is_truth_name(const std::filesystem::path& path) {
-  return path.extension() == ".gtbin";
-}
-
 // The only tie among files of any size that is left under the name .gtbin: 2 queries with 1 entry.
 bool counts_add_up(const FileBytes& file, TwoCounts counts) {
   std::uint64_t sum = 0;
@@ -93,18 +89,20 @@ bool counts_add_up(const FileBytes& file, TwoCounts counts) {
   return sum == counts.second;
 }
 
-ResultKind kind_by_size(const FileBytes& file, bool truth_name) {
+ResultKind kind_by_size(const FileBytes& file, const std::filesystem::path& name) {
+  const bool truth_name = name.extension() == ".gtbin", range_name = name.extension() == ".range";
   const TwoCounts counts = counts_of(file);
   const bool some = counts.first > 0;
-  const bool ids = !truth_name && some && counts.second > 0 && ids_bytes(counts) == file.size();
-  const bool truth = some && counts.second > 0 && truth_bytes(counts) == file.size();
+  const bool ids = !truth_name && !range_name && some && counts.second > 0 && ids_bytes(counts) == file.size();
+  const bool truth = !range_name && some && counts.second > 0 && truth_bytes(counts) == file.size();
   const bool range = some && range_bytes(counts) == file.size() && counts_add_up(file, counts);
-  require_at(ids || truth || range, file, 0, "not a results file: ", counts.first, " and ",
-             counts.second, " need ", truth_name ? "" : decimal(ids_bytes(counts)) + " (ids), ",
-             decimal(truth_bytes(counts)), " (k-NN truth) or ", decimal(range_bytes(counts)),
+  require_at(ids || truth || range, file, 0, truth_name || range_name ? "" : "no format that its name tells, and ",
+             "not a results file: ", counts.first, " and ", counts.second, " need ",
+             truth_name || range_name ? "" : decimal(ids_bytes(counts)) + " (ids), ",
+             range_name ? "" : decimal(truth_bytes(counts)) + " (k-NN truth) or ", decimal(range_bytes(counts)),
              " bytes (range truth), but the file has ", file.size());
   require(ids + truth + range == 1 || truth_name, Fault::unsupported, file.name,
-          ": byte 0: its size fits two formats, name it .ibin or .gtbin");
+          ": byte 0: its size fits two formats, name it .ibin, .gtbin or .range");
   return truth ? ResultKind::neighbors : range ? ResultKind::radius : ResultKind::ids;
 }
 
@@ -173,7 +171,7 @@ RadiusNeighbors read_range_truth(const std::filesystem::path& path) {
 
 ResultKind kind_of_results(const std::filesystem::path& path) {
   const VectorFormat* format = find_format(path);
-  if (format == nullptr) return kind_by_size(map_file(path), is_truth_name(path));
+  if (format == nullptr) return kind_by_size(map_file(path), path);
   require(format->any_dtype || format->dtype == DType::i32, Fault::unsupported,
           printable(path.string()), ": ", format->suffix,
           " files hold vectors, expected ids (.ibin .ivecs .npy .gtbin)");

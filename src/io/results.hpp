@@ -24,7 +24,7 @@ RadiusNeighbors parse_range_truth(const FileBytes& file);
 enum class ResultKind { ids, neighbors, radius };
 
 /// What a results file holds: `ids` (.ibin .ivecs .npy), `neighbors` (k-NN truth) or `radius`
-/// (range truth). Files of other names are told by their size: only one of .ibin, k-NN truth and
+/// (range truth; .range is nothing else). Files of other names are told by their size: only one of .ibin, k-NN truth and
 /// range truth must fit it. Throws Error: io, corrupt_file (none fits), unsupported (two fit, or
 /// vectors of reals).
 ResultKind kind_of_results(const std::filesystem::path& path);

@@ -145,12 +145,13 @@ TEST_F(Results, AmbiguousAndForeignFilesAreRefused) {
   const std::string both = bytes(4, 2, 1, 1, 0, 0, 5, 6, 1.0f, 2.0f);
   expect_error(
       Fault::unsupported, [&] { kind_of_results(file("both", both)); },
-      "its size fits two formats, name it .ibin or .gtbin");
+      "its size fits two formats, name it .ibin, .gtbin or .range");
+  EXPECT_EQ(kind_of_results(file("both.range", both)), ResultKind::radius);
   EXPECT_EQ(kind_of_results(file("both.gtbin", both)), ResultKind::radius);
   EXPECT_EQ(kind_of_results(file("both.ibin", both)), ResultKind::ids);
   expect_error(
       Fault::corrupt_file, [&] { kind_of_results(file("a.bin", bytes(1, 1, 5, 1, 1))); },
-      "byte 0: not a results file: 1 and 1 need 12 (ids), 16 (k-NN truth) or 20 bytes (range "
+      "byte 0: no format that its name tells, and not a results file: 1 and 1 need 12 (ids), 16 (k-NN truth) or 20 bytes (range "
       "truth), "
       "but the file has 20");
   expect_error(
