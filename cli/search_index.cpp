@@ -60,7 +60,7 @@ std::optional<IdSet> bits_of(const std::filesystem::path& path) {
 // What share of the nearest of all rows.
 Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results,
                        const SearchParams& params, const RunOptions& run) {
-  const std::vector<std::int64_t> sample = sample_rows(queries.rows, options.sample, options.common.seed);
+  const std::vector<std::int64_t> sample = rows_to_measure(queries.rows, options.sample, options.common.seed);
   const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, params.only, run);
   Neighbors sampled(std::ssize(sample), results.k);
   for (std::int64_t i = 0; i < std::ssize(sample); ++i) {

@@ -53,4 +53,9 @@ std::vector<std::int64_t> sample_rows_but(std::int64_t n, std::span<const std::i
   return rows;
 }
 
+std::vector<std::int64_t> rows_to_measure(std::int64_t n, std::int64_t sample, std::uint64_t seed) {
+  constexpr std::uint64_t measured_stream = 0xE7A1;
+  return sample_rows(n, sample, mix_bits(seed + measured_stream));
+}
+
 }  // namespace gigaknn

@@ -67,5 +67,15 @@ TEST(SampleRows, are_drawn_from_those_that_are_not_left_out) {
   }
 }
 
+TEST(SampleRows, to_measure_are_not_those_that_something_was_fitted_to) {
+  const std::int64_t n = 20000, sample = 2000;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const std::vector<std::int64_t> fitted = sample_rows(n, sample, seed), measured = rows_to_measure(n, sample, seed);
+    std::vector<std::int64_t> both;
+    std::set_intersection(fitted.begin(), fitted.end(), measured.begin(), measured.end(), std::back_inserter(both));
+    EXPECT_NEAR(static_cast<double>(both.size()), 200, 60);  // hypergeometric, whose standard deviation is 13
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

@@ -151,7 +151,7 @@ Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample
   require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ",
           base.rows, ": they must be of the same set");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
-  const std::vector<std::int64_t> rows = sample_rows(n, sample, seed);
+  const std::vector<std::int64_t> rows = rows_to_measure(n, sample, seed);
   const auto count = static_cast<std::int64_t>(rows.size());
 
   const Ops& ops = ops_of("cpu");

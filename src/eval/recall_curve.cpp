@@ -180,7 +180,7 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
     return truth ? measured(index, queries, *truth, nullptr, params, run)
                  : measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
   }
-  const std::vector<std::int64_t> rows = sample_rows(queries.rows, params.sample, params.seed);
+  const std::vector<std::int64_t> rows = rows_to_measure(queries.rows, params.sample, params.seed);
   const Matrix some = gather_rows(queries, rows);
   if (!truth) return measured(index, some, index.search_all(some, params.k, nullptr, run), nullptr, params, run);
   Neighbors true_of_some(std::ssize(rows), truth->k);

@@ -208,5 +208,31 @@ TEST_F(SampledRecall, refuses_what_does_not_fit) {
   test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { sampled_recall(graph_, base_, 0, 1); });
 }
 
+// Rows that cells were fitted to find more of their neighbours than others: those of the same seed are not what is measured.
+TEST(RecallOfAGraph, is_not_of_the_rows_that_an_approximate_graph_was_fitted_to) {
+#if defined(GIGAKNN_TINY_TILES) || defined(GIGAKNN_SANITIZED)
+  const std::int64_t n = 3000;
+#else
+  const std::int64_t n = 30000;
+#endif
+  Matrix base(n, 16, DType::f32);
+  for (std::int64_t i = 0; i < n * 16; ++i) {
+    base.row<float>(0)[i] = 0;
+    for (std::uint64_t part = 0; part < 4; ++part) base.row<float>(0)[i] += static_cast<float>(random_unit(7, part, static_cast<std::uint64_t>(i)) - 0.5);
+  }
+  GraphParams params;
+  params.k = 10;
+  params.method = "ivf";
+  params.recall = 0.8;
+  const KnnGraph graph = build_graph(base, params);
+  const double all = sampled_recall(graph, base, n, 0).value;
+  EXPECT_LT(all, 0.99);
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    const Recall some = sampled_recall(graph, base, n / 10, seed);
+    EXPECT_GT(some.high + 0.004, all) << seed;
+    EXPECT_LT(some.low - 0.004, all) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

@@ -1,6 +1,8 @@
 // Approximate graphs, by cells and by NN-Descent, as a caller sees them: their recall is measured here again, against all rows.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include <gigaknn/graph.hpp>
@@ -101,6 +103,28 @@ TEST_P(ApproximateGraph, keeps_its_recall_on_every_kind_of_vectors) {
       for (std::int64_t i = 0; i < rows_a_kind; ++i) far += !rows.usable[i];
       EXPECT_GE(true_recall(graph, base.rows), 0.85 - static_cast<double>(far) / rows_a_kind)
           << test::name_of(static_cast<Kind>(kind)) << ' ' << name_of(metric);
+    }
+  }
+}
+
+// Rows that are no numbers, or too long for float32, may be what cells begin with; the recall that is told is not of what is left.
+TEST_P(ApproximateGraph, of_inner_products_measures_the_recall_beside_rows_of_no_length) {
+  const std::int64_t n = sanitized ? 2500 : 5000;
+  for (const std::int64_t every : {2, 100}) {
+    Base base(Kind::gaussian, n, 12, DType::f32, Metric::inner_product);
+    std::int64_t far = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (random_bits(5, 0, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(every) != 0) continue;
+      ++far;
+      base.rows.set(i, 3, every == 2 ? std::numeric_limits<float>::quiet_NaN() : 3e38f);
+    }
+    GraphParams params = asked(10, 0.8, Metric::inner_product);
+    params.allow_nonfinite = true;
+    for (params.seed = 0; params.seed < 4; ++params.seed) {
+      const KnnGraph graph = build_graph(base.rows, params);
+      const double all = true_recall(graph, base.rows) / (every == 2 ? 1 - static_cast<double>(far) / static_cast<double>(n) : 1);
+      EXPECT_GE(graph.recall.high + 0.02, all) << every << ' ' << params.seed;
+      EXPECT_LE(graph.recall.low - 0.02, all) << every << ' ' << params.seed;
     }
   }
 }

@@ -96,6 +96,24 @@ std::pair<std::vector<RowId>, std::vector<RowId>> CellSearch::draw_samples(std::
   return samples;
 }
 
+namespace {
+
+// `probes` [cells]: each cell once, those that are named first, in their order.
+void name_all(std::span<RowId> probes) {
+  std::vector<bool> named(probes.size());
+  for (const RowId cell : probes) {
+    if (cell != no_row) named[at(value_of(cell))] = true;
+  }
+  std::int64_t next = 0;
+  for (RowId& cell : probes) {
+    if (cell != no_row) continue;
+    while (named[at(next)]) ++next;
+    cell = RowId{next++};
+  }
+}
+
+}  // namespace
+
 Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
   const Progress::Quiet quiet(run_.progress);
   const std::int64_t cells = quantizer_.cells();
@@ -109,6 +127,8 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) cons
     const Matrix queries = gather_rows(base_, part, run_);
     probes.resize(at(count * cells));
     finder.nearest(queries, probes.data(), run_);
+    // Cells whose centroids are too far for float32 are none to find, and their rows may be near all the same.
+    for (std::int64_t i = 0; i < count; ++i) name_all(std::span(probes).subspan(at(i * cells), at(cells)));
     NeighborsOut out(truth);
     out.ids += begin * k;
     out.distances += begin * k;

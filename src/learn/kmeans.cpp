@@ -175,7 +175,7 @@ std::vector<std::int64_t> shares_of(const Regions& regions, std::int64_t cluster
   std::int64_t usable = 0;
   for (const auto& rows : regions.members) usable += std::ssize(rows);
   require(clusters <= usable, Fault::invalid_argument, "clusters must be at most ", usable,
-          ", the training rows that are numbers (cosine: and not zero), got ", clusters);
+          ", the training rows at finite distances (cosine: that are not zero), got ", clusters);
   const double mass = std::accumulate(regions.masses.begin(), regions.masses.end(), 0.0);
   std::vector<std::int64_t> shares;
   std::priority_queue<std::pair<double, std::size_t>> wanting;  // how far each is below its due; the last of equal ones first

@@ -104,12 +104,10 @@ std::vector<std::int64_t> by_weight(std::span<const double> weights, std::int64_
   return chosen;
 }
 
-// Takes the weight of rows that have no finite distance to others: no numbers, too long for float32, under cosine zero.
+// Takes the weight of rows that are far from all others.
 void forget_far_rows(MatrixRef rows, Metric metric, std::vector<double>& weights) {
   for (std::int64_t i = 0; i < rows.rows; ++i) {
-    const double squared = squared_norm_of(rows, i);
-    const bool far = metric == Metric::cosine ? !std::isfinite(squared) || squared == 0 : !(squared < most_squared_norm);
-    if (far) weights[at(i)] = 0;
+    if (is_far_from_all(rows, i, metric)) weights[at(i)] = 0;
   }
 }
 
@@ -159,12 +157,22 @@ std::vector<std::int64_t> many_at_a_time(const Ops& ops, MatrixRef rows, MatrixR
 
 }  // namespace
 
+bool is_far_from_all(MatrixRef rows, std::int64_t row, Metric metric) {
+  const double squared = squared_norm_of(rows, row);
+  return metric == Metric::cosine ? !std::isfinite(squared) || squared == 0 : !(squared < most_squared_norm);
+}
+
 std::vector<std::int64_t> starting_rows(const Ops& ops, MatrixRef rows, MatrixRef kept, Metric metric, std::span<const float> weights,
                                         std::int64_t clusters, KMeansStart start, std::uint64_t seed, const RunOptions& run) {
-  if (start == KMeansStart::random && weights.empty()) return sample_rows(rows.rows, clusters, seed);
   std::vector<double> masses(at(rows.rows), 1.0);
   std::copy(weights.begin(), weights.end(), masses.begin());
-  if (start == KMeansStart::random) return by_weight(masses, clusters, seed);
+  if (start == KMeansStart::random) {
+    std::vector<std::int64_t> chosen = weights.empty() ? sample_rows(rows.rows, clusters, seed) : by_weight(masses, clusters, seed);
+    // All rows are looked at only where that is needed.
+    if (std::ranges::none_of(chosen, [&](std::int64_t row) { return is_far_from_all(rows, row, metric); })) return chosen;
+    forget_far_rows(rows, metric, masses);
+    return by_weight(masses, clusters, seed);
+  }
   forget_far_rows(rows, metric, masses);
   const bool few = rows.rows * clusters <= most_products / rows.cols;
   return (few ? one_by_one : many_at_a_time)(ops, rows, kept, metric, masses, clusters, seed, run);

@@ -11,6 +11,9 @@
 
 namespace gigaknn {
 
+/// Whether a row has no finite distance to others: no numbers, or too long for float32; under cosine zero.
+bool is_far_from_all(MatrixRef rows, std::int64_t row, Metric metric);
+
 /// Rows of `rows` [n, d], `clusters` <= n of them, each once, in no order that means anything.
 ///
 ///   kept     what Ops::keep_rows has of them

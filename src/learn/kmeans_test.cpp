@@ -391,6 +391,28 @@ TEST(KMeans, plus_plus_draws_no_row_that_is_far_from_everything) {
   EXPECT_GE(apart, 17);
 }
 
+TEST(KMeans, random_starts_draw_no_row_that_is_far_from_everything) {
+  for (const Metric metric : {Metric::cosine, Metric::l2}) {
+    Matrix rows = make_directions(600, 6, 6);
+    const float far = metric == Metric::cosine ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+    for (std::int64_t i = 0; i < 600; ++i) {
+      if (i % 10 != 3) std::fill_n(rows.row<float>(i), 6, far);
+    }
+    for (const std::vector<float>& weights : {std::vector<float>(), std::vector<float>(600, 2.0f)}) {
+      for (std::uint64_t seed = 0; seed < 5; ++seed) {
+        KMeansParams params{.clusters = 4, .iterations = 5, .metric = metric, .seed = seed, .allow_nonfinite = true};
+        params.weights = weights;
+        const KMeans found = fit_kmeans(rows, params);
+        EXPECT_EQ(found.rounds.back().empty, 0) << seed;
+        const Neighbors labels = nearest_centroids(rows, found.centroids, metric);
+        EXPECT_EQ(std::ranges::count_if(labels.ids, [](RowId label) { return label != no_row; }), 60) << seed;
+        params.levels = KMeansLevels::two;
+        EXPECT_NO_THROW(fit_kmeans(rows, params)) << seed;
+      }
+    }
+  }
+}
+
 TEST(KMeans, plus_plus_draws_no_row_too_long_for_a_distance) {
   Matrix rows = make_groups(400, 4, 4);
   std::fill_n(rows.row<float>(9), 4, 2e19f);

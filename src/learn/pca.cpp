@@ -32,6 +32,19 @@ Matrix centred(MatrixRef rows, const std::vector<float>& mean, const RunOptions&
   return floats;
 }
 
+// Products with a covariance [count, d] are as long as it varies there: what is as short as the rounding of the longest is made zeros.
+void forget_rounding(std::vector<double>& products, std::int64_t count, std::int64_t d) {
+  constexpr double rounding = 1e-14;
+  std::vector<double> lengths(at(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t j = 0; j < d; ++j) lengths[at(i)] = std::hypot(lengths[at(i)], products[at(i * d + j)]);
+  }
+  const double longest = *std::max_element(lengths.begin(), lengths.end());
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (lengths[at(i)] < rounding * longest) std::fill_n(products.data() + i * d, d, 0.0);
+  }
+}
+
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
 std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, int rounds,
                                          const RunOptions& run) {
@@ -40,6 +53,9 @@ std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, 
   for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
   for (int round = 0; round < rounds; ++round) {
     orthonormalize(vectors, count, d);
+    // Beside a direction that varies far more than all others a product with the covariance is that direction but for rounding. What is
+    // nothing then begins anew at right angles to it, and sees the others.
+    complete_orthonormal(vectors, count, d);
     parallel_for(run, count, 1, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t i = begin; i < end; ++i) {
         double* const to = next.data() + i * d;
@@ -54,6 +70,7 @@ std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, 
     check_cancelled(run);
     vectors.swap(next);
   }
+  forget_rounding(vectors, count, d);
   orthonormalize(vectors, count, d);
   vectors.resize(at(std::min(dims, count) * d));
   return vectors;
