@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -76,6 +77,10 @@ Parser::Parser(const std::string& help, const std::string& version, const std::s
 Parser::~Parser() = default;
 
 bool Parser::parse(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {  // the library would take the next argument for the value
+    const std::string_view argument = argv[i];
+    require(!argument.starts_with("--") || !argument.ends_with('='), Fault::invalid_argument, argument, ": an empty value");
+  }
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -31,7 +31,8 @@ struct ConvertOptions {
   std::string dtype;
   std::string dataset = "train";
   std::string metric;
-  std::filesystem::path ids;
+  std::filesystem::path ids;     // read
+  std::filesystem::path ids_to;  // written
   bool distances = false;
   bool allow_rounding = false;
 };
@@ -74,6 +75,7 @@ Neighbors slice_lists(const Neighbors& lists, const ConvertParams& params,
 
 /// From a graph, from HDF5's neighbors, or into HDF5: all that has ids.
 Converted convert_lists(const ConvertOptions& options, const ConvertParams& params) {
+  require(options.dtype.empty(), Fault::invalid_argument, "--dtype is of vectors: ids and distances have types of their own");
   const Neighbors part = slice_lists(read_results(options.input, {}), params, options.rows);
   if (options.distances) {
     check_result_names({"ids.ibin", options.output}, false);
@@ -109,8 +111,8 @@ Converted index_of(const std::filesystem::path& path) {
 }
 
 void require_whole(const ConvertOptions& options) {
-  require(options.rows.empty() && options.dtype.empty() && options.metric.empty() && options.ids.empty() && !options.distances,
-          Fault::invalid_argument, "an index is converted whole: --rows, --dtype, --metric, --ids and --distances are of vectors");
+  require(options.rows.empty() && options.dtype.empty() && options.metric.empty() && options.ids_to.empty() && !options.distances,
+          Fault::invalid_argument, "an index is converted whole: --rows, --dtype, --metric, --ids-to and --distances are of vectors");
 }
 
 Converted convert_index(const ConvertOptions& options, Session& session) {
@@ -143,23 +145,23 @@ void check_ids_file(const std::filesystem::path& path, const Neighbors& ids) {
   check_output(path, 0);
 }
 
-/// The full vectors of an index by ascending ids, and with --ids these.
+/// The full vectors of an index by ascending ids, and with --ids-to these.
 Converted convert_rows_of_index(const ConvertOptions& options, const ConvertParams& params, Session& session) {
   require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
   const auto index = open_index(options.input, {.map = true});
   require(index->keeps_rows(), Fault::unsupported, options.input.string(), ": keeps no full vectors that could be written");
   const Neighbors ids = column_of(index->ids());
   require(ids.queries > 0, Fault::invalid_argument, options.input.string(), " has no rows");
-  if (!options.ids.empty()) check_ids_file(options.ids, ids);
+  if (!options.ids_to.empty()) check_ids_file(options.ids_to, ids);
   const auto read_rows = [&](std::int64_t begin, std::int64_t end) {
     return index->reconstruct(std::span(ids.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
   };
   const Converted done = convert_blocks({index->rows(), index->cols(), index->dtype()}, read_rows, options.input.string(), options.output,
                                         params, session.run());
-  if (!options.ids.empty()) {
-    write_ids(options.ids, ids, params, options.rows);
+  if (!options.ids_to.empty()) {
+    write_ids(options.ids_to, ids, params, options.rows);
   } else if (value_of(ids.ids.back()) >= ids.queries) {
-    session.note("rows stand in the order of their ids, which are not 0, 1, ...; --ids FILE writes them");
+    session.note("rows stand in the order of their ids, which are not 0, 1, ...; --ids-to FILE writes them");
   }
   return done;
 }
@@ -184,18 +186,18 @@ Converted convert_to_faiss(const ConvertOptions& options, const ConvertParams& p
   return {part.rows, part.cols, part.dtype, DType::f32};
 }
 
-/// The vectors of an IndexFlat or IndexScalarQuantizer, and with --ids what an IndexIDMap calls them.
+/// The vectors of an IndexFlat or IndexScalarQuantizer, and with --ids-to what an IndexIDMap calls them.
 Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams& params, Session& session) {
   require(options.metric.empty() && !options.distances, Fault::invalid_argument, "--metric is of a .faiss output, --distances of a graph");
   const Neighbors ids = column_of(faiss_ids(options.input));
-  require(options.ids.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(),
-          ": has no IndexIDMap: there are no ids to write to ", options.ids.string());
-  if (!options.ids.empty()) check_ids_file(options.ids, ids);
+  require(options.ids_to.empty() || ids.queries > 0, Fault::invalid_argument, options.input.string(),
+          ": has no IndexIDMap: there are no ids to write to ", options.ids_to.string());
+  if (!options.ids_to.empty()) check_ids_file(options.ids_to, ids);
   const Converted done = convert_faiss_vectors(options.input, options.output, params, session.run());
-  if (!options.ids.empty()) {
-    write_ids(options.ids, ids, params, options.rows);
+  if (!options.ids_to.empty()) {
+    write_ids(options.ids_to, ids, params, options.rows);
   } else if (ids.queries > 0) {
-    session.note("the ids of the IndexIDMap are left out; --ids FILE writes them");
+    session.note("the ids of the IndexIDMap are left out; --ids-to FILE writes them");
   }
   return done;
 }
@@ -203,17 +205,20 @@ Converted convert_from_faiss(const ConvertOptions& options, const ConvertParams&
 Converted convert_any(const ConvertOptions& options, Session& session) {
   const ConvertParams params = params_of(options);
   const bool from_faiss = is_faiss(options.input);
+  require(options.ids.empty() || (options.output.extension() == ".faiss" && !from_faiss && options.input.extension() != ".gknn"),
+          Fault::invalid_argument, "--ids is of vectors to .faiss, what their rows are called; --ids-to says where ids of an index are written");
+  require(options.ids_to.empty() || from_faiss || options.input.extension() == ".gknn", Fault::invalid_argument,
+          "--ids-to is of .gknn and .faiss files, where what their rows are called is written");
+  require(is_hdf5(options.input) || options.dataset == "train", Fault::invalid_argument, "--dataset is of a HDF5 input");
   if (from_faiss ? options.output.extension() == ".gknn" : options.input.extension() == ".gknn" && options.output.extension() == ".faiss") {
     return convert_index(options, session);
   }
   if (from_faiss) return convert_from_faiss(options, params, session);
   if (options.output.extension() == ".faiss") return convert_to_faiss(options, params, session);
   if (options.input.extension() == ".gknn") return convert_rows_of_index(options, params, session);
-  require(options.metric.empty() && options.ids.empty(), Fault::invalid_argument,
-          "--metric is of .faiss files, --ids of these and of .gknn");
-  const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) ||
-                     (is_hdf5(options.input) && options.dataset == "neighbors") ||
-                     options.distances;
+  require(options.metric.empty(), Fault::invalid_argument, "--metric is of .faiss files");
+  const bool lists = options.input.extension() == ".knng" || is_hdf5(options.output) || options.output.extension() == ".gtbin" ||
+                     (is_hdf5(options.input) ? options.dataset == "neighbors" : is_truth(options.input)) || options.distances;
   if (lists) return convert_lists(options, params);
   if (is_hdf5(options.input)) return convert_hdf5(options, params);
   return convert_vectors(options.input, options.output, params, session.run());
@@ -221,9 +226,7 @@ Converted convert_any(const ConvertOptions& options, Session& session) {
 
 int run_convert(const ConvertOptions& options, const std::string& command_line) {
   params_of(options);
-  // Of vectors that go to .faiss names are read.
-  const bool reads_ids = options.output.extension() == ".faiss";
-  check_apart({options.input, reads_ids ? options.ids : ""}, {options.output, reads_ids ? "" : options.ids, options.common.json});
+  check_apart({options.input, options.ids}, {options.output, options.ids_to, options.common.json});
   check_output(options.output, 0);
   Session session(options.common, command_line);
   double seconds = 0;
@@ -258,8 +261,8 @@ void add_convert_command(Command app, Request& request) {
                   "which data set of a HDF5 input: train, test, neighbors or distances")
       .show_default();
   command.add_option("--metric", options->metric, "of vectors to .faiss: l2 (default) or inner_product");
-  command.add_option("--ids", options->ids,
-                     "of vectors to .faiss: what rows are called, read; from .faiss and .gknn: where that is written");
+  command.add_option("--ids", options->ids, "of vectors to .faiss: what rows are called");
+  command.add_option("--ids-to", options->ids_to, "from .faiss and .gknn: where what rows are called is written");
   command.add_flag("--distances", options->distances,
                    "of a graph or result the distances, not the ids");
   command.add_flag("--allow-rounding", options->allow_rounding,
@@ -273,7 +276,7 @@ void add_convert_command(Command app, Request& request) {
       "  gigaknn convert base.knng ids.npy\n"
       "  gigaknn convert base.knng distances.fbin --distances\n"
       "  gigaknn convert index.gknn index.faiss\n"
-      "  gigaknn convert index.gknn rows.fbin --ids ids.npy\n"
+      "  gigaknn convert index.gknn rows.fbin --ids-to ids.npy\n"
       "  gigaknn convert faiss_written.faiss index.gknn\n"
       "  gigaknn convert base.fbin flat.faiss --metric inner_product");
   command.callback([options, &request] {

@@ -43,7 +43,7 @@ struct GraphOptions {
   std::string recipe;                  // of an index that it is searched in
   std::optional<std::int64_t> nprobe;  // of that
   std::optional<std::int64_t> refine;
-  std::int64_t sample = 1000;
+  std::optional<std::int64_t> sample;
 };
 
 bool by_labels(const GraphOptions& options) { return !options.labels.empty() || !options.only.empty(); }
@@ -82,13 +82,16 @@ void check_arguments(const GraphOptions& options) {
   require((method != "ivf" && !grows(method)) || options.recall < 1 || !options.recipe.empty(), Fault::invalid_argument,
           "--method ", method, " is approximate: it needs --recall below 1");
   const bool by_index = !options.recipe.empty();
-  require(by_index || (!options.nprobe && !options.refine), Fault::invalid_argument, "--nprobe and --refine belong to --index");
+  require(by_index || (!options.nprobe && !options.refine && !options.sample), Fault::invalid_argument,
+          "--nprobe, --refine and --sample belong to --index");
+  require(options.image.empty() || !options.report.empty(), Fault::invalid_argument, "--image belongs to --report");
   require(!by_index || (options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.labels.empty() &&
                         (method == "auto" || method == "ivf")),
           Fault::invalid_argument, "--index is for graphs of method ivf, without --labels, --workers and --shard-rows");
   require(options.nprobe.value_or(1) >= 1 && options.refine.value_or(0) >= 0, Fault::invalid_argument,
           "--nprobe must be at least 1, and --refine 0");
-  require(options.sample >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample);
+  require(options.sample.value_or(1) >= 1, Fault::invalid_argument, "--sample must be at least 1, got ", options.sample.value_or(0));
+  require(!by_index || options.common.shards == 1, Fault::invalid_argument, "--shards is not for --index, of which every GPU holds all");
   require(!by_index || options.verify == 0, Fault::invalid_argument,
           "--verify is for exact graphs; the recall of an approximate one is measured anyway");
   require(options.verify == 0 || options.recall == 1 || options.common.method == "exact",
@@ -210,7 +213,7 @@ void build_by_index(const GraphOptions& options, MatrixRef base, Session& sessio
   graph = session.timed("build", record.seconds.compute,
                         [&] { return search_graph(base, options.k, index_params(options), search, session.run()); });
   graph.recall = session.timed("search a sample", record.seconds.evaluate,
-                               [&] { return sampled_recall(graph, base, options.sample, options.common.seed, session.run()); });
+                               [&] { return sampled_recall(graph, base, options.sample.value_or(1000), options.common.seed, session.run()); });
   graph.doubts = data_doubts(graph, base, session.run());
   record.more["index"] = options.recipe;
   record.more["nprobe"] = search.nprobe;
@@ -383,7 +386,7 @@ void add_graph_command(Command app, Request& request) {
   command.add_option("--index", options->recipe, "IVF4096,PQ32 or another that gigaknn build makes; it is not kept").group(by_index);
   command.add_option("--nprobe", options->nprobe, "inverted lists that a row looks into (default: 16)").group(by_index);
   command.add_option("--refine", options->refine, "of codes with full vectors: so many times k candidates are compared by these (default: 4)").group(by_index);
-  command.add_option("--sample", options->sample, "rows that measure the recall").group(by_index).show_default();
+  command.add_option("--sample", options->sample, "rows that measure the recall (default: 1000)").group(by_index);
   add_task_options(command, options->tasks);
   add_change_options(command, options->change);
   for (const char* change : {"--merge", "--extend", "--reduce"}) {

@@ -8,7 +8,9 @@
 
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
+#include "io/format.hpp"
 #include "io/output_file.hpp"
+#include "io/shards.hpp"
 
 namespace gigaknn::cli {
 namespace {
@@ -20,13 +22,32 @@ bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b
   return !failed && first == std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed) && !failed;
 }
 
+// The files that are read where `input` is: of a folder, or a list, those that it stands for.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& input) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(input, none) && input.extension() != ".txt" && input.extension() != ".list") return {input};
+  try {
+    std::vector<std::filesystem::path> files = shards_of(input);
+    files.push_back(input);
+    return files;
+  } catch (const Error&) {  // which its reader tells
+    return {input};
+  }
+}
+
 }  // namespace
 
 void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
     if (output->empty()) continue;
     for (const std::filesystem::path& input : inputs) {
-      require(input.empty() || !is_same_file(input, *output), Fault::invalid_argument, output->string(), ": is read, and would be overwritten");
+      if (input.empty()) continue;
+      for (const std::filesystem::path& file : files_of(input)) {
+        require(!is_same_file(file, *output), Fault::invalid_argument, output->string(), ": is read, and would be overwritten");
+      }
+      std::error_code none;
+      require(!std::filesystem::is_directory(input, none) || find_format(*output) == nullptr || !is_same_file(input, absolute(*output).parent_path()),
+              Fault::invalid_argument, output->string(), ": would be one of the files of ", input.string(), ", which are read together");
     }
     for (auto other = outputs.begin(); other != output; ++other) {
       require(other->empty() || !is_same_file(*other, *output), Fault::invalid_argument, output->string(),

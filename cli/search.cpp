@@ -133,8 +133,8 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
           "--only and --except belong to an index, a .gknn file");
   require(!options.recall, Fault::invalid_argument, "--recall belongs to an index, a .gknn file: of vectors the nearest are found exactly");
   Session session(options.common, command_line);
-  if (options.nprobe || options.refine) {
-    session.note(join_text(options.nprobe ? "--nprobe" : "--refine", " is not used: BASE is vectors, and each is looked at; gigaknn build makes an index"));
+  if (options.nprobe || options.refine || options.sample) {
+    session.note(join_text(options.nprobe ? "--nprobe" : options.refine ? "--refine" : "--sample", " is not used: BASE is vectors, and each is looked at; gigaknn build makes an index"));
   }
   RunRecord& record = session.record;
   const auto load = [&](const std::filesystem::path& path, const std::string& part) {
@@ -209,9 +209,8 @@ void add_search_command(Command app, Request& request) {
   const Option except = command.add_option("--except", options->except, "ids that may not be found").group(of_index).excludes(only);
   command.add_option("--only-bits", options->only_bits, "ids that may be found as bits, u8: .npy or .u8bin; bit i of byte j is id 8 j + i, as numpy.packbits(.., bitorder=\"little\") has it")
       .group(of_index).excludes(only).excludes(except);
-  command.add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none")
-      .group(of_index)
-      .show_default();
+  command.add_option("--sample", options->sample, "queries that are also compared with every row, which tells the recall; 0: none (default: 200)")
+      .group(of_index);
   command.add_examples(
       "  gigaknn search base.gknn --queries q.fbin -k 10 --recall 0.95 -o ids.ibin\n"
       "  gigaknn search base.gknn --queries q.fbin -k 10 --nprobe 32 -o ids.ibin\n"

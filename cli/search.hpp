@@ -27,7 +27,7 @@ struct SearchOptions {
   std::filesystem::path only_bits;
   std::filesystem::path only;
   std::filesystem::path except;
-  std::int64_t sample = 200;
+  std::optional<std::int64_t> sample;
 };
 
 int run_search(const SearchOptions& options, const std::string& command_line);

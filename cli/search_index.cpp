@@ -31,7 +31,7 @@ void check_arguments(const SearchOptions& options) {
   check_recall(options.recall);
   require(!options.recall || (!options.nprobe && !options.refine && !options.radius), Fault::invalid_argument,
           "--recall is instead of --nprobe and --refine, and of -k neighbours");
-  require(options.sample >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample);
+  require(options.sample.value_or(0) >= 0, Fault::invalid_argument, "--sample must be at least 0, got ", options.sample.value_or(0));
   require(!options.queries.empty(), Fault::invalid_argument, "--queries is needed");
 }
 
@@ -57,10 +57,12 @@ std::optional<IdSet> bits_of(const std::filesystem::path& path) {
   return IdSet::of_bits({rows.row<std::uint8_t>(0), static_cast<std::size_t>(rows.rows * rows.cols)});
 }
 
+std::int64_t sampled_queries(const SearchOptions& options) { return options.sample.value_or(200); }
+
 // What share of the nearest of all rows.
 Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results,
                        const SearchParams& params, const RunOptions& run) {
-  const std::vector<std::int64_t> sample = rows_to_measure(queries.rows, options.sample, options.common.seed);
+  const std::vector<std::int64_t> sample = rows_to_measure(queries.rows, sampled_queries(options), options.common.seed);
   const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, params.only, run);
   Neighbors sampled(std::ssize(sample), results.k);
   for (std::int64_t i = 0; i < std::ssize(sample); ++i) {
@@ -79,9 +81,9 @@ void search_nearest(const SearchOptions& options, const Index& index, MatrixRef 
   session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
   if (record.exact) {
     record.recall = exact_recall(record.k, std::nullopt);
-  } else if (options.sample > 0 && !index.keeps_rows()) {
+  } else if (sampled_queries(options) > 0 && !index.keeps_rows()) {
     session.note("the recall is not known: the index keeps no full vectors to compare with");
-  } else if (options.sample > 0) {
+  } else if (sampled_queries(options) > 0) {
     record.recall = session.timed("measure", record.seconds.evaluate,
                                   [&] { return measured_recall(options, index, queries, results, params, session.run()); });
     session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),

@@ -99,6 +99,7 @@ int run_plan_command(const PlanOptions& options) {
     run.threads = options.common.thread_count();
     measure_plan(plan, run);
   }
+  check_output(options.common.json, 0);
   if (!options.output.empty()) {
     check_output(options.output, 0);
     plan = write_plan(plan, [&](const std::string& text) {

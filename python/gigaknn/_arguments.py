@@ -13,6 +13,7 @@ import numpy as np
 from . import _arrow, _core, _device
 from ._bfloat16 import is_bfloat16
 from ._errors import CopyWarning, InvalidArgument, OutOfMemory
+from ._masked import refuse_masked
 
 # ---- values
 
@@ -62,11 +63,47 @@ def seed_of(seed):
     return seed
 
 
-def recall_of(recall):
-    recall = number(recall, "recall")
+def recall_of(recall, name="recall"):
+    recall = number(recall, name)
     if not 0 < recall <= 1:
-        raise InvalidArgument(f"recall must be above 0 and at most 1, got {recall}")
+        raise InvalidArgument(f"{name} must be above 0 and at most 1, got {recall}")
     return recall
+
+
+def seconds_of(seconds):
+    seconds = number(seconds, "seconds")
+    if not seconds >= 0:
+        raise InvalidArgument(f"seconds must be at least 0, got {seconds}")
+    return seconds
+
+
+# ---- names of files
+
+# What some format of gigaknn's is called by (docs/formats.md), in names that end so.
+_suffixes = (
+    ".gknn", ".knng", ".faiss", ".fvecs", ".bvecs", ".ivecs", ".fbin", ".hbin", ".bf16bin", ".u8bin", ".i8bin", ".ibin", ".npy",
+    ".idx", "-ubyte", ".gz", ".gtbin", ".range", ".h5", ".hdf5", ".txt", ".list", ".json", ".html", ".csv",
+)  # fmt: skip
+
+
+def path_of(path, name="path"):
+    """`path` as a string, where bytes that are not UTF-8 are surrogates."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"{name} must be a path, got {path!r}") from None
+    if "\0" in text:
+        raise InvalidArgument(f"{name} has a byte of 0, as no file's name has: {text!r}")
+    return text
+
+
+def path_to_write(path, suffix, what):
+    """The path of a container, of a name that does not say it is something else: others would go by that."""
+    text = path_of(path)
+    other = next((known for known in _suffixes if known != suffix and text.lower().endswith(known)), None)
+    if other is not None:
+        raise InvalidArgument(f"{what} is written to a {suffix} file, and {other} is the name of another format, got {text}")
+    return text
 
 
 # ---- how a call runs
@@ -122,6 +159,9 @@ class Bar:
         self.close()
 
 
+_most_threads = 2**16  # no machine has as many, and each has memory of its own
+
+
 def run_of(threads, memory, progress):
     if threads is None:
         threads = 0
@@ -129,6 +169,8 @@ def run_of(threads, memory, progress):
         threads = whole(threads, "threads", 32)
         if threads < 1:
             raise InvalidArgument(f"threads must be at least 1, got {threads}")
+        if threads > _most_threads:
+            raise InvalidArgument(f"threads must be at most {_most_threads}, got {threads}")
     if progress is True:
         progress = Bar()
     elif progress is False:
@@ -145,12 +187,6 @@ _allowed = "float32, float16, bfloat16, uint8 and int8 as they are; float64 in a
 
 def _is_path(x):
     return isinstance(x, (str, os.PathLike))
-
-
-def refuse_masked(x, name):
-    """A mask would be dropped, and what it hides be used."""
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-        raise InvalidArgument(f"{name} has masked values, which gigaknn would not see: leave these rows out, or fill them (numpy.ma.filled)")
 
 
 def rows_anywhere(x, name, stream):
@@ -176,12 +212,12 @@ def rows(x, name, stream=None):
         copy = _core.copy_to_host(there)
         return _core.view_bfloat16(copy) if there.dtype == "bf16" else _core.view(copy)
     if _is_path(x):
-        return _core.open_rows([os.fspath(x)])
+        return _core.open_rows([path_of(x, name)])
     if isinstance(x, _core.Rows):
         return x
     if isinstance(x, (list, tuple)):
         if x and all(_is_path(path) for path in x):
-            return _core.open_rows([os.fspath(path) for path in x])
+            return _core.open_rows([path_of(path, name) for path in x])
         return _rows_of_array(_floats_of(x, name), name)
     chunks = _arrow.lists_of(x, name)
     if chunks is not None:
@@ -201,7 +237,8 @@ def rows(x, name, stream=None):
 def _floats_of(x, name):
     """Numbers as float32."""
     try:
-        return np.asarray(x, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return np.asarray(x, dtype=np.float32)
     except (TypeError, ValueError) as error:
         lengths = [len(row) if hasattr(row, "__len__") else 0 for row in x] if isinstance(x, (list, tuple)) else []
         other = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)

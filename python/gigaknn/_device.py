@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _core
 from ._errors import DeviceError, InvalidArgument
+from ._masked import refuse_masked
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -120,6 +121,7 @@ def to_device(x: npt.ArrayLike, device: str) -> _core.DeviceArray:
         raise TypeError(f"device must be a string, got {device!r}")
     if device.startswith("cuda") and not any(known.startswith("cuda") for known in _core.devices()):
         raise DeviceError(f"this build has no CUDA device for {device!r} (gigaknn.devices(): {', '.join(_core.devices())}): gigaknn-cu13 reaches GPUs of CUDA's")
+    refuse_masked(x, "x")
     array = np.asarray(x)
     if array.dtype not in (np.float32, np.float16, np.uint8, np.int8, np.int32, np.int64) or array.ndim not in (1, 2):
         raise InvalidArgument(f"an array of {array.dtype} of shape {list(array.shape)} cannot be sent: [n] or [n, d] of float32, float16, uint8, int8, int32 or int64")

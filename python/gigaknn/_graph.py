@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, floats, ids_of, number, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
+from ._arguments import device_for, floats, ids_of, number, path_of, path_to_write, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
 from ._bfloat16 import array_of
 from ._device import device_of
 from ._errors import InvalidArgument, InvalidData, RecallWarning, Unsupported
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
+
+
+# Below 0: what is no distance, and by cosine 1 less a product that others rounded, in float32 or float16.
+_least_distances = {"inner_product": -np.inf, "cosine": -1e-3}
 
 
 class Path(NamedTuple):
@@ -84,7 +87,7 @@ class KnnGraph:
         InvalidArgument
             The lists are no graph: out of order, a row twice, its own neighbour, or none that there is.
         InvalidData
-            A distance is NaN.
+            A distance is NaN, or negative: but not of "inner_product", and of "cosine" not by rounding, down to -0.001.
 
         Examples
         --------
@@ -92,7 +95,7 @@ class KnnGraph:
         >>> gigaknn.KnnGraph.from_arrays([[1.0], [1.0], [4.0]], [[1], [0], [1]]).k
         1
         """
-        distances, ids = floats(distances, "distances", 2), whole_array(ids, 2, "ids")
+        distances, ids, metric = floats(distances, "distances", 2), whole_array(ids, 2, "ids"), word(metric, "metric")
         if distances.shape == ids.shape:
             missing = ids == -1
             if missing.any():
@@ -100,8 +103,14 @@ class KnnGraph:
             bad = np.isnan(distances).any(axis=1)
             if bad.any():
                 raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
+            least = _least_distances.get(metric, 0)
+            low = np.argwhere(distances < least)
+            if len(low):
+                row, column = low[0]
+                value = distances[row, column]
+                raise InvalidData(f"distances: row {row}, column {column} is {value}, and no distance by {metric} is negative")
             ids = _with_ties_by_id(distances, ids, metric == "inner_product")
-        graph = _core.KnnGraph.of(distances, ids, word(metric, "metric"), bool(exact), None)
+        graph = _core.KnnGraph.of(distances, ids, metric, bool(exact), None)
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
@@ -135,7 +144,7 @@ class KnnGraph:
         ...     gigaknn.KnnGraph.load(path, base=x)
         <KnnGraph of 100 rows, k 5, metric l2, exact>
         """
-        graph = _core.KnnGraph.load(os.fspath(path), run_of(None, None, None))
+        graph = _core.KnnGraph.load(path_of(path), run_of(None, None, None))
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, graph.ids.shape[0]))
 
     def save(self, path: FilePath) -> None:
@@ -144,9 +153,12 @@ class KnnGraph:
         Parameters
         ----------
         path : path
+            Of any name that is not one of another format of gigaknn's, as `.npy` and `.gknn` are.
 
         Raises
         ------
+        InvalidArgument
+            The name is one of another format.
         FileError
             It cannot be written; a file that was there is as it was.
 
@@ -159,7 +171,7 @@ class KnnGraph:
         ...     os.listdir(folder)
         ['x.knng']
         """
-        self._graph.save(os.fspath(path), run_of(None, None, None))
+        self._graph.save(path_to_write(path, ".knng", "a graph"), run_of(None, None, None))
 
     @property
     def metric(self) -> str:
@@ -242,6 +254,11 @@ class KnnGraph:
         Recall
             A float from 0 to 1, with its interval of 95 %: ``.low``, ``.high``.
 
+        Raises
+        ------
+        Unsupported
+            Of a graph by labels, whose true neighbours are not the nearest of all rows.
+
         Examples
         --------
         >>> import numpy as np, gigaknn
@@ -251,6 +268,8 @@ class KnnGraph:
         >>> bool(measured > 0.8), measured.sampled, graph.recall == measured
         (True, 1000, True)
         """
+        if self.only is not None:
+            raise Unsupported("this graph is by labels, exactly: a recall measured against all rows would say nothing of it")
         self._graph.measure(self._rows(base), whole(sample, "sample"), seed_of(seed), run_of(threads, memory, progress))
         return Recall._of(self._graph.recall)
 
@@ -672,7 +691,8 @@ def knn_graph(
     wanted = 1.0 if recall is None else recall_of(recall)
     exact = index is None and labels is None and (method == "exact" or (method == "auto" and wanted == 1))
     base = rows_anywhere(x, "x", stream) if exact else rows(x, "x", stream)
-    k, metric, seed, device, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), device_for(device or device_of(x), base), whole(shards, "shards", 32)
+    k, metric, seed, shards = whole(k, "k"), word(metric, "metric"), seed_of(seed), whole(shards, "shards", 32)
+    device = device_for(device_of(x) if device is None else device, base)
     if base.shape[0] < 2:
         raise InvalidArgument(f"a graph needs at least 2 rows, got {base.shape[0]}")
     run = run_of(threads, memory, progress)

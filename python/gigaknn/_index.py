@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import threading
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import ids_of, neighbors_of, number, recall_of, rows, run_of, seed_of, whole, whole_array, word
+from ._arguments import ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
-from ._errors import Error, FileError, InvalidArgument, RecallWarning, Unsupported
+from ._changes import Changes
+from ._errors import CorruptFile, Error, FileError, InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import Places, are_keys, in_order, is_empty, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
@@ -44,6 +44,8 @@ class Index:
     """An index of vectors. Made by `build` and `open`.
 
     Searches may run in several threads at once, also beside a change: each sees the index as it was before or after the whole of it.
+    What `progress` of a change calls may search, too, but neither change the index, nor ask it by key, nor pickle it where it has keys: that
+    would wait for the change, and raises `Unsupported`.
     An index that was built of an array may read its rows there: the array lives as long as the index, and must not be changed.
 
     Attributes
@@ -55,7 +57,7 @@ class Index:
     def __init__(self, index: _core.Index, curve: _core.RecallCurve | None = None, recall: float | None = None, keys: Keys = None) -> None:
         self._index = index
         self._keys = keys  # of every id below next_id
-        self._changing_keys = threading.Lock()
+        self._changes = Changes()
         self._places = None  # of keys among the rows, until these change
         self._curve = curve
         self._lists = index.lists
@@ -111,7 +113,8 @@ class Index:
 
     def __reduce__(self):
         """As the bytes of its file, with its keys: what is made of these is on the CPU, and has the rows for itself."""
-        with tempfile.TemporaryDirectory() as folder, self._changing_keys:
+        of_one_moment = contextlib.nullcontext() if self._keys is None else self._changes.alone()
+        with tempfile.TemporaryDirectory() as folder, of_one_moment:
             try:
                 self.save(f"{folder}/x.gknn")
             except Unsupported as error:
@@ -262,9 +265,10 @@ class Index:
             return _optional(nprobe, "nprobe"), _optional(refine, "refine")
         if recall is None:
             recall = self.recall
+        if recall is not None:
+            recall = recall_of(recall)
         if recall is None or self._lists == 0:  # without lists all rows are looked at
             return None, None
-        recall = recall_of(recall)
         curve = self._curve
         if curve is None or not curve.points:
             raise InvalidArgument("this index keeps no curve of recall: measure() makes one; or say nprobe=")
@@ -306,7 +310,7 @@ class Index:
         until : float
             Recall beyond which nobody looks.
         seconds : float
-            After so long it ends where it is.
+            After so long it ends where it is: at the first point after 0.
         seed : int
             By which rows are drawn that were held out.
         threads, memory, progress
@@ -318,7 +322,8 @@ class Index:
             As `curve`.
         """
         asked = None if queries is None else rows(queries, "queries")
-        self._curve = self._index.measure(asked, whole(k, "k"), recall_of(until), number(seconds, "seconds"), seed_of(seed), run_of(threads, memory, progress))
+        k, until, seconds, seed = whole(k, "k"), recall_of(until, "until"), seconds_of(seconds), seed_of(seed)
+        self._curve = self._index.measure(asked, k, until, seconds, seed, run_of(threads, memory, progress))
         return self.curve
 
     @property
@@ -357,11 +362,11 @@ class Index:
         >>> index.ids_of(["cid", "ann"])
         array([2, 0])
         """
-        with self._changing_keys:
+        with self._changes.alone():
             return self._ids_of(in_order(keys))
 
     def _ids_of(self, keys, distinct=False):
-        """The caller has `_changing_keys`."""
+        """The caller is alone."""
         if self._keys is None:
             raise InvalidArgument("this index was made without keys: its rows have ids alone")
         if self._places is None:
@@ -378,7 +383,7 @@ class Index:
             if is_empty(rows_):
                 return np.empty(0, np.int64)
             if are_keys(rows_):
-                with self._changing_keys:
+                with self._changes.alone():
                     return self._ids_of(rows_)
         return ids_of(rows_, name)
 
@@ -427,23 +432,27 @@ class Index:
         >>> len(index), index.search(x[950:951], 1, nprobe=10).ids
         (1000, array([[950]]))
         """
-        base, run = rows(x, "x"), run_of(threads, memory, progress)
+        base, run = rows(x, "x"), run_of(threads, memory, self._changes.watched(progress))
         if self._keys is None:
             self._refuse_keys(keys)
-            self._index.add(base, ids_of(ids, "ids"), False, run)
+            ids = ids_of(ids, "ids")
+            with self._changes.alone():
+                self._index.add(base, ids, False, run)
             return
         if ids is not None:
             raise InvalidArgument("rows of an index with keys are called by their numbers: ids= does not go with it")
         if keys is None:
             raise InvalidArgument("this index has keys: keys= is needed for what is added")
         keys = keys_of(keys, base.shape[0])
-        with self._changing_keys:
+        with self._changes.alone():
             self._places = None
-            self._keys = keys_joined(self._keys, keys)  # before the rows: a search may find them at once
+            before, next_id = self._keys, self._index.next_id
+            self._keys = keys_joined(before, keys)  # before the rows: a search may find them at once
             try:
                 self._index.add(base, None, False, run)
             finally:
-                self._keys = self._keys[: self._index.next_id]
+                if self._index.next_id == next_id:  # else the rows are there, also where Ctrl-C came behind them
+                    self._keys = before
 
     def update(
         self,
@@ -482,21 +491,22 @@ class Index:
         >>> index.reconstruct([1, 2]).ravel()
         array([1., 9.], dtype=float32)
         """
-        base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, progress)
+        base, ids, run = rows(x, "x"), ids_of(ids, "ids"), run_of(threads, memory, self._changes.watched(progress))
         if self._keys is None:
             self._refuse_keys(keys)
-            self._index.add(base, ids, True, run)
+            with self._changes.alone():
+                self._index.add(base, ids, True, run)
             return
         if ids is None:
             if keys is None:
                 raise InvalidArgument("update needs the ids or the keys of the rows")
-            with self._changing_keys:
+            with self._changes.alone():
                 self._index.add(base, self._ids_of(in_order(keys), distinct=True), True, run)
             return
         if len(ids) and ids.max() >= len(self._keys):
             raise InvalidArgument(f"an index with keys updates rows that it has had: ids must be below {len(self._keys)}")
         keys = keys_of(keys, len(ids))
-        with self._changing_keys:
+        with self._changes.alone():
             self._places = None  # rows that were removed may come back
             self._index.add(base, ids, True, run)
             if keys is not None:
@@ -536,7 +546,7 @@ class Index:
         if (ids is None) == (keys is None):
             raise InvalidArgument("remove needs the ids of rows or their keys, one of both")
         ids = ids_of(ids, "ids")
-        with self._changing_keys:
+        with self._changes.alone():
             if ids is None:
                 ids = self._ids_of(keys, distinct=True)
             self._places = None
@@ -574,11 +584,15 @@ class Index:
         Parameters
         ----------
         path : path
+            Of any name that is not one of another format of gigaknn's, as `.faiss`, `.knng` and `.npy` are:
+            `gigaknn.faiss.write_index` writes files of Faiss.
         threads, memory, progress
             As of `knn`.
 
         Raises
         ------
+        InvalidArgument
+            The name is one of another format.
         FileError
             It cannot be written; a file that was there is as it was.
         Unsupported
@@ -593,16 +607,16 @@ class Index:
         ...     gigaknn.open(os.path.join(folder, "x.gknn"))
         <Index flat of 4 x 4 float32, metric l2>
         """
-        run = run_of(threads, memory, progress)
+        path, run = path_to_write(path, ".gknn", "an index"), run_of(threads, memory, progress)
         if self._curve is None:
-            self._index.save(os.fspath(path), run)
+            self._index.save(path, run)
             return
 
         def write(made):
             self._index.save(made, run)
             _core.store_curve(made, self._curve, run)
 
-        _replace(os.fsdecode(path), write)
+        _replace(path, write)
 
 
 def build(
@@ -672,6 +686,7 @@ def build(
     n = base.shape[0]
     k, metric, device, seed, iterations = whole(k, "k"), word(metric, "metric"), word(device, "device"), seed_of(seed), whole(iterations, "iterations", 32)
     recipe = "IVF,Flat" if index is None else word(index, "index")
+    _require_some(k)
     run = run_of(threads, memory, progress)
     if ids is not None and keys is not None:
         raise InvalidArgument("ids and keys do not go together: keys are of rows that are called by their numbers")
@@ -733,6 +748,8 @@ def open(
     ------
     FileError, CorruptFile
         The file cannot be read, or is not what was written.
+    Unsupported
+        It holds something else, as an index of Faiss, which `gigaknn.faiss.read_index` reads.
 
     Examples
     --------
@@ -745,9 +762,29 @@ def open(
     >>> index, index.search(x[:2], 1, nprobe=16).ids.shape
     (<Index ivf_pq of 1000 x 8 float32, metric l2>, (2, 1))
     """
-    name = os.fspath(path)
-    index = _core.open_index(name, word(device, "device"), whole(shards, "shards", 32), whole(k, "k"), bool(map), run_of(threads, memory, progress))
+    name, k = path_of(path), whole(k, "k")
+    _require_some(k)
+    device, shards, run = word(device, "device"), whole(shards, "shards", 32), run_of(threads, memory, progress)
+    try:
+        index = _core.open_index(name, device, shards, k, bool(map), run)
+    except CorruptFile:
+        if _is_of_faiss(name):
+            raise Unsupported(f"{name}: is an index of Faiss: gigaknn.faiss.read_index reads it") from None
+        raise
     return Index(index, _core.stored_curve(name), None if recall is None else recall_of(recall), keys_of(keys, index.next_id))
+
+
+def _require_some(k):
+    if k < 1:
+        raise InvalidArgument(f"k must be at least 1, got {k}")
+
+
+def _is_of_faiss(path):
+    try:
+        _core.describe_faiss(path)
+    except Error:
+        return False
+    return True
 
 
 def _replace(path, write):

@@ -4,8 +4,8 @@ import numbers
 
 import numpy as np
 
-from ._arguments import refuse_masked
 from ._errors import InvalidArgument
+from ._masked import refuse_masked
 
 
 def keys_of(keys, n, name="keys"):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 
-from ._arguments import recall_of, refuse_masked, seed_of, whole
-from ._errors import InvalidArgument, Unsupported
+from ._arguments import recall_of, seed_of, whole
+from ._errors import Error, InvalidArgument, Unsupported
+from ._masked import refuse_masked
 from ._searcher import Searcher, bit_metrics, with_own_rows, zeros_in
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class NNDescent:
     Parameters
     ----------
     data : array [n, d]
-        As float32 (copied where it is not); for "bit_hamming" and "bit_jaccard" bits packed in uint8. Sparse matrices are refused.
+        As float32 (copied where it is not); for "bit_hamming" and "bit_jaccard" bits packed in uint8, and whole numbers from 0 to 255 of other
+        types as these. Sparse matrices are refused.
     metric : str
         "euclidean" or "l2" (both true distances), "sqeuclidean", "cosine", "manhattan", "chebyshev", "hellinger" and what else pynndescent calls these, "minkowski" with
         ``metric_kwds={"p": 1, 2 or inf}``; "bit_hamming", "bit_jaccard". Others, and functions, are refused.
@@ -242,6 +244,7 @@ class NNDescent:
             raise InvalidArgument("xs_updated and updated_indices come together, or not at all")
         rows = self._raw_data
         if xs_updated is not None:
+            refuse_masked(updated_indices, "updated_indices")
             new, ids = self._as_rows(xs_updated, "xs_updated"), np.asarray(updated_indices)
             if ids.dtype.kind not in "iu" or ids.shape != (len(new),):
                 raise InvalidArgument(f"updated_indices must be a whole number for each of the {len(new)} rows of xs_updated, got shape {list(ids.shape)} of {ids.dtype}")
@@ -280,8 +283,10 @@ class NNDescent:
             raise Unsupported(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
         refuse_masked(data, name)
         try:
-            rows = np.ascontiguousarray(data, dtype=np.uint8 if self._metric in bit_metrics else np.float32)
-        except (TypeError, ValueError) as error:
+            rows = _bytes_of(data, name) if self._metric in bit_metrics else _floats_of(data)
+        except Error:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"{name} must be rows of numbers of one length: {error}") from None
         if rows.ndim != 2 or rows.shape[0] == 0:
             raise InvalidArgument(f"{name} must be rows, of shape [n, d] with n at least 1; got shape {list(rows.shape)}")
@@ -301,6 +306,25 @@ class NNDescent:
         missing = ((0, 0), (0, k - ids.shape[1]))
         ids = ids.astype(np.int32 if ids.max(initial=0) < 2**31 else np.int64)
         return np.pad(ids, missing, constant_values=-1), np.pad(distances, missing, constant_values=np.inf)
+
+
+def _floats_of(data):
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(data, dtype=np.float32)
+
+
+def _bytes_of(data, name):
+    """Of packed bits: others would be other bits."""
+    given = np.atleast_1d(np.asarray(data))
+    if given.dtype.kind not in "biuf":
+        given = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        rows = np.ascontiguousarray(given, dtype=np.uint8)
+    lost = np.argwhere(rows != given)
+    if len(lost):
+        at = tuple(lost[0])
+        raise InvalidArgument(f"{name}: packed bits are whole numbers from 0 to 255, got {given[at]} in row {at[0]}")
+    return rows
 
 
 def _zeros_in(rows, metric):

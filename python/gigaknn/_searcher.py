@@ -62,9 +62,10 @@ class Searcher:
         return index
 
     def nearest_others(self, k, threads, progress=None):
-        """(distances, ids), [n, k], of each row that was fitted, itself left out."""
+        """(distances, ids), [n, k], of each row that was fitted, itself left out: the caller's own, as of `nearest`."""
         graph = knn_graph(self._rows, k, recall=self._graph_recall, threads=threads, progress=progress, **self._options)
-        return self._whole(graph.distances, graph.ids, None, threads=threads, progress=progress)
+        distances, ids = self._whole(graph.distances, graph.ids, None, threads=threads, progress=progress)
+        return (distances.copy(), ids.copy()) if ids is graph.ids else (distances, ids)  # a graph's are read-only
 
     def _whole(self, distances, ids, X, **run):
         return with_whole_lists(distances, ids, X, self._rows, **self._of_exact_searches(), **run)

@@ -28,6 +28,7 @@ from . import _kmeans, _search
 from ._arguments import number, recall_of, whole
 from ._core import available_threads
 from ._errors import InvalidArgument
+from ._masked import refuse_masked
 from ._searcher import CosineSearcher, Searcher, with_own_rows, zeros_in
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ def _seed_of(random_state):
     return int(check_random_state(random_state).randint(2**31))
 
 
+def _validated(estimator, X, **options):
+    """As scikit-learn checks them, which drops masks."""
+    refuse_masked(X, "X")
+    return validate_data(estimator, X, order="C", **options)
+
+
+def _weights_of(sample_weight, X):
+    refuse_masked(sample_weight, "sample_weight")
+    return None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32)
+
+
 def _matrix_of(distances, ids, columns, mode):
     """Lists of k rows each, none of them -1, as a sparse matrix, in their order."""
     n, k = ids.shape
@@ -90,7 +102,7 @@ _algorithms = ("auto", "brute", "kd_tree", "ball_tree")
 class _Neighbors(BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Takes the rows X [n, d]."""
-        X = validate_data(self, X, dtype=_types, order="C")
+        X = _validated(self, X, dtype=_types)
         if whole(self.n_neighbors, "n_neighbors") < 1:
             raise InvalidArgument(f"n_neighbors must be at least 1, got {self.n_neighbors}")
         if self.algorithm not in _algorithms:
@@ -131,7 +143,7 @@ class _Neighbors(BaseEstimator):
     def _checked_queries(self, X):
         """Of the type of the rows that were fitted; float32 alone rounds what it does not hold."""
         fitted = self._fit_X.dtype
-        X = validate_data(self, X, dtype=fitted if fitted == np.float32 else "numeric", order="C", reset=False)
+        X = _validated(self, X, dtype=fitted if fitted == np.float32 else "numeric", reset=False)
         if X.dtype == fitted:
             return X
         with np.errstate(over="ignore", invalid="ignore"):
@@ -333,7 +345,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Finds the centroids of X [n, d]."""
-        X = validate_data(self, X, dtype=_types, order="C")
+        X = _validated(self, X, dtype=_types)
         if not isinstance(self.init, str):
             raise InvalidArgument("init must be k-means++ or random: gigaknn begins with no centroids of the caller's")
         if self.init not in ("k-means++", "random"):
@@ -342,7 +354,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
             raise InvalidArgument(f"metric must be euclidean or cosine, got {self.metric!r}")
         if whole(self.n_clusters, "n_clusters") > X.shape[0]:
             raise InvalidArgument(f"n_samples={X.shape[0]} should be >= n_clusters={self.n_clusters}.")
-        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32)
+        weights = _weights_of(sample_weight, X)
         runs = (10 if self.init == "random" else 1) if isinstance(self.n_init, str) and self.n_init == "auto" else whole(self.n_init, "n_init")
         if runs < 1:
             raise InvalidArgument(f"n_init must be at least 1, or auto, got {self.n_init}")
@@ -371,7 +383,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def transform(self, X: Any) -> Floats:
         """The distance of each row to each centroid, [n, n_clusters] float32."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float32], order="C", reset=False)
+        X = _validated(self, X, dtype=[np.float32], reset=False)
         clusters = len(self.cluster_centers_)
         metric = "euclidean" if self.metric == "euclidean" else "cosine"
         distances, ids = _search.knn(X, self.cluster_centers_, clusters, metric=metric, device=self.device, threads=_threads_of(self.n_jobs))
@@ -384,7 +396,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The negative of the inertia of X."""
         distances, _ = self._nearest(X)
-        return -self._inertia(distances, None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float32))
+        return -self._inertia(distances, _weights_of(sample_weight, X))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -396,7 +408,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
 
     def _nearest(self, X):
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=_types, order="C", reset=False)
+        X = _validated(self, X, dtype=_types, reset=False)
         found = _kmeans.nearest_centroids(X, self.cluster_centers_, metric=self._metric(), device=self.device, threads=_threads_of(self.n_jobs))
         return self._with_zeros(X, self.cluster_centers_, *found)
 

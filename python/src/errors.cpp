@@ -1,4 +1,5 @@
-// Error -> the exception of gigaknn/_errors.py for its fault, with the same text.
+// Error -> the exception of gigaknn/_errors.py for its fault, with the same text; memory that ran out likewise, which no budget foresaw.
+#include <new>
 #include <string_view>
 
 #include <gigaknn/error.hpp>
@@ -24,16 +25,21 @@ const char* class_of(Fault fault) {
   return "Error";
 }
 
+void set_error(const char* name, std::string_view text) {
+  const nb::object type = nb::module_::import_("gigaknn._errors").attr(name);
+  // Names of files and headers of damaged ones need not be UTF-8: other bytes become surrogates, as in the names that `os` gives.
+  const nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  if (!message.is_valid()) return;  // Python has set its own error: no memory
+  PyErr_SetObject(type.ptr(), message.ptr());
+}
+
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    set_error(class_of(Fault::out_of_memory), "memory ran out; memory= is a budget for what a call allocates");
   } catch (const Error& error) {
-    const nb::object type = nb::module_::import_("gigaknn._errors").attr(class_of(error.fault()));
-    // Names of files and headers of damaged ones need not be UTF-8: other bytes become surrogates, as in the names that `os` gives.
-    const std::string_view text = error.what();
-    const nb::object message = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
-    if (!message.is_valid()) return;  // Python has set its own error: no memory
-    PyErr_SetObject(type.ptr(), message.ptr());
+    set_error(class_of(error.fault()), error.what());
 #if PY_VERSION_HEX < 0x030B0000  // `except` there goes by the type that is set, and FileError makes instances of its subclasses
     PyObject *kind = nullptr, *value = nullptr, *trace = nullptr;
     PyErr_Fetch(&kind, &value, &trace);

@@ -1,10 +1,16 @@
 """gigaknn.faiss by itself; python/dropins compare it with the real one."""
 
+import os
 import tempfile
 import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
 
+import gigaknn
 import gigaknn.faiss as faiss
 import numpy as np
+from gigaknn.faiss import _held
 from support import random_rows
 
 
@@ -67,6 +73,122 @@ class Faiss(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             faiss.write_index(self.flat, f"{folder}/x.faiss")
             self.assertEqual(faiss.read_index(f"{folder}/x.faiss", faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY).ntotal, 400)
+
+    def test_files_are_named_by_paths(self):
+        """As everywhere else; what is no path names no file."""
+        with tempfile.TemporaryDirectory() as folder:
+            paths = Path(folder, "x.faiss"), os.fsencode(f"{folder}/y.faiss")
+            for path in paths:
+                faiss.write_index(self.flat, path)
+                self.assertEqual(faiss.read_index(path).ntotal, 400)
+            entry = next(entry for entry in list(os.scandir(folder)) if entry.name == "x.faiss")
+            self.assertEqual(faiss.read_index(entry).ntotal, 400)
+            Path(entry).unlink()
+            faiss.write_index(self.flat, entry)
+            for wrong in (None, 7, self.x):
+                for call in (faiss.read_index, lambda path: faiss.write_index(self.flat, path)):
+                    with self.assertRaisesRegex(TypeError, "^fname must be a path, got "):
+                        call(wrong)
+            self.assertEqual(sorted(os.listdir(folder)), ["x.faiss", "y.faiss"])
+        self.assertFalse(any(map(os.path.exists, ("None", "7", str(paths[1])))))
+
+    def test_rows_stay_where_their_removal_is_stopped(self):
+        """Labels behind those that go move up, and so all rows are put into an index anew: until that is there, the old one is."""
+        for stop in (KeyboardInterrupt, MemoryError):
+            with mock.patch.object(_held._index, "build", side_effect=stop), self.assertRaises(stop):
+                self.flat.remove_ids([0, 7])
+            self.assertEqual(self.flat.ntotal, 400)
+            np.testing.assert_array_equal(self.flat.reconstruct_n(), self.x)
+        self.assertEqual(self.flat.remove_ids([0, 7, 4000]), 2)
+        np.testing.assert_array_equal(self.flat.reconstruct_n(), np.delete(self.x, [0, 7], axis=0))
+        self.flat.add(self.x[:1])
+        self.assertEqual(self.flat.search(self.x[:1], 1)[1].tolist(), [[398]])
+        self.assertEqual((self.flat.remove_ids(faiss.IDSelectorAll()), self.flat.ntotal), (399, 0))
+        self.flat.add(self.x[:3])
+        self.assertEqual(self.flat.search(self.x[:3], 1)[1].ravel().tolist(), [0, 1, 2])
+        self.flat.reset()
+        self.assertEqual((self.flat.ntotal, self.flat.remove_ids([0])), (0, 0))
+
+    def test_an_add_that_was_interrupted_when_its_rows_were_there_has_given_their_labels(self):
+        index = faiss.index_factory(8, "IVF4,Flat")
+        index.train(self.x)
+        real = gigaknn.Index.add
+
+        def add(*arguments, **options):
+            real(*arguments, **options)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(gigaknn.Index, "add", add), self.assertRaises(KeyboardInterrupt):
+            index.add(self.x[:5])
+        index.add(self.x[5:7])
+        index.nprobe = 4
+        self.assertEqual(index.search(self.x[:7], 1)[1].ravel().tolist(), list(range(7)))
+
+    def test_labels_of_a_map_do_not_move(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = faiss.IndexIDMap(faiss.IndexFlatL2(8))
+            made.add_with_ids(self.x[:9], np.arange(9) + 100)
+            faiss.write_index(made, f"{folder}/x.faiss")
+            for index in (made, faiss.clone_index(made), faiss.read_index(f"{folder}/x.faiss")):
+                told = "^this IndexFlat(L2)? is within an IndexIDMap, whose labels would move: use that$"
+                with self.assertRaisesRegex(NotImplementedError, told):
+                    index.index.remove_ids([100])
+                self.assertEqual(index.id_map.tolist(), list(range(100, 109)))
+                self.assertEqual((index.remove_ids([100]), index.id_map.tolist()), (1, list(range(101, 109))))
+                index.index.reset()
+                self.assertEqual(index.ntotal, 0)
+
+    def test_labels_go_on_behind_the_largest(self):
+        """Faiss's IndexIVF counts its rows: 5, 6."""
+        index = faiss.index_factory(8, "IVF4,Flat")
+        index.train(self.x)
+        index.add_with_ids(self.x[:5], np.arange(7, 12))
+        index.add(self.x[5:7])
+        index.nprobe = 4
+        self.assertEqual(index.search(self.x[:7], 1)[1].ravel().tolist(), list(range(7, 14)))
+
+    def test_a_range_beyond_float32_is_of_all_rows(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(self.flat.range_search(self.x[:2], 1e39)[0].tolist(), [0, 400, 800])
+        # As Faiss: nearer than the float32 of what is asked for.
+        line = faiss.IndexFlatL2(1)
+        line.add(np.sqrt(np.array([[0.1], [0.2]], np.float64)).astype(np.float32))
+        distance = float(line.search(np.zeros((1, 1)), 1)[0][0, 0])
+        self.assertEqual(line.range_search(np.zeros((1, 1)), distance)[0].tolist(), [0, 0])
+
+    def test_kmeans_without_a_round(self):
+        """As faiss-cpu 1.15.1."""
+        for spherical in (False, True):
+            kmeans = faiss.Kmeans(8, 4, niter=0, nredo=2, spherical=spherical, verbose=False)
+            self.assertEqual((kmeans.train(self.x), len(kmeans.obj), kmeans.centroids.shape, kmeans.index.ntotal), (0.0, 0, (4, 8), 4))
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "^nredo must be at least 1, got 0$"):
+            faiss.Kmeans(8, 4, nredo=0).train(self.x)
+
+    def test_masked_values_are_refused(self):
+        masked, ids = np.ma.masked_less(self.x, 0.1), np.ma.masked_less(np.arange(400), 3)
+        x = self.x.copy()
+        changed = np.ma.masked_less(x, 0.1)
+        mapped = faiss.IndexIDMap(faiss.IndexFlatL2(8))
+        for call, name in (
+            (lambda: self.flat.add(masked), "x"),
+            (lambda: self.flat.search(masked, 1), "x"),
+            (lambda: self.flat.search(list(masked), 1), "x"),
+            (lambda: self.flat.range_search(masked, 1), "x"),
+            (lambda: faiss.index_factory(8, "IVF4,Flat").train(masked), "x"),
+            (lambda: mapped.add_with_ids(self.x, ids), "ids"),
+            (lambda: self.flat.remove_ids(ids), "indices"),
+            (lambda: self.flat.reconstruct_batch(ids), "key"),
+            (lambda: faiss.IDSelectorBitmap(np.ma.masked_equal([1, 2], 1)), "bitmap"),
+            (lambda: faiss.knn(self.x, masked, 1), "xb"),
+            (lambda: faiss.pairwise_distances(self.x, masked), "xb"),
+            (lambda: faiss.normalize_L2(changed), "x"),
+            (lambda: faiss.Kmeans(8, 4).train(self.x, weights=masked[:, 0]), "weights"),
+        ):
+            with self.subTest(name), self.assertRaisesRegex(gigaknn.InvalidArgument, f"^{name} has masked values[^\n]*$"):
+                call()
+        self.assertEqual((self.flat.ntotal, mapped.ntotal), (400, 0))
+        np.testing.assert_array_equal(x, self.x)
 
     def test_parameters_that_nobody_reads_are_not_set(self):
         flat, product = (faiss.index_factory(8, "IVF4,Flat", metric) for metric in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT))

@@ -1,10 +1,12 @@
 """k-NN graphs."""
 
 import copy
+import os
 import pickle
 import tempfile
 import unittest
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import gigaknn
@@ -132,6 +134,44 @@ class Graphs(unittest.TestCase):
                     with self.assertRaisesRegex(gigaknn.Unsupported, "build it anew with their labels"):
                         made.extend(x, base=x)
 
+    def test_a_graph_by_labels_is_not_measured_against_all_rows(self):
+        x = clustered_rows(200, 8)
+        told = "^this graph is by labels, exactly: a recall measured against all rows would say nothing of it$"
+        for only in ("same", "other"):
+            graph = gigaknn.knn_graph(x, 5, labels=np.arange(200) % 4, only=only)
+            for made in (graph, pickle.loads(pickle.dumps(graph))):
+                with self.assertRaisesRegex(gigaknn.Unsupported, told):
+                    made.measure(x)
+                self.assertEqual(made.recall, 1)
+
+    def test_distances_that_are_none_are_refused(self):
+        ids = [[1, 2], [0, 2], [1, 0]]
+        for metric in gigaknn.metrics():
+            distances = np.array([[0, 1], [-0.5, 1], [0, 1]])
+            if metric == "inner_product":
+                gigaknn.KnnGraph.from_arrays(-distances, ids, metric=metric)
+                continue
+            for exact in (False, True):
+                told = f"^distances: row 1, column 0 is -0.5, and no distance by {metric} is negative$"
+                with self.assertRaisesRegex(gigaknn.InvalidData, told):
+                    gigaknn.KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact)
+        distances[1, 0] = -1e-7  # 1 less a product, rounded
+        gigaknn.KnnGraph.from_arrays(distances, ids, metric="cosine")
+        gigaknn.KnnGraph.from_arrays([[-0.0], [0.0]], [[1], [0]])
+        gigaknn.KnnGraph.from_arrays([[-1.0], [0.0]], [[-1], [0]])  # where no row is
+
+    def test_names_of_other_formats_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, suffix in (("x.npy", ".npy"), ("x.gknn", ".gknn"), ("x.FBIN", ".fbin"), ("x-ubyte", "-ubyte"), ("x.knng.gz", ".gz")):
+                path = f"{folder}/{name}"
+                told = f"^a graph is written to a .knng file, and {suffix} is the name of another format, got {path}$"
+                with self.assertRaisesRegex(gigaknn.InvalidArgument, told):
+                    self.graph.save(path)
+            self.assertEqual(os.listdir(folder), [])
+            for name in ("x.knng", "x", "x.graph", "npy"):
+                self.graph.save(Path(folder, name))
+                self.assert_same(gigaknn.KnnGraph.load(f"{folder}/{name}"), self.graph)
+
     def test_graphs_of_arrays_are_checked(self):
         ids, distances = self.graph.ids.copy(), self.graph.distances.copy()
         self.assert_same(gigaknn.KnnGraph.from_arrays(distances, ids, exact=True), self.graph)
@@ -227,6 +267,8 @@ class Graphs(unittest.TestCase):
             ({"index": "IVF8,Flat", "shards": 2}, ValueError, "shards must be 1 with index=, got 2"),
             ({"index": "IVF8,Flat", "only": "other"}, ValueError, "only= is of labels="),
             ({"index": "IVF8,Flat", "only": "all"}, ValueError, "only must be same or other"),
+            ({"device": 0}, TypeError, "device must be a string, got 0"),
+            ({"device": ""}, RuntimeError, "no device ''"),
         ):
             with self.assertRaisesRegex(error, text):
                 gigaknn.knn_graph(self.x, **options)

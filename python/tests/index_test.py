@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import gigaknn
+import gigaknn.faiss
 import numpy as np
 from gigaknn import _core
 from support import clustered_rows, random_rows
@@ -183,6 +184,37 @@ class Indexes(unittest.TestCase):
                     self.assertEqual(caught.exception.filename, wrong)
                 self.assertEqual(sorted(os.listdir(folder)), ["a.gknn", "link", "pipe"])
 
+    def test_names_of_other_formats_are_refused(self):
+        plain, measured = (gigaknn.build(self.x[:500], index="IVF4,Flat") for _ in range(2))
+        measured.measure(self.queries, k=5, seconds=1)
+        with tempfile.TemporaryDirectory() as folder:
+            for index in (plain, measured):
+                for name, suffix in (("x.faiss", ".faiss"), ("x.npy", ".npy"), ("x.knng", ".knng"), ("x.FBIN", ".fbin"), ("x.gknn.h5", ".h5")):
+                    path = f"{folder}/{name}"
+                    told = f"^an index is written to a .gknn file, and {suffix} is the name of another format, got {path}$"
+                    with self.assertRaisesRegex(gigaknn.InvalidArgument, told):
+                        index.save(path)
+                self.assertEqual(os.listdir(folder), [])
+                for name in ("x.gknn", "x", "x.index", "faiss"):
+                    index.save(Path(folder, name))
+                    self.assertEqual(len(gigaknn.open(f"{folder}/{name}")), 500)
+                    os.unlink(f"{folder}/{name}")
+
+    def test_a_file_of_faiss_is_told(self):
+        flat = gigaknn.faiss.IndexFlatL2(16)
+        flat.add(self.x)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("x.faiss", "x", "x.gknn"):
+                path = f"{folder}/{name}"
+                gigaknn.faiss.write_index(flat, path)
+                with self.assertRaisesRegex(gigaknn.Unsupported, f"^{path}: is an index of Faiss: gigaknn.faiss.read_index reads it$"):
+                    gigaknn.open(path)
+            for name, content in (("text.faiss", b"no index at all"), ("cut.gknn", b"")):
+                path = Path(folder, name)
+                path.write_bytes(content)
+                with self.assertRaises(gigaknn.CorruptFile):
+                    gigaknn.open(path)
+
     def test_a_recall_that_codes_cannot_reach_is_warned_of(self):
         with self.assertWarnsRegex(gigaknn.RecallWarning, "recall 1.0 is not reached; the best is 0"):
             index = gigaknn.build(random_rows(3000, 64), index="IVF4,PQ1,RFlat", recall=1.0, k=1)
@@ -241,6 +273,7 @@ class Indexes(unittest.TestCase):
             self.assertLess(((rows - self.x[[7, 2999, 0]]) ** 2).mean() / self.x.var(), most, recipe)
 
     def test_wrong_arguments(self):
+        flat, lists = (gigaknn.build(self.x, index=recipe) for recipe in ("Flat", "IVF8,Flat"))
         for call, error, text in (
             (lambda: gigaknn.build(self.x, index="HNSW32"), NotImplementedError, "recipe 'HNSW32' is not built"),
             (lambda: gigaknn.build(self.x, index=7), TypeError, "index must be a string"),
@@ -252,6 +285,15 @@ class Indexes(unittest.TestCase):
             (lambda: gigaknn.build(self.x).search(self.x, nprobe=0), ValueError, "nprobe"),
             (lambda: gigaknn.build(self.x, index="IVF8,PQ8").search_exact(self.x[:1], 1), NotImplementedError, "full vectors"),
             (lambda: gigaknn.build(self.x, index="IVF8,PQ8").reconstruct([3000]), ValueError, "3000"),
+            (lambda: gigaknn.build(self.x, index="Flat", k=-5), ValueError, "k must be at least 1, got -5"),
+            (lambda: gigaknn.build(self.x, recall=0.9, k=0), ValueError, "k must be at least 1, got 0"),
+            (lambda: gigaknn.open("/none/a.gknn", k=-5), ValueError, "k must be at least 1, got -5"),
+            (lambda: flat.search(self.x[:1], recall=7), ValueError, "recall must be above 0 and at most 1, got 7"),
+            (lambda: lists.search(self.x[:1], recall=7), ValueError, "recall must be above 0 and at most 1, got 7"),
+            (lambda: flat.search(self.x[:1], recall="a"), TypeError, "recall must be a number, got 'a'"),
+            (lambda: flat.measure(self.x[:9], seconds=float("nan")), ValueError, "seconds must be at least 0, got nan"),
+            (lambda: flat.measure(self.x[:9], seconds=-1), ValueError, "seconds must be at least 0, got -1.0"),
+            (lambda: flat.measure(self.x[:9], until=2), ValueError, "until must be above 0 and at most 1, got 2"),
         ):
             with self.assertRaisesRegex(error, text) as caught:
                 call()

@@ -7,7 +7,8 @@ import unittest
 
 import gigaknn
 import numpy as np
-from support import random_rows
+from gigaknn._changes import Changes
+from support import random_rows, run_python
 
 try:
     import pandas
@@ -205,6 +206,103 @@ class Keys(unittest.TestCase):
             index.add(self.x[:1, :3], keys=["wrong"])
         index.add(self.x[200:], keys=self.names[200:])
         self.assert_named(index.search(self.x, 3, nprobe=4))
+
+    def test_an_add_that_fails_leaves_the_keys_as_they_were(self):
+        index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=np.arange(200))
+        for wrong, keys in ((np.full((1, 8), np.nan, np.float32), ["s"]), (self.x[:0], np.array([], dtype="U3"))):
+            try:
+                index.add(wrong, keys=keys)
+            except gigaknn.InvalidData:
+                pass
+            self.assertEqual((index.row_keys.dtype, len(index.row_keys), index.search(self.x[:1], 1).keys.dtype), (np.int64, 200, np.int64))
+        index.add(self.x[200:201], keys=["s"])
+        self.assertEqual((index.row_keys[200], index.row_keys[199]), ("s", 199))
+
+    def test_keys_are_those_of_the_rows_where_an_add_was_interrupted_behind_them(self):
+        index = gigaknn.build(self.x[:200], index="IVF4,Flat", keys=self.names[:200])
+
+        class Interrupted:
+            """The library's index, in whose call Ctrl-C came when the rows were there."""
+
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __getattr__(self, name):
+                return getattr(self.inner, name)
+
+            def add(self, *arguments):
+                self.inner.add(*arguments)
+                raise KeyboardInterrupt
+
+        inner = index._index
+        index._index = Interrupted(inner)
+        with self.assertRaises(KeyboardInterrupt):
+            index.add(self.x[200:], keys=self.names[200:])
+        index._index = inner
+        self.assert_named(index.search(self.x, 3, nprobe=4))
+        self.assertEqual(len(index.row_keys), index.next_id)
+
+    def test_what_would_wait_for_its_own_change_is_refused(self):
+        """Without the refusal each of these hangs."""
+        result = run_python(
+            """
+            import copy, gigaknn, numpy as np, pickle
+            x = np.random.default_rng(0).random((20000, 16), dtype=np.float32)
+            names = [f"row {i}" for i in range(40000)]
+            changes = lambda index, **more: (lambda: index.add(x[:1], **more), lambda: index.update(x[:1], [3]), lambda: index.remove([3]))
+            for keyed in (False, True):
+                index = gigaknn.build(x, index="IVF16,PQ8,RFlat", **({"keys": names[:20000]} if keyed else {}))
+                added = {"keys": names[20000:]} if keyed else {}
+                asked = [*changes(index, **({"keys": ["more"]} if keyed else {}))]
+                if keyed:
+                    asked += [lambda: index.search(x[:1], only=["row 3"]), lambda: index.ids_of(["row 3"]), lambda: pickle.dumps(index)]
+                    asked += [lambda: copy.deepcopy(index), lambda: index.remove(keys=["row 3"]), lambda: index.update(x[:1], keys=["row 3"])]
+                for ask in asked:
+                    try:
+                        index.add(x, **added, progress=lambda *report: ask())
+                    except gigaknn.Unsupported as error:
+                        assert "is being changed by the call that reports here" in str(error) and "\\n" not in str(error), error
+                    else:
+                        raise AssertionError("nothing was reported")
+                    assert len(index) == index.next_id == 20000
+                found = []
+                index.add(x, **added, progress=lambda *report: found.append(index.search(x[:1], 1).ids[0, 0]))
+                assert set(found) == {0}, found
+                assert len(index) == 40000 and len(copy.deepcopy(index)) == 40000
+                index.remove([3])
+            print("done")
+            """
+        )
+        self.assertEqual(result.stdout, "done\n", result.stderr)
+
+    def test_what_a_thread_of_the_librarys_reports_is_of_the_change(self):
+        changes, told = Changes(), []
+
+        def ask():
+            try:
+                with changes.alone():
+                    told.append("alone")
+            except gigaknn.Unsupported:
+                told.append("refused")
+
+        def in_a_thread(work):
+            thread = threading.Thread(target=work)
+            thread.start()
+            return thread
+
+        with changes.alone():
+            in_a_thread(changes.watched(ask)).join(60)
+            self.assertEqual(told, ["refused"])
+            ask()
+            changes.watched(ask)()
+            ask()  # the report's end does not end the change
+            self.assertEqual(told, ["refused"] * 4)
+            waiting = in_a_thread(ask)  # another thread waits
+        waiting.join(60)
+        self.assertEqual(told, ["refused"] * 4 + ["alone"])
+        ask()
+        self.assertEqual(told[-1], "alone")
+        self.assertEqual([changes.watched(progress) for progress in (None, True, False, 3)], [None, True, False, 3])
 
     def test_numbers_do_not_become_text(self):
         index = gigaknn.build(self.x[:2], index="Flat", keys=[7, 8])

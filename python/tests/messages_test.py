@@ -1,11 +1,13 @@
 """What is told of arguments that are wrong: the error, in one line that names the argument."""
 
+import tempfile
 import unittest
+from pathlib import Path
 
 import gigaknn
 import gigaknn.faiss
 import numpy as np
-from support import random_rows
+from support import random_rows, run_python
 
 
 class Messages(unittest.TestCase):
@@ -90,8 +92,93 @@ class Messages(unittest.TestCase):
             (lambda: gigaknn.recall(np.ma.masked_equal([[1]], 1), [[1]]), "ids has masked values"),
             (lambda: gigaknn.knn(self.x, self.x, keys=np.ma.masked_less(np.arange(100), 3)), "keys has masked values"),
             (lambda: gigaknn.NNDescent(masked), "data has masked values"),
+            (lambda: gigaknn.NNDescent(self.x).update(None, self.x[:1], np.ma.masked_equal([1], 1)), "updated_indices has masked values"),
+            (lambda: gigaknn.to_device(masked, "emulated"), "x has masked values"),
         )
+        # Of lists those that they are made of.
+        self.assert_told(
+            (lambda: gigaknn.knn(list(masked), self.x), "queries has masked values"),
+            (lambda: gigaknn.knn([tuple(row) for row in masked], self.x), "queries has masked values"),
+            (lambda: gigaknn.knn([[0.5, 0.5, 0.5, np.ma.masked]], self.x, allow_nonfinite=True), "queries has masked values"),
+            (lambda: gigaknn.knn(self.x, [*self.x, masked[0], np.ma.masked_all(4)]), "base has masked values"),
+            (lambda: gigaknn.kmeans(self.x, 3, weights=[*[1.0] * 99, np.ma.masked]), "weights has masked values"),
+            (lambda: gigaknn.recall([np.ma.masked_equal([1], 1)], [[1]]), "ids has masked values"),
+            (lambda: gigaknn.NNDescent(list(masked)), "data has masked values"),
+        )
+        lists = [np.ma.masked_array(row) for row in self.x]  # of which nothing is masked
+        np.testing.assert_array_equal(gigaknn.knn(lists, self.x, 2).ids, gigaknn.knn(self.x, self.x, 2).ids)
         np.testing.assert_array_equal(gigaknn.knn(np.ma.masked_array(self.x), self.x, 2).ids, gigaknn.knn(self.x, self.x, 2).ids)
+
+    def test_bytes_of_packed_bits(self):
+        """What uint8 does not hold is not cast to other bits."""
+        bits = random_rows(30, 4, np.uint8)
+        for metric in ("bit_hamming", "bit_jaccard"):
+            index = gigaknn.NNDescent(bits, metric, n_neighbors=3)
+            for value in (300, -1, -1.0, 0.7, np.nan, np.inf, 2**70):
+                wrong = bits.astype(object)
+                wrong[2, 1] = value
+                given = [wrong.tolist(), wrong, wrong.astype(np.float64)]
+                if value in (300, -1):
+                    given.append(wrong.astype(np.int64))
+                for rows in given:
+                    text = r"packed bits are whole numbers from 0 to 255, got \S+ in row 2"
+                    self.assert_told(
+                        (lambda: gigaknn.NNDescent(rows, metric, n_neighbors=3), f"data: {text}"),
+                        (lambda: index.query(rows), f"query_data: {text}"),
+                        (lambda: index.update(xs_fresh=rows), f"xs_fresh: {text}"),
+                    )
+            for same in (bits.tolist(), bits.astype(np.int64), bits.astype(np.float64), bits.astype(object)):
+                np.testing.assert_array_equal(index.query(same, k=3)[0], index.query(bits, k=3)[0])
+                np.testing.assert_array_equal(gigaknn.NNDescent(same, metric, n_neighbors=3).neighbor_graph[1], index.neighbor_graph[1])
+        self.assert_told(
+            (lambda: gigaknn.NNDescent([["a", "b"]], "bit_hamming"), "data must be rows of numbers of one length"),
+            (lambda: gigaknn.NNDescent(3, "bit_hamming"), r"data must be rows, of shape \[n, d\]"),
+        )
+
+    def test_names_that_no_file_has(self):
+        name, x = "a\0b", self.x
+        flat = gigaknn.faiss.IndexFlatL2(4)
+        flat.add(x)
+        self.assert_told(
+            (lambda: gigaknn.open(name), r"path has a byte of 0, as no file's name has: 'a\\x00b'"),
+            (lambda: self.index.save(name), "path has a byte of 0"),
+            (lambda: self.graph.save(name), "path has a byte of 0"),
+            (lambda: gigaknn.KnnGraph.load(name), "path has a byte of 0"),
+            (lambda: gigaknn.read_vectors(name), "path has a byte of 0"),
+            (lambda: gigaknn.knn(x, Path(name)), "base has a byte of 0"),
+            (lambda: gigaknn.knn([name, name], x), "queries has a byte of 0"),
+            (lambda: gigaknn.faiss.write_index(flat, name), "fname has a byte of 0"),
+            (lambda: gigaknn.faiss.read_index(name), "fname has a byte of 0"),
+        )
+        for call in (lambda: gigaknn.open(3), lambda: self.index.save(3), lambda: self.graph.save(3)):
+            self.assert_told((call, "path must be a path, got 3"), error=TypeError)
+        with tempfile.TemporaryDirectory() as folder:
+            self.graph.save(Path(folder, "\udcff.knng"))  # which is no UTF-8
+            self.assertEqual(len(gigaknn.KnnGraph.load(folder.encode() + b"/\xff.knng")), 100)
+
+    def test_more_threads_than_any_machine_has(self):
+        x = self.x
+        self.assert_told(
+            (lambda: gigaknn.knn(x, x, 1, threads=2**31 - 1), "threads must be at most 65536, got 2147483647"),
+            (lambda: self.index.search(x, 1, threads=2**16 + 1), "threads must be at most 65536, got 65537"),
+        )
+        np.testing.assert_array_equal(gigaknn.knn(x, x, 2, threads=2**16).ids, gigaknn.knn(x, x, 2).ids)
+
+    def test_memory_that_ran_out_is_an_error_of_the_librarys(self):
+        result = run_python(
+            """
+            import gigaknn, numpy as np, resource
+            x = np.random.default_rng(0).random((2000, 4), dtype=np.float32)
+            gigaknn.knn(x, x, 1)
+            taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (taken + 32 * 2**20,) * 2)
+            try:
+                gigaknn.knn(x, x, 2000)  # results of 48 MB, for which the machine has room
+            except gigaknn.OutOfMemory as error:
+                print(error)
+            """
+        )
+        self.assertEqual(result.stdout, "memory ran out; memory= is a budget for what a call allocates\n", result.stderr)
 
     def test_few_rows(self):
         x = self.x

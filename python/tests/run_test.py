@@ -256,18 +256,18 @@ class Runs(unittest.TestCase):
         self.assertEqual(result.stdout, "False 0 gigaknn.plot False\n", result.stderr)
 
     def test_files_that_are_not_there(self):
-        for call in (
-            lambda path: gigaknn.open(path),
-            lambda path: gigaknn.KnnGraph.load(path),
-            lambda path: gigaknn.read_vectors(path),
-            lambda path: gigaknn.knn(path, self.x, 1),
-            lambda path: gigaknn.knn_graph(self.x[:50], 2).save(path),
+        for call, name in (
+            (gigaknn.open, "/none/x.npy"),
+            (gigaknn.KnnGraph.load, "/none/x.npy"),
+            (gigaknn.read_vectors, "/none/x.npy"),
+            (lambda path: gigaknn.knn(path, self.x, 1), "/none/x.npy"),
+            (gigaknn.knn_graph(self.x[:50], 2).save, "/none/x.knng"),
         ):
             with self.assertRaises(FileNotFoundError) as caught:
-                call("/none/x.npy")
+                call(name)
             self.assertIsInstance(caught.exception, gigaknn.FileNotFound)
-            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, "/none/x.npy"))
-            self.assertRegex(str(caught.exception), "^/none/x.npy: cannot (open|write): No such file or directory$")
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, name))
+            self.assertRegex(str(caught.exception), f"^{name}: cannot (open|write): No such file or directory$")
         with self.assertRaises(gigaknn.FileError) as caught:
             gigaknn.open("/tmp")
         self.assertEqual((type(caught.exception), caught.exception.errno, caught.exception.filename), (gigaknn.FileError, None, "/tmp"))
@@ -283,8 +283,9 @@ class Runs(unittest.TestCase):
         self.assertEqual(gigaknn.FileError("/tmp: cannot be replaced: is not a regular file").filename, "/tmp")
 
     def test_messages_with_bytes_that_are_not_utf_8(self):
-        path = os.fsdecode(b"/none/\xff.npy")
-        for call in (gigaknn.open, gigaknn.KnnGraph.load, gigaknn.read_vectors, gigaknn.knn_graph(self.x[:50], 2).save):
+        saved = gigaknn.knn_graph(self.x[:50], 2).save
+        for call in (gigaknn.open, gigaknn.KnnGraph.load, gigaknn.read_vectors, saved):
+            path = os.fsdecode(b"/none/\xff.knng" if call is saved else b"/none/\xff.npy")
             with self.assertRaises(gigaknn.FileNotFound) as caught:
                 call(path)
             self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOENT, path))

@@ -41,6 +41,13 @@ class Lists(unittest.TestCase):
         np.testing.assert_array_equal(ids[7, 1:], -1)  # what was given is not changed
         self.assertIs(with_whole_lists(graph.distances, graph.ids, None, x, metric="l2")[1], graph.ids)
 
+    def test_what_is_found_among_others_is_the_callers_own(self):
+        """A graph's lists are read-only: these are copies, also where an exact search filled some."""
+        for x, recall in ((random_rows(50, 4), 1.0), (blobs(12000), 0.9)):
+            searcher = Searcher(x, recall, metric="euclidean", device="cpu", seed=0)
+            for found in (*searcher.nearest_others(60 if len(x) > 60 else 3, None), *searcher.nearest(x[:3], 2, None)):
+                self.assertTrue(found.flags.writeable and found.flags.c_contiguous)
+
     def test_rows_among_others(self):
         x = blobs(20000)
         graph = gigaknn.knn_graph(x, 60, recall=0.9, metric="euclidean")

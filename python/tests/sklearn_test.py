@@ -91,6 +91,44 @@ class Estimators(unittest.TestCase):
             a, b = ours.radius_neighbors_graph(mode=mode), theirs.radius_neighbors_graph(mode=mode)
             self.assertLess(abs(a - b).max(), 1e-3)
 
+    def test_what_is_found_may_be_changed(self):
+        for metric in ("euclidean", "cosine"):
+            for kind in (NearestNeighbors, KNNTransformer):
+                estimator = kind(n_neighbors=4, metric=metric).fit(self.x)
+                for rows in (None, self.x[:9]):
+                    distances, ids = estimator.kneighbors(rows)
+                    expected = distances**2
+                    distances **= 2
+                    ids += 1
+                    np.testing.assert_array_equal(distances, expected)
+                    for mode in ("connectivity", "distance"):
+                        matrix = estimator.kneighbors_graph(rows, mode=mode)
+                        same = matrix.toarray()
+                        matrix.sort_indices()
+                        np.testing.assert_array_equal(matrix.toarray(), same)
+
+    def test_masked_values_are_refused(self):
+        masked = np.ma.masked_less(self.x, self.x.mean())
+        weights = np.ma.masked_less(np.arange(600.0), 9)
+        fitted, transformer, kmeans = NearestNeighbors().fit(self.x), KNNTransformer().fit(self.x), KMeans(3).fit(self.x)
+        for call in (
+            lambda: NearestNeighbors().fit(masked),
+            lambda: KNNTransformer().fit_transform(masked),
+            lambda: KMeans(3).fit(masked),
+            lambda: fitted.kneighbors(masked),
+            lambda: fitted.radius_neighbors(list(masked)),
+            lambda: transformer.transform(masked),
+            lambda: kmeans.predict(masked),
+            lambda: kmeans.transform(masked),
+            lambda: kmeans.score(masked),
+        ):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "^X has masked values"):
+                call()
+        for call in (lambda: KMeans(3).fit(self.x, sample_weight=weights), lambda: kmeans.score(self.x, sample_weight=weights)):
+            with self.assertRaisesRegex(gigaknn.InvalidArgument, "^sample_weight has masked values"):
+                call()
+        NearestNeighbors().fit(np.ma.masked_array(self.x))  # of which nothing is masked
+
     def test_transformers_as_those_of_sklearn(self):
         for mode in ("connectivity", "distance"):
             for n_neighbors in (1, 6):

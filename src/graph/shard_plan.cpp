@@ -286,7 +286,12 @@ ShardPlan plan_shards(const Ops& ops, const StoredSizes& sizes) {
   }
   std::size_t too_few = (sizes.memory_bytes - std::min(sizes.memory_bytes, driver)) / workers,
               enough = std::max<std::size_t>(2 * too_few, std::size_t{1} << 20);
-  while (!planner.plan(enough, plan)) enough *= 2;
+  constexpr std::size_t most = std::size_t{1} << 62;
+  while (!planner.plan(enough, plan)) {
+    require(enough < most, Fault::out_of_memory, "a graph of ", sizes.n, " rows of ", sizes.d, " dimensions with ", sizes.k,
+            " neighbours is built from files in no memory there is");
+    enough *= 2;
+  }
   while (enough - too_few > (std::size_t{1} << 20)) {
     const std::size_t middle = too_few + (enough - too_few) / 2;
     (planner.plan(middle, plan) ? enough : too_few) = middle;

@@ -179,9 +179,12 @@ void require_codes(MatrixRef base, const IvfPqParams& params) {
   require(params.code_bytes * 8 % (together * params.code_bits) == 0, Fault::invalid_argument,
           "product codes of 6 bits a part have a multiple of 3 bytes, got ", params.code_bytes);
   const std::int64_t parts = shape_of_codes(base.cols, params).m;
-  require(parts <= most && part_dims_of(base.cols, parts) * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ",
-          base.cols, " dimensions have 1 to ", most, " parts, each with one at least, got ", parts);
-  require(base.rows >= words || part_dims_of(base.cols, parts) == 1, Fault::invalid_argument, "product codes need at least ", words,
+  require(parts <= most, Fault::invalid_argument, "product codes of ", base.cols, " dimensions have 1 to ", most,
+          " parts, each with one at least, got ", parts);
+  const std::int64_t dims = part_dims_of(base.cols, parts), enough = (base.cols + dims - 1) / dims;
+  require(dims * (parts - together) < base.cols, Fault::invalid_argument, "product codes of ", base.cols, " dimensions in ", parts, " parts of ",
+          dims, " would leave ", parts - enough, " parts without any: ", enough, " do as well");
+  require(base.rows >= words || dims == 1, Fault::invalid_argument, "product codes need at least ", words,
           " rows to be fitted to, got ", base.rows);
 }
 

@@ -15,6 +15,7 @@
 #include "io/container_values.hpp"
 #include "io/file_check.hpp"
 #include "io/file_lock.hpp"
+#include "io/output_file.hpp"
 #include "io/mapped_file.hpp"
 #include "io/validate.hpp"
 
@@ -53,16 +54,13 @@ class ChangeLock {
     };
     if (std::none_of(from.begin(), from.end(), is_changed)) return;
     const std::filesystem::path file = std::filesystem::canonical(to);
-    path_ = file.parent_path() / join_text(".", file.filename().string(), ".lock");
-    try {
-      do {
-        check_cancelled(run);
-        lock_.emplace(path_, [&] { check_cancelled(run); });
-      } while (!lock_->is_current());
-    } catch (const Error& error) {
-      if (error.fault() != Fault::io) throw;
-      lock_.reset();
-    }
+    // Names that are too long with what is added are cut: what shares one waits for no reason, which is rare and harms nothing.
+    constexpr std::string_view added = "..lock";
+    path_ = file.parent_path() / join_text(".", file.filename().string().substr(0, longest_name_in(file.parent_path()) - added.size()), ".lock");
+    do {
+      check_cancelled(run);
+      lock_.emplace(path_, [&] { check_cancelled(run); }, FileLock::Without::go_on);
+    } while (!lock_->is_current());
   }
   ~ChangeLock() {
     std::error_code ignored;

@@ -16,7 +16,8 @@ void require_lists(std::int64_t queries, std::int64_t k, const RunOptions& run) 
   constexpr double always = 1 << 20;  // whatever is free
   if (bytes <= always && run.memory_bytes == 0) return;
   const std::size_t room = run.memory_bytes > 0 ? run.memory_bytes : free_memory();
-  require(bytes <= static_cast<double>(room), Fault::out_of_memory, "k = ", k, " of ", queries, " queries: the results take ",
+  require(bytes <= static_cast<double>(room), Fault::out_of_memory, "k = ", k,
+          queries > 0 ? join_text(" of ", queries, queries == 1 ? " query" : " queries") : "", ": the results take ",
           static_cast<std::int64_t>(std::min(bytes, 9e18)), " bytes, and ",
           run.memory_bytes > 0 ? "the budget is " : "this machine has free ", room);
 }

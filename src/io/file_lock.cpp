@@ -13,12 +13,21 @@
 
 namespace gigaknn {
 
-FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waiting) : path_(path) {
+namespace {
+
+bool says_no_locks(int error) { return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
+
+}  // namespace
+
+FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waiting, Without without) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // Of another user, who holds it or left it behind: a lock needs no right to write.
+  if (descriptor_ < 0 && errno == EACCES) descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) fail_system(path, "cannot lock", errno);
   try {
     while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
+      if (without == Without::go_on && says_no_locks(errno)) break;
       if (errno != EWOULDBLOCK) fail_system(path, "cannot lock", errno);
       if (waiting) waiting();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

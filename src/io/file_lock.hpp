@@ -9,8 +9,10 @@ namespace gigaknn {
 /// Holds a lock on a file, which is made where it is missing, until it is destroyed or the process ends, however that ends.
 class FileLock {
  public:
+  enum class Without { fail, go_on };  ///< locks, which some file systems are: `go_on` holds nothing there
+
   /// Waits for it; `waiting`, if any, is called first where that takes long, and may throw. Throws Error: io.
-  FileLock(const std::filesystem::path& path, const std::function<void()>& waiting);
+  FileLock(const std::filesystem::path& path, const std::function<void()>& waiting, Without without = Without::fail);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

@@ -1,6 +1,7 @@
 #include "io/output_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,7 @@ fs::path resolve(const fs::path& path) {
           ": cannot be replaced: is not a regular file");
   if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
   const fs::path target = fs::canonical(path, error);
+  require(!error || !fs::exists(status), Fault::io, printable(path.string()), ": cannot be replaced: is a link to a file without a name");
   return error ? path : target;
 }
 
@@ -57,15 +59,31 @@ bool name_file(int descriptor, const fs::path& name) {
 // Of nobody else's: by numbers of processes two hosts, or containers, that share a folder could have one between them.
 fs::path temporary_name(const fs::path& path) {
   constexpr std::size_t added = std::string_view(".").size() + std::string_view(".tmp.").size() + 16;
-  const long most = ::pathconf(folder_of(path).c_str(), _PC_NAME_MAX);
-  const std::size_t longest = most > 0 ? std::max(added + 1, static_cast<std::size_t>(most)) : 255;
+  const std::size_t longest = longest_name_in(folder_of(path));
   if (path.filename().native().size() > longest) fail_system(path, "cannot write", ENAMETOOLONG);  // not when all is written
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
   return folder_of(path) / join_text(".", path.filename().string().substr(0, longest - added), ".tmp.", hexadecimal(number));
 }
 
+// Before anything is written: what was private stays so.
+void take_owner_and_mode(int descriptor, const fs::path& replaced) {
+  struct stat before {};
+  if (::stat(replaced.c_str(), &before) != 0) return;
+  const bool owned = ::fchown(descriptor, before.st_uid, before.st_gid) == 0;  // which clears what mode says of running it
+  struct stat now {};
+  const bool same_group = owned || (::fstat(descriptor, &now) == 0 && now.st_gid == before.st_gid);
+  const mode_t for_group = same_group ? 0 : S_IRWXG;  // another group has no rights that only the former had
+  (void)::fchmod(descriptor, before.st_mode & 0777 & ~for_group);
+}
+
 }  // namespace
+
+std::size_t longest_name_in(const fs::path& folder) {
+  constexpr std::size_t usual = 255, least = 64;
+  const long most = ::pathconf(folder.empty() ? "." : folder.c_str(), _PC_NAME_MAX);
+  return most > 0 ? std::max(least, static_cast<std::size_t>(most)) : usual;
+}
 
 OutputFile::OutputFile(const fs::path& path)
     : path_(resolve(path)), temporary_(temporary_name(path_)), buffer_(std::make_unique<std::byte[]>(buffer_bytes)) {
@@ -83,6 +101,7 @@ OutputFile::OutputFile(const fs::path& path)
   has_name_ = descriptor_ < 0;
   if (has_name_) descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_system(path_, "cannot write", errno);
+  take_owner_and_mode(descriptor_, path_);
 }
 
 OutputFile::~OutputFile() {

@@ -8,8 +8,12 @@
 
 namespace gigaknn {
 
+/// Bytes that a name of a file may have in a folder.
+std::size_t longest_name_in(const std::filesystem::path& folder);
+
 /// A file under construction, without a name in the folder of `path` where the file system can, else
-/// as `.NAME.tmp.NUMBER`. `finish` syncs it, gives it its name, or renames it over what is at `path`, and syncs the folder.
+/// as `.NAME.tmp.NUMBER`. `finish` syncs it, gives it its name, or renames it over what is at `path`, and syncs the folder. What replaces a
+/// file may be read and written by whom that might; its owner and group stay, too, where the system lets that be.
 /// Destroyed before that, it leaves nothing behind and `path` as it was; so does a killed process where the file had no name, but
 /// for moments in which it has that one: to be renamed from, and when it is tried at first whether it could.
 class OutputFile {

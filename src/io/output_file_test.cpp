@@ -1,11 +1,17 @@
 #include "io/output_file.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
 
 #include "io/container.hpp"
+#include "io/file_lock.hpp"
 #include "io/matrix_writer.hpp"
 #include "io/results.hpp"
 #include "io/test_files.hpp"
@@ -78,6 +84,57 @@ TEST_F(Output, ReplacesAFileAndWritesThroughALink) {
   output.finish();
   EXPECT_EQ(bytes_of(file("a")), "new");
   EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
+}
+
+TEST_F(Output, WhatWasPrivateStaysSo) {
+  for (const unsigned mode : {0600u, 0640u, 0444u, 0666u}) {
+    file("a", "old");
+    ASSERT_EQ(::chmod(file("a").c_str(), mode), 0);
+    OutputFile output(file("a"));
+    output.write("new", 3);
+    output.finish();
+    struct stat now {};
+    ASSERT_EQ(::stat(file("a").c_str(), &now), 0);
+    EXPECT_EQ(now.st_mode & 0777u, mode);
+    EXPECT_EQ(bytes_of(file("a")), "new");
+    std::filesystem::remove(file("a"));
+  }
+}
+
+TEST_F(Output, ALinkToAFileWithoutANameIsLeftAlone) {
+  const auto path = file("gone", "old");
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(join_text("/proc/self/fd/", descriptor), file("link"));
+  expect_error(
+      Fault::io, [&] { OutputFile output(file("link")); }, "link: cannot be replaced: is a link to a file without a name");
+  EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
+  ::close(descriptor);
+}
+
+// Another user's lock, held now or left behind by a kill, may only be read.
+TEST_F(Output, ALockOfAnotherUserIsWaitedFor) {
+  const auto path = file("lock", "");
+  ASSERT_EQ(::chmod(path.c_str(), 0444), 0);
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
+  auto held = std::make_unique<FileLock>(path, nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    try {
+      FileLock(path, [] { throw 1; });
+      ::_exit(3);
+    } catch (int) {
+      ::_exit(0);
+    } catch (...) {
+      ::_exit(4);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "it does not wait";
 }
 
 TEST_F(Output, TheLongestNamesAreWritten) {

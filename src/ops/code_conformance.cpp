@@ -481,7 +481,7 @@ void check_nearest_among(const Case& c, const Devices& devices) {
       const std::int64_t row = value_of(candidates[at(i * width + j)]);
       if (row < 0) continue;
       const float distance = reference::distance(queries, i, base, row, c.metric);
-      if (std::isfinite(distance)) entries.push_back({distance, row});
+      if (distance != reference::farthest(c.metric)) entries.push_back({distance, row});
     }
     std::sort(entries.begin(), entries.end(), [&](const auto& a, const auto& b) { return reference::nearer(a, b, c.metric); });
     for (std::int64_t j = 0; j < std::min<std::int64_t>(c.k, std::ssize(entries)); ++j) {

@@ -69,7 +69,7 @@ TEST_P(Conformance, products_equal_the_reference) {
   if (GetParam().dtype == DType::f32 && GetParam().metric == Metric::inner_product) sweep(27, 1e6, false, check_products);
 }
 TEST_P(Conformance, nearest_among_equals_the_reference) {
-  sweep(9, 3e7, false, check_nearest_among);
+  sweep(27, 3e7, false, check_nearest_among);
 }
 TEST_P(Conformance, within_radius_equals_the_reference) {
   sweep(6, 5e5, false, check_within_radius);

@@ -139,7 +139,7 @@ void Ops::nearest_among(MatrixRef queries, MatrixRef base, Metric metric, const 
         keys.clear();
         for (std::int64_t j = i * width; j < (i + 1) * width; ++j) {
           const float key = key_of_value(metric, values[at(j)]);
-          if (some[j] != no_row && std::isfinite(key)) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(some[j]))));
+          if (some[j] != no_row && key < std::numeric_limits<float>::infinity()) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(some[j]))));
         }
         const std::int64_t kept = std::min<std::int64_t>(k, std::ssize(keys));
         std::partial_sort(keys.begin(), keys.begin() + kept, keys.end());

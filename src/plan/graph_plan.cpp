@@ -183,6 +183,16 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   require(!on_bits(params.graph.metric) || dtype == DType::u8, Fault::unsupported, "metric ", name_of(params.graph.metric),
           " needs packed bits in u8, the rows are ", name_of(dtype));
   require(n < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "a graph built from files has fewer than 4294967295 rows, got ", n);
+  constexpr std::int64_t most_dims = std::numeric_limits<std::int32_t>::max();
+  require(d >= 1 && d <= most_dims, Fault::unsupported, "a graph built from files has rows of 1 to ", most_dims, " dimensions, got ", d);
+  constexpr double most_bytes = 1e18;  // of rows and lists, so that no sum of what a plan counts overflows
+  const double row_bytes = static_cast<double>(d) * static_cast<double>(size_of(dtype)) + 12 * static_cast<double>(params.graph.k);
+  require(static_cast<double>(n) * row_bytes <= most_bytes, Fault::unsupported, n, " rows of ", d, " dimensions with ", params.graph.k,
+          " neighbours are more than is planned for");
+  for (const fs::path& path : {params.base, params.output}) {
+    require(path.native().find('\n') == std::string::npos, Fault::invalid_argument, printable(path.string()),
+            ": a plan holds names of one line: this one has two");
+  }
   GraphPlan plan;
   plan.params = params;
   if (!params.base.empty()) plan.params.base = from_anywhere(params.base);

@@ -295,7 +295,7 @@ class Faiss(CliTest):
             exact.add(self.base)
             distances, rows = exact.search(self.queries, K)
             self.assert_alike((self.ids[rows], distances), index.search(self.queries, K)[::-1])
-            self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy")
+            self.run_cli("convert", "flat.faiss", "back.fbin", "--ids-to", "back.npy")
             self.assertEqual(self.read("back.fbin"), self.read("base.fbin"))
             self.assertEqual(list(np.load(self.path("back.npy")).ravel()), list(self.ids))
             # As an index, and from that.
@@ -310,7 +310,7 @@ class Faiss(CliTest):
         self.assertEqual(self.run_cli("info", "x.gknn").returncode, 0)
         self.run_cli("convert", "base.fbin", "flat.faiss")
         self.assertIsInstance(faiss.read_index(self.path("flat.faiss")), faiss.IndexFlatL2)
-        self.assertIn("has no IndexIDMap", self.run_cli("convert", "flat.faiss", "back.fbin", "--ids", "back.npy", code=2).stderr)
+        self.assertIn("has no IndexIDMap", self.run_cli("convert", "flat.faiss", "back.fbin", "--ids-to", "back.npy", code=2).stderr)
         scalar = faiss.index_factory(D, "SQ8")
         self.write_theirs(scalar, False)
         self.run_cli("convert", "theirs.faiss", "part.npy", "--rows", "7:20")

@@ -183,7 +183,7 @@ class Index(CliTest):
                 if recipe in ("IVF20,PQ2x4", "IVF20,PQ4x6", "RR,IVF20,Flat"):
                     self.assert_refused("convert", "x.gknn", "none.u8bin", code=2, says="x.gknn: keeps no full vectors that could be written", outputs=["none.u8bin"])
                     continue
-                self.run_cli("convert", "x.gknn", "out.u8bin", "--ids", "out.npy")
+                self.run_cli("convert", "x.gknn", "out.u8bin", "--ids-to", "out.npy")
                 self.assertEqual(read_bin(self.path("out.u8bin"), "B"), [self.rows[i] for i in order])
                 self.assertEqual([i for i, in read_npy(self.path("out.npy"), "q")], sorted(names))
         # After changes, in part, of another type.
@@ -192,11 +192,11 @@ class Index(CliTest):
         self.run_cli("remove", "x.gknn", "--ids", "gone.npy")
         self.run_cli("add", "x.gknn", "q.u8bin")
         said = self.run_cli("convert", "x.gknn", "out.npy", "--dtype", "f32", "--rows", "5:410").stderr
-        self.assertIn("note: rows stand in the order of their ids, which are not 0, 1, ...; --ids FILE writes them", said)
+        self.assertIn("note: rows stand in the order of their ids, which are not 0, 1, ...; --ids-to FILE writes them", said)
         want = [row for i, row in enumerate(self.rows + self.queries) if i not in (0, 7, 399)]
         self.assertEqual(read_npy(self.path("out.npy"), "f"), [[float(x) for x in row] for row in want[5:410]])
         self.assert_refused("convert", "x.gknn", "more.u8bin", "--rows", "0:500", code=2, says="422", outputs=["more.u8bin"])
-        self.assert_refused("convert", "x.gknn", "more.u8bin", "--ids", "ids.txt", code=2, says="ids.txt", outputs=["more.u8bin"])
+        self.assert_refused("convert", "x.gknn", "more.u8bin", "--ids-to", "ids.txt", code=2, says="ids.txt", outputs=["more.u8bin"])
 
     def test_a_filter_of_bits(self):
         allowed = [i for i in range(400) if i % 3 == 0]
@@ -253,16 +253,21 @@ class Index(CliTest):
 
     def test_a_change_waits_for_another(self):
         write_bin(self.path("more.u8bin"), make_rows(50, 5, "u8", 5), "u8")
-        self.build()
-        with open(self.path(".x.gknn.lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            change = subprocess.Popen([BINARY, "add", "x.gknn", "more.u8bin", "--quiet"], cwd=self.folder)
-            time.sleep(1)
-            self.assertIsNone(change.poll())
-            self.assertIn("400 x 5 u8", self.run_cli("info", "x.gknn").stdout)
-        self.assertEqual(change.wait(), 0)
-        self.assertIn("450 x 5 u8", self.run_cli("info", "x.gknn").stdout)
-        self.assertFalse(os.path.exists(self.path(".x.gknn.lock")))
+        longest = "n" * 250 + ".gknn"
+        for name, lock_name in (("x.gknn", ".x.gknn.lock"), (longest, "." + longest[:249] + ".lock")):
+            self.build()
+            os.rename(self.path("x.gknn"), self.path(name))
+            os.chmod(self.path(name), 0o600)
+            with open(self.path(lock_name), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                change = subprocess.Popen([BINARY, "add", name, "more.u8bin", "--quiet"], cwd=self.folder)
+                time.sleep(1)
+                self.assertIsNone(change.poll())
+                self.assertIn("400 x 5 u8", self.run_cli("info", name).stdout)
+            self.assertEqual(change.wait(), 0)
+            self.assertIn("450 x 5 u8", self.run_cli("info", name).stdout)
+            self.assertFalse(os.path.exists(self.path(lock_name)))
+            self.assertEqual(os.stat(self.path(name)).st_mode & 0o777, 0o600)
 
     def test_a_radius_of_an_index(self):
         self.build()

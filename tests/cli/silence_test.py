@@ -26,7 +26,7 @@ class Silence(CliTest):
         search = ["search", "base.fbin", "--queries", "queries.fbin", "-k", 3]
         for command in ([*search, "-o", "s.npy", "--distances", "folder/../s.npy"], [*search, "-o", "s.npy", "--json", "s.npy"],
                         ["kmeans", "base.fbin", "-k", 3, "-o", "km.npy", "--labels", "km.npy"],
-                        ["convert", "x.gknn", "rows.npy", "--ids", "rows.npy"]):
+                        ["convert", "x.gknn", "rows.npy", "--ids-to", "rows.npy"]):
             self.refused(*command, saying="two results would be written there")
         for command in ([*search, "-o", "s.ibin", "--distances", "link.fbin"], [*search, "-o", "s.ibin", "--json", "queries.fbin"],
                         ["search", "x.gknn", "--queries", "queries.fbin", "--radius", 5, "-o", "x.gknn"],
@@ -50,6 +50,136 @@ class Silence(CliTest):
         self.assertIn("--refine is not used", told)
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "s.h5")
         self.refused("convert", "s.h5", "out.npy", "--dataset", "distances", "--rows", "200:", saying="--rows 200:")
+
+    def test_files_of_a_folder_or_a_list_are_not_overwritten(self):
+        os.mkdir(self.path("parts"))
+        for i in range(2):
+            write_npy(self.path(f"parts/p{i}.npy"), make_rows(30, 4, "f32", i), "<f4", "f")
+        with open(self.path("list.txt"), "w", encoding="utf-8") as file:
+            file.write("parts/p0.npy\nparts/p1.npy\n")
+        before = self.read("parts/p1.npy")
+        for command in (["dedup", "parts", "--radius", 0, "-o", "parts/p1.npy"], ["dedup", "list.txt", "--radius", 0, "-o", "parts/p1.npy"],
+                        ["convert", "parts", "parts/p1.npy", "--rows", "0:10"]):
+            self.refused(*command, saying="is read, and would be overwritten")
+        self.refused("dedup", "parts", "--radius", 0, "-o", "parts/groups.npy", saying="would be one of the files of parts")
+        self.assertEqual(self.read("parts/p1.npy"), before)
+        self.run_cli("dedup", "parts", "--radius", 0, "-o", "groups.npy", "--json", "parts/groups.json")
+
+    def test_an_empty_value_is_not_none(self):
+        self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "-o", "x.gknn")
+        before = self.read("x.gknn")
+        write_npy(self.path("ids.npy"), [[1]], "<i8", "q")
+        search = ["search", "x.gknn", "--queries", "queries.fbin", "-k", 3, "-o", "s.npy"]
+        for command in (["remove", "x.gknn", "--ids", "ids.npy", "-o", ""], ["add", "x.gknn", "base.fbin", "--output", ""], [*search, "--only", ""],
+                        [*search, "--memory", ""], [*search, "--json="], ["kmeans", "base.fbin", "-k", 3, "--weights", "", "-o", "km.npy"],
+                        ["graph", "base.fbin", "-k", "", "-o", "g.knng"]):
+            self.refused(*command, saying="an empty value")
+        self.assertEqual(self.read("x.gknn"), before)
+
+    def test_numbers_are_decimal(self):
+        self.run_cli("graph", "base.fbin", "-k", "010", "-o", "g.knng", "--json", "g.json")
+        self.assertEqual(self.record("g.json")["k"], 10)
+        self.assertEqual(self.run_cli("path", "g.knng", "009", "00010").stdout, self.run_cli("path", "g.knng", 9, 10).stdout)
+        self.refused("graph", "base.fbin", "-k", "-01", "-o", "h.knng", saying="k must be at least 1, got -1")
+
+    def test_files_are_known_by_what_they_hold(self):
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "-o", "x.gknn")
+        os.rename(self.path("g.knng"), self.path("G.KNNG"))
+        os.rename(self.path("x.gknn"), self.path("index.bin"))
+        rows = make_rows(50, 4, "f32", 1)
+        rows[7][2] = float("nan")
+        write_bin(self.path("NAN.FBIN"), rows)
+        self.assertIn("400 rows, 3 neighbours each", self.run_cli("info", "G.KNNG").stdout)
+        self.assertIn("400 x 16 f32", self.run_cli("info", "index.bin").stdout)
+        self.assertIn("50", self.run_cli("info", "NAN.FBIN").stdout.split("rows")[1].split("\n")[0])
+        self.assertIn("sound", self.run_cli("check", "index.bin").stdout)
+        self.refused("check", "NAN.FBIN", saying="row 7, column 2 is nan", code=3)
+        for name in ("G.KNNG", "index.bin"):
+            damaged = bytearray(self.read(name))
+            damaged[-70] ^= 1
+            with open(self.path(name), "wb") as file:
+                file.write(damaged)
+            self.refused("check", name, saying=name, code=3)
+        with open(self.path("x.csv"), "w", encoding="utf-8") as file:
+            file.write("1,2,3\n4,5,6\n")
+        self.assertIn("no format that its name tells, and not a results file", self.run_cli("info", "x.csv", code=3).stderr)
+        # 2 queries with 1 entry have as many bytes as 2 x 1 ids and distances, or as a matrix.
+        write_bin(self.path("two.fbin"), [[0.0], [9.0]])
+        self.run_cli("search", "two.fbin", "--queries", "two.fbin", "--radius", 0.5, "-o", "two.range")
+        self.assertIn("neighbours within a radius", self.run_cli("info", "two.range").stdout)
+        write_bin(self.path("ids.ibin"), [[1], [2]], "i")
+        os.rename(self.path("ids.ibin"), self.path("ids.unknown"))
+        self.assertIn("ids alone", self.run_cli("info", "ids.unknown").stdout)
+
+    def test_convert_reads_ids_and_writes_them_by_other_names(self):
+        self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "-o", "x.gknn")
+        write_npy(self.path("mine.npy"), [[3], [4]], "<i8", "q")
+        before = self.read("mine.npy")
+        self.refused("convert", "x.gknn", "rows.fbin", "--ids", "mine.npy", saying="--ids-to says where")
+        self.refused("convert", "base.fbin", "flat.faiss", "--ids-to", "mine.npy", saying="--ids-to is of")
+        self.assertEqual(self.read("mine.npy"), before)
+        self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "s.gtbin")
+        self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "s.npy")
+        self.run_cli("convert", "s.gtbin", "t.npy")
+        self.assertEqual(self.read("t.npy"), self.read("s.npy"))
+        self.run_cli("convert", "s.gtbin", "d.fbin", "--distances")
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
+        self.refused("convert", "g.knng", "o.npy", "--dtype", "i32", saying="--dtype is of vectors")
+        self.refused("convert", "g.knng", "o.npy", "--dataset", "test", saying="--dataset is of a HDF5 input")
+
+    def test_eval_measures_what_was_asked(self):
+        self.run_cli("graph", "base.fbin", "-k", 6, "-o", "g.knng")
+        self.run_cli("eval", "g.knng", "--base", "base.fbin", "-k", 2, "--json", "e.json")
+        self.assertEqual((self.record("e.json")["k"], self.record("e.json")["recall"]["at"]), (2, 2))
+        self.refused("eval", "g.knng", "--base", "base.fbin", "-k", 7, saying="-k must be from 1 to 6")
+        self.refused("eval", "g.knng", "--base", "base.fbin", "-k", 0, saying="-k must be at least 1")
+        self.refused("eval", "g.knng", "--base", "base.fbin", "--recall", -5, saying="--recall must be from 0 to 1")
+        self.refused("eval", "g.knng", "--base", "base.fbin", "--distances", "none.fbin", saying="--distances and --truth-distances go with --truth")
+        self.refused("eval", "g.knng", "--truth", "g.knng", "--distances", "none.fbin", saying="g.knng holds distances itself")
+        for metric in ("inner_product", "cosine"):
+            self.run_cli("graph", "base.fbin", "-k", 3, "--metric", metric, "-o", "m.knng")
+            self.run_cli("eval", "m.knng", "--truth", "m.knng", "--recall", 1, "--json", "e.json")
+            self.assertEqual(self.record("e.json")["metric"], metric)
+        self.refused("eval", "m.knng", "--truth", "g.knng", saying="g.knng is a graph by l2, not by cosine")
+        self.refused("eval", "m.knng", "--truth", "m.knng", "--memory", "20KB", saying="--memory 20KB is too small")
+        self.run_cli("eval", "m.knng", "--truth", "m.knng", "--memory", "100KB")
+
+    def test_a_page_is_begun_by_the_record_of_what_it_shows(self):
+        self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng", "--json", "g.json")
+        self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "s.npy", "--json", "s.json")
+        self.run_cli("kmeans", "base.fbin", "-k", 3, "-o", "km.npy", "--json", "km.json")
+        self.run_cli("eval", "g.knng", "--base", "base.fbin", "--json", "e.json")
+        of_graph = ["report", "--graph", "g.knng", "--base", "base.fbin", "-o", "page.html", "--json-in"]
+        of_results = ["report", "--results", "s.npy", "--queries", "queries.fbin", "--base", "base.fbin", "-o", "page.html", "--json-in"]
+        self.refused(*of_graph, "s.json", saying="s.json: the first --json-in is to be of the graph")
+        self.refused(*of_graph, "e.json", saying="e.json: the first --json-in is to be of the graph")
+        self.refused(*of_results, "g.json", saying="g.json: the first --json-in is to be of the search")
+        self.refused(*of_graph, "g.json", "--json-in", "km.json", saying="km.json: a page shows what --json of gigaknn graph")
+        self.refused("report", "--graph", "g.knng", "--base", "base.fbin", "--queries", "queries.fbin", "-o", "page.html", saying="--queries belongs")
+        self.assertFalse(os.path.exists(self.path("page.html")))
+        os.rename(self.path("g.json"), self.path("g.html"))
+        self.refused(*of_graph[:-2], "g.html", "--json-in", "g.html", saying="is read, and would be overwritten")
+        os.rename(self.path("g.html"), self.path("g.json"))
+        self.run_cli(*of_graph, "g.json", "--json-in", "e.json", "--json-in", "s.json")
+        self.run_cli(*of_results, "s.json")
+
+    def test_a_budget_too_small_for_cells_is_kept_by_comparing_all_pairs(self):
+        graph = ["graph", "base.fbin", "-k", 3, "--recall", 0.9]
+        self.run_cli(*graph, "--shard-rows", 200, "-o", "files.knng")
+        self.run_cli("plan", "base.fbin", "-k", 3, "--recall", 0.9, "--memory", "1GiB", "-o", "g.knng")
+        told = self.run_cli(*graph, "--memory", "15MiB", "-o", "g.knng", "--json", "g.json").stderr
+        self.assertIn("note: all pairs are compared, since a budget of 15728640 bytes is too small", told)
+        self.assertIn("note: g.knng.work has an unfinished build from files", told)
+        self.assertTrue(self.record("g.json")["exact"])
+        self.refused(*graph, "--method", "ivf", "--memory", "15MiB", "-o", "h.knng", saying="is too small: a graph of 400 rows built from files")
+
+    def test_sizes_beyond_any_memory_are_refused(self):
+        for sizes in (["--rows", 10**6, "--dim", 2**62], ["--rows", 2**32 - 2, "--dim", 9 * 10**18], ["--rows", 4 * 10**9, "--dim", 10, "-k", 4 * 10**9 - 1]):
+            self.refused("plan", *sizes, "--memory", "1GiB", saying="")
+        self.refused("plan", "--rows", 1000, "--dim", 10, "--json", "none/x.json", saying="none/x.json", code=3)
+        self.refused("plan", "base.fbin", "-o", "two\nlines.knng", saying="names of one line")
+        self.assertFalse(os.path.exists(self.path("two\nlines.knng.work")))
 
     def test_check_knows_all_files_that_info_knows(self):
         self.run_cli("search", "base.fbin", "--queries", "queries.fbin", "-k", 3, "-o", "s.h5")

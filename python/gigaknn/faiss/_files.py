@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _core, _index
-from .._arguments import run_of, word
+from .._arguments import path_of, run_of, word
 from .._errors import InvalidArgument, Unsupported
 from ._held import Held
 from ._indexes import Index, IndexFlat, IndexScalarQuantizer
@@ -63,7 +63,7 @@ _kinds = {kind.__name__: kind for kind in (IndexFlat, IndexScalarQuantizer, Inde
 def write_index(index: Index, fname: FilePath) -> None:
     """Writes an index of Faiss that `read_index` here and there reads; docs/faiss.md says what is not written."""
     index._require_outermost()
-    held = index._held
+    held, path = index._held, path_of(fname, "fname")
     if held.index is None:
         raise InvalidArgument(f"this {type(index).__name__} has {'no rows' if held.is_trained else 'not been trained'}: there is nothing to write")
     with tempfile.TemporaryDirectory() as folder:
@@ -72,14 +72,15 @@ def write_index(index: Index, fname: FilePath) -> None:
         maps = _core.FaissMap
         map_ = maps.id_map2 if isinstance(index, IndexIDMap2) else maps.id_map if isinstance(index, IndexIDMap) else maps.where_needed
         nprobe, k_factor = 1 if inner is None else inner.nprobe, max(1.0, index._k_factor())
-        _core.export_faiss(f"{folder}/x.gknn", str(fname), nprobe, k_factor, map_, run_of(threads(), None, None))
+        _core.export_faiss(f"{folder}/x.gknn", path, nprobe, k_factor, map_, run_of(threads(), None, None))
 
 
 def read_index(fname: FilePath, io_flags: int = 0) -> Any:
     """Reads what Faiss or `write_index` wrote, with nprobe and k_factor; into memory, whatever the flags."""
-    facts = _core.describe_faiss(str(fname))
+    path = path_of(fname, "fname")
+    facts = _core.describe_faiss(path)
     with tempfile.TemporaryDirectory() as folder:
-        _core.import_faiss(str(fname), f"{folder}/x.gknn", run_of(threads(), None, None))
+        _core.import_faiss(path, f"{folder}/x.gknn", run_of(threads(), None, None))
         opened = _index.open(f"{folder}/x.gknn", threads=threads())
     # gigaknn's scalar codes are of rows around their mean: Faiss has that before the lists.
     kind = re.sub(r"IndexPreTransform\((CenteringTransform \d+ -> \d+, )?(?=IndexIVFScalarQuantizer)", "(", facts.kind)

@@ -10,7 +10,7 @@ import numpy as np
 from .. import _index
 from .._bfloat16 import rounded
 from .._errors import InvalidArgument, Unsupported
-from ._settings import threads
+from ._settings import numbers, threads
 
 
 class Held:
@@ -63,16 +63,29 @@ class Held:
     def add(self, x, ids):
         if ids is None:
             ids = np.arange(self.next_id, self.next_id + len(x))
-        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        ids = numbers(ids, np.int64, "ids")
         if ids.shape != (len(x),):
             raise InvalidArgument(f"ids must be one for each of the {len(x)} rows, got shape {list(ids.shape)}")
         if len(x) == 0:
             return
+        next_id = max(self.next_id, int(ids.max()) + 1)
         if self.index is None:
-            self.index = _index.build(x.copy(), index="Flat", metric=self.metric, ids=ids, device=self.device, threads=threads())
-        else:
+            self.index, self.next_id = self.flat(x.copy(), ids), next_id
+            return
+        rows = self.rows
+        try:
             self.index.add(self.of_its_type(x), ids=ids, threads=threads())
-        self.next_id = max(self.next_id, int(ids.max()) + 1)
+        finally:
+            if self.rows > rows:  # also where Ctrl-C came behind them
+                self.next_id = next_id
+
+    def flat(self, x, ids):
+        return _index.build(x, index="Flat", metric=self.metric, ids=ids, device=self.device, threads=threads())
+
+    def keep(self, ids):
+        """Of "Flat": the rows `ids` alone are left, numbered anew. What stops this has changed nothing."""
+        made = self.flat(self.index.reconstruct(ids), np.arange(len(ids))) if len(ids) else None
+        self.index, self.next_id = made, len(ids)
 
     def of_its_type(self, x):
         """Rows of a file may be of fewer bits; whole numbers must be whole."""

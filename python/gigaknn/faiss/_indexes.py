@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._arguments import whole, whole_array
+from .._arguments import number, whole, whole_array
 from .._errors import InvalidArgument, Unsupported
 from ._held import Held
 from ._selectors import IDSelector, IDSelectorAll, IDSelectorBatch, SearchParameters
@@ -35,6 +35,7 @@ class Index:
 
     verbose = False
     _settable = {"verbose"}
+    _within_map = False  # an IndexIDMap around it has given labels to its rows
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         raise Unsupported(f"{type(self).__name__} is not built: gigaknn has nothing in its place")
@@ -70,7 +71,7 @@ class Index:
             self._held.train(x, inner.nlist, inner.cp.niter, inner.cp.seed)
 
     def add(self, x: npt.ArrayLike) -> None:
-        """Adds rows, labelled by their number."""
+        """Adds rows, labelled by the numbers behind the largest label that there was: their own where none was given or removed."""
         self._add(x, None)
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
@@ -99,8 +100,10 @@ class Index:
         options = self._searching(params)
         if self.ntotal == 0:
             return np.zeros(len(x) + 1, np.uint64), np.empty(0, np.float32), np.empty(0, np.int64)
-        offsets, distances, ids = self._held.index.search_radius(self._held.of_its_type(x), float(thresh), **options)
-        within = distances > thresh if self.metric_type == METRIC_INNER_PRODUCT else distances < thresh
+        with np.errstate(over="ignore"):
+            limit = np.float32(number(thresh, "thresh"))
+        offsets, distances, ids = self._held.index.search_radius(self._held.of_its_type(x), float(limit), **options)
+        within = distances > limit if self.metric_type == METRIC_INNER_PRODUCT else distances < limit
         return np.concatenate(([0], np.cumsum(within)))[offsets].astype(np.uint64), distances[within], ids[within]
 
     def assign(self, x: npt.ArrayLike, k: Whole = 1, labels: Integers | None = None) -> Integers:
@@ -145,12 +148,16 @@ class Index:
 
     def remove_ids(self, x: npt.ArrayLike | IDSelector) -> int:
         """Removes the rows of these labels, an array or a selector, as far as they are there; returns how many."""
-        selector = x if isinstance(x, IDSelector) else IDSelectorBatch(x)
         there = self._held.ids()
-        gone = there[selector._members(there)]
+        gone = there[self._members(there, x)]
         if len(gone):
             self._held.index.remove(gone)
         return len(gone)
+
+    @staticmethod
+    def _members(labels, x):
+        """[n] bool: which of the labels an array or a selector names."""
+        return (x if isinstance(x, IDSelector) else IDSelectorBatch(x))._members(labels)
 
     def reset(self) -> None:
         """Removes all rows; what is trained stays."""
@@ -207,13 +214,23 @@ class IndexFlat(Index):
         raise Unsupported(f"{type(self).__name__} labels rows by their number: put an IndexIDMap around it")
 
     def remove_ids(self, x: npt.ArrayLike | IDSelector) -> int:
-        """As `Index.remove_ids`; the rows behind move up."""
-        removed = super().remove_ids(x)
-        if removed:
-            rows = self.reconstruct_batch(self._held.ids())
-            self._held.index, self._held.next_id = None, 0
-            self.add(rows)
-        return removed
+        """As `Index.remove_ids`; the rows behind move up. Refused within an IndexIDMap, which removes by its own labels."""
+        self._require_outermost()
+        if self._within_map:
+            raise Unsupported(f"this {type(self).__name__} is within an IndexIDMap, whose labels would move: use that")
+        if self._held.recipe != "Flat":  # from a file, within an IndexRefine
+            return super().remove_ids(x)
+        there = self._held.ids()
+        gone = self._members(there, x)
+        if gone.any():
+            self._held.keep(there[~gone])
+        return int(gone.sum())
+
+    def reset(self) -> None:
+        """Removes all rows."""
+        if self._held.recipe != "Flat":
+            return super().reset()
+        self._held.index, self._held.next_id = None, 0
 
 
 class IndexFlatL2(IndexFlat):

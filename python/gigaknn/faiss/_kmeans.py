@@ -9,7 +9,7 @@ import numpy as np
 from .. import _kmeans
 from .._errors import InvalidArgument, Unsupported
 from ._indexes import IndexFlatIP, IndexFlatL2
-from ._settings import floats, threads
+from ._settings import floats, numbers, threads
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,11 +65,13 @@ class Kmeans:
         self.index: Any = None
 
     def train(self, x: npt.ArrayLike, weights: npt.ArrayLike | None = None, init_centroids: None = None) -> float:
-        """Finds the centroids of `x` [n, d]; returns the last objective."""
+        """Finds the centroids of `x` [n, d]; returns the last objective, and, as Faiss does, 0 after no round."""
         if init_centroids is not None:
             raise Unsupported("Kmeans takes no init_centroids: gigaknn has nothing in its place")
+        if self.nredo < 1:
+            raise InvalidArgument(f"nredo must be at least 1, got {self.nredo}")
         x = floats(x, self.d)
-        weights = np.ones(len(x), np.float32) if weights is None else np.ascontiguousarray(weights, dtype=np.float32)
+        weights = np.ones(len(x), np.float32) if weights is None else numbers(weights, np.float32, "weights")
         if weights.shape != (len(x),):
             raise InvalidArgument(f"weights must be one for each of the {len(x)} rows, got shape {list(weights.shape)}")
         # Drawn as Faiss does, whatever weights rows have: those of gigaknn.kmeans stand for others.
@@ -79,18 +81,20 @@ class Kmeans:
             x, weights = x[drawn], weights[drawn]
         options = {"metric": "cosine" if self.spherical else "l2", "iterations": self.niter, "rows_per_cluster": 0, "weights": weights, "labels": False}
         device = ",".join(f"cuda:{i}" for i in range(max(1, int(self.gpu)))) if self.gpu else "cpu"
-        best = None
+        objectives = None
         for seed in range(self.seed, self.seed + self.nredo):
             found = _kmeans.kmeans(x, self.k, seed=seed, device=device, threads=threads(), **options)
-            objective = np.array([done.objective for done in found.rounds])
-            if best is None or objective[-1] < best[-1]:
-                best, self.centroids = objective, found.centroids
-        self.obj = np.sum(weights, dtype=np.float64) - best if self.spherical else best
+            tried = np.array([done.objective for done in found.rounds])
+            if objectives is None or (len(tried) and tried[-1] < objectives[-1]):
+                objectives, centroids = tried, found.centroids
+        index = IndexFlatIP(self.d) if self.spherical else IndexFlatL2(self.d)
+        index.add(centroids)
+        self.obj = np.sum(weights, dtype=np.float64) - objectives if self.spherical else objectives
+        self.centroids, self.index = centroids, index
+        last = float(self.obj[-1]) if len(self.obj) else 0.0
         if self.verbose:
-            print(f"objective {self.obj[-1]:g} after {len(self.obj)} rounds")
-        self.index = IndexFlatIP(self.d) if self.spherical else IndexFlatL2(self.d)
-        self.index.add(self.centroids)
-        return self.obj[-1]
+            print(f"objective {last:g} after {len(self.obj)} rounds")
+        return last
 
     def assign(self, x: npt.ArrayLike) -> tuple[Floats, Integers]:
         """(D [n], I [n]): the nearest centroid of each row."""

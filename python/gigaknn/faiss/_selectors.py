@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arguments import whole
-from ._settings import Parameters
+from ._settings import Parameters, numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,7 +48,7 @@ class IDSelectorBatch(IDSelector):
     """Labels of a list."""
 
     def __init__(self, indices: npt.ArrayLike) -> None:
-        self.indices = np.unique(np.asarray(indices, dtype=np.int64))
+        self.indices = np.unique(numbers(indices, np.int64, "indices"))
 
     def _members(self, ids):
         return np.isin(ids, self.indices)
@@ -79,7 +79,7 @@ class IDSelectorBitmap(IDSelector):
     """Labels whose bit is set: that of label i is bit i % 8 of byte i // 8."""
 
     def __init__(self, bitmap: npt.ArrayLike) -> None:
-        self.bits = np.unpackbits(np.asarray(bitmap, dtype=np.uint8), bitorder="little").astype(bool)
+        self.bits = np.unpackbits(numbers(bitmap, np.uint8, "bitmap"), bitorder="little").astype(bool)
 
     def _members(self, ids):
         inside = (0 <= ids) & (ids < len(self.bits))

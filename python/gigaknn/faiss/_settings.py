@@ -9,6 +9,7 @@ import numpy as np
 from .._arguments import whole
 from .._core import available_threads
 from .._errors import InvalidArgument, Unsupported
+from .._masked import refuse_masked
 
 if TYPE_CHECKING:
     from .._types import Whole
@@ -59,8 +60,15 @@ def metric_of(metric):
     return _metrics[metric]
 
 
+def numbers(values, dtype, name):
+    """As an array of a type, dense, as Faiss takes them."""
+    refuse_masked(values, name)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values, dtype=dtype)
+
+
 def floats(x, d, name="x"):
-    x = np.ascontiguousarray(x, dtype=np.float32)
+    x = numbers(x, np.float32, name)
     if x.ndim != 2 or x.shape[1] != d:
         raise InvalidArgument(f"{name} must be of shape [n, {d}], got {list(x.shape)}")
     return x

@@ -81,6 +81,7 @@ class IndexIDMap(Index):
     def _wrap(self, index):
         self._begin(index.d, index.metric_type, index._held)
         vars(self).update(index=index)
+        index._within_map = True
         return self
 
     def _inverted(self):

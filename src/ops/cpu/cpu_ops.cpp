@@ -208,7 +208,7 @@ class CpuOps : public Ops {
         for (std::int64_t j = 0; j < width; ++j) {
           if (mine[j] == no_row) continue;
           const float key = pair.key_of_rows(queries.row_bytes(i), base.row_bytes(value_of(mine[j])), x.data(), y.data());
-          if (std::isfinite(key)) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(mine[j]))));
+          if (key < std::numeric_limits<float>::infinity()) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(mine[j]))));
         }
         const std::int64_t kept = std::min<std::int64_t>(k, std::ssize(keys));
         std::partial_sort(keys.begin(), keys.begin() + kept, keys.end());
