@@ -88,6 +88,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   params.expected_k = options.curve.k;
   if (options.recall && options.curve.queries.empty()) options.curve.held_out = rows_to_hold_out(rows.rows);
   if (options.recall) {
+    record.k = options.curve.k;
     require(options.curve.k >= 1 && options.curve.k <= rows.rows * 9 / 10, Fault::invalid_argument,
             "-k must be from 1 to nine tenths of the ", rows.rows, " rows, the rest being held out, got ", options.curve.k);
     params.expected_queries = options.curve.held_out;

@@ -372,12 +372,12 @@ void add_graph_command(Command app, Request& request) {
                      "rows are images, HEIGHTxWIDTH: shown in the report");
   const std::string others = "Graphs of other kinds";
   command.add_option("--radius", options->radius,
-                     "instead of -k: all rows at most this far (inner_product: of at least this product), in big-ann's range format")
+                     "instead of -k: all rows at most this far (l2: its square; inner_product: of at least this product), in big-ann's range format")
       .group(others)
       .excludes(k);
   command.add_option("--to", options->to, "other vectors: of each row of BASE its neighbours among these, as gigaknn search --queries BASE")
       .group(others);
-  command.add_option("--distances", options->distances, "with --to: distances, .fbin, .npy or .fvecs").group(others);
+  command.add_option("--distances", options->distances, "with --to: distances (l2: squares), .fbin, .npy or .fvecs").group(others);
   command.add_option("--labels", options->labels, "one integer for each row, which says who may be whose neighbour: .npy, .ibin or IDX(.gz)")
       .group(others);
   command.add_option("--only", options->only, "with --labels: neighbours are of the same label alone, or of other labels: same or other")

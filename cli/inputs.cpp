@@ -21,6 +21,9 @@ bool is_hdf5(const std::filesystem::path& path) {
 }
 
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part) {
+  const bool of_faiss = path.extension() == ".faiss";
+  require(!of_faiss && path.extension() != ".gknn", Fault::unsupported, path.string(), ": is an index, no vectors",
+          of_faiss ? "; gigaknn convert makes a .gknn of it, which can be searched" : "");
   Vectors vectors{path.string(), open_dataset(path, part)};
   if (!is_mapped(vectors.matrix().data)) {
     vectors.held_bytes = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);

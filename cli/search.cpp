@@ -188,7 +188,7 @@ void add_search_command(Command app, Request& request) {
                   "ids: .ibin (i32), .npy (i64), .ivecs; .gtbin and .h5 with distances; any name for "
                   "--radius (big-ann range format)")
       .required();
-  command.add_option("--distances", options->output.distances, "distances: .fbin, .npy or .fvecs");
+  command.add_option("--distances", options->output.distances, "distances (l2: squares): .fbin, .npy or .fvecs");
   const Option metric = add_metric_option(command, options->common);
   add_engine_options(command, options->common);
   add_run_options(command, options->common);
