@@ -799,12 +799,23 @@ def _replace(path, write):
         with tempfile.TemporaryDirectory(prefix=".gknn.", dir=folder) as beside:  # of the same file system
             made = os.path.join(beside, os.path.basename(target))
             write(made)
+            if there:
+                _take_owner_and_mode(made, target)
             os.replace(made, target)
             _sync(folder)
     except Error as error:
         raise type(error)(str(error).replace(made, path)) from None
     except OSError as error:
         raise FileError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _take_owner_and_mode(made, replaced):
+    """What was private stays so; another group has no rights that only the former had."""
+    before = os.stat(replaced)
+    with contextlib.suppress(OSError):
+        os.chown(made, before.st_uid, before.st_gid)
+    same_group = os.stat(made).st_gid == before.st_gid
+    os.chmod(made, before.st_mode & (0o777 if same_group else 0o707))
 
 
 def _sync(folder):

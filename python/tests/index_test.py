@@ -170,10 +170,11 @@ class Indexes(unittest.TestCase):
             with self.subTest(points=len(index.curve)), tempfile.TemporaryDirectory() as folder:
                 path, link, pipe = (f"{folder}/{name}" for name in ("a.gknn", "link", "pipe"))
                 index.save(path)
+                self.assertEqual(os.stat(path).st_mode & 0o777, 0o640)
                 os.chmod(path, 0o600)
                 os.symlink("a.gknn", link)
                 index.save(link)
-                self.assertEqual((os.readlink(link), os.stat(path).st_mode & 0o777, gigaknn.open(path).curve), ("a.gknn", 0o640, index.curve))
+                self.assertEqual((os.readlink(link), os.stat(path).st_mode & 0o777, gigaknn.open(path).curve), ("a.gknn", 0o600, index.curve))
                 os.mkfifo(pipe)
                 for wrong in (folder, pipe):
                     with self.assertRaisesRegex(gigaknn.FileError, f"^{wrong}: cannot be replaced: is not a regular file$"):
