@@ -1,6 +1,6 @@
 #include "arguments.hpp"
 
-#include <cctype>
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,12 +24,13 @@ std::string help_hint(const CLI::App& app) {
 // Not what was meant, but an unset variable of a shell: what is left out says that nothing is given.
 std::string refused_empty(const std::string& text) { return text.empty() ? "an empty value" : ""; }
 
-// The library of options takes 010 for eight.
-std::string without_leading_zeros(std::string text) {
+// Into what the library of options, which takes 010 for eight, reads as decimal. Returns what is wrong with it.
+std::string make_decimal(std::string& text) {
   const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
-  std::size_t zeros = 0;
-  while (sign + zeros + 1 < text.size() && text[sign + zeros] == '0' && std::isdigit(static_cast<unsigned char>(text[sign + zeros + 1]))) ++zeros;
-  return text.erase(sign, zeros);
+  const bool digits = text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
+  if (!digits) return join_text("'", text, "' is no whole number");
+  text.erase(sign, std::min(text.find_first_not_of('0', sign), text.size() - 1) - sign);
+  return "";
 }
 
 template <class T>
@@ -50,7 +51,7 @@ Command Command::add_command(const std::string& name, const std::string& help) c
 template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
   CLI::Option* option = app_->add_option(name, value, help)->check(CLI::Validator(refused_empty, ""));
-  if constexpr (is_whole<T>) option->transform(CLI::Validator([](std::string& text) { return text = without_leading_zeros(text), std::string(); }, ""));
+  if constexpr (is_whole<T>) option->transform(CLI::Validator(make_decimal, ""));
   return Option(option);
 }
 
@@ -77,9 +78,9 @@ Parser::Parser(const std::string& help, const std::string& version, const std::s
 Parser::~Parser() = default;
 
 bool Parser::parse(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {  // the library would take the next argument for the value
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {  // the library would take the next argument for the value
     const std::string_view argument = argv[i];
-    require(!argument.starts_with("--") || !argument.ends_with('='), Fault::invalid_argument, argument, ": an empty value");
+    require(!argument.starts_with("--") || argument.find('=') + 1 != argument.size(), Fault::invalid_argument, argument, ": an empty value");
   }
   try {
     app_->parse(argc, argv);

@@ -2,8 +2,6 @@
 // remove_rows -> OUT.knng [and the map of ids], JSON
 #include "change_graph.hpp"
 
-#include <set>
-
 #include <gigaknn/gigaknn.hpp>
 
 #include "core/require.hpp"
@@ -104,8 +102,7 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
   const Neighbors ids = read_results(options.remove, {});
   require_room(record.n);
   if (!options.map.empty()) check_output(options.map, static_cast<std::size_t>(record.n) * sizeof(RowId) + 4096);
-  const std::int64_t removed = std::ssize(std::set<RowId>(ids.ids.begin(), ids.ids.end()));
-  say_start(session, "removing " + format_count(removed) + " of " + format_count(record.n) + " rows", old.graph);
+  say_start(session, "removing rows of " + format_count(record.n), old.graph);
   ReducedGraph reduced = session.timed("reduce", record.seconds.compute, [&] {
     return remove_rows(old.graph, old.base.matrix(), ids.ids, params, session.run());
   });

@@ -65,7 +65,7 @@ int run_check(const CheckOptions& options, const std::string& command_line) {
   const std::filesystem::path& path = options.path;
   double seconds = 0;
   session.timed("check", seconds, [&] {
-    if (path.extension() == ".knng" || path.extension() == ".gknn" || Container::is_one(path)) {
+    if (path.extension() == ".knng" || path.extension() == ".gknn" || is_container(path)) {
       check_container(options, session);
     } else if (is_hdf5(path)) {
       check_hdf5(path, session.run());

@@ -55,7 +55,7 @@ void print_line(const Session& session, const std::string& name, const std::stri
 // Cut, not rounded: 1 is said of nothing less.
 std::string fraction_text(double fraction) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6f", std::floor(fraction * 1e6) / 1e6);
+  std::snprintf(text, sizeof text, "%.6f", std::floor(fraction * 1e6 + 1e-6) / 1e6);
   return text;
 }
 
@@ -109,7 +109,7 @@ void evaluate_result(const EvalOptions& options, Session& session) {
     };
     std::error_code unknown;  // where it is no file, reading says so
     const std::uintmax_t file_bytes = std::filesystem::file_size(ids, unknown);
-    if (!unknown) require_room(file_bytes);
+    if (!unknown && !is_hdf5(ids)) require_room(file_bytes);  // of HDF5 the lists are a part
     Neighbors lists = session.timed("load", record.seconds.load, [&] { return read_results(ids, distances); });
     require_room(bytes_of(lists));
     session.hold(bytes_of(lists));

@@ -53,8 +53,8 @@ void check_exact_kind(const GraphOptions& options) {
   const std::string& method = options.common.method;
   require(options.recall == 1 && (method == "auto" || method == "exact"), Fault::invalid_argument,
           "--radius, --to and --labels are exact: no --recall below 1, --method auto or exact");
-  require(options.recipe.empty() && !options.nprobe && !options.refine, Fault::invalid_argument,
-          "--index, --nprobe and --refine are for k-NN graphs, without --radius, --to and --labels");
+  require(options.recipe.empty() && !options.nprobe && !options.refine && !options.sample, Fault::invalid_argument,
+          "--index, --nprobe, --refine and --sample are for k-NN graphs, without --radius, --to and --labels");
   require(options.to.extension() != ".gknn", Fault::invalid_argument, options.to.string(),
           ": --to names vectors, which are compared with all; gigaknn search ", options.to.string(), " --queries BASE searches an index");
   require(options.tasks.workers == 1 && options.tasks.shard_rows == 0, Fault::invalid_argument,
@@ -138,7 +138,7 @@ std::size_t approximate_bytes(const GraphOptions& options, MatrixRef base) {
 }
 
 // In tasks, from files: where that is asked for, or the memory would not do. None: in memory, and of all pairs (`options` say so then)
-// where it does for nothing else. What is not mapped is in memory anyway.
+// where it does for nothing else, and they take minutes at most. What is not mapped is in memory anyway.
 std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& base, Session& session) {
   if (!options.recipe.empty()) return std::nullopt;
   const bool asked = options.tasks.workers != 1 || options.tasks.shard_rows != 0;
@@ -155,7 +155,10 @@ std::optional<GraphPlan> plan_in_tasks(GraphOptions& options, const Vectors& bas
   try {
     return make_plan(plan_params(options.common, options.tasks, options.base, options.output, graph_params(options)));
   } catch (const Error& error) {
-    if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory) throw;
+    constexpr double most_compared = 1e13;  // values, of all pairs: 300,000 rows of 100
+    const auto rows = static_cast<double>(base.matrix().rows), cols = static_cast<double>(base.matrix().cols);
+    const bool few = rows * rows * cols <= most_compared;
+    if (asked || options.common.method != "auto" || error.fault() != Fault::out_of_memory || !few) throw;
     if (approximate_bytes(options, base.matrix()) <= budget) return std::nullopt;
     session.note(join_text("all pairs are compared, since ", error.what()));
     options.common.method = "exact";
@@ -270,9 +273,9 @@ int run_graph(GraphOptions options, const std::string& command_line) {
                 !by_labels(options),
             Fault::invalid_argument, "a graph that changes keeps its k and its kind, and its vectors are named by --base");
     require(options.tasks.workers == 1 && options.tasks.shard_rows == 0 && options.recipe.empty() && !options.nprobe && !options.refine &&
-                options.verify == 0 && options.report.empty() && options.image.empty(),
+                !options.sample && options.verify == 0 && options.report.empty() && options.image.empty(),
             Fault::invalid_argument,
-            "--workers, --shard-rows, --index, --nprobe, --refine, --verify, --report and --image are for graphs that are built");
+            "--workers, --shard-rows, --index, --nprobe, --refine, --sample, --verify, --report and --image are for graphs that are built");
     return run_change(options.common, options.change, options.recall, options.output, command_line);
   }
   require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");

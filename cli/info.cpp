@@ -116,7 +116,7 @@ int run_info(const std::filesystem::path& path) {
   print_line("file", path.string());
   if (is_hdf5(path)) {
     print_hdf5(path);
-  } else if (path.extension() == ".knng" || path.extension() == ".gknn" || Container::is_one(path)) {
+  } else if (path.extension() == ".knng" || path.extension() == ".gknn" || is_container(path)) {
     print_container(path);
   } else if (is_faiss(path)) {
     print_faiss(path);

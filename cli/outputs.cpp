@@ -3,7 +3,7 @@
 #include <sys/statvfs.h>
 
 #include <cstdio>
-
+#include <map>
 #include <system_error>
 
 #include "core/require.hpp"
@@ -15,11 +15,11 @@
 namespace gigaknn::cli {
 namespace {
 
-// By name, links followed: a file is replaced under its name, whatever else it is called.
-bool is_same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+// Links followed: a file is replaced under its name, whatever else it is called.
+std::filesystem::path real_name(const std::filesystem::path& path) {
   std::error_code failed;
-  const std::filesystem::path first = std::filesystem::weakly_canonical(std::filesystem::absolute(a, failed), failed);
-  return !failed && first == std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed) && !failed;
+  const std::filesystem::path name = std::filesystem::weakly_canonical(std::filesystem::absolute(path, failed), failed);
+  return failed ? path : name;
 }
 
 // The files that are read where `input` is: of a folder, or a list, those that it stands for.
@@ -38,20 +38,25 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& input) 
 }  // namespace
 
 void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs) {
-  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    if (output->empty()) continue;
-    for (const std::filesystem::path& input : inputs) {
-      if (input.empty()) continue;
-      for (const std::filesystem::path& file : files_of(input)) {
-        require(!is_same_file(file, *output), Fault::invalid_argument, output->string(), ": is read, and would be overwritten");
-      }
-      std::error_code none;
-      require(!std::filesystem::is_directory(input, none) || find_format(*output) == nullptr || !is_same_file(input, absolute(*output).parent_path()),
-              Fault::invalid_argument, output->string(), ": would be one of the files of ", input.string(), ", which are read together");
+  std::map<std::filesystem::path, std::filesystem::path> written;  // what is called so by whom
+  for (const std::filesystem::path& output : outputs) {
+    if (output.empty()) continue;
+    require(written.emplace(real_name(output), output).second, Fault::invalid_argument, output.string(),
+            ": two results would be written there, one over the other");
+  }
+  if (written.empty()) return;
+  for (const std::filesystem::path& input : inputs) {
+    if (input.empty()) continue;
+    for (const std::filesystem::path& file : files_of(input)) {
+      const auto same = written.find(real_name(file));
+      require(same == written.end(), Fault::invalid_argument, same == written.end() ? "" : same->second.string(), ": is read, and would be overwritten");
     }
-    for (auto other = outputs.begin(); other != output; ++other) {
-      require(other->empty() || !is_same_file(*other, *output), Fault::invalid_argument, output->string(),
-              ": two results would be written there, one over the other");
+    std::error_code none;
+    if (!std::filesystem::is_directory(input, none)) continue;
+    const std::filesystem::path folder = real_name(input);
+    for (const auto& [name, output] : written) {
+      require(name.parent_path() != folder || find_format(name) == nullptr, Fault::invalid_argument, output.string(),
+              ": would be one of the files of ", input.string(), ", which are read together");
     }
   }
 }

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <vector>
 #include <string_view>
+#include <vector>
 
 namespace gigaknn::cli {
 

@@ -47,6 +47,7 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   CurveParams params;
   params.k = options.k;
   params.until = std::max(params.until, recall.value_or(0));
+  params.asked = recall.value_or(0);
   params.seed = session.options.seed;
   std::optional<Vectors> queries;
   if (!options.queries.empty()) queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });

@@ -59,8 +59,12 @@ std::optional<IdSet> bits_of(const std::filesystem::path& path) {
 
 std::int64_t sampled_queries(const SearchOptions& options) { return options.sample.value_or(200); }
 
-// What share of the nearest of all rows.
-Recall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results,
+// What share of the nearest of all rows, of these queries; and of further ones, which its interval is for.
+struct MeasuredRecall {
+  Recall of_these, of_others;
+};
+
+MeasuredRecall measured_recall(const SearchOptions& options, const Index& index, MatrixRef queries, const Neighbors& results,
                        const SearchParams& params, const RunOptions& run) {
   const std::vector<std::int64_t> sample = rows_to_measure(queries.rows, sampled_queries(options), options.common.seed);
   const Neighbors truth = index.search_all(gather_rows(queries, sample), results.k, params.only, run);
@@ -71,11 +75,14 @@ Recall measured_recall(const SearchOptions& options, const Index& index, MatrixR
     std::copy_n(results.distances.begin() + from, results.k, sampled.distances.begin() + i * results.k);
   }
   if (!index.finds_distances_of_rows(params)) sampled.distances.clear();  // by ids alone then
-  return recall_at(sampled, truth, results.k, index.metric(), queries.rows);
+  constexpr std::int64_t boundless = std::int64_t{1} << 40;
+  return {recall_at(sampled, truth, results.k, index.metric(), queries.rows), recall_at(sampled, truth, results.k, index.metric(), boundless)};
 }
 
-void search_nearest(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
+// The most that the recall of such queries may be: 1 where it was not measured.
+double search_nearest(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
   RunRecord& record = session.record;
+  double most_of_others = 1;
   const Neighbors results =
       session.timed("search", record.seconds.compute, [&] { return index.search(queries, record.k, params, session.run()); });
   session.timed("write", record.seconds.write, [&] { write_results(options.output, results); });
@@ -84,11 +91,14 @@ void search_nearest(const SearchOptions& options, const Index& index, MatrixRef 
   } else if (sampled_queries(options) > 0 && !index.keeps_rows()) {
     session.note("the recall is not known: the index keeps no full vectors to compare with");
   } else if (sampled_queries(options) > 0) {
-    record.recall = session.timed("measure", record.seconds.evaluate,
-                                  [&] { return measured_recall(options, index, queries, results, params, session.run()); });
+    const MeasuredRecall measured = session.timed(
+        "measure", record.seconds.evaluate, [&] { return measured_recall(options, index, queries, results, params, session.run()); });
+    record.recall = measured.of_these;
+    most_of_others = measured.of_others.high;
     session.say(join_text("  recall   ", record.recall->value, " of the ", record.k, " nearest, by ", format_count(record.recall->sampled),
                           " queries; 95 % interval ", record.recall->low, " to ", record.recall->high));
   }
+  return most_of_others;
 }
 
 void search_within(const SearchOptions& options, const Index& index, MatrixRef queries, const SearchParams& params, Session& session) {
@@ -177,14 +187,18 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
                             : join_text(std::min(params.nprobe, index->lists()), " of ", format_count(index->lists()), " inverted lists"),
                         " of ", options.base.string(), ": ", format_count(record.n), " x ", record.d, ", ", record.dtype, ", metric ",
                         record.metric));
-  options.radius ? search_within(options, *index, queries.matrix(), params, session)
-                 : search_nearest(options, *index, queries.matrix(), params, session);
+  double most = 1;
+  if (options.radius) {
+    search_within(options, *index, queries.matrix(), params, session);
+  } else {
+    most = search_nearest(options, *index, queries.matrix(), params, session);
+  }
   record.filter = index->description();
   write_record(record, options.common.json);
   say_summary(session, options.output.ids);
   // Of other queries than those that the curve was measured by: a sample may miss it by chance.
   // Of fewer rows nothing was asked.
-  if (!options.recall || only || !record.recall || record.recall->high >= *options.recall) return 0;
+  if (!options.recall || only || !record.recall || most >= *options.recall) return 0;
   return session.missed(join_text("recall ", record.recall->value, " is below the ", *options.recall, " asked for"));
 }
 

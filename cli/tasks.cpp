@@ -84,6 +84,7 @@ int run_plan_command(const PlanOptions& options) {
   require(options.output.empty() || options.output.extension() == ".knng", Fault::invalid_argument,
           "a graph is written to a .knng file, not to ", options.output.string());
   check_apart({options.base}, {options.output, options.common.json});
+  check_output(options.common.json, 0);
   GraphParams graph = options.graph;
   graph.metric = metric_of(options.common.metric);
   graph.seed = options.common.seed;
@@ -99,7 +100,6 @@ int run_plan_command(const PlanOptions& options) {
     run.threads = options.common.thread_count();
     measure_plan(plan, run);
   }
-  check_output(options.common.json, 0);
   if (!options.output.empty()) {
     check_output(options.output, 0);
     plan = write_plan(plan, [&](const std::string& text) {

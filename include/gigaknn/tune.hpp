@@ -47,6 +47,7 @@ struct CurveParams {
   std::int64_t sample = 5000;   ///< of more queries so many are drawn
   std::uint64_t seed = 0;       ///< by this
   double slowest = 0;           ///< and where a query takes longer than so many seconds; 0: it does not
+  double asked = 0;             ///< of the least that reaches this recall, which mostly is between two points, a point is measured, too
 };
 
 /// Searches with more lists and more candidates, whichever gives more recall for its time, until `until`. Nothing but `points` depends on
@@ -59,8 +60,8 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
 inline constexpr std::int64_t most_held_out = 2000;
 constexpr std::int64_t rows_to_hold_out(std::int64_t n) { return std::clamp<std::int64_t>(n / 10, 1, most_held_out); }
 
-/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries, all of which are left out of it
-/// meanwhile. Throws Error: unsupported where there are none, or no full vectors.
+/// As above, with the rows that were held out when the index was made (IndexParams::held_out) as queries. While one asks, it is left
+/// out, and few others are: of so many rows less, as many candidates would be a larger share. Throws Error: unsupported where there are none, or no full vectors.
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params = {}, const RunOptions& run = {});
 
 /// What the index at `path` keeps. Throws as open_index.

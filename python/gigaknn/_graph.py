@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
 
 
-# Below 0: what is no distance, and by cosine 1 less a product that others rounded, in float32 or float16.
-_least_distances = {"inner_product": -np.inf, "cosine": -1e-3}
+# Below 0 others round: 1 less a product, in float32 or float16; squares that were multiplied out, by a share of the largest.
+_least_distances = {"inner_product": -np.inf, "cosine": -1e-3, "jaccard": -1e-3}
+_rounded_share = 1e-4
 
 
 class Path(NamedTuple):
@@ -87,7 +88,8 @@ class KnnGraph:
         InvalidArgument
             The lists are no graph: out of order, a row twice, its own neighbour, or none that there is.
         InvalidData
-            A distance is NaN, or negative: but not of "inner_product", and of "cosine" not by rounding, down to -0.001.
+            A distance is NaN, or negative by more than rounding: 0.001 of "cosine" and "jaccard", 1e-4 of the largest of others, whose values
+            below 0 become 0. Of "inner_product" any may be.
 
         Examples
         --------
@@ -103,12 +105,15 @@ class KnnGraph:
             bad = np.isnan(distances).any(axis=1)
             if bad.any():
                 raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
-            least = _least_distances.get(metric, 0)
+            largest = np.max(distances, initial=0, where=np.isfinite(distances))
+            least = _least_distances.get(metric, -_rounded_share * largest)
             low = np.argwhere(distances < least)
             if len(low):
                 row, column = low[0]
                 value = distances[row, column]
                 raise InvalidData(f"distances: row {row}, column {column} is {value}, and no distance by {metric} is negative")
+            if metric not in ("inner_product", "cosine"):
+                distances = np.maximum(distances, 0, dtype=np.float32)
             ids = _with_ties_by_id(distances, ids, metric == "inner_product")
         graph = _core.KnnGraph.of(distances, ids, metric, bool(exact), None)
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))

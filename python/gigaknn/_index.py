@@ -813,9 +813,11 @@ def _take_owner_and_mode(made, replaced):
     """What was private stays so; another group has no rights that only the former had."""
     before = os.stat(replaced)
     with contextlib.suppress(OSError):
-        os.chown(made, before.st_uid, before.st_gid)
+        os.chown(made, -1, before.st_gid)
     same_group = os.stat(made).st_gid == before.st_gid
     os.chmod(made, before.st_mode & (0o777 if same_group else 0o707))
+    with contextlib.suppress(OSError):
+        os.chown(made, before.st_uid, -1)  # only root may, and need not
 
 
 def _sync(folder):

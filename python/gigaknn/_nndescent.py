@@ -316,6 +316,8 @@ def _floats_of(data):
 def _bytes_of(data, name):
     """Of packed bits: others would be other bits."""
     given = np.atleast_1d(np.asarray(data))
+    if given.dtype == np.uint8:
+        return np.ascontiguousarray(given)
     if given.dtype.kind not in "biuf":
         given = given.astype(np.float64)
     with np.errstate(invalid="ignore"):

@@ -157,6 +157,8 @@ class Graphs(unittest.TestCase):
                     gigaknn.KnnGraph.from_arrays(distances, ids, metric=metric, exact=exact)
         distances[1, 0] = -1e-7  # 1 less a product, rounded
         gigaknn.KnnGraph.from_arrays(distances, ids, metric="cosine")
+        graph = gigaknn.KnnGraph.from_arrays([[-1e-6, 3.0], [0.0, 4.0], [3.0, 4.0]], [[1, 2], [0, 2], [0, 1]])  # squares multiplied out
+        self.assertEqual(graph.distances.min(), 0)
         gigaknn.KnnGraph.from_arrays([[-0.0], [0.0]], [[1], [0]])
         gigaknn.KnnGraph.from_arrays([[-1.0], [0.0]], [[-1], [0]])  # where no row is
 

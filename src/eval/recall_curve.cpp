@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <span>
 
 #include <gigaknn/eval.hpp>
 
@@ -35,11 +36,29 @@ constexpr double least_seconds = 0.04;
 constexpr int most_repeats = 3;
 constexpr double least_seconds_a_query = 1e-9;  // that a clock may not show
 
+// Queries that ask at once, and the rows that they may find.
+struct QueryGroup {
+  std::int64_t begin = 0, end = 0;
+  IdSet only;
+};
+
+Neighbors search_groups(MatrixRef queries, std::span<const QueryGroup> groups, std::int64_t k,
+                        const std::function<Neighbors(MatrixRef queries, const IdSet& only)>& search) {
+  Neighbors all(queries.rows, k);
+  for (const QueryGroup& group : groups) {
+    const Neighbors found = search(queries.slice(group.begin, group.end), group.only);
+    std::copy(found.ids.begin(), found.ids.end(), all.ids.begin() + group.begin * k);
+    std::copy(found.distances.begin(), found.distances.end(), all.distances.begin() + group.begin * k);
+  }
+  return all;
+}
+
 class CurveMeasurement {
  public:
-  CurveMeasurement(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params,
+  // `groups`: of all queries, or none, and each finds all rows.
+  CurveMeasurement(const Index& index, MatrixRef queries, const Neighbors& truth, std::span<const QueryGroup> groups, const CurveParams& params,
                    const RunOptions& run)
-      : index_(index), queries_(queries), truth_(truth), only_(only), params_(params), run_(run) {}
+      : index_(index), queries_(queries), truth_(truth), groups_(groups), params_(params), run_(run) {}
 
   OperatingPoint at(std::int64_t nprobe, std::int64_t refine) {
     SearchParams search{.nprobe = nprobe, .refine = refine};
@@ -54,9 +73,12 @@ class CurveMeasurement {
       best = i == 0 ? seconds : std::min(best, seconds);
       spent += seconds;
     }
-    if (only_) {
-      search.only = only_;
-      found = index_.search(queries_, params_.k, search, run_);
+    if (!groups_.empty()) {
+      found = search_groups(queries_, groups_, params_.k, [&](MatrixRef some, const IdSet& only) {
+        SearchParams among = search;
+        among.only = &only;
+        return index_.search(some, params_.k, among, run_);
+      });
     }
     if (!index_.finds_distances_of_rows(search)) found.distances.clear();  // as near as a true neighbour says nothing then
     point.recall = recall_at(found, truth_, params_.k, index_.metric(), all_queries);
@@ -112,30 +134,48 @@ class CurveMeasurement {
   const Index& index_;
   const MatrixRef queries_;
   const Neighbors& truth_;
-  const IdSet* only_;
+  std::span<const QueryGroup> groups_;
   const CurveParams& params_;
   const RunOptions& run_;
 };
 
-// By recall, without those that another beats in both.
+// By recall, without those that another beats in both. More lists do not take less time, whatever a clock says.
 std::vector<OperatingPoint> front_of(std::vector<OperatingPoint> points) {
+  const std::vector<OperatingPoint> timed = points;
+  for (OperatingPoint& point : points) {
+    for (const OperatingPoint& other : timed) {
+      if (other.refine == point.refine && other.nprobe >= point.nprobe) point.seconds = std::min(point.seconds, other.seconds);
+    }
+  }
   std::sort(points.begin(), points.end(), [](const auto& a, const auto& b) {
     return a.recall.value != b.recall.value ? a.recall.value > b.recall.value : a.seconds < b.seconds;
   });
   std::vector<OperatingPoint> front;
   for (const OperatingPoint& point : points) {
-    if (front.empty() || (point.recall.value < front.back().recall.value && point.seconds < front.back().seconds)) front.push_back(point);
+    const auto cheaper = [&](const OperatingPoint& known) {
+      return point.seconds < known.seconds || (point.seconds == known.seconds && point.refine == known.refine && point.nprobe < known.nprobe);
+    };
+    if (front.empty() || (point.recall.value < front.back().recall.value && cheaper(front.back()))) front.push_back(point);
   }
   std::reverse(front.begin(), front.end());
   return front;
 }
 
-RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, const IdSet* only, const CurveParams& params,
+RecallCurve measured(const Index& index, MatrixRef queries, const Neighbors& truth, std::span<const QueryGroup> groups, const CurveParams& params,
                      const RunOptions& run) {
-  CurveMeasurement measurement(index, queries, truth, only, params, run);
-  const std::vector<OperatingPoint> points = measurement.all();
+  constexpr int most_halvings = 12;  // of what is between two points
+  CurveMeasurement measurement(index, queries, truth, groups, params, run);
+  std::vector<OperatingPoint> points = measurement.all();
   const auto slowest = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
-  return {params.k, queries.rows, only != nullptr, index.rows(), threads_of(run), front_of(points), slowest->seconds};
+  RecallCurve curve{params.k, queries.rows, !groups.empty(), index.rows(), threads_of(run), front_of(points), slowest->seconds};
+  for (int i = 0; i < most_halvings && params.asked > 0; ++i) {
+    const auto asked = curve.point_for(params.asked);
+    const auto is_it = [&](const OperatingPoint& point) { return point.nprobe == asked->nprobe && point.refine == asked->refine; };
+    if (!asked || std::any_of(points.begin(), points.end(), is_it)) break;
+    points.push_back(measurement.at(asked->nprobe, asked->refine));
+    curve.points = front_of(points);
+  }
+  return curve;
 }
 
 void require_params(const CurveParams& params, std::int64_t rows) {
@@ -177,12 +217,12 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
   require(!truth || truth->queries == queries.rows, Fault::invalid_argument, "the truth is of ", truth ? truth->queries : 0,
           " queries, there are ", queries.rows);
   if (queries.rows <= params.sample) {
-    return truth ? measured(index, queries, *truth, nullptr, params, run)
-                 : measured(index, queries, index.search_all(queries, params.k, nullptr, run), nullptr, params, run);
+    return truth ? measured(index, queries, *truth, {}, params, run)
+                 : measured(index, queries, index.search_all(queries, params.k, nullptr, run), {}, params, run);
   }
   const std::vector<std::int64_t> rows = rows_to_measure(queries.rows, params.sample, params.seed);
   const Matrix some = gather_rows(queries, rows);
-  if (!truth) return measured(index, some, index.search_all(some, params.k, nullptr, run), nullptr, params, run);
+  if (!truth) return measured(index, some, index.search_all(some, params.k, nullptr, run), {}, params, run);
   Neighbors true_of_some(std::ssize(rows), truth->k);
   if (truth->distances.empty()) true_of_some.distances.clear();
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -192,7 +232,7 @@ RecallCurve measure_curve(const Index& index, MatrixRef queries, const CurvePara
       std::copy_n(truth->distances.begin() + rows[i] * truth->k, truth->k, true_of_some.distances.begin() + to);
     }
   }
-  return measured(index, some, true_of_some, nullptr, params, run);
+  return measured(index, some, true_of_some, {}, params, run);
 }
 
 RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& params, const RunOptions& run) {
@@ -202,8 +242,18 @@ RecallCurve measure_curve_by_own_rows(const Index& index, const CurveParams& par
   require(!ids.empty(), Fault::unsupported, "the index has no rows that were held out when it was made, to measure with");
   require_params(params, index.rows() - std::ssize(ids));
   const Matrix queries = index.reconstruct(ids);
-  const IdSet others = IdSet::all_but(ids);
-  return measured(index, queries, index.search_all(queries, params.k, &others, run), &others, params, run);
+  // As many at once as are hardly missed: with a tenth of the rows left out, candidates that are compared again would find more.
+  constexpr std::int64_t least_group = 16, rows_left_for_one = 500;
+  const std::int64_t at_once = std::max(least_group, index.rows() / rows_left_for_one);
+  std::vector<QueryGroup> groups;
+  for (std::int64_t begin = 0; begin < std::ssize(ids); begin += at_once) {
+    const std::int64_t end = std::min(std::ssize(ids), begin + at_once);
+    groups.push_back({begin, end, IdSet::all_but({ids.begin() + begin, ids.begin() + end})});
+  }
+  const Neighbors truth = search_groups(queries, groups, params.k, [&](MatrixRef some, const IdSet& only) {
+    return index.search_all(some, params.k, &only, run);
+  });
+  return measured(index, queries, truth, groups, params, run);
 }
 
 }  // namespace gigaknn

@@ -119,7 +119,8 @@ std::optional<TruthForm> TruthForm::of(const Neighbors& result, const Neighbors&
   }
   const bool of_others = most.same + most.other > 0 ? most.same < most.other : best.begins_too_near(result, truth);
   if (of_others) return std::nullopt;
-  best.slack_ = most.used;
+  const bool shown = most.same + most.other > 0;
+  best.slack_ = shown ? std::min(1.0, 2 * most.used) : 1;
   return best;
 }
 

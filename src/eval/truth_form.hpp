@@ -30,8 +30,8 @@ class TruthForm {
 
   /// True where `found` is as near as `wanted` of the truth, or nearer. Truths are often computed
   /// in float32 and in another order, so a value counts as equal within 1e-5 of itself, and for cosine
-  /// and jaccard, which subtract from 1, within 1e-6 more; but only within as much of that as the ids on both sides show: truths of this
-  /// library agree to the last bit, and 1e-6 may be more than all there is between the rows of a set far from the origin.
+  /// and jaccard, which subtract from 1, within 1e-6 more; but only within twice as much of that as ids on both sides show, where there are
+  /// any: truths of this library agree to the last bit, and 1e-6 may be more than all there is between the rows of a set far from the origin.
   bool is_as_near(float found, float wanted) const;
   /// True where nothing can be farther than `wanted` of the truth.
   bool is_farthest(float wanted) const;

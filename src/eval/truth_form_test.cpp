@@ -65,15 +65,19 @@ TEST(TruthForm, knows_roots_from_squares) {
 }
 
 TEST(TruthForm, forgives_the_rounding_of_another_program_and_no_more) {
-  const TruthForm form = form_of(Metric::l2, {100, 1000}, {100, 1000.0095f});
-  EXPECT_TRUE(form.is_as_near(1000.009f, 1000));
+  const TruthForm form = form_of(Metric::l2, {100, 1000}, {100, 1000.0045f});
+  EXPECT_TRUE(form.is_as_near(1000.008f, 1000));
   EXPECT_FALSE(form.is_as_near(1000.02f, 1000));
-  const TruthForm cosine = form_of(Metric::cosine, {5e-7f, 0.5f}, {1, 0.5f});
-  EXPECT_TRUE(cosine.is_as_near(4e-7f, 1.0f));  // 1 - cos has lost the digits of a small distance
-  EXPECT_FALSE(cosine.is_as_near(6e-7f, 1.0f));
+  const TruthForm cosine = form_of(Metric::cosine, {3e-7f, 0.5f}, {1, 0.5f});
+  EXPECT_TRUE(cosine.is_as_near(5e-7f, 1.0f));  // 1 - cos has lost the digits of a small distance
+  EXPECT_FALSE(cosine.is_as_near(7e-7f, 1.0f));
   // What agrees to the last bit was not rounded.
   EXPECT_FALSE(form_of(Metric::l2, {100, 1000}, {100, 1000}).is_as_near(1000.009f, 1000));
   EXPECT_FALSE(form_of(Metric::cosine, {1e-8f, 3e-8f}, {1e-8f, 3e-8f}).is_as_near(4e-8f, 3e-8f));
+  // Where no id is on both sides, as of copies by others' names, nothing is shown.
+  const auto copies = TruthForm::of(lists_of(2, {7, 8}, {100, 1000.009f}), lists_of(2, {5, 6}, {100, 1000}), Metric::l2);
+  EXPECT_TRUE(copies->is_as_near(1000.009f, 1000));
+  EXPECT_FALSE(copies->is_as_near(1000.02f, 1000));
 }
 
 TEST(TruthForm, of_this_library_has_no_tolerance) {

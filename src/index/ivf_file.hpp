@@ -52,6 +52,7 @@ inline constexpr std::string_view ivf_flat_schema = "ivf_flat";
 inline constexpr std::string_view flat_schema = "flat";  ///< without centroids: one list, of all rows
 inline constexpr std::string_view ivf_transformed_schema = "ivf_transformed";  ///< lists of vectors, f32, or product codes of rows that a matrix has turned
 inline constexpr std::string_view ivf_sq_schema = "ivf_sq";                    ///< lists of quantized rows: i8, f16 or bf16
+/// Whether it is of one of these schemas, or "flat", or of product codes.
 bool holds_index(const Container& file);
 /// By the form of rows; `plain`: where they are not turned or quantized.
 std::string_view schema_of(const IvfFacts& facts, std::string_view plain);

@@ -137,7 +137,7 @@ StoredIvfPq encode_ivf_pq(MatrixRef base, const RowForm* form, const IvfPqParams
   if (params.rabitq_bits > 0) {
     owned->quantizer = grid_quantizer(rows.width(), params.rabitq_bits);
   } else {
-    const Matrix sample = rows.gather(std::span<const std::int64_t>(sample_rows(base.rows, quantizer_sample_rows, params.seed)), run);
+    const Matrix sample = rows.gather(std::span<const std::int64_t>(sample_rows_but(base.rows, held_out, quantizer_sample_rows, params.seed)), run);
     owned->quantizer = fit_product_quantizer(ops, sample, owned->centroids, finder(sample.rows()).lists_of(sample, run).data(),
                                              {.m = params.code_bytes * 8 / params.code_bits, .bits = params.code_bits, .iterations = params.codeword_iterations, .seed = params.seed}, run);
   }

@@ -299,8 +299,11 @@ RowForm fitted_form(MatrixRef base, const IvfFormedParams& params, const RunOpti
   const bool moves = params.lists.metric != Metric::inner_product, of_bytes = params.dtype == DType::i8,
              quantized = params.dtype != DType::f32;
   Matrix sample;
-  if (form.unit && (params.transform || quantized)) {
-    sample = unit_rows(gather_rows(base, sample_rows(base.rows, form_sample_rows, params.lists.seed), run), run);
+  const bool unit = form.unit && (params.transform || quantized);
+  if (unit || (params.transform && params.lists.held_out > 0)) {
+    const std::vector<std::int64_t> held_out = held_out_rows(base.rows, params.lists.held_out, params.lists.seed);
+    sample = gather_rows(base, sample_rows_but(base.rows, held_out, form_sample_rows, params.lists.seed), run);
+    if (unit) sample = unit_rows(sample, run);
     base = sample;
   }
   if (params.transform) form.linear = fitted_transform(base, params, moves && !quantized, run);
@@ -331,7 +334,8 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
   const std::int64_t drawn = std::min(base.rows, step_sample_rows);
   const std::size_t of_step =
       shape.quantizes() ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
-  const std::size_t of_unit = shape.unit ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
+  const bool sampled = shape.unit || params.lists.held_out > 0;
+  const std::size_t of_unit = sampled ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
   return shape.bytes(0) + of_unit + std::max(transform(), of_step);
 }
 

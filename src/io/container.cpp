@@ -59,7 +59,9 @@ Container Container::open(const std::filesystem::path& path) {
   return open(map_file(path));
 }
 
-bool Container::is_one(const std::filesystem::path& path) {
+bool is_container(const std::filesystem::path& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return false;  // a pipe would be waited for
   std::string begin(layout::magic.size(), '\0');
   std::ifstream file(path, std::ios::binary);
   return file.read(begin.data(), static_cast<std::streamsize>(begin.size())) && begin == layout::magic;

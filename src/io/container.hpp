@@ -52,6 +52,9 @@ struct Section {
   std::uint64_t bytes = 0;  ///< rows * cols * size_of(element)
 };
 
+/// Whether a file begins as a container, whatever it is called.
+bool is_container(const std::filesystem::path& path);
+
 inline constexpr std::uint64_t container_block_bytes = std::uint64_t{1} << 20;
 
 /// Writes a container; it appears under its name at `finish`, whole.
@@ -103,8 +106,6 @@ class Container {
  public:
   /// Throws Error: io, corrupt_file, unsupported (a later version).
   static Container open(const std::filesystem::path& path);
-  /// Whether a file begins as one.
-  static bool is_one(const std::filesystem::path& path);
   static Container open(FileBytes file);
 
   const std::string& schema() const { return schema_; }

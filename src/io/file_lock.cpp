@@ -15,14 +15,23 @@ namespace gigaknn {
 
 namespace {
 
-bool says_no_locks(int error) { return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
+// NFS locks by byte ranges, for which a descriptor must be one to write by: EBADF.
+bool says_no_locks(int error) { return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EBADF; }
+
+int open_lock(const std::filesystem::path& path) {
+  for (;;) {
+    const int own = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (own >= 0 || errno != EACCES) return own;
+    // Of another user, who holds it or left it behind: most file systems lock by what may only be read.
+    const int others = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (others >= 0 || errno != ENOENT) return others;  // else it has just gone
+  }
+}
 
 }  // namespace
 
 FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waiting, Without without) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  // Of another user, who holds it or left it behind: a lock needs no right to write.
-  if (descriptor_ < 0 && errno == EACCES) descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_ = open_lock(path);
   if (descriptor_ < 0) fail_system(path, "cannot lock", errno);
   try {
     while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {

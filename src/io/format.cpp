@@ -38,8 +38,7 @@ constexpr VectorFormat formats[] = {
 }  // namespace
 
 const VectorFormat* find_format(const std::filesystem::path& path) {
-  std::string name = path.filename().string();
-  for (char& letter : name) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  const std::string name = path.filename().string();
   for (const VectorFormat& format : formats) {
     if (name.size() > format.suffix.size() && name.ends_with(format.suffix)) return &format;
   }

@@ -66,15 +66,18 @@ fs::path temporary_name(const fs::path& path) {
   return folder_of(path) / join_text(".", path.filename().string().substr(0, longest - added), ".tmp.", hexadecimal(number));
 }
 
-// Before anything is written: what was private stays so.
-void take_owner_and_mode(int descriptor, const fs::path& replaced) {
-  struct stat before {};
-  if (::stat(replaced.c_str(), &before) != 0) return;
-  const bool owned = ::fchown(descriptor, before.st_uid, before.st_gid) == 0;  // which clears what mode says of running it
-  struct stat now {};
-  const bool same_group = owned || (::fstat(descriptor, &now) == 0 && now.st_gid == before.st_gid);
+// Before anything is written: what was private stays so. The owner that it is to have, if there was a file: given away, it could not be
+// named everywhere (protected_hardlinks), nor its mode be set.
+std::optional<std::uint32_t> take_mode_and_group(int descriptor, const fs::path& replaced) {
+  struct stat before {}, now {};
+  if (::stat(replaced.c_str(), &before) != 0) return std::nullopt;
+  constexpr auto same_owner = static_cast<uid_t>(-1);
+  const bool taken = ::fchown(descriptor, same_owner, before.st_gid) == 0;
+  const bool same_group = taken || (::fstat(descriptor, &now) == 0 && now.st_gid == before.st_gid);
   const mode_t for_group = same_group ? 0 : S_IRWXG;  // another group has no rights that only the former had
-  (void)::fchmod(descriptor, before.st_mode & 0777 & ~for_group);
+  // What fails on a file of one's own fails where files have no modes.
+  if (::fchmod(descriptor, before.st_mode & 0777 & ~for_group) != 0) return std::nullopt;
+  return before.st_uid;
 }
 
 }  // namespace
@@ -101,7 +104,7 @@ OutputFile::OutputFile(const fs::path& path)
   has_name_ = descriptor_ < 0;
   if (has_name_) descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_system(path_, "cannot write", errno);
-  take_owner_and_mode(descriptor_, path_);
+  owner_ = take_mode_and_group(descriptor_, path_);
 }
 
 OutputFile::~OutputFile() {
@@ -159,6 +162,8 @@ void OutputFile::finish() {
   const bool named = !has_name_ && name_file(descriptor_, path_);
   if (!named && !has_name_ && !name_file(descriptor_, temporary_)) fail_system(path_, "cannot write", errno);
   const fs::path& name = named ? path_ : temporary_;
+  constexpr auto same_group = static_cast<gid_t>(-1);
+  if (owner_ && ::fchown(descriptor_, *owner_, same_group) != 0) owner_.reset();  // only root may, and need not
   // From here on the destructor has nothing to close; a rename that fails removes the file itself.
   const int descriptor = descriptor_;
   descriptor_ = -1;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 namespace gigaknn {
 
@@ -13,7 +14,7 @@ std::size_t longest_name_in(const std::filesystem::path& folder);
 
 /// A file under construction, without a name in the folder of `path` where the file system can, else
 /// as `.NAME.tmp.NUMBER`. `finish` syncs it, gives it its name, or renames it over what is at `path`, and syncs the folder. What replaces a
-/// file may be read and written by whom that might; its owner and group stay, too, where the system lets that be.
+/// file has its mode, group and owner, as far as the system lets that be: where the group cannot stay, no group has rights.
 /// Destroyed before that, it leaves nothing behind and `path` as it was; so does a killed process where the file had no name, but
 /// for moments in which it has that one: to be renamed from, and when it is tried at first whether it could.
 class OutputFile {
@@ -41,6 +42,7 @@ class OutputFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   int descriptor_ = -1;
+  std::optional<std::uint32_t> owner_;  // that it is to have
   bool has_name_ = false;
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t buffered_ = 0;

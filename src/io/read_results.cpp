@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -8,6 +9,8 @@
 
 namespace gigaknn {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::uint64_t header_bytes = 8;
 
@@ -87,6 +90,12 @@ bool counts_add_up(const FileBytes& file, TwoCounts counts) {
     sum += value_at<std::uint32_t>(file, header_bytes + 4 * i, "a count");
   }
   return sum == counts.second;
+}
+
+fs::path small_letters(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::ranges::transform(name, name.begin(), [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter; });
+  return path.parent_path() / name;
 }
 
 ResultKind kind_by_size(const FileBytes& file, const std::filesystem::path& name) {
@@ -171,7 +180,12 @@ RadiusNeighbors read_range_truth(const std::filesystem::path& path) {
 
 ResultKind kind_of_results(const std::filesystem::path& path) {
   const VectorFormat* format = find_format(path);
-  if (format == nullptr) return kind_by_size(map_file(path), path);
+  if (format == nullptr) {
+    const fs::path small = small_letters(path);
+    require(small == path || find_format(small) == nullptr, Fault::unsupported, printable(path.string()),
+            ": formats are told by small letters, as ", printable(small.filename().string()));
+    return kind_by_size(map_file(path), path);
+  }
   require(format->any_dtype || format->dtype == DType::i32, Fault::unsupported,
           printable(path.string()), ": ", format->suffix,
           " files hold vectors, expected ids (.ibin .ivecs .npy .gtbin)");

@@ -166,16 +166,16 @@ TEST(LinearTransform, pca_keeps_more_of_the_variance_than_chance) {
 TEST(LinearTransform, pca_sees_what_varies_beside_one_column_that_varies_far_more) {
   const Ops& ops = ops_of("cpu");
   constexpr std::int64_t n = 2000, d = 20;
-  const StridedRows loud = rows_of(Kind::gaussian, n, 4);
-  const Matrix spread = random_rotation(d - 1, 4, 3).matrix;  // [4, d - 1]
-  for (const float times : {1.0f, 1e4f, 1e5f, 1e6f}) {
-    Matrix rows(n, d, DType::f32);
+  const StridedRows quiet = rows_of(Kind::gaussian, n, 4);
+  for (const auto& [times, constant] : {std::pair(1.0f, 0), {1e4f, 0}, {1e5f, 0}, {1e6f, 0}, {1e6f, 60}}) {  // and columns that do not vary
+    const Matrix spread = random_rotation(d - 1, 4, 3).matrix;  // [4, d - 1]
+    Matrix rows(n, d + constant, DType::f32);
+    std::fill_n(rows.row<float>(0), n * (d + constant), 0.0f);
     double all = 0;
     for (std::int64_t i = 0; i < n; ++i) {
       rows.row<float>(i)[0] = i % 2 == 0 ? times : -times;
       for (std::int64_t j = 1; j < d; ++j) {
-        rows.row<float>(i)[j] = 0;
-        for (std::int64_t k = 0; k < 4; ++k) rows.row<float>(i)[j] += loud.ref().row<float>(i)[k] * spread.row<float>(k)[j - 1];
+        for (std::int64_t k = 0; k < 4; ++k) rows.row<float>(i)[j] += quiet.ref().row<float>(i)[k] * spread.row<float>(k)[j - 1];
         all += std::pow(static_cast<double>(rows.row<float>(i)[j]), 2);
       }
     }
@@ -184,7 +184,7 @@ TEST(LinearTransform, pca_sees_what_varies_beside_one_column_that_varies_far_mor
     for (std::int64_t i = 0; i < n; ++i) {
       for (std::int64_t j = 1; j < 5; ++j) kept += std::pow(static_cast<double>(along.row<float>(i)[j]), 2);
     }
-    EXPECT_GT(kept, 0.95 * all) << times;
+    EXPECT_GT(kept, 0.95 * all) << times << ' ' << constant;
   }
 }
 

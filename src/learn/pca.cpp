@@ -45,17 +45,33 @@ void forget_rounding(std::vector<double>& products, std::int64_t count, std::int
   }
 }
 
+void fill_at_random(double* vector, std::int64_t d, std::int64_t number, std::uint64_t round) {
+  for (std::int64_t j = 0; j < d; ++j) vector[j] = random_unit(1, 7 + round, static_cast<std::uint64_t>(number * d + j)) - 0.5;
+}
+
+// Vectors of zeros anew; whether there are any.
+bool refill(std::vector<double>& vectors, std::int64_t count, std::int64_t d, int round) {
+  bool any = false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* const vector = vectors.data() + i * d;
+    if (std::any_of(vector, vector + d, [](double x) { return x != 0; })) continue;
+    fill_at_random(vector, d, i, static_cast<std::uint64_t>(round) + 1);
+    any = true;
+  }
+  return any;
+}
+
 // The leading eigenvectors of a covariance [d, d], by orthogonal iteration: their space, which is all that distances see.
 std::vector<double> leading_eigenvectors(const std::vector<double>& covariance, std::int64_t d, std::int64_t dims, int rounds,
                                          const RunOptions& run) {
   const std::int64_t count = std::min(d, dims + more_directions);
   std::vector<double> vectors(at(count * d)), next(vectors);
-  for (std::int64_t i = 0; i < count * d; ++i) vectors[at(i)] = random_unit(1, 7, static_cast<std::uint64_t>(i)) - 0.5;
+  for (std::int64_t i = 0; i < count; ++i) fill_at_random(vectors.data() + i * d, d, i, 0);
   for (int round = 0; round < rounds; ++round) {
     orthonormalize(vectors, count, d);
     // Beside a direction that varies far more than all others a product with the covariance is that direction but for rounding. What is
-    // nothing then begins anew at right angles to it, and sees the others.
-    complete_orthonormal(vectors, count, d);
+    // nothing then begins anew, at right angles to it, and sees the others.
+    if (refill(vectors, count, d, round)) orthonormalize(vectors, count, d);
     parallel_for(run, count, 1, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t i = begin; i < end; ++i) {
         double* const to = next.data() + i * d;

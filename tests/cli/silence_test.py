@@ -90,11 +90,13 @@ class Silence(CliTest):
         rows = make_rows(50, 4, "f32", 1)
         rows[7][2] = float("nan")
         write_bin(self.path("NAN.FBIN"), rows)
+        write_bin(self.path("nan.fbin"), rows)
         self.assertIn("400 rows, 3 neighbours each", self.run_cli("info", "G.KNNG").stdout)
         self.assertIn("400 x 16 f32", self.run_cli("info", "index.bin").stdout)
-        self.assertIn("50", self.run_cli("info", "NAN.FBIN").stdout.split("rows")[1].split("\n")[0])
         self.assertIn("sound", self.run_cli("check", "index.bin").stdout)
-        self.refused("check", "NAN.FBIN", saying="row 7, column 2 is nan", code=3)
+        for command in ("info", "check"):
+            self.assertIn("NAN.FBIN: formats are told by small letters, as nan.fbin", self.run_cli(command, "NAN.FBIN", code=3).stderr)
+        self.refused("check", "nan.fbin", saying="row 7, column 2 is nan", code=3)
         for name in ("G.KNNG", "index.bin"):
             damaged = bytearray(self.read(name))
             damaged[-70] ^= 1
