@@ -162,6 +162,9 @@ TEST(LargeMemory, is_aligned_and_holds_what_is_asked_for) {
   EXPECT_THROW(allocate_large(~std::size_t{0} / 2), std::bad_alloc);
 #endif
   EXPECT_THROW(allocate_large(~std::size_t{0}), std::bad_alloc);
+  for (const std::int64_t cols : {std::int64_t{1} << 62, (std::int64_t{1} << 62) + 16, std::numeric_limits<std::int64_t>::max()}) {
+    test::expect_error(Fault::out_of_memory, {"no memory for a matrix of 2 x"}, [&] { Matrix(2, cols, DType::f32); });
+  }
   test::expect_error(Fault::out_of_memory, {"no memory for a matrix of 4611686018427387904 x 128 f32"},
                      [] { Matrix(std::int64_t{1} << 62, 128, DType::f32); });
 }

@@ -1,5 +1,6 @@
 #include <gigaknn/matrix.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <new>
 
@@ -36,9 +37,12 @@ std::string_view name_of(DType dtype) {
 
 void Matrix::Free::operator()(std::byte* p) const { free_large(p); }
 
-Matrix::Matrix(std::int64_t rows, std::int64_t cols, DType dtype) : ref_(nullptr, rows, cols, dtype) {
+Matrix::Matrix(std::int64_t rows, std::int64_t cols, DType dtype)
+    // More columns than there is memory for are told below, not multiplied.
+    : ref_(nullptr, rows, std::min(cols, std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(size_of(dtype))), dtype) {
   require(rows >= 0 && cols >= 0, Fault::invalid_argument, "a matrix cannot have ", rows, " x ", cols,
           " elements");
+  require(cols == ref_.cols, Fault::out_of_memory, "no memory for a matrix of ", rows, " x ", cols, " ", name_of(dtype));
   const auto bytes = static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(ref_.stride_bytes);
   try {
     if (bytes > static_cast<unsigned __int128>(std::numeric_limits<std::int64_t>::max())) throw std::bad_alloc();

@@ -15,6 +15,7 @@
 #include "core/sample.hpp"
 #include "core/usual_floats.hpp"
 #include "eval/truth_form.hpp"
+#include "io/validate.hpp"
 #include "ops/blocks.hpp"
 #include "ops/ops.hpp"
 
@@ -39,6 +40,10 @@ void require_depth(const char* name, const char* side, std::int64_t depth, std::
 void require_same_queries(const Neighbors& result, const Neighbors& truth) {
   require(result.queries == truth.queries, Fault::invalid_argument, "the result has ",
           result.queries, " rows, the truth ", truth.queries, ": they must be of the same queries");
+  for (const Neighbors* const lists : {&result, &truth}) {
+    require(lists->queries >= 0 && std::ssize(lists->ids) == lists->queries * lists->k, Fault::invalid_argument, "lists of ", lists->queries,
+            " queries with ", lists->k, " neighbours each have not ", lists->ids.size(), " ids");
+  }
 }
 
 // How many of the first `wanted` of the truth's row stand among the first `found` of the result's,
@@ -151,6 +156,7 @@ Recall sampled_recall(const KnnGraph& graph, MatrixRef base, std::int64_t sample
   require(base.rows == n, Fault::invalid_argument, "the graph has ", n, " rows, the base ",
           base.rows, ": they must be of the same set");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
+  require_columns(base, "the base");
   const std::vector<std::int64_t> rows = rows_to_measure(n, sample, seed);
   const auto count = static_cast<std::int64_t>(rows.size());
 

@@ -208,6 +208,22 @@ TEST_F(SampledRecall, refuses_what_does_not_fit) {
   test::expect_error(Fault::invalid_argument, {"sample is 0, must be at least 1"}, [&] { sampled_recall(graph_, base_, 0, 1); });
 }
 
+TEST(RecallOfAGraph, of_shapes_that_are_none_is_refused) {
+  const Neighbors three = lists_of(3, {1, 2, 3});
+  Neighbors torn = three;
+  torn.ids.pop_back();
+  for (const auto& call : {std::function<void()>([&] { recall_at(torn, three, 1, Metric::l2); }), std::function<void()>([&] { recall_at(three, torn, 1, Metric::l2); })}) {
+    test::expect_error(Fault::invalid_argument, {"lists of 1 queries with 3 neighbours each have not 2 ids"}, call);
+  }
+  KnnGraph graph;
+  graph.lists = lists_of(1, {1, 0}, {0, 0});
+  test::expect_error(Fault::invalid_argument, {"the base: 0 columns"}, [&] { sampled_recall(graph, MatrixRef(nullptr, 2, 0, DType::f32), 2, 0); });
+  MatrixRef there(nullptr, 2, 4, DType::f32);
+  there.space = MemorySpace::device;
+  test::expect_error(Fault::unsupported, {"rows in the memory of a GPU"}, [&] { sampled_recall(graph, there, 2, 0); });
+  test::expect_error(Fault::unsupported, {"rows in the memory of a GPU"}, [&] { verify_sample(graph.lists, there, there, Metric::l2, true, 2, 0); });
+}
+
 // Rows that cells were fitted to find more of their neighbours than others: those of the same seed are not what is measured.
 TEST(RecallOfAGraph, is_not_of_the_rows_that_an_approximate_graph_was_fitted_to) {
 #if defined(GIGAKNN_TINY_TILES) || defined(GIGAKNN_SANITIZED)

@@ -18,6 +18,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "core/sample.hpp"
+#include "io/validate.hpp"
 
 namespace gigaknn {
 namespace {
@@ -217,6 +218,9 @@ void require_arguments(const Scan& scan, std::int64_t sample) {
   require(!self_excluded || queries.rows <= base.rows, Fault::invalid_argument, "the queries have ",
           queries.rows, " rows, the base ", base.rows, ": row i cannot be row i of the base");
   require(sample >= 1, Fault::invalid_argument, "sample is ", sample, ", must be at least 1");
+  require(result.k >= 1, Fault::invalid_argument, "the result has no neighbours to verify");
+  require_columns(queries, "the queries");
+  require_columns(base, "the base");
 }
 
 }  // namespace

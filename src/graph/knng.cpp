@@ -229,6 +229,10 @@ KnnGraph load_graph(const std::filesystem::path& path, const RunOptions& run) {
 }
 
 GraphFaults check_graph(const KnnGraph& graph, const RunOptions& run) {
+  const auto entries = static_cast<std::size_t>(graph.lists.queries * graph.lists.k);
+  require(graph.lists.ids.size() == entries && graph.lists.distances.size() == entries, Fault::invalid_argument, "a graph of ",
+          graph.lists.queries, " rows with ", graph.lists.k, " neighbours each has not ", graph.lists.ids.size(), " ids and ",
+          graph.lists.distances.size(), " distances");
   std::vector<GraphFaults> parts(static_cast<std::size_t>(threads_of(run)));
   parallel_for(run, graph.lists.queries, 1024,
                [&](std::int64_t begin, std::int64_t end, int worker) {

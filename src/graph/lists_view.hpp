@@ -97,7 +97,7 @@ class ListsView {
   }
   void verify(Blocks& blocks, std::int64_t block);
   [[noreturn]] void fail_at_id(std::int64_t position) const;
-  std::int64_t rows_at_once() const { return std::max<std::int64_t>(1, (std::int64_t{1} << 18) / k_); }
+  std::int64_t rows_at_once() const { return std::max<std::int64_t>(1, (std::int64_t{1} << 18) / std::max<std::int64_t>(1, k_)); }
   void release_ids(std::int64_t begin, std::int64_t end) const;
 
   const KnnGraph* graph_ = nullptr;  // one of these two

@@ -47,12 +47,13 @@ void require_graph_of(const KnnGraph& graph, MatrixRef base, const Ops& ops, con
   const Neighbors& lists = graph.lists;
   require(lists.queries == base.rows, Fault::invalid_argument, "a graph of ", lists.queries, " rows is not one of ", base.rows, " vectors");
   if (lists.k == 0) return;
+  const auto stranger = std::ranges::find_if(lists.ids, [&](RowId id) { return value_of(id) < value_of(no_row) || value_of(id) >= base.rows; });
+  require(stranger == lists.ids.end(), Fault::invalid_argument, "row ", (stranger - lists.ids.begin()) / lists.k, " of the graph names row ",
+          stranger == lists.ids.end() ? 0 : value_of(*stranger), " of ", base.rows);
   const std::vector<std::int64_t> rows = sample_rows(base.rows, checked_rows, 0);
   std::vector<RowId> nearest;
   for (const std::int64_t row : rows) {
     nearest.push_back(lists.ids[at(row * lists.k)]);
-    require(value_of(nearest.back()) < base.rows, Fault::invalid_argument, "row ", row, " of the graph names row ",
-            value_of(nearest.back()), " of ", base.rows);
   }
   std::vector<float> distances(rows.size());
   ops.pair_distances(gather_rows(base, rows), base, graph.metric, nearest.data(), 1, distances.data(), run);

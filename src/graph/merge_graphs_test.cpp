@@ -299,5 +299,22 @@ TEST(MergeGraphs, refuse_what_does_not_belong_together) {
   expect_error(Fault::invalid_argument, {"removing leaves 4 rows, too few for lists of 4"}, [&] { remove_rows(of_a, a, most); });
 }
 
+// By hand; files are checked when they are read.
+TEST(ChangedGraphs, of_ids_that_no_row_has_are_refused) {
+  const Base base(test::Kind::clustered, 300, 6);
+  GraphParams params;
+  params.k = 5;
+  const KnnGraph sound = build_graph(base.rows, params);
+  for (const std::int64_t id : {std::int64_t{300}, std::int64_t{1} << 33, std::int64_t{1} << 40, std::int64_t{-2}}) {
+    KnnGraph graph = sound;
+    graph.lists.ids[3 * 5 + 4] = RowId{id};
+    const std::string told = join_text("row 3 of the graph names row ", id, " of 300");
+    const std::vector<RowId> gone = {RowId{7}};
+    test::expect_error(Fault::invalid_argument, {told}, [&] { remove_rows(graph, base.rows, gone); });
+    test::expect_error(Fault::invalid_argument, {told}, [&] { merge_graphs(graph, base.rows, sound, base.rows); });
+    test::expect_error(Fault::invalid_argument, {told}, [&] { extend_graph(graph, base.rows, base.rows); });
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

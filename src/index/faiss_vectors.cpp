@@ -13,6 +13,7 @@
 #include "index/row_ids.hpp"
 #include "io/format.hpp"
 #include "io/mapped_file.hpp"
+#include "io/validate.hpp"
 
 namespace gigaknn {
 namespace {
@@ -86,6 +87,7 @@ void write_faiss_flat(MatrixRef rows, Metric metric, std::span<const RowId> ids,
   require(rows.dtype != DType::i32 && rows.dtype != DType::i64, Fault::unsupported, "an IndexFlat holds vectors of numbers, not ",
           name_of(rows.dtype));
   if (!ids.empty()) RowIds(ids, nullptr).require_sound();
+  require_columns(rows, "the vectors");
   const std::int32_t number = faiss_metric_of(metric, printable(to.string()));
   FaissWriter writer(to);
   if (!ids.empty()) writer.begin("IxMp", rows.cols, rows.rows, number);

@@ -234,13 +234,29 @@ void IvfIndex::show(Neighbors& found, std::int64_t first, std::span<const double
   }
 }
 
+// Queries that are searched for at once: what they hold beside the result, candidates and the lists that are looked into above all, fits
+// what the budget leaves.
+std::int64_t IvfIndex::batch_within(const RunOptions& run, std::int64_t queries, std::int64_t k, std::int64_t candidates, std::int64_t width) const {
+  const std::int64_t most = ListCentroids::batch_of_width(std::max(width, candidates));
+  if (run.memory_bytes == 0) return most;
+  const std::size_t parts = state()->parts.size();
+  // Lists of candidates and their ranks, of one part and merged; lists looked into, twice; the query as it is, as it is compared, in order.
+  const std::size_t a_query = list_bytes(1, candidates) * (parts > 1 ? 3 : 2) + at(candidates) * sizeof(RowId) + list_bytes(1, k) * 2 +
+                              list_bytes(1, width) * 2 + at(facts_.cols) * size_of(facts_.dtype) + at(facts_.width()) * 3 * sizeof(float);
+  const std::size_t result = list_bytes(queries, k);
+  const std::size_t room = run.memory_bytes > result ? run.memory_bytes - result : 0;
+  require(a_query <= room, Fault::out_of_memory, "a budget of ", run.memory_bytes, " bytes is too small: the results take ", result,
+          ", and the search of one query ", a_query);
+  return std::min(most, static_cast<std::int64_t>(room / a_query));
+}
+
 Neighbors IvfIndex::search(MatrixRef queries, std::int64_t k, const SearchParams& params, const RunOptions& run) const {
   const UsualFloats floats;
   require_search(queries, k, params.refine, run);
   const Scope scope = gathered_scope(params.only, params.nprobe, refines_ && params.refine > 0, run);
   const bool refine = refines_ && params.refine > 0 && !scope.by_full;
   const std::int64_t candidates = refine ? candidates_of(k, params.refine, scope.state->rows) : k;
-  const std::int64_t most = ListCentroids::batch_of_width(std::max(scope.width, candidates));
+  const std::int64_t most = batch_within(run, queries.rows, k, candidates, scope.width);
   Neighbors result(queries.rows, k);
   for (std::int64_t begin = 0; begin < queries.rows; begin += most) {
     const MatrixRef some = queries.slice(begin, std::min(queries.rows, begin + most));

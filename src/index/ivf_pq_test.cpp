@@ -52,6 +52,21 @@ TEST_F(IvfPq, refined_by_all_it_is_exact_and_codes_alone_come_near) {
   }
 }
 
+TEST_F(IvfPq, a_budget_makes_batches_smaller_and_finds_the_same) {
+  const auto index = make_ivf_pq_index(base_, {.lists = 8, .code_bytes = 6});
+  const SearchParams params{.nprobe = 3, .refine = 5};
+  const Neighbors want = index->search(queries_, 40, params);
+  const std::size_t result = 60 * 40 * 12, a_query = 200 * (2 * 12 + 8) + 2 * 40 * 12 + 3 * 2 * 12 + 12 * 4 + 12 * 12;
+  RunOptions run;
+  for (const std::int64_t at_once : {1, 7, 59}) {
+    run.memory_bytes = result + a_query * static_cast<std::size_t>(at_once);
+    expect_same(index->search(queries_, 40, params, run), want);
+  }
+  run.memory_bytes = result + a_query - 1;
+  expect_error(Fault::out_of_memory, [&] { index->search(queries_, 40, params, run); },
+               join_text("the results take ", result, ", and the search of one query ", a_query));
+}
+
 TEST_F(IvfPq, more_bytes_and_more_probes_find_more) {
   const Neighbors truth = reference::nearest_rows(queries_, base_, Metric::l2, 10);
   double before = 0;

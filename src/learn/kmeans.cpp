@@ -330,6 +330,8 @@ Neighbors nearest_centroids(MatrixRef rows, MatrixRef centroids, Metric metric, 
   const UsualFloats floats;
   Neighbors found(rows.rows, 1);
   if (rows.rows == 0) return found;
+  require_columns(rows, "the rows");
+  require_columns(centroids, "the centroids");
   // Rows that look once need no codes of their own that are kept.
   const auto once = ops_of(device, shards).Ops::start_assignment(rows, metric, DType::f32, centroids.rows, run);
   once->assign(centroids, found.ids.data(), found.distances.data(), run);

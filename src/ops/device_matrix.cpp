@@ -27,6 +27,10 @@ struct DeviceMatrix::Memory {
 DeviceMatrix::DeviceMatrix(const std::string& device, std::int64_t rows, std::int64_t cols, DType dtype)
     : ref_(nullptr, rows, cols, dtype) {
   require(rows >= 0 && cols >= 0, Fault::invalid_argument, "a matrix of ", rows, " x ", cols, " is none");
+  constexpr double most_bytes = 9e18;
+  require(static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(size_of(dtype)) <= most_bytes &&
+              static_cast<double>(cols) * static_cast<double>(size_of(dtype)) <= most_bytes,
+          Fault::out_of_memory, "no device has memory for a matrix of ", rows, " x ", cols, " ", name_of(dtype));
   memory_ = std::make_unique<Memory>(device, static_cast<std::size_t>(rows * ref_.stride_bytes));
   ref_.data = memory_->bytes.get();
   ref_.space = MemorySpace::device;

@@ -16,6 +16,7 @@
 #include "io/checksum.hpp"
 #include "io/file_lock.hpp"
 #include "io/mapped_file.hpp"
+#include "io/output_file.hpp"
 #include "plan/identity.hpp"
 #include "plan/plan_folder.hpp"
 #include "plan/sealed_text.hpp"
@@ -37,6 +38,7 @@ void check(const PlanParams& params) {
           "a graph built from files is approximate: it needs a recall above 0 and below 1, got ", graph.recall);
   require(params.workers >= 1, Fault::invalid_argument, "workers must be at least 1, got ", params.workers);
   require(params.shard_rows >= 0, Fault::invalid_argument, "rows of a shard must be at least 1, got ", params.shard_rows);
+  require(!params.output.empty(), Fault::invalid_argument, "a plan needs the name of the graph that it is of");
 }
 
 // A number of a plan's line, or all that is wrong with it.
@@ -202,7 +204,7 @@ GraphPlan make_plan(const PlanParams& params, std::int64_t n, std::int64_t d, DT
   plan.dtype = dtype;
   plan.has_budget = params.memory_bytes > 0;
   if (!plan.has_budget) plan.params.memory_bytes = free_memory() / 2;
-  if (params.threads == 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
+  if (params.threads <= 0) plan.params.threads = std::max(1, threads_of({}) / params.workers);
   plan.shards = plan_shards(ops_of(params.graph.device, params.graph.shards), sizes_of(plan));
   plan.shards.seconds /= params.workers;
   plan.shards.pairwise_seconds /= params.workers;
@@ -279,6 +281,7 @@ GraphPlan taken_over(const GraphPlan& plan, const fs::path& folder) {
 
 GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::string&)>& note, const RunOptions& run) {
   const fs::path folder = plan.folder();
+  { const OutputFile trial(plan.params.output); }  // not when all is done
   FolderWait wait(plan, note, run);
   bool is_this_graph = false;  // what another run, which is waited for, works on
   while (true) {
@@ -302,7 +305,8 @@ GraphPlan write_plan(const GraphPlan& plan, const std::function<void(const std::
 }
 
 GraphPlan read_plan(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? plan_file(path) : path;
+  std::error_code none;  // which reading it tells
+  const fs::path file = fs::is_directory(path, none) ? plan_file(path) : path;
   const auto values = read_sealed(file);
   const auto text = [&](const std::string& name) {
     const auto found = values.find(name);
