@@ -26,6 +26,7 @@ std::string refused_empty(const std::string& text) { return text.empty() ? "an e
 
 // Into what the library of options, which takes 010 for eight, reads as decimal. Returns what is wrong with it.
 std::string make_decimal(std::string& text) {
+  if (text.empty()) return refused_empty(text);
   const std::size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
   const bool digits = text.size() > sign && text.find_first_not_of("0123456789", sign) == std::string::npos;
   if (!digits) return join_text("'", text, "' is no whole number");

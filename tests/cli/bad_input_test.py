@@ -172,7 +172,7 @@ class BadInput(CliTest):
         self.assertFalse(os.path.exists(self.path("out.knng")))
 
     def test_a_wrong_image_size_is_refused(self):
-        self.refuse_graph("--image", "4x4", code=2, says=("4x4", "16", "6"))
+        self.refuse_graph("--image", "4x4", "--report", "r.html", code=2, says=("4x4", "16", "6"))
         self.refuse_graph("--image", "four", code=2, says="four")
 
     # --- outputs

@@ -95,7 +95,7 @@ class Silence(CliTest):
         self.assertIn("400 x 16 f32", self.run_cli("info", "index.bin").stdout)
         self.assertIn("sound", self.run_cli("check", "index.bin").stdout)
         for command in ("info", "check"):
-            self.assertIn("NAN.FBIN: formats are told by small letters, as nan.fbin", self.run_cli(command, "NAN.FBIN", code=3).stderr)
+            self.assertIn("NAN.FBIN: formats are told by small letters, as nan.fbin", self.run_cli(command, "NAN.FBIN", code=2).stderr)
         self.refused("check", "nan.fbin", saying="row 7, column 2 is nan", code=3)
         for name in ("G.KNNG", "index.bin"):
             damaged = bytearray(self.read(name))
