@@ -173,7 +173,8 @@ class BadInput(CliTest):
 
     def test_a_wrong_image_size_is_refused(self):
         self.refuse_graph("--image", "4x4", "--report", "r.html", code=2, says=("4x4", "16", "6"))
-        self.refuse_graph("--image", "four", code=2, says="four")
+        self.refuse_graph("--image", "four", "--report", "r.html", code=2, says="four")
+        self.refuse_graph("--image", "2x3", code=2, says="--image belongs to --report")
 
     # --- outputs
 
