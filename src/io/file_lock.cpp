@@ -19,13 +19,16 @@ namespace {
 bool says_no_locks(int error) { return error == ENOLCK || error == EOPNOTSUPP || error == ENOSYS || error == EINVAL || error == EBADF; }
 
 int open_lock(const std::filesystem::path& path) {
-  for (;;) {
+  constexpr int tries = 10;
+  for (int i = 0; i < tries; ++i) {
     const int own = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (own >= 0 || errno != EACCES) return own;
     // Of another user, who holds it or left it behind: most file systems lock by what may only be read.
     const int others = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (others >= 0 || errno != ENOENT) return others;  // else it has just gone
+    if (others >= 0 || errno != ENOENT) return others;  // else it has just gone, or none can be made here
   }
+  errno = EACCES;
+  return -1;
 }
 
 }  // namespace

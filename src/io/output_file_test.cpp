@@ -121,7 +121,14 @@ TEST_F(Output, ALockOfAnotherUserIsWaitedFor) {
   auto held = std::make_unique<FileLock>(path, nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::alarm(20);
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);
+    ::chmod(folder().c_str(), 0555);  // where it is this user's
+    try {
+      FileLock(file("none"), nullptr);
+      ::_exit(5);
+    } catch (const Error&) {  // none can be made in this folder
+    }
     try {
       FileLock(path, [] { throw 1; });
       ::_exit(3);
@@ -135,6 +142,7 @@ TEST_F(Output, ALockOfAnotherUserIsWaitedFor) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0) << "it does not wait";
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
 }
 
 TEST_F(Output, TheLongestNamesAreWritten) {
