@@ -91,7 +91,7 @@ Metric metric_of_files(const EvalOptions& options) {
     if (path.extension() != ".knng") continue;
     const Metric of_graph = open_knng(path).metric;
     require(!metric || *metric == of_graph, Fault::invalid_argument, path.string(), " is a graph by ", name_of(of_graph), ", not by ",
-            name_of(*metric));
+            name_of(metric.value_or(of_graph)));
     metric = of_graph;
   }
   return metric.value_or(metric_of(options.common.metric));

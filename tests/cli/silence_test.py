@@ -168,7 +168,6 @@ class Silence(CliTest):
 
     def test_a_budget_too_small_for_cells_is_kept_by_comparing_all_pairs(self):
         graph = ["graph", "base.fbin", "-k", 3, "--recall", 0.9]
-        self.run_cli(*graph, "--shard-rows", 200, "-o", "files.knng")
         self.run_cli("plan", "base.fbin", "-k", 3, "--recall", 0.9, "--memory", "1GiB", "-o", "g.knng")
         told = self.run_cli(*graph, "--memory", "15MiB", "-o", "g.knng", "--json", "g.json").stderr
         self.assertIn("note: all pairs are compared, since a budget of 15728640 bytes is too small", told)
