@@ -107,27 +107,29 @@ TEST_P(ApproximateGraph, keeps_its_recall_on_every_kind_of_vectors) {
   }
 }
 
-// Rows that are no numbers, or too long for float32, may be what cells begin with; the recall that is told is not of what is left.
-TEST_P(ApproximateGraph, of_inner_products_measures_the_recall_beside_rows_of_no_length) {
-  const std::int64_t n = sanitized ? 2500 : 5000;
-  for (const std::int64_t every : {2, 100}) {
-    Base base(Kind::gaussian, n, 12, DType::f32, Metric::inner_product);
-    std::int64_t far = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      if (random_bits(5, 0, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(every) != 0) continue;
-      ++far;
-      base.rows.set(i, 3, every == 2 ? std::numeric_limits<float>::quiet_NaN() : 3e38f);
-    }
-    GraphParams params = asked(10, 0.8, Metric::inner_product);
-    params.allow_nonfinite = true;
-    for (params.seed = 0; params.seed < 4; ++params.seed) {
-      const KnnGraph graph = build_graph(base.rows, params);
-      const double all = true_recall(graph, base.rows) / (every == 2 ? 1 - static_cast<double>(far) / static_cast<double>(n) : 1);
-      EXPECT_GE(graph.recall.high + 0.02, all) << every << ' ' << params.seed;
-      EXPECT_LE(graph.recall.low - 0.02, all) << every << ' ' << params.seed;
-    }
+#if !defined(GIGAKNN_SANITIZED) && !defined(GIGAKNN_TINY_TILES)
+// The row that cells would begin with is no number: nothing is near it, and the recall that is told is not of what is left.
+TEST(ApproximateGraphs, of_inner_products_measure_the_recall_where_the_first_row_is_no_number) {
+  const std::int64_t n = 30000, k = 10;
+  Base base(Kind::gaussian, n, 16, DType::f32, Metric::inner_product);
+  base.rows.set(1, 3, std::numeric_limits<float>::quiet_NaN());  // the first of the sample
+  GraphParams params;
+  params.k = k;
+  params.metric = Metric::inner_product;
+  params.allow_nonfinite = true;
+  const KnnGraph exact = build_graph(base.rows, params);
+  params.method = "ivf";
+  params.recall = 0.9;
+  const KnnGraph graph = build_graph(base.rows, params);
+  std::int64_t hits = 0;
+  for (std::int64_t i = 0; i < n * k; ++i) {
+    hits += graph.lists.distances[static_cast<std::size_t>(i)] >= exact.lists.distances[static_cast<std::size_t>(i / k * k + k - 1)];
   }
+  const double all = static_cast<double>(hits) / static_cast<double>(n * k);
+  EXPECT_GE(all, 0.87);
+  EXPECT_LE(graph.recall.low - 0.02, all);
 }
+#endif
 
 TEST_P(ApproximateGraph, of_equal_rows_names_any_of_them) {
   const Base base(Kind::all_equal, 5000, 3);
