@@ -10,20 +10,16 @@ from . import _core
 from ._arguments import device_for, floats, ids_of, number, path_of, path_to_write, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
 from ._bfloat16 import array_of
 from ._device import device_of
-from ._errors import InvalidArgument, InvalidData, RecallWarning, Unsupported
+from ._errors import InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
 from ._keys import keys_at, keys_joined, keys_of, with_keys
+from ._lists import sound_distances, with_self, with_ties_by_id
 from ._search import RadiusNeighbors, with_whole_lists
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ._types import Array, FilePath, Floats, Ids, Integers, Keys, Memory, Progress, Rows, Whole
-
-
-# Below 0 others round: 1 less a product, in float32 or float16; squares that were multiplied out, by a share of the largest.
-_least_distances = {"inner_product": -np.inf, "cosine": -1e-3, "jaccard": -1e-3}
-_rounded_share = 1e-4
 
 
 class Path(NamedTuple):
@@ -102,19 +98,8 @@ class KnnGraph:
             missing = ids == -1
             if missing.any():
                 distances = np.where(missing, np.float32(-np.inf if metric == "inner_product" else np.inf), distances)
-            bad = np.isnan(distances).any(axis=1)
-            if bad.any():
-                raise InvalidData(f"distances: row {np.argmax(bad)} has NaN")
-            largest = np.max(distances, initial=0, where=np.isfinite(distances))
-            least = _least_distances.get(metric, -_rounded_share * largest)
-            low = np.argwhere(distances < least)
-            if len(low):
-                row, column = low[0]
-                value = distances[row, column]
-                raise InvalidData(f"distances: row {row}, column {column} is {value}, and no distance by {metric} is negative")
-            if metric not in ("inner_product", "cosine"):
-                distances = np.maximum(distances, 0, dtype=np.float32)
-            ids = _with_ties_by_id(distances, ids, metric == "inner_product")
+            distances = sound_distances(distances, metric)
+            ids = with_ties_by_id(distances, ids, metric == "inner_product")
         graph = _core.KnnGraph.of(distances, ids, metric, bool(exact), None)
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
@@ -397,7 +382,7 @@ class KnnGraph:
 
         if mode not in ("distance", "connectivity"):
             raise InvalidArgument(f"mode must be distance or connectivity, got {mode!r}")
-        ids, distances = _with_self(self.ids, self.distances) if include_self else (self.ids, self.distances)
+        ids, distances = with_self(self.ids, self.distances) if include_self else (self.ids, self.distances)
         present = ids >= 0
         whole_lists = bool(present.all())
         counts = present.sum(axis=1)
@@ -439,7 +424,7 @@ class KnnGraph:
         if self.metric == "inner_product":
             raise Unsupported("inner_product is no distance; UMAP takes distances")
         distances, ids = self._whole_lists(count)
-        ids, distances = _with_self(ids, np.sqrt(distances) if self.metric == "l2" else distances)
+        ids, distances = with_self(ids, np.sqrt(distances) if self.metric == "l2" else distances)
         return ids.astype(np.int32 if len(self) < 2**31 else np.int64), distances
 
     def _whole_lists(self, count):
@@ -776,28 +761,6 @@ def radius_graph(
         *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
-
-
-def _with_ties_by_id(distances, ids, larger_is_nearer):
-    """The ids of lists that are nearest first, those of equal distances ascending, which others do not promise. A list that is out of order stays as it is."""
-    before, after = distances[:, :-1], distances[:, 1:]
-    in_order = before >= after if larger_is_nearer else before <= after
-    unsigned = ids.view(np.uint64)  # -1 comes behind all rows
-    tied = np.flatnonzero(in_order.all(axis=1) & ((before == after) & (unsigned[:, :-1] > unsigned[:, 1:])).any(axis=1))
-    if len(tied) == 0:
-        return ids
-    nearest_first = -distances[tied] if larger_is_nearer else distances[tied]
-    order = np.lexsort((unsigned[tied], nearest_first), axis=1)
-    ids = ids.copy()  # they may be the caller's
-    ids[tied] = np.take_along_axis(ids[tied], order, axis=1)
-    return ids
-
-
-def _with_self(ids, distances):
-    """Lists that begin with the row itself."""
-    n = len(ids)
-    own = np.arange(n, dtype=np.int64)[:, None]
-    return np.concatenate((own, ids), axis=1), np.concatenate((np.zeros((n, 1), np.float32), distances), axis=1)
 
 
 def _unpickled(distances, ids, metric, exact, keys, method=None, recall=None, only=None):

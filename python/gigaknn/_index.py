@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import warnings
 from pathlib import Path
@@ -15,8 +14,9 @@ from . import _core
 from ._arguments import ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
 from ._changes import Changes
-from ._errors import CorruptFile, Error, FileError, InvalidArgument, RecallWarning, Unsupported
+from ._errors import CorruptFile, Error, InvalidArgument, RecallWarning, Unsupported
 from ._eval import Recall
+from ._files import replace
 from ._keys import Places, are_keys, in_order, is_empty, keys_joined, keys_of, with_keys
 from ._search import Neighbors, RadiusNeighbors
 
@@ -616,7 +616,7 @@ class Index:
             self._index.save(made, run)
             _core.store_curve(made, self._curve, run)
 
-        _replace(path, write)
+        replace(path, write)
 
 
 def build(
@@ -785,49 +785,6 @@ def _is_of_faiss(path):
     except Error:
         return False
     return True
-
-
-def _replace(path, write):
-    """`write` makes a file of a name that it is given; that then is at `path`, or what was there is as it was. Links, permissions and errors are those of files that the library
-    writes at once."""
-    there = os.path.exists(path)
-    if there and not os.path.isfile(path):
-        raise FileError(f"{path}: cannot be replaced: is not a regular file")
-    target = os.path.realpath(path) if there else path  # a link is written through
-    folder = os.path.dirname(target) or "."
-    try:
-        with tempfile.TemporaryDirectory(prefix=".gknn.", dir=folder) as beside:  # of the same file system
-            made = os.path.join(beside, os.path.basename(target))
-            write(made)
-            if there:
-                _take_owner_and_mode(made, target)
-            os.replace(made, target)
-            _sync(folder)
-    except Error as error:
-        raise type(error)(str(error).replace(made, path)) from None
-    except OSError as error:
-        raise FileError(f"{path}: cannot write: {error.strerror}") from None
-
-
-def _take_owner_and_mode(made, replaced):
-    """What was private stays so; another group has no rights that only the former had."""
-    before = os.stat(replaced)
-    with contextlib.suppress(OSError):
-        os.chown(made, -1, before.st_gid)
-    same_group = os.stat(made).st_gid == before.st_gid
-    os.chmod(made, before.st_mode & (0o777 if same_group else 0o707))
-    with contextlib.suppress(OSError):
-        os.chown(made, before.st_uid, -1)  # only root may, and need not
-
-
-def _sync(folder):
-    """Makes a new name survive a power cut. Some file systems refuse to sync folders: no harm."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _unpickled(file, recall, keys):

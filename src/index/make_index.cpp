@@ -335,8 +335,8 @@ std::size_t fitting_bytes(MatrixRef base, const IvfFormedParams& params, const R
   const std::size_t of_step =
       shape.quantizes() ? at(drawn * (3 * base.cols + shape.width)) * sizeof(float) + fit_step_bytes(drawn, shape.width) : 0;
   const bool sampled = shape.unit || params.lists.held_out > 0;
-  const std::size_t of_unit = sampled ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
-  return shape.bytes(0) + of_unit + std::max(transform(), of_step);
+  const std::size_t of_sample = sampled ? at(std::min(base.rows, form_sample_rows) * base.cols) * 2 * sizeof(float) : 0;
+  return shape.bytes(0) + of_sample + std::max(transform(), of_step);
 }
 
 // Of codes of rows in a form that are not yet written, and of what orders full vectors by id.
