@@ -365,7 +365,7 @@ void launch_scan(const SearchJob& job, const Survivors& lists, simt::Stream* str
 // ---- whether a device's warpgroups multiply as this file believes
 
 // What a scan of `n` rows of small integers with some of them finds: exact in any order of addition. Several tiles of several slabs, more of
-// these than stages that they go through; no more, since memory for it is within the budget of who searches first.
+// these than stages that they go through; no more, since its 275 KB are counted in nobody's budget.
 template <class Products, class Scan>
 std::vector<std::uint64_t> try_scan(int device, const Scan& scan) {
   constexpr bool exact = std::is_same_v<typename Products::Sum, int>;
