@@ -74,7 +74,7 @@ class BlockRunner {
   unsigned any_warp();
   void complete(unsigned warp, std::uint32_t members);
   bool open_barrier();
-  [[noreturn]] void exit(Lane& lane);
+  void exit(Lane& lane);
   void start_lanes(uint3 block);
   void abandon_lanes();
   void* take_shared(std::size_t bytes, std::size_t alignment);

@@ -74,6 +74,7 @@ void make_stack(Fiber& fiber) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   fiber.stack = static_cast<char*>(memory);
   fiber.stack_bytes = stack_bytes;
+  fiber.stack_pointer = fiber.stack + page;
   if (mprotect(memory, page, PROT_NONE) != 0) {
     free_stack(fiber);
     throw std::bad_alloc();
@@ -89,16 +90,17 @@ void free_stack(Fiber& fiber) {
 }
 
 void restart(Fiber& fiber, void (*entry)(), std::size_t stagger) {
+  // Functions open what they closed when they return: what is closed belongs to those that the last life never returned from.
+  char* const top = fiber.stack + stack_bytes;
+  char* const left_at = static_cast<char*>(fiber.stack_pointer);
+  open_memory(left_at, static_cast<std::size_t>(top - left_at));
   // As after a call: 8 bytes below a multiple of 16.
-  fiber.stack_pointer = fiber.stack + stack_bytes - stagger / 16 * 16 - 8;
+  fiber.stack_pointer = top - stagger / 16 * 16 - 8;
 #if defined(__aarch64__)
-  fiber.stack_pointer = fiber.stack + stack_bytes - stagger / 16 * 16 - 16;
+  fiber.stack_pointer = top - stagger / 16 * 16 - 16;
 #endif
   fiber.resume_at = reinterpret_cast<void*>(entry);
   fiber.frame_pointer = nullptr;
-#ifdef GIGAKNN_SIMT_ASAN
-  __asan_unpoison_memory_region(fiber.stack + page, stack_bytes - page);
-#endif
 }
 
 void switch_fiber(Fiber& from, Fiber& to, [[maybe_unused]] bool last) {
