@@ -57,7 +57,8 @@ ROWS = [
 # while building, breadth of the search with the base. Faiss's NNDescent: neighbours kept, its L; samples S and R.
 LADDERS = {
     "pynndescent": [dict(n_neighbors=k, n_trees=t) for k, t in
-                    ((11, None), (13, None), (15, None), (18, None), (22, None), (26, None), (30, None), (40, None), (60, None))],
+                    ((11, None), (13, None), (15, None), (16, None), (17, None), (18, None), (19, None), (20, None), (22, None), (24, None), (26, None), (30, None),
+                     (40, None), (60, None))],
     "faiss-hnsw": [dict(M=32, build=b, search=s) for b, s in
                    ((20, 12), (30, 12), (40, 16), (40, 24), (40, 32), (40, 64), (80, 64), (120, 128), (200, 256))],
     "hnswlib": [dict(M=16, build=b, search=s) for b, s in
@@ -268,7 +269,7 @@ def write(folder, results):
 def markdown(results, machine):
     lines = ["# k-NN graphs against the fastest peer", "", "Made by `bench/graphs.py`; do not edit.", "",
              f"- machine: {machine}", *kept.origins([{**r, "peers": ", ".join(r["peers"])} for r in results], "name"), "",
-             "Seconds are medians of runs in turns, gigaknn's and the fastest peer's; recall@10 of the rows sampled against true neighbours. The peer is the fastest "
+             "Seconds are medians of so many runs in turns, gigaknn's and the fastest peer's, as the row's `rounds` in the json; recall@10 of the rows sampled against true neighbours. The peer is the fastest "
              "of those tried in that run that reach the recall asked. What other peers took \"before\", below, is one run each of an earlier commit, not in turns with the row's.", "",
              "| set | n x d | recall asked | gigaknn s | recall | peak MB | fastest peer | s | recall | peak MB | ratio | target | met |",
              "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]

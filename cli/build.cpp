@@ -68,7 +68,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   check_output(options.common.json, 0);
   Session session(options.common, command_line);
   RunRecord& record = session.record;
-  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train"); });
+  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train", session); });
   LargeVector<RowId> ids;
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(base.held_bytes + ids.size() * sizeof(RowId));
@@ -93,7 +93,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
             "-k must be from 1 to nine tenths of the ", rows.rows, " rows, the rest being held out, got ", options.curve.k);
     params.expected_queries = options.curve.held_out;
     if (!options.curve.queries.empty()) {
-      const Vectors queries = open_vectors(options.curve.queries, "test");
+      const Vectors queries = open_vectors(options.curve.queries, "test", session);
       check_same_rows(base, queries);
       params.expected_queries = queries.matrix().rows;
     }
@@ -110,8 +110,7 @@ int run_build(BuildOptions options, const std::string& command_line) {
   require(options.common.memory.empty() || record.planned_bytes <= options.common.memory_bytes(), Fault::out_of_memory, "--memory ",
           options.common.memory, " is too small: the index needs ", least_budget(record.planned_bytes));
   const std::size_t copies = options.recall ? 2 : 1;  // the curve is put into a copy
-  check_output(options.output,
-               copies * static_cast<std::size_t>(rows.rows) * (static_cast<std::size_t>(rows.cols) * size_of(rows.dtype) + sizeof(RowId)));
+  check_output(options.output, copies * index_file_bytes(rows, params));
   session.say("index " + params.recipe + " of " + base.name + ": " + format_count(record.n) + " x " + std::to_string(record.d) + ", " +
               record.dtype + ", metric " + record.metric + "; at most " + format_bytes(record.planned_bytes) + " of memory");
   session.timed("build", record.seconds.compute, [&] { build_index(rows, options.output, params, session.run()); });
@@ -135,7 +134,7 @@ void add_build_command(Command app, Request& request) {
                      "with full vectors behind them; IVF1024,SQ8: of a byte a dimension, SQfp16 and SQbf16: two, SQ4, SQ6, SQ8d: of 4, 6 or 8 bits fitted to each dimension; "
                      "IVF1024,RaBitQ4 (1 to 8 bits a dimension after a random rotation); before the lists of any a transform: OPQ32, OPQ32_64 (to 64 dimensions), PCA64, PCAR64 (rotated), PCAW64 (whitened), RR, RR64, "
                      "as in PCA48,IVF1024,SQ8,RFlat (default: IVF,Flat)");
-  const Option recall = command.add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, 0 to 1, unless --index says which; what it finds is "
+  const Option recall = command.add_option("--recall", options->recall, "makes the index that finds this share of the nearest quickest, above 0 and at most 1, unless --index says which; what it finds is "
                                            "measured and kept in it. Exit code 4 where that is less");
   command.add_option("-k", options->curve.k, "of --recall: neighbours of each query").show_default().needs(recall);
   const Option qps_first = command.add_flag("--qps-first", "of --recall: the most queries a second (the default)").needs(recall);

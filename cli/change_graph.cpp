@@ -40,7 +40,7 @@ struct OldGraph {
 
 OldGraph open_graph(const std::filesystem::path& graph, const std::filesystem::path& base, Session& session) {
   OldGraph old = session.timed("load", session.record.seconds.load,
-                               [&] { return OldGraph{load_graph(graph, session.run()), open_vectors(base, "train")}; });
+                               [&] { return OldGraph{load_graph(graph, session.run()), open_vectors(base, "train", session)}; });
   session.hold(old.base.held_bytes + old.graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
   check_metric(old.base, old.graph.metric);
   session.timed("check values", session.record.seconds.load, [&] { check_values(old.base, old.graph.metric, session); });
@@ -89,7 +89,7 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
     return take(std::move(changed), record.n, session);
   }
   if (!options.extend.empty()) {
-    const Vectors fresh = session.timed("load", record.seconds.load, [&] { return open_vectors(options.add, "train"); });
+    const Vectors fresh = session.timed("load", record.seconds.load, [&] { return open_vectors(options.add, "train", session); });
     session.hold(fresh.held_bytes);
     require_room(record.n + fresh.matrix().rows);
     session.timed("check values", record.seconds.load, [&] { check_values(fresh, old.graph.metric, session); });

@@ -45,6 +45,7 @@ int finish(const ChangeOptions& options, Session& session) {
   record.d = index->cols();
   record.dtype = name_of(index->dtype());
   record.metric = name_of(index->metric());
+  record.method = index->kind();
   session.say("  now      " + format_count(record.n) + " rows; the next id is " + std::to_string(index->next_id()));
   write_record(record, options.common.json);
   say_summary(session, options.target());
@@ -56,7 +57,7 @@ int run_add(const ChangeOptions& options, const std::string& command_line) {
   require(!options.replace || !options.ids.empty(), Fault::invalid_argument, "--replace needs --ids");
   Session session(options.common, command_line);
   RunRecord& record = session.record;
-  const Vectors rows = session.timed("load", record.seconds.load, [&] { return open_vectors(options.rows, "train"); });
+  const Vectors rows = session.timed("load", record.seconds.load, [&] { return open_vectors(options.rows, "train", session); });
   LargeVector<RowId> ids;
   if (!options.ids.empty()) ids = read_results(options.ids, {}).ids;
   session.hold(rows.held_bytes + ids.size() * sizeof(RowId));

@@ -33,7 +33,7 @@ int run_dedup(const DedupOptions& options, const std::string& command_line) {
   Session session(options.common, command_line);
   RunRecord& record = session.record;
   const Vectors base = session.timed("load", record.seconds.load,
-                                     [&] { return open_vectors(options.base, "train"); });
+                                     [&] { return open_vectors(options.base, "train", session); });
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   const Metric metric = metric_of(options.common.metric);

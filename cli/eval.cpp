@@ -151,7 +151,7 @@ void evaluate_graph(const EvalOptions& options, Session& session) {
   KnnGraph graph =
       session.timed("load", record.seconds.load, [&] { return load_graph(options.result, session.run()); });
   const Vectors base = session.timed("load", record.seconds.load,
-                                     [&] { return open_vectors(options.base, "train"); });
+                                     [&] { return open_vectors(options.base, "train", session); });
   session.hold(base.held_bytes + graph.lists.ids.size() * (sizeof(RowId) + sizeof(float)));
   describe_base(record, base.matrix());
   require(!options.common.metric_given || metric_of(options.common.metric) == graph.metric, Fault::invalid_argument, options.result.string(),

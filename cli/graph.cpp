@@ -181,7 +181,7 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.metric = metric_of(options.common.metric);
   plan.k = options.k;
   plan.self = true;
-  plan.result_bytes = static_cast<std::size_t>(record.n * record.k) * bytes_per_neighbor;
+  plan.result_bytes = bytes_of_entries(record.n, record.k, bytes_per_neighbor);
   plan.files = {{options.output, plan.result_bytes + 4096}};
   RunOptions threads;
   threads.threads = options.common.thread_count();
@@ -292,7 +292,7 @@ int run_graph(GraphOptions options, const std::string& command_line) {
   Session session(options.common, command_line);
   RunRecord& record = session.record;
   const Vectors base = session.timed("load", record.seconds.load,
-                                     [&] { return open_vectors(options.base, "train"); });
+                                     [&] { return open_vectors(options.base, "train", session); });
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   record.k = options.k;

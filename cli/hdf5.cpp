@@ -196,6 +196,8 @@ void write_ids(hid_t file, const std::string& name, const Neighbors& result) {
 
 }  // namespace
 
+void require_hdf5(const std::filesystem::path&) {}
+
 std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path) {
   const File file(path);
   std::vector<std::string> names;
@@ -216,12 +218,15 @@ std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path) {
   return parts;
 }
 
-Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& part_name) {
+Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& part_name, std::size_t memory_bytes) {
   const File file(path);
   const Part part(file, part_name);
   const std::optional<DType> dtype = dtype_of(part.type.id());
   require(dtype.has_value(), Fault::unsupported, file.name, ": '", part_name,
           "' has a type that is not supported, expected one of f32 f16 bf16 u8 i8 i32 i64");
+  const WideSize bytes = WideSize{part.dims[0]} * part.dims[1] * size_of(*dtype);
+  require(memory_bytes == 0 || bytes <= memory_bytes, Fault::out_of_memory, "a budget of ", memory_bytes, " bytes is too small: '", part_name,
+          "' of ", file.name, " is read into ", decimal(bytes), "; gigaknn convert makes a file of it that is mapped");
   return read_part(file, part, part_name, *dtype);
 }
 

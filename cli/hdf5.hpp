@@ -13,6 +13,9 @@
 
 namespace gigaknn::cli {
 
+/// Throws Error: unsupported where the build has no HDF5, so that nobody works for a file that cannot be written.
+void require_hdf5(const std::filesystem::path& path);
+
 /// A data set in the root group of a file.
 struct Hdf5Part {
   std::string name;
@@ -26,8 +29,8 @@ std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path);
 
 /// The data set `part` ("train", "test") in memory: f32, f16, bf16, u8, i8, i32 or i64.
 /// Throws Error: io, corrupt_file (no such part), unsupported (other types, f64 among them),
-/// out_of_memory.
-Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& part);
+/// out_of_memory (also: more than `memory_bytes`; 0: as much as there is).
+Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string& part, std::size_t memory_bytes = 0);
 
 /// `neighbors`, and `distances` where the file has them (else that vector is empty).
 /// Throws Error: io, corrupt_file, unsupported.

@@ -11,6 +11,7 @@
 #include "inputs.hpp"
 #include "io/container.hpp"
 #include "io/results.hpp"
+#include "io/shards.hpp"
 #include "recall_curve.hpp"
 #include "results.hpp"
 #include "text.hpp"
@@ -78,16 +79,13 @@ void print_truth(const std::filesystem::path& path) {
 }
 
 void print_vectors(const std::filesystem::path& path) {
-  const Dataset data = Dataset::open(path);
-  const MatrixRef matrix = data.matrix();
+  const ShardsShape shape = shape_of_shards(shards_of(path));
   print_line("format", std::filesystem::is_directory(path) ? "folder of shards" : "matrix");
   print_size(path);
-  print_line("rows", format_count(matrix.rows));
-  print_line("columns", std::to_string(matrix.cols));
-  print_line("type", std::string(name_of(matrix.dtype)));
-  if (data.image_height() == 0) return;
-  print_line("images",
-             std::to_string(data.image_height()) + "x" + std::to_string(data.image_width()));
+  print_line("rows", format_count(shape.rows));
+  print_line("columns", std::to_string(shape.cols));
+  print_line("type", std::string(name_of(shape.dtype)));
+  if (shape.image_height > 0) print_line("images", std::to_string(shape.image_height) + "x" + std::to_string(shape.image_width));
 }
 
 void print_faiss(const std::filesystem::path& path) {

@@ -1,5 +1,7 @@
 #include "inputs.hpp"
 
+#include <algorithm>
+
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
 #include "hdf5.hpp"
@@ -10,8 +12,8 @@
 namespace gigaknn::cli {
 namespace {
 
-Dataset open_dataset(const std::filesystem::path& path, const std::string& part) {
-  return is_hdf5(path) ? Dataset::from(read_hdf5_matrix(path, part)) : Dataset::open(path);
+Dataset open_dataset(const std::filesystem::path& path, const std::string& part, std::size_t memory_bytes) {
+  return is_hdf5(path) ? Dataset::from(read_hdf5_matrix(path, part, memory_bytes)) : Dataset::open(path, memory_bytes);
 }
 
 }  // namespace
@@ -20,11 +22,11 @@ bool is_hdf5(const std::filesystem::path& path) {
   return path.extension() == ".h5" || path.extension() == ".hdf5";
 }
 
-Vectors open_vectors(const std::filesystem::path& path, const std::string& part) {
+Vectors open_vectors(const std::filesystem::path& path, const std::string& part, std::size_t memory_bytes) {
   const bool of_faiss = path.extension() == ".faiss";
   require(!of_faiss && path.extension() != ".gknn", Fault::unsupported, path.string(), ": is an index, no vectors",
           of_faiss ? "; gigaknn convert makes a .gknn of it, which can be searched" : "");
-  Vectors vectors{path.string(), open_dataset(path, part)};
+  Vectors vectors{path.string(), open_dataset(path, part, memory_bytes)};
   if (!is_mapped(vectors.matrix().data)) {
     vectors.held_bytes = static_cast<std::size_t>(vectors.matrix().rows * vectors.matrix().stride_bytes);
   }
@@ -34,6 +36,11 @@ Vectors open_vectors(const std::filesystem::path& path, const std::string& part)
           vectors.name, ": is empty: ", vectors.matrix().rows, " rows of ", vectors.matrix().cols,
           " values");
   return vectors;
+}
+
+Vectors open_vectors(const std::filesystem::path& path, const std::string& part, const Session& session) {
+  const std::size_t all = session.options.memory_bytes();
+  return open_vectors(path, part, all == 0 ? 0 : all - std::min(all - 1, session.held_bytes()));
 }
 
 void check_metric(const Vectors& vectors, Metric metric) {

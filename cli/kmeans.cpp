@@ -101,7 +101,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   }
   Session session(options.common, command_line);
   RunRecord& record = session.record;
-  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train"); });
+  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train", session); });
   session.hold(base.held_bytes);
   const MatrixRef rows = base.matrix();
   describe_base(record, rows);
@@ -114,6 +114,7 @@ int run_kmeans(const KMeansOptions& options, const std::string& command_line) {
   params.weights = weights;
   session.timed("check values", record.seconds.load, [&] { check_values(base, params.metric, session); });
   const std::int64_t label_rows = options.labels.ids.empty() ? 0 : rows.rows;
+  require(label_rows < std::int64_t{0xFFFFFFFF}, Fault::unsupported, "--labels are of at most 4294967294 rows, not of ", label_rows);
   check_output(options.output, static_cast<std::size_t>(options.clusters * rows.cols) * sizeof(float));
   check_output(options.labels.ids, ids_file_bytes(options.labels, label_rows, 1));
   MatrixWriter writer(options.output, {options.clusters, rows.cols, DType::f32});

@@ -12,8 +12,9 @@ namespace {
 
 }  // namespace
 
+void require_hdf5(const std::filesystem::path& path) { refuse(path); }
 std::vector<Hdf5Part> list_hdf5(const std::filesystem::path& path) { refuse(path); }
-Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string&) { refuse(path); }
+Matrix read_hdf5_matrix(const std::filesystem::path& path, const std::string&, std::size_t) { refuse(path); }
 Neighbors read_hdf5_neighbors(const std::filesystem::path& path) { refuse(path); }
 std::optional<std::string> read_hdf5_distance(const std::filesystem::path& path) { refuse(path); }
 void write_hdf5_neighbors(const Neighbors&, const std::filesystem::path& path) { refuse(path); }

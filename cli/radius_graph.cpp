@@ -25,7 +25,7 @@ int run_radius_graph(const RadiusGraphOptions& options, const std::string& comma
   check_output(options.common.json, 0);
   Session session(options.common, command_line);
   RunRecord& record = session.record;
-  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train"); });
+  const Vectors base = session.timed("load", record.seconds.load, [&] { return open_vectors(options.base, "train", session); });
   session.hold(base.held_bytes);
   describe_base(record, base.matrix());
   const Metric metric = metric_of(options.common.metric);

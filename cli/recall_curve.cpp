@@ -50,7 +50,7 @@ int measure_and_store(const std::filesystem::path& path, const CurveOptions& opt
   params.asked = recall.value_or(0);
   params.seed = session.options.seed;
   std::optional<Vectors> queries;
-  if (!options.queries.empty()) queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
+  if (!options.queries.empty()) queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test", session); });
   OpenParams open;
   open.device = session.options.device;
   open.expected_k = options.k;

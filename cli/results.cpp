@@ -37,11 +37,17 @@ std::optional<std::filesystem::path> given(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::size_t bytes_of_entries(std::int64_t rows, std::int64_t each, std::size_t entry_bytes) {
+  constexpr auto most = static_cast<unsigned __int128>(1) << 62;
+  const auto bytes = static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(each) * entry_bytes;
+  return static_cast<std::size_t>(std::min(bytes, most));
+}
+
 void check_result_names(const ResultFiles& files, bool radius) {
   if (radius) {
     require(files.distances.empty(), Fault::invalid_argument,
             "--radius writes ids and distances into one file: no --distances");
-    constexpr std::string_view others[] = {".knng", ".gknn", ".h5", ".hdf5", ".json", ".html", ".csv", ".gtbin"};
+    constexpr std::string_view others[] = {".knng", ".gknn", ".h5", ".hdf5", ".json", ".html", ".csv", ".gtbin", ".faiss", ".txt", ".list"};
     const std::string suffix = files.ids.extension().string();
     require(std::ranges::find(others, suffix) == std::end(others) && !find_format(files.ids), Fault::invalid_argument,
             files.ids.string(), ": what is within a radius is not in the format that ", suffix, " names; a name that fits: ",
@@ -49,6 +55,7 @@ void check_result_names(const ResultFiles& files, bool radius) {
     return;
   }
   require_suffix(files.ids, id_suffixes, "ids");
+  if (is_hdf5(files.ids)) require_hdf5(files.ids);
   if (files.distances.empty()) return;
   require_suffix(files.distances, distance_suffixes, "distances");
   require(!is_hdf5(files.ids), Fault::invalid_argument, files.ids.string(),
@@ -69,12 +76,12 @@ std::size_t ids_file_bytes(const ResultFiles& files, std::int64_t queries, std::
   constexpr std::size_t header_bytes = 4096;  // of any format
   const bool wide =
       files.ids.extension() == ".npy" || is_hdf5(files.ids) || files.ids.extension() == ".gtbin";
-  return static_cast<std::size_t>(queries * k) * (wide ? 8 : 4) + header_bytes +
-         (is_hdf5(files.ids) ? static_cast<std::size_t>(queries * k) * sizeof(float) : 0);
+  return bytes_of_entries(queries, k, wide ? 8 : 4) + header_bytes +
+         (is_hdf5(files.ids) ? bytes_of_entries(queries, k, sizeof(float)) : 0);
 }
 
 std::size_t distances_file_bytes(const ResultFiles& files, std::int64_t queries, std::int64_t k) {
-  return files.distances.empty() ? 0 : static_cast<std::size_t>(queries * k) * sizeof(float) + 4096;
+  return files.distances.empty() ? 0 : bytes_of_entries(queries, k, sizeof(float)) + 4096;
 }
 
 void write_results(const ResultFiles& files, const Neighbors& results) {

@@ -14,7 +14,11 @@ struct ResultFiles {
   std::filesystem::path distances;  ///< may be empty; a HDF5 file holds both
 };
 
-/// Throws Error: invalid_argument where no writer knows a name (`radius`: any name will do).
+/// What so many entries take; where that is more than anybody has, 2^62, to which others can be added.
+std::size_t bytes_of_entries(std::int64_t rows, std::int64_t each, std::size_t entry_bytes);
+
+/// Throws Error: invalid_argument where no writer knows a name (`radius`: any that names no other format), unsupported where this build has
+/// no HDF5.
 void check_result_names(const ResultFiles& files, bool radius);
 /// Throws Error: unsupported where ids below `n` do not fit the format; `radius`: that of range results, whatever the name.
 void check_ids_fit(const ResultFiles& files, std::int64_t n, bool radius = false);

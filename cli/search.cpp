@@ -55,7 +55,7 @@ Plan plan_search(const SearchOptions& options, const Vectors& base, const Vector
   plan.queries = queries.matrix();
   plan.metric = metric_of(options.common.metric);
   plan.k = std::max<std::int64_t>(record.k, 1);
-  plan.result_bytes = static_cast<std::size_t>(q * record.k) * (sizeof(RowId) + sizeof(float));
+  plan.result_bytes = bytes_of_entries(q, record.k, sizeof(RowId) + sizeof(float));
   plan.files = {{options.output.ids, ids_file_bytes(options.output, q, record.k)},
                 {options.output.distances, distances_file_bytes(options.output, q, record.k)}};
   plan.title = title_of(options, base, queries, record);
@@ -138,7 +138,7 @@ int run_search(const SearchOptions& options, const std::string& command_line) {
   }
   RunRecord& record = session.record;
   const auto load = [&](const std::filesystem::path& path, const std::string& part) {
-    return session.timed("load", record.seconds.load, [&] { return open_vectors(path, part); });
+    return session.timed("load", record.seconds.load, [&] { return open_vectors(path, part, session); });
   };
   const Vectors base = load(options.base, "train");
   const Vectors queries = load(options.queries.empty() ? options.base : options.queries, "test");
@@ -185,8 +185,8 @@ void add_search_command(Command app, Request& request) {
   k.excludes(radius);
   command
       .add_option("-o,--output", options->output.ids,
-                  "ids: .ibin (i32), .npy (i64), .ivecs; .gtbin and .h5 with distances; any name for "
-                  "--radius (big-ann range format)")
+                  "ids: .ibin (i32), .npy (i64), .ivecs; .gtbin and .h5 with distances; of --radius "
+                  ".range, or any name of no other format (big-ann range format)")
       .required();
   command.add_option("--distances", options->output.distances, "distances (l2: squares): .fbin, .npy or .fvecs");
   const Option metric = add_metric_option(command, options->common);
@@ -202,7 +202,7 @@ void add_search_command(Command app, Request& request) {
   command.add_option("--nprobe", options->nprobe, "inverted lists that a query looks into (default: 16)").group(of_index);
   command.add_option("--refine", options->refine, "so many times k candidates are compared by full vectors, where there are some behind codes, quantized or transformed rows (default: 4)")
       .group(of_index);
-  command.add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, 0 to 1, by what was measured when the index was built "
+  command.add_option("--recall", options->recall, "instead of both: as many as find this share of the nearest, above 0 and at most 1, by what was measured when the index was built "
                      "or tuned; exit code 4 where that is beyond it")
       .group(of_index);
   const Option only = command.add_option("--only", options->only, "ids that may be found: .npy, .ibin or .ivecs").group(of_index);

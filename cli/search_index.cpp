@@ -117,7 +117,7 @@ int run_index_search(const SearchOptions& options, const std::string& command_li
   check_arguments(options);
   Session session(options.common, command_line);
   RunRecord& record = session.record;
-  const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test"); });
+  const Vectors queries = session.timed("load", record.seconds.load, [&] { return open_vectors(options.queries, "test", session); });
   const std::int64_t q = queries.matrix().rows;
   std::optional<IdSet> only = bits_of(options.only_bits);
   const auto ids_in = [](const std::filesystem::path& path) {

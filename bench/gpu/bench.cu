@@ -287,7 +287,7 @@ void measure_full_sort(const UnfusedSearch& unfused, std::int64_t n, const std::
   const auto sort = [&](void* scratch) {
     const cudaError_t error = cub::DeviceSegmentedSort::SortKeys(
         scratch, bytes, unfused.matrix().get(), sorted.get(), static_cast<int>(part * n), static_cast<int>(part), offsets.get(),
-        offsets.get() + 1, static_cast<cudaStream_t>(simt::native_stream(unfused.stream())));
+        offsets.get() + 1, simt::OnStream(unfused.stream()));
     require(error == cudaSuccess, Fault::device, "a sort failed: ", cudaGetErrorString(error));
   };
   sort(nullptr);

@@ -59,7 +59,7 @@ def draw_selection(rows, device, pyplot):
 
 
 def draw_search(rows, device, pyplot):
-    """Figure 4: exact search fused with its selection, and by a matrix of distances."""
+    """Figure 4: exact search fused with its selection, and by a matrix of distances that a plain kernel makes."""
     curves, shape = {}, ""
     for work, (ms, _) in rows.items():
         if found := re.fullmatch(r"(fused|distances, then selection on two streams) (\d+) in (\d+) x (\d+) f32, k = (\d+)", work):
@@ -72,7 +72,7 @@ def draw_search(rows, device, pyplot):
     figure, axis = pyplot.subplots(figsize=(6.5, 4))
     for name, style in (("distances, then a full sort", "x-."), ("distances, then selection on two streams", "s--"), ("fused", "o-")):
         points = sorted(curves.get(name, {}).items())
-        axis.plot([x for x, _ in points], [y for _, y in points], style, label=name, markersize=4)
+        axis.plot([x for x, _ in points], [y for _, y in points], style, label=name.replace("distances", "plain distances"), markersize=4)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("k")
@@ -87,7 +87,7 @@ def draw_manhattan(rows, device, pyplot):
     """Bustos et al.: copying the vectors, the search itself, copying the result."""
     parts = {}
     for work, (ms, _) in rows.items():
-        if found := re.fullmatch(r"(upload|upload of queries, compute, download|download): (\d+) in (\d+) x (\d+) f32 by l1, k = 1", work):
+        if found := re.fullmatch(r"(upload and prepare|upload of queries, compute, download|download): (\d+) in (\d+) x (\d+) f32 by l1, k = 1", work):
             parts.setdefault(int(found[4]), {})[found[1]] = ms
             title = f"{int(found[2]):,} queries in {int(found[3]):,} f32 vectors by l1, k = 1, on one {device}"
     if not parts:
@@ -95,7 +95,7 @@ def draw_manhattan(rows, device, pyplot):
     figure, axis = pyplot.subplots(figsize=(6.5, 3.2))
     names = [f"{d} dimensions" for d in sorted(parts)]
     left = [0.0] * len(names)
-    for part, label in (("upload", "upload of the vectors"), ("upload of queries, compute, download", "queries, search, result")):
+    for part, label in (("upload and prepare", "upload and preparation of the vectors"), ("upload of queries, compute, download", "queries, search, result")):
         widths = [parts[d].get(part, 0) for d in sorted(parts)]
         axis.barh(names, widths, left=left, label=label)
         left = [a + b for a, b in zip(left, widths)]

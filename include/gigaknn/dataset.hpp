@@ -17,11 +17,12 @@ namespace gigaknn {
 /// Copies share the mapping, which lives as long as any of them.
 class Dataset {
  public:
-  /// Throws Error: io (missing, unreadable), corrupt_file (with file, offset and reason), unsupported.
-  static Dataset open(const std::filesystem::path& path);
+  /// Throws Error: io (missing, unreadable), corrupt_file (with file, offset and reason), unsupported, out_of_memory (shards that are gathered
+  /// take more than `memory_bytes`; 0: as much as there is).
+  static Dataset open(const std::filesystem::path& path, std::size_t memory_bytes = 0);
   /// These files, one behind the other, of the same columns and type; each as `open` takes it. Throws as `open`, and Error:
   /// invalid_argument (no file).
-  static Dataset open_shards(const std::vector<std::filesystem::path>& paths);
+  static Dataset open_shards(const std::vector<std::filesystem::path>& paths, std::size_t memory_bytes = 0);
   /// Takes ownership of vectors made in memory.
   static Dataset from(Matrix matrix);
 

@@ -58,7 +58,7 @@ Matrix copy_to_host(MatrixRef rows);
 /// that it writes may then be searched. Throws Error: device, invalid_argument (the emulated GPU has the default stream alone).
 void wait_for_stream(int number, std::uintptr_t stream);
 
-/// Threads that the affinity mask and the cgroup's quota allow this process.
+/// Threads that the affinity mask and the quotas of the cgroup, and of those above it, allowed this process when it was first asked.
 int available_threads();
 
 }  // namespace gigaknn

@@ -209,6 +209,8 @@ void build_index(MatrixRef base, const std::filesystem::path& path, const IndexP
 /// The most that it allocates, where no inverted list is longer than 4,096 rows: it is written whole. Throws as it does, but for what only
 /// the values tell.
 std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
+/// About the size of the file, without a curve. Throws as build_index_bytes_needed.
+std::size_t index_file_bytes(MatrixRef base, const IndexParams& params = {});
 /// The most that opening what it makes, mapped, and a search of it allocate, results not counted.
 std::size_t search_bytes_needed(MatrixRef base, const IndexParams& params = {}, const RunOptions& run = {});
 

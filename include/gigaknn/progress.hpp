@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
+#include <vector>
 
 namespace gigaknn {
 
@@ -23,17 +25,9 @@ class Progress {
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: that
-  /// waits.
-  void report(std::string_view stage, std::int64_t done, std::int64_t total) {
-    if (!callback_ || quiet_.load(std::memory_order_relaxed) > 0) return;
-    while (busy_.exchange(true, std::memory_order_acquire)) {
-      if (done < total) return;
-      std::this_thread::yield();
-    }
-    const Turn turn{busy_};
-    callback_(stage, done, total);
-  }
+  /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: then
+  /// whoever reports says this next. Nobody waits, so that a callback may itself make calls which report here.
+  void report(std::string_view stage, std::int64_t done, std::int64_t total);
 
   /// While one lives, reports are dropped: for the steps of a job that reports as a whole.
   class Quiet {
@@ -52,16 +46,17 @@ class Progress {
   };
 
  private:
-  // Ends also where the callback throws.
-  struct Turn {
-    std::atomic<bool>& busy;
-    ~Turn() { busy.store(false, std::memory_order_release); }
+  struct End {
+    std::string stage;
+    std::int64_t done, total;
   };
 
   Callback callback_;
   std::atomic<int> quiet_{0};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> busy_{false};
+  std::mutex mutex_;       // `busy_` ends, and is found not to have, behind it
+  std::vector<End> ends_;  // to be told by whoever is busy
 };
 
 /// How one call runs. Everything has a default. No result depends on threads; budgets may choose another method of an

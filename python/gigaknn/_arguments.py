@@ -191,7 +191,7 @@ def _is_path(x):
 
 def rows_anywhere(x, name, stream):
     """As `rows`; those in the memory of a GPU stay there."""
-    return rows(x, name) if _device.device_of(x) is None else _device.rows_in_place(x, name, stream)
+    return rows(x, name, stream) if _device.device_of(x) is None else _device.rows_in_place(x, name, stream)
 
 
 def device_for(device, *all_rows):
@@ -206,6 +206,7 @@ def rows(x, name, stream=None):
     if hasattr(x, "tocsr"):
         raise InvalidArgument(f"{name} is sparse, and gigaknn has dense rows alone: {name}.toarray()")
     refuse_masked(x, name)
+    _device.wait_for_managed(x, stream)
     if _device.device_of(x) is not None:
         there = _device.rows_in_place(x, name, stream)
         warn(f"{name}: rows in the memory of a GPU are copied to the host")

@@ -1,9 +1,13 @@
 """One change of an index at a time, and nothing that would wait for itself."""
 
 import contextlib
+import os
 import threading
+import weakref
 
 from ._errors import Unsupported
+
+_all = weakref.WeakSet()
 
 
 class Changes:
@@ -16,6 +20,7 @@ class Changes:
     def __init__(self):
         self._lock = threading.Lock()
         self._inside = set()  # threads that hold it, or that report for the one that does
+        _all.add(self)
 
     @contextlib.contextmanager
     def alone(self):
@@ -37,6 +42,11 @@ class Changes:
 
         return report
 
+    def forget_others(self):
+        """In the child of a fork, where the thread that holds it may not be."""
+        self._lock = threading.Lock()
+        self._inside &= {threading.get_ident()}
+
     @contextlib.contextmanager
     def _as_inside(self, thread):
         self._inside.add(thread)
@@ -44,3 +54,12 @@ class Changes:
             yield
         finally:
             self._inside.discard(thread)
+
+
+def _forget_others():
+    for changes in list(_all):
+        changes.forget_others()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_others)

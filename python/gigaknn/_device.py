@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # DLPack's types of devices whose memory is the host's: the CPU's, pinned for CUDA or ROCm, managed by CUDA.
-_host = (1, 3, 11, 13)
+_managed = 13
+_host = (1, 3, 11, _managed)
 _names = {2: "cuda:{}", 12: "emulated"}
 
 
@@ -48,6 +49,20 @@ def rows_in_place(x, name, stream=None):
         raise InvalidArgument(f"{name}: rows in the memory of a GPU must be [n, d], dense, of float32, float16, bfloat16, uint8 or int8; got {getattr(x, 'dtype', '?')} of shape {list(getattr(x, 'shape', []))}")
     _core.wait_for_stream(int(x.__dlpack_device__()[1]), number)
     return view
+
+
+def wait_for_managed(x, stream=None):
+    """Waits for the work of the caller's stream where `x` is in memory that CUDA manages, which the host reads like its own."""
+    where = None if isinstance(x, np.ndarray) else getattr(x, "__dlpack_device__", None)
+    if where is None or int(where()[0]) != _managed:
+        return
+    if any(known.startswith("cuda") for known in _core.devices()):
+        _core.wait_for_stream(int(where()[1]), _stream_of(x, stream))
+        return
+    if stream is None and _library_of(x) == "cupy":
+        stream = sys.modules["cupy"].cuda.get_current_stream()
+    if hasattr(stream, "synchronize"):
+        stream.synchronize()
 
 
 def _stream_of(x, stream):

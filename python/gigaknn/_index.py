@@ -312,7 +312,7 @@ class Index:
         seconds : float
             After so long it ends where it is: at the first point after 0.
         seed : int
-            By which rows are drawn that were held out.
+            By which 5,000 are drawn of more `queries`.
         threads, memory, progress
             As of `knn`. The times are those of so many threads.
 

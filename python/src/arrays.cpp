@@ -11,6 +11,7 @@
 
 #include "bind.hpp"
 #include "core/require.hpp"
+#include "gil.hpp"
 
 namespace gigaknn::python {
 namespace {
@@ -125,7 +126,7 @@ void bind_arrays(nb::module_& m) {
   m.def(
       "open_rows",
       [](const std::vector<std::filesystem::path>& paths) {
-        nb::gil_scoped_release released;
+        WithoutGil released;
         return Rows(paths.size() == 1 ? Dataset::open(paths.front()) : Dataset::open_shards(paths));
       },
       nb::arg("paths"), "The rows of files.");

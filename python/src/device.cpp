@@ -9,6 +9,7 @@
 #include "arrays.hpp"
 #include "bind.hpp"
 #include "core/require.hpp"
+#include "gil.hpp"
 
 namespace gigaknn::python {
 namespace {
@@ -33,7 +34,7 @@ class DeviceArray {
   nb::object numpy() const {
     Matrix host(values().rows, values().cols, values().dtype);
     {
-      nb::gil_scoped_release without;
+      WithoutGil without;
       matrix_.download(host.data());
     }
     const bool wide = host.dtype() == DType::i64;
@@ -61,7 +62,7 @@ DeviceArray device_array_of(const nb::ndarray<nb::ro, nb::c_contig, nb::device::
   require(dtype.has_value(), Fault::unsupported, "an array of this type has no place on a device: expected float32, float16, uint8, int8, int32 or int64");
   const auto rows = static_cast<std::int64_t>(array.shape(0));
   const std::int64_t cols = array.ndim() == 2 ? static_cast<std::int64_t>(array.shape(1)) : 1;
-  nb::gil_scoped_release without;
+  WithoutGil without;
   return DeviceArray(MatrixRef(array.data(), rows, cols, *dtype), static_cast<int>(array.ndim()), device);
 }
 
@@ -89,13 +90,13 @@ void bind_device(nb::module_& m) {
       [](const Rows& rows) {
         std::optional<Matrix> copy;
         {
-          nb::gil_scoped_release without;
+          WithoutGil without;
           copy = copy_to_host(rows.matrix());
         }
         return matrix_array(std::move(*copy));
       },
       nb::arg("rows"), "A copy of rows of a GPU, as a NumPy array; of bf16 one of uint16.");
-  m.def("wait_for_stream", &wait_for_stream, nb::arg("number"), nb::arg("stream"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("wait_for_stream", &wait_for_stream, nb::arg("number"), nb::arg("stream"), nb::call_guard<WithoutGil>());
 }
 
 }  // namespace gigaknn::python

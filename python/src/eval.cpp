@@ -6,6 +6,7 @@
 #include "arrays.hpp"
 #include "bind.hpp"
 #include "core/require.hpp"
+#include "gil.hpp"
 
 namespace gigaknn::python {
 namespace {
@@ -35,7 +36,7 @@ void bind_eval(nb::module_& m) {
       "recall_at",
       [](const IdLists& ids, const std::optional<DistanceLists>& distances, const IdLists& truth, const std::optional<DistanceLists>& truth_distances, std::int64_t at,
          const std::string& metric) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         return recall_at(neighbors_of(ids, distances, "result"), neighbors_of(truth, truth_distances, "truth"), at, metric_of(metric));
       },
       nb::arg("ids"), nb::arg("distances").none(), nb::arg("truth"), nb::arg("truth_distances").none(), nb::arg("at"), nb::arg("metric"));

@@ -21,7 +21,7 @@ using IdLists = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::d
 using DistanceLists = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std::string& metric, bool exact, const std::optional<std::string>& only) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   require(ids.shape(0) == distances.shape(0) && ids.shape(1) == distances.shape(1), Fault::invalid_argument, "a graph has one distance for each id, got [", distances.shape(0),
           ", ", distances.shape(1), "] distances and [", ids.shape(0), ", ", ids.shape(1), "] ids");
   require(ids.shape(1) >= 1, Fault::invalid_argument, "a graph has lists of at least 1 row");
@@ -35,7 +35,7 @@ KnnGraph graph_of(const DistanceLists& distances, const IdLists& ids, const std:
   graph.lists.distances.assign(distances.data(), distances.data() + distances.size());
   graph.lists.ids.reserve(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) graph.lists.ids.push_back(RowId{ids.data()[i]});
-  const GraphFaults faults = check_graph(graph);
+  const GraphFaults faults = check_graph(graph, unwatched());
   require(faults.sound(), Fault::invalid_argument, "these lists are no graph: ", faults.out_of_range, " ids are no rows, ", faults.self, " rows name themselves, ", faults.duplicates,
           " ids stand twice in a list, ", faults.unsorted, " lists are out of order");
   return graph;

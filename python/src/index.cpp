@@ -25,7 +25,7 @@ struct HeldIndex {
 template <class Question>
 auto ask(Question question) {
   return [question](const HeldIndex& held) {
-    nb::gil_scoped_release released;
+    WithoutGil released;
     return question(*held.index);
   };
 }
@@ -96,7 +96,7 @@ void bind_faiss(nb::module_& m) {
       .def_ro("nprobe", &FaissFacts::nprobe)
       .def_ro("k_factor", &FaissFacts::k_factor);
   nb::enum_<FaissMap>(m, "FaissMap").value("where_needed", FaissMap::where_needed).value("id_map", FaissMap::id_map).value("id_map2", FaissMap::id_map2);
-  m.def("describe_faiss", &describe_faiss, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("describe_faiss", &describe_faiss, nb::arg("path"), nb::call_guard<WithoutGil>());
   m.def(
       "import_faiss",
       [](const std::filesystem::path& from, const std::filesystem::path& to, const Run& run) {
@@ -162,7 +162,7 @@ void bind_index(nb::module_& m) {
            nb::arg("rows"), nb::arg("ids").none(), nb::arg("replace"), nb::arg("run"))
       .def("remove",
            [](HeldIndex& held, const Ids& ids) {
-             const nb::gil_scoped_release released;
+             const WithoutGil released;
              held.index->remove(row_ids_of(ids));
            },
            nb::arg("ids"))
@@ -170,7 +170,7 @@ void bind_index(nb::module_& m) {
            [](const HeldIndex& held, const Ids& ids) {
              Matrix rows;
              {
-               const nb::gil_scoped_release released;
+               const WithoutGil released;
                rows = held.index->reconstruct(row_ids_of(ids));
              }
              return matrix_array(std::move(rows));
@@ -245,7 +245,7 @@ void bind_index(nb::module_& m) {
         return HeldIndex{nb::none(), run_released(run, [&](const RunOptions& options) { return open_index(path, params, options); })};
       },
       nb::arg("path"), nb::arg("device"), nb::arg("shards"), nb::arg("k"), nb::arg("map"), nb::arg("run"));
-  m.def("stored_curve", &stored_curve, nb::arg("path"), nb::call_guard<nb::gil_scoped_release>());
+  m.def("stored_curve", &stored_curve, nb::arg("path"), nb::call_guard<WithoutGil>());
   m.def(
       "store_curve",
       [](const std::filesystem::path& path, const RecallCurve& curve, const Run& run) {

@@ -59,20 +59,28 @@ void after_fork_in_child() {
   forget_idle_threads();
   if (!tbb_ended) one_thread = true;
   main_thread = pthread_self();
+  forget_who_takes_the_gil();
 }
 
 }  // namespace
 
 Interruptible::Interruptible(Progress& progress) {
   if (!pthread_equal(pthread_self(), main_thread) || !interrupts_raise()) return;
-  outer_ = interruptible.exchange(&progress);
+  if (!interruptible) {
+    struct sigaction before {};
+    sigaction(SIGINT, nullptr, &before);
+    // Whoever set these went behind Python's back, and wants no handler.
+    if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) return;
+    handler_before = before;
+    interruptible = &progress;
+    struct sigaction ours {};
+    ours.sa_sigaction = on_interrupt;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGINT, &ours, nullptr);
+  } else {
+    outer_ = interruptible.exchange(&progress);
+  }
   installed_ = true;
-  if (outer_) return;
-  struct sigaction ours {};
-  ours.sa_sigaction = on_interrupt;
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  sigaction(SIGINT, nullptr, &handler_before);
-  sigaction(SIGINT, &ours, nullptr);
 }
 
 Interruptible::~Interruptible() {
@@ -81,14 +89,21 @@ Interruptible::~Interruptible() {
   interruptible = outer_;
 }
 
+RunOptions unwatched() {
+  tbb_used = true;
+  RunOptions options;
+  options.threads = one_thread ? 1 : 0;
+  return options;
+}
+
 Call::Call(const Run& run)
     : callable_(run.progress),
       progress_(run.progress.is_none() ? Progress::Callback() : [this](std::string_view stage, std::int64_t done, std::int64_t total) { report(stage, done, total); }),
       interruptible_(progress_) {
-  options_.threads = one_thread ? 1 : run.threads;
+  options_ = unwatched();
+  if (!one_thread) options_.threads = run.threads;
   options_.memory_bytes = run.memory_bytes;
   options_.progress = &progress_;
-  tbb_used = true;
   // One that came before the handler stood, as while Python gave the GIL to the thread that sent it, would be looked at when the work is done.
   if (PyErr_CheckSignals() != 0) nb::raise_python_error();
 }
@@ -99,7 +114,7 @@ void Call::report(std::string_view stage, std::int64_t done, std::int64_t total)
   if (raised_ || (stage == stage_ && done < total && now - reported_ < std::chrono::milliseconds(100))) return;
   stage_ = stage;
   reported_ = now;
-  const nb::gil_scoped_acquire acquired;
+  const WithGil acquired;
   try {
     callable_(nb::str(stage.data(), stage.size()), done, total);
   } catch (...) {
@@ -119,6 +134,7 @@ void bind_run(nb::module_& m) {
   default_int_handler = signal.attr("default_int_handler").inc_ref().ptr();
   main_thread = reinterpret_cast<pthread_t>(nb::cast<std::uintptr_t>(nb::module_::import_("threading").attr("main_thread")().attr("ident")));
   pthread_atfork(before_fork, nullptr, after_fork_in_child);
+  watch_for_the_end();
 
   nb::class_<Run>(m, "Run", "How a call runs.")
       .def(

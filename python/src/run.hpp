@@ -12,6 +12,8 @@
 #include <gigaknn/progress.hpp>
 #include <nanobind/nanobind.h>
 
+#include "gil.hpp"
+
 namespace gigaknn::python {
 
 namespace nb = nanobind;
@@ -57,12 +59,15 @@ class Call {
   std::exception_ptr raised_;
 };
 
+/// Of work that is not watched.
+RunOptions unwatched();
+
 /// Calls `work(const RunOptions&)` without the GIL.
 template <class Work>
 auto run_released(const Run& run, Work&& work) {
   Call call(run);
   const auto released = [&] {
-    nb::gil_scoped_release without;
+    WithoutGil without;
     return work(call.options());
   };
   try {

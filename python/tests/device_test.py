@@ -173,6 +173,23 @@ class DeviceTest(unittest.TestCase):
                     gigaknn.knn_graph(base, 3, stream="fast", **options)
                 self.assertEqual(base.streams, [2])
 
+    def test_memory_that_cuda_manages_is_read_once_the_callers_stream_is_done(self):
+        class Managed(Foreign):
+            def __dlpack_device__(self):
+                return 13, 0
+
+        class Stream:
+            ptr = 7
+            waits = 0
+
+            def synchronize(self):
+                self.waits += 1
+
+        stream = Stream()
+        found = gigaknn.knn(Managed(self.x), self.x, 3, stream=stream)
+        np.testing.assert_array_equal(found.ids, gigaknn.knn(self.x, self.x, 3).ids)
+        self.assertEqual(stream.waits, 1)
+
     def test_results_are_of_the_library_of_the_queries(self):
         """A library that stands for torch: its current stream is asked for, and its from_dlpack makes the results."""
         torch = types.ModuleType("torch")

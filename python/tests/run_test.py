@@ -213,6 +213,65 @@ class Runs(unittest.TestCase):
         )
         self.assertEqual(result.stdout, "0\n0 0\n0 True\n", result.stderr)
 
+    def test_a_fork_waits_for_nothing_that_a_thread_of_its_parent_was_at(self):
+        # The first search of an opened index prepares it, for as long as that takes; an addition holds what guards changes.
+        result = run_python(
+            """
+            import gigaknn, numpy as np, os, signal, sys, tempfile, threading, time
+            x = np.random.default_rng(0).random((100000, 32), dtype=np.float32)
+            folder = tempfile.TemporaryDirectory()
+            gigaknn.build(x, index="Flat").save(f"{folder.name}/x.gknn")
+
+            def fork(thread, work):
+                thread.start()
+                time.sleep(0.02)
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(30)
+                    work()
+                    os._exit(0)
+                thread.join()
+                return os.waitpid(child, 0)[1]
+
+            for _ in range(3):
+                index = gigaknn.open(f"{folder.name}/x.gknn")
+                search = lambda: index.search(x[:2], 5)
+                print(fork(threading.Thread(target=search), search))
+                print(fork(threading.Thread(target=lambda: index.add(x)), lambda: index.remove([3])))
+            """,
+            timeout=240,
+        )
+        self.assertEqual(result.stdout, "0\n" * 6, result.stderr)
+
+    def test_the_process_ends_while_daemon_threads_are_at_work(self):
+        for keywords in ("", "progress=lambda *_: None"):
+            result = run_python(
+                f"""
+                import gigaknn, numpy as np, threading, time
+                x = np.random.default_rng(0).random((100, 64), dtype=np.float32)
+
+                def work():
+                    while True: gigaknn.knn(x[:2], x, 1, {keywords})
+
+                for _ in range(3): threading.Thread(target=work, daemon=True).start()
+                time.sleep(0.3)
+                print("end", flush=True)
+                """
+            )
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "end\n", ""))
+
+    def test_a_signal_that_something_else_ignores_ends_nothing(self):
+        result = run_python(
+            """
+            import ctypes, gigaknn, numpy as np, os, threading
+            x = np.random.default_rng(0).random((20000, 32), dtype=np.float32)
+            ctypes.CDLL(None).signal(2, ctypes.c_void_p(1))  # SIG_IGN, without a word to Python
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), 2)).start()
+            print(gigaknn.knn_graph(x, 10).k)
+            """
+        )
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "10\n", ""))
+
     def test_processes_of_multiprocessing(self):
         result = run_python(
             """
@@ -310,6 +369,9 @@ class Runs(unittest.TestCase):
             result = subprocess.run([*command, "--version"], capture_output=True, text=True)
             self.assertIn(gigaknn.__version__, result.stdout, result.stderr)
             result = subprocess.run([*command, "info", f"{folder.name}/x.h5"], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
+            np.save(f"{folder.name}/x.npy", self.x)  # nor write: told before anything is searched
+            result = subprocess.run([*command, "search", "x.npy", "--queries", "x.npy", "-k", "1", "-o", "y.h5"], cwd=folder.name, capture_output=True, text=True)
             self.assertEqual((result.returncode, result.stderr.count("\n")), (2, 1), result.stderr)
 
     def test_indexes_of_the_command_line_are_those_of_the_module(self):

@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +10,12 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <new>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gigaknn/error.hpp>
 #include <gigaknn/metric.hpp>
@@ -19,6 +25,7 @@
 #include "core/expect_error.hpp"
 #include "core/free_memory.hpp"
 #include "core/half.hpp"
+#include "core/made_once.hpp"
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
 #include "core/threaded_memory.hpp"
@@ -302,9 +309,81 @@ TEST(ProgressTest, the_last_of_a_stage_is_always_told) {
     other.join();
     EXPECT_EQ(most, 3);
   }
+  std::vector<std::string> told;
+  Progress* inside = nullptr;
+  Progress nested([&](std::string_view stage, std::int64_t, std::int64_t) {
+    told.emplace_back(stage);
+    if (stage != "outer") return;
+    std::thread([&] { inside->report("of another thread", 2, 2); }).join();
+    inside->report("inner", 1, 2);
+    inside->report("inner", 2, 2);
+  });
+  inside = &nested;
+  nested.report("outer", 1, 3);
+  EXPECT_EQ(told, (std::vector<std::string>{"outer", "of another thread", "inner"}));
   Progress throwing([](std::string_view, std::int64_t, std::int64_t) { throw 7; });
   EXPECT_THROW(throwing.report("stage", 1, 1), int);
   EXPECT_THROW(throwing.report("stage", 1, 1), int);  // and the next is told
+}
+
+TEST(Threads, a_group_allows_what_its_quota_says) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gigaknn_core_test_cpu";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  constexpr int boundless = std::numeric_limits<int>::max();
+  EXPECT_EQ(threads_of_cgroup(folder), boundless);
+  for (const auto& [text, want] : {std::pair{"max 100000\n", boundless}, {"200000 100000\n", 2}, {"150000 100000\n", 2}, {"1000 100000\n", 1},
+                                   {"200000\n", boundless}, {"", boundless}, {"1e300 1\n", 1'000'000}}) {
+    std::ofstream(folder / "cpu.max") << text;
+    EXPECT_EQ(threads_of_cgroup(folder), want) << text;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(MadeOnce, is_made_by_one_and_seen_by_all) {
+  const MadeOnce<int> number;
+  EXPECT_EQ(number.if_made(), nullptr);
+  EXPECT_THROW(number.get({}, []() -> std::unique_ptr<int> { throw 7; }), int);
+  std::atomic<int> made = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      EXPECT_EQ(number.get({}, [&] { return std::make_unique<int>(++made); }), 1);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(*number.if_made(), 1);
+}
+
+// Whoever waits for another thread's making can be stopped; and the child of a fork, where that thread is not, makes it anew.
+TEST(MadeOnce, waits_for_nobody_in_vain) {
+  const MadeOnce<int> number;
+  std::atomic<bool> begun = false, end = false;
+  std::thread maker([&] {
+    number.get({}, [&] {
+      begun = true;
+      while (!end) std::this_thread::yield();
+      return std::make_unique<int>(1);
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  Progress progress;
+  progress.cancel();
+  RunOptions run;
+  run.progress = &progress;
+  EXPECT_THROW(number.get(run, [] { return std::make_unique<int>(2); }), Error);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(number.get({}, [] { return std::make_unique<int>(3); }) == 3 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  end = true;
+  maker.join();
+  EXPECT_EQ(*number.if_made(), 1);
 }
 
 TEST(FreeMemory, a_group_leaves_what_it_does_not_use) {

@@ -36,15 +36,20 @@ std::size_t free_memory() {
   for (std::string line; std::getline(memory, line);) {
     if (line.starts_with("MemAvailable:")) bytes = std::stoull(line.substr(13)) * 1024;
   }
-  // The process's own group and those above it; in a container its own may be the root of what is seen.
+  for (const std::filesystem::path& folder : own_cgroups()) bytes = std::min(bytes, left_in_cgroup(folder));
+  return bytes;
+}
+
+std::vector<std::filesystem::path> own_cgroups() {
   std::string group = "/";
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     if (line.starts_with("0::/")) group = line.substr(3);
   }
+  std::vector<std::filesystem::path> folders;
   for (std::filesystem::path path = group;; path = path.parent_path()) {
-    bytes = std::min(bytes, left_in_cgroup("/sys/fs/cgroup" / path.relative_path()));
-    if (!path.has_relative_path()) return bytes;
+    folders.push_back("/sys/fs/cgroup" / path.relative_path());
+    if (!path.has_relative_path()) return folders;
   }
 }
 

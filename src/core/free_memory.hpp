@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <vector>
 
 namespace gigaknn {
 
@@ -10,5 +11,8 @@ namespace gigaknn {
 std::size_t free_memory();
 /// Of one cgroup (version 2), by its files in `folder`; the largest number where it has no limit.
 std::size_t left_in_cgroup(const std::filesystem::path& folder);
+
+/// The folders of the process's own cgroup (version 2) and of those above it; in a container its own may be the root of what is seen.
+std::vector<std::filesystem::path> own_cgroups();
 
 }  // namespace gigaknn

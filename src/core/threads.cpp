@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -17,35 +20,46 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include "core/free_memory.hpp"
 #include "core/require.hpp"
 #include "core/usual_floats.hpp"
 
 namespace gigaknn {
 namespace {
 
-// cgroup v2 `cpu.max` is "quota period" or "max period"; v1 has one number a file, quota -1 for none.
-int cgroup_threads() {
+constexpr int boundless = std::numeric_limits<int>::max();
+
+int threads_of_quota(double quota, double period) {
+  return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(std::min(quota / period, 1e6)))) : boundless;
+}
+
+// Version 1 has one number a file, quota -1 for none.
+int threads_of_first_cgroups() {
   double quota = 0;
   double period = 0;
-  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file) {
-    std::string first;
-    if (!(file >> first >> period) || first == "max") return 0;
-    quota = std::atof(first.c_str());
-  } else {
-    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-    std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-    if (!(quota_file >> quota) || !(period_file >> period)) return 0;
+  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  return quota_file >> quota && period_file >> period ? threads_of_quota(quota, period) : boundless;
+}
+
+// Of the calling thread's mask, however many CPUs the kernel counts.
+int threads_of_affinity() {
+  for (std::size_t cpus = CPU_SETSIZE; cpus <= std::size_t{1} << 20; cpus *= 2) {
+    cpu_set_t* const set = CPU_ALLOC(cpus);
+    if (!set) break;
+    const bool told = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0;
+    const int count = told ? CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set) : 0;
+    CPU_FREE(set);
+    if (told) return std::max(1, count);
+    if (errno != EINVAL) break;
   }
-  return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(quota / period))) : 0;
+  return 1;
 }
 
 int find_available_threads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int count = 1;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) count = std::max(1, CPU_COUNT(&set));
-  const int limit = cgroup_threads();
-  return limit > 0 ? std::min(count, limit) : count;
+  int count = std::min(threads_of_affinity(), threads_of_first_cgroups());
+  for (const std::filesystem::path& folder : own_cgroups()) count = std::min(count, threads_of_cgroup(folder));
+  return count;
 }
 
 // Arenas that no call uses. oneTBB 2021.8, Debian 12's, frees none before its threads end, and these look through all of them: a new one a
@@ -101,6 +115,13 @@ class BorrowedArena {
 };
 
 }  // namespace
+
+int threads_of_cgroup(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "cpu.max");  // "quota period", or "max period"
+  std::string quota;
+  double period = 0;
+  return file >> quota >> period && quota != "max" ? threads_of_quota(std::atof(quota.c_str()), period) : boundless;
+}
 
 void end_idle_threads() { idle_arenas()->end_all(); }
 void forget_idle_threads() { idle_arenas() = new IdleArenas; }

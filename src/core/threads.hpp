@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 
 #include <gigaknn/progress.hpp>
@@ -18,6 +19,9 @@ int threads_of(const RunOptions& run);
 /// The first exception of a body ends the loop and is rethrown. Cancellation throws Error: cancelled.
 void parallel_for(const RunOptions& run, std::int64_t count, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t, int)>& body);
+
+/// That a cgroup (version 2) allows, by its file in `folder`; the largest number where it has no limit.
+int threads_of_cgroup(const std::filesystem::path& folder);
 
 /// Lets go what is kept for the next call, so that oneTBB can end its threads, as before a fork. Calls under way keep theirs.
 void end_idle_threads();

@@ -81,6 +81,8 @@ TEST(Duplicates, copies_and_a_budget_change_no_group) {
     RunOptions run;
     run.memory_bytes = std::size_t{16} << 20;
     EXPECT_EQ(find_duplicates(base, radius, params, run).first, want) << name_of(metric);
+    run.memory_bytes = n * 60;
+    expect_error(Fault::out_of_memory, {"duplicates of 1500 rows need more than"}, [&] { find_duplicates(base, radius, params, run); });
   }
 }
 

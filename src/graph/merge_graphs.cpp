@@ -150,7 +150,7 @@ class GraphMerger {
  private:
   bool by_comparison() const {
     if (params_.method != "auto") return params_.method == "exact";
-    return params_.recall == 1 || base_a_.rows * base_b_.rows <= few_pairs;
+    return params_.recall == 1 || base_a_.rows <= few_pairs / std::max<std::int64_t>(base_b_.rows, 1);
   }
 
   // Takes what `queries`, rows from `first_query` on, find among `base`, rows from `first_row` on, into their lists.

@@ -341,5 +341,20 @@ TEST_F(IndexFile, recipes_say_what_they_mean) {
   expect_error(Fault::invalid_argument, [&] { build_index(base, file("x.gknn"), {.recipe = "IVF11,Flat"}); }, "more lists than the base has rows: 10");
 }
 
+TEST_F(IndexFile, its_size_is_known_before_it_is_there) {
+  const auto [base, queries] = vectors(5000, 24, DType::f32, Metric::l2);
+  for (const char* recipe : {"Flat", "IVF16,Flat", "IVF16,PQ6", "IVF16,PQ6,RFlat", "IVF16,PQ12x4", "IVF16,SQ8", "IVF16,SQfp16,RFlat", "PCA8,IVF16,Flat",
+                             "IVF16,SQ4", "IVF16,RaBitQ4", "RR,IVF16,PQ4,RFlat", "IVF,Flat"}) {
+    for (const Metric metric : {Metric::l2, Metric::cosine}) {
+      const IndexParams params{.recipe = recipe, .metric = metric, .iterations = 1};
+      const std::size_t told = index_file_bytes(base, params);
+      build_index(base, file("x.gknn"), params);
+      const std::size_t size = std::filesystem::file_size(file("x.gknn"));
+      EXPECT_LE(size, told + told / 20 + 65536) << recipe << ' ' << name_of(metric);
+      EXPECT_GE(size, told - told / 20) << recipe << ' ' << name_of(metric);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gigaknn

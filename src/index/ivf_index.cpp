@@ -474,7 +474,8 @@ IvfIndex::State IvfIndex::with(MatrixRef rows, std::span<const RowId> ids, bool 
 
 void IvfIndex::take_in(MatrixRef rows, std::span<const RowId> ids, bool replace, const RunOptions& run) {
   const UsualFloats floats;
-  const std::lock_guard lock(changing_);
+  changing_.lock(run);
+  const std::lock_guard lock(changing_, std::adopt_lock);
   State next = with(rows, ids, replace, run);
   if (rows.rows == 0) return;
   // The rows are copied here, alone or with those of parts that are not much larger.

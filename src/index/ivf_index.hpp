@@ -19,6 +19,7 @@
 
 #include <gigaknn/index.hpp>
 
+#include "core/made_once.hpp"
 #include "index/inverted_lists.hpp"
 #include "index/ivf_file.hpp"
 #include "index/list_centroids.hpp"
@@ -171,7 +172,7 @@ class IvfIndex : public Index {
   const Metric scanned_;
   mutable std::once_flag lengths_found_;
   mutable std::vector<double> squares_;  // of the lengths of the form's directions, for the first row that is decoded
-  std::mutex changing_;              // one change at a time
+  PatientMutex changing_;            // one change at a time
   mutable std::mutex state_mutex_;   // held to copy the pointer
   std::shared_ptr<const State> state_;
 };

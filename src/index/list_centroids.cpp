@@ -130,9 +130,7 @@ ListDivision divide_rows(std::span<const RowId> list_of, std::int64_t lists) {
 }
 
 const PreparedRows& ListCentroids::prepared(const RunOptions& run) const {
-  const std::lock_guard lock(preparing_);
-  if (!prepared_) prepared_ = ops_of(device_).prepare(centroids_, metric_, hints_of(expected_queries_), run);
-  return *prepared_;
+  return prepared_.get(run, [&] { return ops_of(device_).prepare(centroids_, metric_, hints_of(expected_queries_), run); });
 }
 
 ProbingBatch ListCentroids::probe(MatrixRef queries, std::int64_t begin, std::int64_t end, std::int64_t width,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+
 #include <string>
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/progress.hpp>
 
+#include "core/made_once.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -134,8 +135,7 @@ class ListCentroids {
   Metric metric_;
   std::string device_;
   std::int64_t expected_queries_;
-  mutable std::mutex preparing_;
-  mutable std::unique_ptr<PreparedRows> prepared_;
+  MadeOnce<PreparedRows> prepared_;
 };
 
 }  // namespace gigaknn

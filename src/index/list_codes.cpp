@@ -62,11 +62,10 @@ ProductCodes ListCodes::codes() const {
 }
 
 const PreparedCodes& ListCodes::prepared(const ListScan& scan, const RunOptions& run) const {
-  const std::lock_guard lock(preparing_);
-  if (prepared_) return *prepared_;
-  look(std::as_bytes(codes_), run);  // all of them are read
-  prepared_ = scan.ops.prepare_codes(codes(), scan.metric, scan.hints, run);
-  return *prepared_;
+  return prepared_.get(run, [&] {
+    look(std::as_bytes(codes_), run);  // all of them are read
+    return scan.ops.prepare_codes(codes(), scan.metric, scan.hints, run);
+  });
 }
 
 void ListCodes::nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool in_order,
@@ -76,8 +75,8 @@ void ListCodes::nearest(const ListScan& scan, const ProbingBatch& batch, std::in
 }
 
 std::string ListCodes::description() const {
-  const std::lock_guard lock(preparing_);
-  return prepared_ ? prepared_->description() : std::string();
+  const PreparedCodes* const prepared = prepared_.if_made();
+  return prepared ? prepared->description() : std::string();
 }
 
 }  // namespace gigaknn

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
+
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/made_once.hpp"
 #include "index/inverted_lists.hpp"
 
 namespace gigaknn {
@@ -45,8 +46,7 @@ class ListCodes : public InvertedLists {
   ProductCodes fit_;
   std::span<const std::uint8_t> codes_;
   std::vector<std::int64_t> blocks_;  // in which each list begins
-  mutable std::mutex preparing_;
-  mutable std::unique_ptr<PreparedCodes> prepared_;
+  MadeOnce<PreparedCodes> prepared_;
 };
 
 }  // namespace gigaknn

@@ -37,11 +37,10 @@ std::shared_ptr<const InvertedLists> ListRows::with_rows(Matrix rows, std::vecto
 }
 
 const PreparedCells& ListRows::prepared(const ListScan& scan, const RunOptions& run) const {
-  const std::lock_guard lock(preparing_);
-  if (prepared_) return *prepared_;
-  look({rows_.row_bytes(0), static_cast<std::size_t>(rows_.rows * rows_.stride_bytes)}, run);  // all of them are read
-  prepared_ = scan.ops.prepare_cells(rows_, {order(), begins(), ids().ranks()}, scan.metric, scan.hints, run);
-  return *prepared_;
+  return prepared_.get(run, [&] {
+    look({rows_.row_bytes(0), static_cast<std::size_t>(rows_.rows * rows_.stride_bytes)}, run);  // all of them are read
+    return scan.ops.prepare_cells(rows_, {order(), begins(), ids().ranks()}, scan.metric, scan.hints, run);
+  });
 }
 
 void ListRows::nearest(const ListScan& scan, const ProbingBatch& batch, std::int64_t k, NeighborsOut out, RowMask allowed, bool,
@@ -50,8 +49,8 @@ void ListRows::nearest(const ListScan& scan, const ProbingBatch& batch, std::int
 }
 
 std::string ListRows::description() const {
-  const std::lock_guard lock(preparing_);
-  return prepared_ ? prepared_->description() : std::string();
+  const PreparedCells* const prepared = prepared_.if_made();
+  return prepared ? prepared->description() : std::string();
 }
 
 LiveRows gathered_full(std::span<const LiveRows> parts, const std::vector<std::vector<std::uint64_t>>& words, std::int64_t count,

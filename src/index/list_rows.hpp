@@ -2,10 +2,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
+
 #include <string>
 #include <vector>
 
+#include "core/made_once.hpp"
 #include "index/inverted_lists.hpp"
 
 namespace gigaknn {
@@ -35,8 +36,7 @@ class ListRows : public InvertedLists {
   const PreparedCells& prepared(const ListScan& scan, const RunOptions& run) const;
 
   MatrixRef rows_;
-  mutable std::mutex preparing_;
-  mutable std::unique_ptr<PreparedCells> prepared_;
+  MadeOnce<PreparedCells> prepared_;
 };
 
 /// The full vectors behind the rows that masks leave, `count` of them, in one list.

@@ -627,6 +627,21 @@ std::size_t build_index_bytes_needed(MatrixRef base, const IndexParams& params, 
   return std::max(dividing_bytes(as_they_stand(base), what.flat, run), divided_bytes(base, what.flat) + writing);
 }
 
+std::size_t index_file_bytes(MatrixRef base, const IndexParams& params) {
+  const Wanted what = wanted(base, params);
+  const std::size_t full = at(base.cols) * size_of(base.dtype), lists = what.inverted ? at(fit_params(base.rows, what.flat).clusters) : 0;
+  const MatrixRef listed = what.formed ? shape_of_formed(base, *what.formed) : base;
+  std::size_t of_row = at(listed.cols) * size_of(listed.dtype), padded = 0;
+  bool refined = what.formed && what.formed->refine;
+  if (what.codes || (what.formed && what.formed->codes)) {
+    const IvfPqParams codes = what.codes ? *what.codes : formed_codes(*what.formed);
+    of_row = at(shape_of_codes(listed.cols, codes).code_bytes());
+    padded = lists * (code_block_rows - 1);  // at the most
+    refined = refined || codes.refine;
+  }
+  return at(base.rows) * (of_row + sizeof(RowId) + (refined ? full : 0)) + padded * of_row + lists * at(listed.cols) * sizeof(float);
+}
+
 std::size_t make_index_bytes_needed(MatrixRef base, const IndexParams& params, const RunOptions& run) {
   const Wanted what = wanted(base, params);
   if (what.formed) return making_bytes(base, *what.formed, run);

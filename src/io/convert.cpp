@@ -13,24 +13,6 @@ namespace {
 
 constexpr std::int64_t block_bytes = std::int64_t{4} << 20;
 
-struct Survey {
-  std::int64_t rows = 0;
-  MatrixRef first;  ///< its shape and type alone
-};
-
-// One shard at a time is open, here and below, so that memory stays bounded.
-Survey survey(const std::vector<std::filesystem::path>& shards, const RunOptions& run) {
-  Survey found;
-  for (const std::filesystem::path& shard : shards) {
-    check_cancelled(run);
-    const VectorRows rows = read_vectors(shard);
-    if (found.rows == 0) found.first = rows.matrix;
-    require_same_kind(found.first, rows.matrix, shard);
-    found.rows += rows.matrix.rows;
-  }
-  return found;
-}
-
 DType dtype_of_output(const std::filesystem::path& out, const ConvertParams& params, DType source) {
   const VectorFormat& format = format_of(out);
   if (params.dtype) return *params.dtype;
@@ -89,8 +71,9 @@ Converted shape_of(const MatrixShape& source, const std::string& name, const std
 Converted convert_vectors(const std::filesystem::path& in, const std::filesystem::path& out,
                           const ConvertParams& params, const RunOptions& run) {
   const std::vector<std::filesystem::path> shards = shards_of(in);
-  const Survey source = survey(shards, run);
-  const Converted shape = shape_of({source.rows, source.first.cols, source.first.dtype}, printable(in.string()), out, params);
+  // One shard at a time is open, here and below, so that memory stays bounded.
+  const ShardsShape source = shape_of_shards(shards, run);
+  const Converted shape = shape_of({source.rows, source.cols, source.dtype}, printable(in.string()), out, params);
   const std::int64_t begin = params.row_begin, end = begin + shape.rows;
   MatrixWriter writer(out, {shape.rows, shape.cols, shape.to});
   Copier copier(writer, shape, params.allow_rounding, run);

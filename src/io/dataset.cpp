@@ -6,6 +6,7 @@
 
 #include "core/require.hpp"
 #include "io/format.hpp"
+#include "io/mapped_file.hpp"
 #include "io/shards.hpp"
 
 namespace gigaknn {
@@ -25,31 +26,39 @@ class DatasetReader {
 
 namespace {
 
-/// Copies the shards, one behind the other. Each is released as soon as it is copied.
-VectorRows gather(std::vector<VectorRows> shards) {
-  std::int64_t rows = 0;
-  for (const VectorRows& shard : shards) rows += shard.matrix.rows;
-  const VectorRows first = shards.front();
-  Matrix all(rows, first.matrix.cols, first.matrix.dtype);
-  const std::size_t row_bytes = static_cast<std::size_t>(all.ref().stride_bytes);
+constexpr std::size_t copied_bytes = std::size_t{16} << 20;  // before their pages are given back
+
+/// Copies the shards, one behind the other.
+VectorRows gather(const std::vector<std::filesystem::path>& files, const ShardsShape& shape) {
+  Matrix all(shape.rows, shape.cols, shape.dtype);
+  const auto row_bytes = static_cast<std::size_t>(all.ref().stride_bytes);
   std::int64_t next = 0;
-  for (VectorRows& shard : shards) {
-    for (std::int64_t i = 0; i < shard.matrix.rows; ++i) {
-      std::memcpy(all.row<std::byte>(next++), shard.matrix.row_bytes(i), row_bytes);
+  for (const std::filesystem::path& file : files) {
+    const VectorRows shard = read_vectors(file);
+    const MatrixRef rows = shard.matrix;
+    require(rows.cols == shape.cols && rows.dtype == shape.dtype && rows.rows <= shape.rows - next, Fault::corrupt_file,
+            printable(file.string()), ": byte 0: has changed since it was first read");
+    const std::byte* released = rows.rows > 0 ? rows.row_bytes(0) : nullptr;
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      const std::byte* const row = rows.row_bytes(i);
+      std::memcpy(all.row<std::byte>(next++), row, row_bytes);
+      if (static_cast<std::size_t>(row - released) < copied_bytes) continue;
+      release_mapped(released, static_cast<std::size_t>(row - released));
+      released = row;
     }
-    shard = VectorRows();
   }
+  require(next == shape.rows, Fault::corrupt_file, "shards have changed since they were first read: ", shape.rows - next, " rows less");
   VectorRows result = rows_of(std::move(all));
-  result.image_height = first.image_height;
-  result.image_width = first.image_width;
+  result.image_height = shape.image_height;
+  result.image_width = shape.image_width;
   return result;
 }
 
 }  // namespace
 
-Dataset Dataset::open(const std::filesystem::path& path) { return open_shards({path}); }
+Dataset Dataset::open(const std::filesystem::path& path, std::size_t memory_bytes) { return open_shards({path}, memory_bytes); }
 
-Dataset Dataset::open_shards(const std::vector<std::filesystem::path>& paths) {
+Dataset Dataset::open_shards(const std::vector<std::filesystem::path>& paths, std::size_t memory_bytes) {
   require(!paths.empty(), Fault::invalid_argument, "there is no file to read vectors from");
   std::vector<std::filesystem::path> files;
   for (const std::filesystem::path& path : paths) {
@@ -57,12 +66,10 @@ Dataset Dataset::open_shards(const std::vector<std::filesystem::path>& paths) {
     files.insert(files.end(), shards.begin(), shards.end());
   }
   if (files.size() == 1) return DatasetReader::dataset_of(read_vectors(files.front()));
-  std::vector<VectorRows> shards;
-  for (const std::filesystem::path& file : files) {
-    shards.push_back(read_vectors(file));
-    require_same_kind(shards.front().matrix, shards.back().matrix, file);
-  }
-  return DatasetReader::dataset_of(gather(std::move(shards)));
+  const ShardsShape shape = shape_of_shards(files);
+  require(memory_bytes == 0 || shape.bytes() <= memory_bytes, Fault::out_of_memory, "a budget of ", memory_bytes, " bytes is too small: ",
+          files.size(), " files are gathered in ", decimal(shape.bytes()), "; gigaknn convert makes one file of them, which is mapped");
+  return DatasetReader::dataset_of(gather(files, shape));
 }
 
 Dataset Dataset::from(Matrix matrix) {

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/cancelled.hpp"
 #include "io/format.hpp"
 #include "io/mapped_file.hpp"
 
@@ -74,6 +75,22 @@ void require_same_kind(MatrixRef first, MatrixRef shard, const fs::path& path) {
   require(shard.dtype == first.dtype, Fault::corrupt_file, printable(path.string()),
           ": byte 0: this shard holds ", name_of(shard.dtype), ", the first one ",
           name_of(first.dtype));
+}
+
+ShardsShape shape_of_shards(const std::vector<fs::path>& shards, const RunOptions& run) {
+  ShardsShape shape;
+  MatrixRef first;
+  for (const fs::path& shard : shards) {
+    check_cancelled(run);
+    const VectorRows rows = read_vectors(shard);
+    if (&shard == &shards.front()) {
+      first = rows.matrix;
+      shape = {0, first.cols, first.dtype, rows.image_height, rows.image_width};
+    }
+    require_same_kind(first, rows.matrix, shard);
+    shape.rows += rows.matrix.rows;
+  }
+  return shape;
 }
 
 }  // namespace gigaknn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <gigaknn/matrix.hpp>
+#include <gigaknn/progress.hpp>
 
 namespace gigaknn {
 
@@ -18,5 +19,17 @@ std::vector<std::filesystem::path> shards_of(const std::filesystem::path& path);
 /// Throws Error: corrupt_file where `shard`, read from `path`, has not the columns and type of
 /// `first`.
 void require_same_kind(MatrixRef first, MatrixRef shard, const std::filesystem::path& path);
+
+/// What shards are one behind the other.
+struct ShardsShape {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  DType dtype = DType::f32;
+  int image_height = 0, image_width = 0;  ///< of the first; 0: its rows are no images
+
+  unsigned __int128 bytes() const { return static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(cols) * size_of(dtype); }
+};
+/// Opens them one at a time. Throws as read_vectors and require_same_kind, and Error: cancelled.
+ShardsShape shape_of_shards(const std::vector<std::filesystem::path>& shards, const RunOptions& run = {});
 
 }  // namespace gigaknn

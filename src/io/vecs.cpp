@@ -1,5 +1,7 @@
 #include "io/vecs.hpp"
 
+#include "io/mapped_file.hpp"
+
 #include <limits>
 
 namespace gigaknn {
@@ -7,6 +9,7 @@ namespace {
 
 constexpr std::uint64_t prefix_bytes = 4;
 constexpr std::int32_t most_cols = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t looked_at_bytes = std::uint64_t{16} << 20;  // of the file, before their pages are given back
 
 }  // namespace
 
@@ -16,11 +19,18 @@ VectorRows read_vecs(const FileBytes& file, DType dtype) {
   const std::uint64_t stride = prefix_bytes + static_cast<std::uint64_t>(cols) * size_of(dtype);
   const std::uint64_t rows = file.size() / stride;
   const std::uint64_t rest = file.size() % stride;
+  std::uint64_t released = 0;
+  const auto release = [&](std::uint64_t end) {
+    release_mapped(file.bytes.data() + released, end - released);
+    released = end;
+  };
   for (std::uint64_t row = 1; row < rows; ++row) {
+    if (row * stride - released > looked_at_bytes) release(row * stride);
     const auto other = value_at<std::int32_t>(file, row * stride, "the dimension of a row");
     require_at(other == cols, file, row * stride, "the dimension of row ", row, " is ", other,
                ", expected ", cols, " as in row 0");
   }
+  if (released > 0) release(file.size());
   require_at(rest == 0, file, rows * stride, "row ", rows, " needs ", stride, " bytes (", cols, " ",
              name_of(dtype), "), but the file ends after ", rest);
 

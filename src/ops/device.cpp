@@ -58,7 +58,6 @@ std::vector<std::string> devices() {
   const std::size_t count = gpu::devices().size();
   if (gpu::emulated()) {
     names.push_back("emulated");
-    names.push_back(join_text("emulated:2..", count));
   } else {
     for (std::size_t i = 0; i < count; ++i) names.push_back(join_text("cuda:", i));
   }
@@ -82,6 +81,7 @@ std::string names_of_devices() {
   for (const std::string& name : devices()) {
     if (name != "cpu") names += ", " + name;
   }
+  if (gpu::emulated()) names += join_text(", emulated:2..", gpu::devices().size());
   return names;
 }
 

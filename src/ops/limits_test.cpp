@@ -12,6 +12,7 @@
 #include "core/neighbor.hpp"
 #include "core/random.hpp"
 #include "ops/canonical.hpp"
+#include "ops/cpu/packed_codes.hpp"
 #include "ops/ops.hpp"
 
 namespace gigaknn {
@@ -127,6 +128,19 @@ TEST_P(Limits, rows_of_262144_dimensions_need_little_beside_themselves) {
 
 INSTANTIATE_TEST_SUITE_P(Isas, Limits, testing::Values("avx512vnni", "avx2", "generic"),
                          [](const auto& info) { return info.param; });
+
+// Positions are 32 bits wide, and each cell begins a group of its own: of 2^31 cells of a row each, groups of 16 have 2^35.
+TEST(PackedCells, have_no_more_positions_than_32_bits_name) {
+  constexpr std::int64_t most = (std::int64_t{1} << 32) - 1;
+  for (const std::int64_t group_rows : {16, 24, 32, 64}) {
+    const std::int64_t whole = most / group_rows * group_rows;
+    EXPECT_EQ(cpu::can_pack_cells(std::vector<std::int64_t>{0, whole}, group_rows), whole < most);
+    EXPECT_TRUE(cpu::can_pack_cells(std::vector<std::int64_t>{0, whole - group_rows}, group_rows));
+    EXPECT_FALSE(cpu::can_pack_cells(std::vector<std::int64_t>{0, 1, whole - group_rows + 2}, group_rows)) << "the first cell has one row, and a group";
+    EXPECT_FALSE(cpu::can_pack_cells(std::vector<std::int64_t>{0, most - 1}, group_rows)) << "the last group is not full";
+  }
+  EXPECT_TRUE(cpu::can_pack_cells(std::vector<std::int64_t>{0}, 64));
+}
 
 }  // namespace
 }  // namespace gigaknn

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
@@ -81,11 +82,35 @@ Stream& stream_of(Stream* stream) {
   return stream ? *stream : by_default;
 }
 
-// What CUDA does next, it does on the stream's device.
-cudaStream_t enter(Stream* stream) {
-  const Stream& of = stream_of(stream);
-  check(cudaSetDevice(of.device), "the device cannot be used");
-  return of.stream;
+// What the runtime does not tell of contexts.
+struct Driver {
+  decltype(&cuCtxGetCurrent) get_current = nullptr;
+  decltype(&cuCtxSetCurrent) set_current = nullptr;
+  decltype(&cuDevicePrimaryCtxGetState) get_state = nullptr;
+
+  Driver() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) return;
+    get_current = reinterpret_cast<decltype(get_current)>(dlsym(library, "cuCtxGetCurrent"));
+    set_current = reinterpret_cast<decltype(set_current)>(dlsym(library, "cuCtxSetCurrent"));
+    get_state = reinterpret_cast<decltype(get_state)>(dlsym(library, "cuDevicePrimaryCtxGetState"));
+  }
+};
+const Driver& driver() {
+  static const Driver found;
+  return found;
+}
+
+CUcontext current_context() noexcept {
+  CUcontext context = nullptr;
+  return driver().get_current && driver().get_current(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+// To make a device the current one is, from CUDA 12 on, to give it a context, which takes some hundred megabytes of its memory: not one that
+// nobody has used.
+bool has_context(int device) noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  return driver().get_state && driver().get_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
 class Accounts {
@@ -158,7 +183,7 @@ class StagedCopies {
     std::atomic<std::size_t> next = 0;
     std::array<cudaError_t, copiers> failed = {};
     const auto copy = [&](int copier) {
-      cudaError_t error = cudaSetDevice(device);
+      cudaError_t error = cudaSetDevice(device);  // of a thread of its own, or the one that is on it already
       std::array<Piece, 2>& own = pieces[static_cast<std::size_t>(copier)];
       std::array<std::size_t, 2> under_way = {all, all};
       const auto finish = [&](std::size_t i) {
@@ -263,7 +288,7 @@ class IdlePieces {
       }
     }
     void* piece = nullptr;
-    check(cudaSetDevice(device), "the device cannot be used");
+    const OnDevice on(device);
     check(cudaHostAlloc(&piece, piece_bytes, cudaHostAllocDefault), "the host has no memory left to pin");
     return piece;
   }
@@ -381,7 +406,7 @@ bool has_warpgroup_products(int device) {
   return major == 9;
 }
 std::size_t free_memory(int device) {
-  check(cudaSetDevice(device), "the device cannot be used");
+  const OnDevice on(device);
   std::size_t free_bytes = 0;
   std::size_t all_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &all_bytes), "the device does not answer");
@@ -398,7 +423,7 @@ int device_of_memory(const void* memory) {
 }
 
 Stream* create_stream(int device) {
-  check(cudaSetDevice(device), "the device cannot be used");
+  const OnDevice on(device);
   if (Stream* const idle = idle_streams().take(device)) return idle;
   std::uint64_t never = ~std::uint64_t{0};  // destroy_stream does it
   check(cudaMemPoolSetAttribute(pool_of(device), cudaMemPoolAttrReleaseThreshold, &never), "the device's pool cannot be set");
@@ -410,7 +435,7 @@ int device_of(const Stream* stream) {
   return stream ? stream->device : 0;
 }
 void destroy_stream(Stream* stream) {
-  cudaSetDevice(stream->device);
+  const OnDevice on(stream->device, std::nothrow);
   const bool works = cudaStreamSynchronize(stream->stream) == cudaSuccess;
   trim(stream->device);
   if (works && idle_streams().keep(stream)) return;
@@ -418,20 +443,20 @@ void destroy_stream(Stream* stream) {
   delete stream;
 }
 void synchronize(Stream* stream) {
-  check(cudaStreamSynchronize(enter(stream)), "work on the device failed");
+  check(cudaStreamSynchronize(OnStream(stream)), "work on the device failed");
 }
 
 void synchronize_foreign(int device, std::uintptr_t stream) {
-  check(cudaSetDevice(device), "the device cannot be used");
+  const OnDevice on(device);
   check(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)), "work on the caller's stream failed");
 }
 void synchronize_device(int device) {
-  check(cudaSetDevice(device), "the device cannot be used");
+  const OnDevice on(device);
   check(cudaDeviceSynchronize(), "work on the device failed");
 }
 
 Event* create_event(int device) {
-  check(cudaSetDevice(device), "the device cannot be used");
+  const OnDevice on(device);
   cudaEvent_t event = nullptr;
   check(cudaEventCreate(&event), "no event could be created");
   return new Event{event};
@@ -441,10 +466,10 @@ void destroy_event(Event* event) {
   delete event;
 }
 void record(Event* event, Stream* stream) {
-  check(cudaEventRecord(event->event, enter(stream)), "an event cannot be recorded");
+  check(cudaEventRecord(event->event, OnStream(stream)), "an event cannot be recorded");
 }
 void wait(Stream* stream, Event* event) {
-  check(cudaStreamWaitEvent(enter(stream), event->event, 0), "a stream cannot wait for an event");
+  check(cudaStreamWaitEvent(OnStream(stream), event->event, 0), "a stream cannot wait for an event");
 }
 void await(Event* event) {
   check(cudaEventSynchronize(event->event), "work on the device failed");
@@ -470,7 +495,7 @@ void* allocate(std::size_t bytes, Stream* stream) {
   void* memory = nullptr;
   const TimedWork timed("(allocate)", stream);
   try {
-    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, enter(stream)),
+    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, OnStream(stream)),
           "the device has no memory left");
   } catch (...) {
     accounts().cancel(bytes, device);
@@ -482,7 +507,7 @@ void* allocate(std::size_t bytes, Stream* stream) {
 void release(void* memory, Stream* stream) {
   accounts().give_back(memory);
   const Stream& of = stream_of(stream);
-  cudaSetDevice(of.device);
+  const OnDevice on(of.device, std::nothrow);
   const TimedWork timed("(release)", stream);
   cudaFreeAsync(memory, of.stream);
 }
@@ -492,11 +517,11 @@ void copy(void* to, const void* from, std::size_t bytes, Stream* stream) {
   if (bytes >= StagedCopies::least_bytes) {
     const bool to_device = is_pageable(from);
     if (to_device != is_pageable(to)) {
-      return staged_copies().run(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, to_device, enter(stream),
+      return staged_copies().run(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, to_device, OnStream(stream),
                                  device_of(stream));
     }
   }
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, enter(stream)), "a copy failed");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, OnStream(stream)), "a copy failed");
 }
 void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t row_bytes, std::size_t rows, Stream* stream) {
@@ -511,21 +536,31 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
   }
   const TimedWork timed("(copy)", stream);
   check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
-                          enter(stream)),
+                          OnStream(stream)),
         "a copy failed");
 }
 void fill(void* to, int byte, std::size_t bytes, Stream* stream) {
   if (bytes == 0) return;
   const TimedWork timed("(fill)", stream);
-  check(cudaMemsetAsync(to, byte, bytes, enter(stream)), "a fill failed");
+  check(cudaMemsetAsync(to, byte, bytes, OnStream(stream)), "a fill failed");
 }
 
 void* take_piece(int device) { return idle_pieces().take(device); }
 void give_back_piece(void* piece, int device) noexcept { idle_pieces().give_back(piece, device); }
 
-void* native_stream(Stream* stream) {
-  return enter(stream);
+OnDevice::OnDevice(int device, std::nothrow_t) noexcept : device_(device), before_(device), context_(current_context()) {
+  if (!context_ && cudaGetDevice(&before_) != cudaSuccess) before_ = device;
+  error_ = cudaSetDevice(device);
 }
+OnDevice::OnDevice(int device) : OnDevice(device, std::nothrow) { check(error_, "the device cannot be used"); }
+OnDevice::~OnDevice() {
+  if (context_) {  // which may be one that the caller made
+    if (current_context() != context_) driver().set_current(static_cast<CUcontext>(context_));
+  } else if (before_ != device_ && has_context(before_)) {
+    cudaSetDevice(before_);
+  }
+}
+OnStream::OnStream(Stream* stream) : on_(stream_of(stream).device), stream_(stream_of(stream).stream) {}
 void allow_shared_memory(const void* kernel, std::size_t bytes, Stream* stream) {
   static std::mutex mutex;
   static auto& allowed = *new std::map<std::pair<const void*, int>, std::size_t>;

@@ -22,6 +22,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <new>
+
 #include "core/require.hpp"
 #include "simt/device.hpp"
 
@@ -89,8 +91,31 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/// The cudaStream_t, with its device made the current one (device_cuda.cu).
-void* native_stream(Stream* stream);
+/// As long as it lives, CUDA does what this thread asks for on the device, in its primary context; then in the context that was the thread's
+/// before, or, where it had none, on the device it was, if anybody has used that.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);  ///< throws Error: device
+  OnDevice(int device, std::nothrow_t) noexcept;
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int device_, before_;
+  void* context_;  // the caller's, or null
+  cudaError_t error_ = cudaSuccess;
+};
+/// The same for the stream's device.
+class OnStream {
+ public:
+  explicit OnStream(Stream* stream);
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  OnDevice on_;
+  cudaStream_t stream_;
+};
 /// Lets a kernel have so much dynamic shared memory on the current device, or more: with its static memory it may be more than a block has
 /// unasked. Never less than before, since another thread may be about to launch it.
 void allow_shared_memory(const void* kernel, std::size_t bytes, Stream* stream);
@@ -117,10 +142,10 @@ class TimedWork {
 
 template <class... Parameters, class... Arguments>
 void launch(const Launch& at, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  const auto stream = static_cast<cudaStream_t>(native_stream(at.stream));
+  const OnStream stream(at.stream);
   const TimedWork timed(at.name, at.stream);
   if (at.shared > 0) allow_shared_memory(reinterpret_cast<const void*>(kernel), at.shared, at.stream);
-  kernel<<<at.grid, at.block, at.shared, stream>>>(Parameters(arguments)...);
+  kernel<<<at.grid, at.block, at.shared, static_cast<cudaStream_t>(stream)>>>(Parameters(arguments)...);
   const cudaError_t error = cudaGetLastError();
   require(error == cudaSuccess, Fault::device, "a kernel could not be launched: ", cudaGetErrorString(error));
 }

@@ -57,6 +57,10 @@ class InputFormats(CliTest):
             end = (20, 37, 50)[number]
             write_bin(self.path("shards/part%d.fbin" % number), self.rows[begin:end])
         self.assertEqual(self.graph_of("shards"), self.graph_of("base.fbin"))
+        needed = 50 * len(self.rows[0]) * 4
+        self.assert_refused("graph", "shards", "-k", 4, "-o", "out.knng", "--memory", needed - 1, code=2,
+                            says=["3 files are gathered in %d;" % needed, "gigaknn convert"])
+        self.assertIn("rows         50\n", self.run_cli("info", "shards").stdout)
 
     def test_images_of_idx_are_seen_without_an_option(self):
         with open(self.path("images-idx3-ubyte"), "wb") as file:

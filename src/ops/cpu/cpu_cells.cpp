@@ -9,6 +9,7 @@
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/cpu/euclidean_codes.hpp"
 #include "ops/cpu/list_locks.hpp"
+#include "ops/cpu/packed_codes.hpp"
 #include "ops/list_writer.hpp"
 
 namespace gigaknn::cpu {
@@ -36,7 +37,7 @@ CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pa
                    const PrepareHints& hints, const RunOptions& run)
     : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)) {
   const CodeKernels* kernels = kernels_for_rows(pair.metric(), base.dtype, base.cols, codes);
-  if (kernels && base.rows - facts_.far_count >= least_coded_rows) {
+  if (kernels && base.rows - facts_.far_count >= least_coded_rows && can_pack_cells(cells.begins, kernels->group_rows)) {
     auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
                             .regions = false, .near_share = near_share}, run);
     if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, cells, pair, *kernels, run);

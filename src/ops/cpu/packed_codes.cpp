@@ -201,6 +201,14 @@ PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixR
   return packed;
 }
 
+bool can_pack_cells(std::span<const std::int64_t> begins, std::int64_t group_rows) {
+  std::int64_t positions = 0;
+  for (std::size_t cell = 0; cell + 1 < begins.size(); ++cell) {
+    positions += (begins[cell + 1] - begins[cell] + group_rows - 1) / group_rows * group_rows;
+  }
+  return positions < std::int64_t{PackedCodes::no_code};
+}
+
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
                        const CellRows& cells, const CodeKernels& kernels, const RunOptions& run) {
   const auto& [order, begins, names] = cells;

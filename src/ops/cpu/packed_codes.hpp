@@ -58,6 +58,8 @@ struct PackedCodes {
 
 PackedCodes pack_codes(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,
                        const CodeKernels& kernels, const RunOptions& run);
+/// Whether `pack_cells` has a position for each row and what fills its groups: below 2^32 - 1, by which searches know them.
+bool can_pack_cells(std::span<const std::int64_t> begins, std::int64_t group_rows);
 /// A base in cells, as Ops::prepare_cells has them: each is a region and begins with a group of its own, so that behind the
 /// last rows of a cell positions hold no code.
 PackedCodes pack_cells(const CodeSpace& space, const CodeBounds& bounds, MatrixRef base, const RowFacts& facts,

@@ -693,6 +693,33 @@ TEST(GpuSearch, memory_stays_within_what_was_said) {
     EXPECT_EQ(simt::memory_use().bytes, 0u) << "something was not given back";
   }
 }
+TEST(GpuSearch, within_a_radius_memory_stays_within_what_was_said) {
+  for (const auto& [metric, dtype, expected, launch] :
+       {std::tuple{Metric::l2, DType::f32, 1000, "scan_products"}, {Metric::l2, DType::u8, 1000, "scan_products"},
+        {Metric::l1, DType::f32, 1000, "scan_differences"}, {Metric::l1, DType::f32, 1, "admit_all"}}) {
+    Case c = shape(metric, dtype, 3000, 4, 6, 2);
+    c.hints.queries = expected;
+    c.hints.batch = 1;
+    const Problem problem(c);
+    const Ops& ops = *device().front();
+    RunOptions run = problem.run;
+    run.device_memory_bytes = ops.device_bytes_needed(c.n, c.d, c.dtype, c.metric, c.hints);
+    const simt::MemoryBudget budget(run.device_memory_bytes);
+    const auto prepared = ops.prepare(problem.base, c.metric, c.hints, run);
+    const Neighbors some = reference::nearest_rows(problem.queries, problem.base, c.metric, 2000);
+    for (const float radius : {some.distances[1], some.distances[1999], 1e30f}) {
+      auto before = gpu::launches();
+      EXPECT_TRUE(same_lists(ops.within_radius(*prepared, problem.queries, radius, run),
+                             reference::within_radius(problem.queries, problem.base, c.metric, radius)))
+          << radius << ' ' << c;
+      EXPECT_GT(gpu::launches()[launch], before[launch]);
+    }
+    expect_error(Fault::out_of_memory, {"a query needs"}, [&] {
+      Neighbors many(c.q, 2500);
+      ops.nearest_rows(*prepared, problem.queries, 2500, NeighborsOut(many), run, -1);
+    });
+  }
+}
 TEST(GpuSearch, memory_of_a_graph_stays_within_its_budget) {
   Case c = shape(Metric::l2, DType::f32, memory_rows, 1, 6, 3);
   c.hints.self = true;

@@ -1,6 +1,7 @@
 // A warp a row.
 #include "ops/gpu/device_rows.hpp"
 
+#include "core/require.hpp"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
 
@@ -8,6 +9,7 @@ namespace gigaknn::gpu {
 namespace {
 
 constexpr int block_threads = 128;
+constexpr std::int64_t most_cols = (std::int64_t{1} << 31) - 64;  // kernels count them in 32 bits, some at a time
 
 std::int64_t pitch_of(std::int64_t cols, DType dtype) {
   return (cols * static_cast<std::int64_t>(size_of(dtype)) + 15) / 16 * 16;
@@ -54,6 +56,7 @@ DeviceRows::DeviceRows(MatrixRef rows, simt::Stream* stream)
       pitch_(borrowed_ ? rows.stride_bytes : pitch_of(cols_, dtype_)),
       data_(borrowed_ ? 0 : static_cast<std::size_t>(rows.rows * pitch_), stream),
       squared_norms_(static_cast<std::size_t>(rows.rows), stream), far_(static_cast<std::size_t>(rows.rows), stream) {
+  require(cols_ <= most_cols, Fault::unsupported, "a GPU takes rows of at most ", most_cols, " values, got ", cols_);
   if (borrowed_) return;
   const auto pitch = static_cast<std::size_t>(pitch_);
   const std::size_t row_bytes = static_cast<std::size_t>(cols_) * size_of(dtype_);

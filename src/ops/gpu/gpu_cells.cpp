@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/cancelled.hpp"
+#include "core/require.hpp"
 #include "ops/gpu/cell_batches.hpp"
 #include "ops/gpu/list_memory.hpp"
 #include "ops/gpu/read_lists.hpp"
@@ -164,6 +165,9 @@ void GpuCells::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
     return count > 0 && static_cast<double>(count) * static_cast<double>(width) >= least_sharing * static_cast<double>(cells_);
   };
   const bool scanned = codes_ && kept > 0 && shares(std::min(batch_of(true), queries.rows));
+  const std::size_t a_query = query_bytes(kept, width, scanned);
+  require(run.device_memory_bytes == 0 || a_query <= left, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
+          " bytes is too small: a query needs ", a_query, " beside ", base_.rows, " rows");
   const std::int64_t batch = std::max<std::int64_t>(1, batch_of(scanned));
   for (std::int64_t first = 0; first < queries.rows; first += batch) {
     check_cancelled(run);

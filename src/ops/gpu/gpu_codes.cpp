@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/cancelled.hpp"
+#include "core/require.hpp"
 #include "ops/gpu/cell_windows.hpp"
 #include "ops/gpu/list_memory.hpp"
 #include "ops/gpu/product_codes.hpp"
@@ -201,9 +202,10 @@ void GpuCodes::nearest(MatrixRef queries, const RowId* probes, std::int64_t widt
   const simt::DeviceBuffer<std::uint64_t> mask(allowed.words, mask_stream);
   simt::synchronize(mask_stream);
   const std::int64_t table_entries = entries_of_table(shape_, device_);
-  const std::size_t room = std::min(left, batch_bytes);
-  std::int64_t most_lists =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(room / query_bytes(kept, width, coded_.d, table_entries)), 1, most_batch);
+  const std::size_t room = std::min(left, batch_bytes), a_query = query_bytes(kept, width, coded_.d, table_entries);
+  require(run.device_memory_bytes == 0 || a_query <= left, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
+          " bytes is too small: a query needs ", a_query, " beside ", rows_, " rows");
+  std::int64_t most_lists = std::clamp<std::int64_t>(static_cast<std::int64_t>(room / a_query), 1, most_batch);
   // Whether so many queries look into each cell that its rows are decoded for all of them: a band takes half of the room.
   std::int64_t band_rows = std::min(rows_, most_band_rows);
   while (band_rows > 0 && band_bytes(band_rows, coded_.cells, coded_.d, metric_) > room / 2) band_rows /= 2;

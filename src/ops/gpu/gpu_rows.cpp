@@ -250,7 +250,10 @@ std::int64_t GpuRows::batch_rows(std::int64_t capacity, std::int64_t k, std::int
   const std::size_t a_query = query_bytes_of(k, capacity, base_.cols, base_.dtype, metric_);
   wanted = std::clamp<std::int64_t>(wanted, 1, most_batch);
   if (run.device_memory_bytes == 0 && at(wanted) * a_query <= small_scratch) return wanted;
-  const std::size_t scratch = std::min(default_scratch, scratch_for(run, default_scratch));
+  const std::size_t left = scratch_for(run, default_scratch);
+  const std::size_t scratch = std::min(default_scratch, left);
+  require(run.device_memory_bytes == 0 || a_query <= left, Fault::out_of_memory, "a device budget of ", run.device_memory_bytes,
+          " bytes is too small: a query needs ", a_query, " beside ", base_.rows, " rows");
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(scratch / a_query), 1, wanted);
 }
 
@@ -458,38 +461,48 @@ void GpuRows::self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut
   if (run.progress) run.progress->report("search", base_.rows, base_.rows);
 }
 
-// Finds all rows below the bound, unless some query has more survivors than `capacity`: then
+// Room for each list of so many queries.
+std::int64_t GpuRows::most_capacity(std::int64_t queries, const RunOptions& run) const {
+  const std::size_t a_list = query_bytes_of(0, 0, base_.cols, base_.dtype, metric_);
+  const std::size_t an_entry = query_bytes_of(0, 1, base_.cols, base_.dtype, metric_) - a_list;
+  const std::size_t room = std::min(default_scratch, scratch_for(run, default_scratch)) / at(queries);
+  return room < a_list + an_entry ? 1 : static_cast<std::int64_t>((room - a_list) / an_entry);
+}
+
+// Finds all rows below the bound, among `window` places at a time, unless of these some query has more survivors than `capacity`: then
 // returns how many.
-std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
-                                   std::vector<std::vector<PackedNeighbor>>& found,
-                                   simt::Stream* stream) const {
+std::int64_t GpuRows::within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity, std::int64_t window,
+                                   std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run, simt::Stream* stream) const {
   const std::int64_t queries = batch.view.rows;
-  const SearchJob job = job_of(batch, -1);
+  SearchJob job = job_of(batch, -1);
   const bool filtered = job.rule.form != LimitForm::none;
-  if (!filtered && capacity < places_) return places_;
+  if (!filtered && capacity < std::min(window, places_)) return places_;
   const ListMemory memory(queries, 0, capacity, false, stream);
   const Survivors& lists = memory.view;
-  set_bounds(job.rule, bound, lists, stream);
-  if (filtered) {
-    scan(job, lists, stream);
-  } else {
-    admit_all(job.places, lists, stream);
-  }
   std::vector<std::uint32_t> count(at(queries));
-  simt::copy(count.data(), lists.counts, count.size() * sizeof(std::uint32_t), stream);
-  simt::synchronize(stream);
-  const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
-  if (filtered && most > capacity) return most;
-  if (!filtered || !job.finished) finish_survivors(job, lists, stream);
-  std::vector<PackedNeighbor> survivors(at(queries * most));
-  const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
-  simt::copy_rows(survivors.data(), row_bytes, lists.keys, at(capacity) * sizeof(PackedNeighbor),
-                  row_bytes, at(queries), stream);
-  simt::synchronize(stream);
-  for (std::int64_t i = 0; i < queries; ++i) {
-    const PackedNeighbor* list = survivors.data() + i * most;
-    std::copy_if(list, list + count[at(i)], std::back_inserter(found[at(i)]),
-                 [](PackedNeighbor neighbor) { return neighbor != no_neighbor; });
+  for (job.places.begin = 0; job.places.begin < places_; job.places.begin = job.places.end) {
+    check_cancelled(run);
+    job.places.end = std::min(places_, job.places.begin + window);
+    set_bounds(job.rule, bound, lists, stream);
+    if (filtered) {
+      scan(job, lists, stream);
+    } else {
+      admit_all(job.places, lists, stream);
+    }
+    simt::copy(count.data(), lists.counts, count.size() * sizeof(std::uint32_t), stream);
+    simt::synchronize(stream);
+    const auto most = static_cast<std::int64_t>(*std::max_element(count.begin(), count.end()));
+    if (filtered && most > capacity) return most;
+    if (!filtered || !job.finished) finish_survivors(job, lists, stream);
+    std::vector<PackedNeighbor> survivors(at(queries * most));
+    const std::size_t row_bytes = at(most) * sizeof(PackedNeighbor);
+    simt::copy_rows(survivors.data(), row_bytes, lists.keys, at(capacity) * sizeof(PackedNeighbor), row_bytes, at(queries), stream);
+    simt::synchronize(stream);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      const PackedNeighbor* list = survivors.data() + i * most;
+      std::copy_if(list, list + count[at(i)], std::back_inserter(found[at(i)]),
+                   [](PackedNeighbor neighbor) { return neighbor != no_neighbor; });
+    }
   }
   return 0;
 }
@@ -501,7 +514,8 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
   if (std::isnan(limit)) return result;
   // Exclusive: everything whose key is at most `limit`, whatever its row.
   const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
-  std::int64_t capacity = small_capacity;
+  const std::int64_t most_of_one = most_capacity(1, run);
+  std::int64_t capacity = std::min(small_capacity, most_of_one), window = std::max<std::int64_t>(places_, 1);
   for (std::int64_t first = 0; first < queries.rows;) {
     check_cancelled(run);
     const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, queries.rows - first, run));
@@ -511,8 +525,12 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
     Batch batch(*this, rows.view(), true, stream);
     std::vector<std::vector<PackedNeighbor>> found(at(last - first));
     if (places_ > 0) {
-      if (const std::int64_t most = within_batch(batch, bound, capacity, found, stream)) {
+      if (const std::int64_t most = within_batch(batch, bound, capacity, window, found, run, stream)) {
         capacity = most;  // and fewer queries at a time
+        if (most > most_of_one) {  // among so few places that all of them have room
+          capacity = most_capacity(std::min(queries.rows, least_batch), run);
+          window = capacity;
+        }
         continue;
       }
     }

@@ -53,9 +53,9 @@ class GpuRows : public PreparedRows {
   std::int64_t symmetric_capacity(std::int64_t k, const RunOptions& run) const;
   void self_symmetric(std::int64_t k, std::int64_t capacity, NeighborsOut out,
                       const RunOptions& run) const;
-  std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity,
-                            std::vector<std::vector<PackedNeighbor>>& found,
-                            simt::Stream* stream) const;
+  std::int64_t most_capacity(std::int64_t queries, const RunOptions& run) const;
+  std::int64_t within_batch(const Batch& batch, PackedNeighbor bound, std::int64_t capacity, std::int64_t window,
+                            std::vector<std::vector<PackedNeighbor>>& found, const RunOptions& run, simt::Stream* stream) const;
   SearchJob job_of(const RowsView& queries, const ProductCodes::Queries* codes,
                    std::int64_t first_self) const;
   SearchJob job_of(const Batch& batch, std::int64_t first_self) const;

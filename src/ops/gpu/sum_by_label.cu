@@ -2,6 +2,7 @@
 // coalesced and no addition depends on a schedule.
 #include "ops/gpu/sum_by_label.hpp"
 
+#include "core/require.hpp"
 #include "ops/gpu/canonical.cuh"
 #include "ops/gpu/launching.hpp"
 
@@ -53,6 +54,8 @@ std::size_t bytes_to_sum(std::int64_t rows, std::int64_t d, bool weighted, std::
 }
 
 void sum_by_label(const RowsView& rows, const double* weights, const LabelRuns& labels, double* sums, simt::Stream* stream) {
+  constexpr std::int64_t most_cols = std::int64_t{65535} * block_threads;  // of a grid
+  require(rows.cols <= most_cols, Fault::unsupported, "a GPU sums rows of at most ", most_cols, " values, got ", rows.cols);
   const auto count = static_cast<std::int64_t>(labels.label_begins.size()) - 1;
   const std::span<const double> given(weights, weights ? static_cast<std::size_t>(rows.rows) : 0);
   const simt::DeviceBuffer<double> of_rows(given, stream);
