@@ -419,7 +419,7 @@ int device_of_memory(const void* memory) {
     cudaGetLastError();  // older drivers do not know memory of the host
     return -1;
   }
-  return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged ? attributes.device : -1;
 }
 
 Stream* create_stream(int device) {
@@ -535,6 +535,16 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
     return;
   }
   const TimedWork timed("(copy)", stream);
+  // What a pool gave out no other device reaches, but by this.
+  if (const int source = device_of_memory(from); source >= 0 && source != device_of(stream)) {
+    cudaMemcpy3DPeerParms parms = {};
+    parms.srcDevice = source;
+    parms.srcPtr = make_cudaPitchedPtr(const_cast<void*>(from), from_pitch, row_bytes, rows);
+    parms.dstDevice = device_of(stream);
+    parms.dstPtr = make_cudaPitchedPtr(to, to_pitch, row_bytes, rows);
+    parms.extent = make_cudaExtent(row_bytes, rows, 1);
+    return check(cudaMemcpy3DPeerAsync(&parms, OnStream(stream)), "a copy between devices failed");
+  }
   check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, row_bytes, rows, cudaMemcpyDefault,
                           OnStream(stream)),
         "a copy failed");
