@@ -106,6 +106,7 @@ class Pool {
     done_.wait(lock, [&] { return busy_ == 0; });
     if (job.error) std::rethrow_exception(job.error);
   }
+  bool is_idle() { return std::unique_lock(one_at_a_time_, std::try_to_lock).owns_lock(); }
 
  private:
   static std::uint64_t worker_count() {
@@ -153,7 +154,7 @@ Pool& pool_of_process() {
     std::unique_ptr<Pool> pool = std::make_unique<Pool>();
     void leave() { static_cast<void>(pool.release()); }
     ~Owned() {
-      if (process != getpid()) leave();
+      if (process != getpid() || !pool->is_idle()) leave();  // a thread that outlives the process's end may be launching
     }
   };
   static std::mutex mutex;
