@@ -27,7 +27,7 @@ bool is_hdf5(const std::filesystem::path& path);
 
 /// Opens all that Dataset opens, and of a HDF5 file the data set called `part`: "train" or "test".
 /// Throws Error: io, corrupt_file, unsupported (also for matrices of ids).
-/// What is not mapped may take `memory_bytes` (0: what there is). Throws as Dataset::open does.
+/// Shards and HDF5's data sets, which are read into memory, may take `memory_bytes` (0: what there is). Throws as Dataset::open does.
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part, std::size_t memory_bytes = 0);
 /// Of a session's budget, what it does not hold yet.
 Vectors open_vectors(const std::filesystem::path& path, const std::string& part, const Session& session);

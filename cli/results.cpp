@@ -11,6 +11,7 @@
 #include "core/require.hpp"
 #include "hdf5.hpp"
 #include "inputs.hpp"
+#include "io/file_bytes.hpp"
 #include "io/format.hpp"
 #include "io/results.hpp"
 
@@ -38,8 +39,8 @@ std::optional<std::filesystem::path> given(const std::filesystem::path& path) {
 }  // namespace
 
 std::size_t bytes_of_entries(std::int64_t rows, std::int64_t each, std::size_t entry_bytes) {
-  constexpr auto most = static_cast<unsigned __int128>(1) << 62;
-  const auto bytes = static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(each) * entry_bytes;
+  constexpr auto most = WideSize{1} << 62;
+  const WideSize bytes = static_cast<WideSize>(rows) * static_cast<WideSize>(each) * entry_bytes;
   return static_cast<std::size_t>(std::min(bytes, most));
 }
 

@@ -26,7 +26,7 @@ class Progress {
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
   /// Says that `done` of `total` units of `stage` are finished. Dropped while another report is under way, unless these are all: then
-  /// whoever reports says this next. Nobody waits, so that a callback may itself make calls which report here.
+  /// whoever reports says this next, unless its callback throws. Nobody waits, so that a callback may itself make calls which report here.
   void report(std::string_view stage, std::int64_t done, std::int64_t total);
 
   /// While one lives, reports are dropped: for the steps of a job that reports as a whole.

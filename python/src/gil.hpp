@@ -1,6 +1,6 @@
-// The GIL, given back while the library works. nanobind's own guards take it again from what is no more: at the end of the process Python ends a
-// thread that asks for it (before 3.14) by unwinding its stack, which their destructors do not allow, and a program that went well aborts.
-// Here a thread that asks once the end has begun waits for ever, which ends with the process.
+// The GIL, given back while the library works. nanobind's own guards take it again from what is no more: at the end of the process Python (before
+// 3.14) ends a thread that asks for it by unwinding its stack, which their destructors do not allow, and a program that went well aborts. Here
+// such a thread waits for ever, which ends with the process.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,15 +25,13 @@ class WithGil {
   WithGil();
   WithGil(const WithGil&) = delete;
   WithGil& operator=(const WithGil&) = delete;
-  ~WithGil();
+  ~WithGil() { PyGILState_Release(state_); }
 
  private:
   PyGILState_STATE state_;
 };
 
-/// Has the end of the process begin, for these, when `atexit` is called: with the GIL, while others may still take it.
-void watch_for_the_end();
-/// The threads of a fork's parent are none of the child's.
-void forget_who_takes_the_gil();
+/// What to do about abi::__forced_unwind.
+[[noreturn]] void wait_for_the_end();
 
 }  // namespace gigaknn::python

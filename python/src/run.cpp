@@ -1,5 +1,6 @@
 #include "run.hpp"
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -59,7 +60,6 @@ void after_fork_in_child() {
   forget_idle_threads();
   if (!tbb_ended) one_thread = true;
   main_thread = pthread_self();
-  forget_who_takes_the_gil();
 }
 
 }  // namespace
@@ -117,6 +117,8 @@ void Call::report(std::string_view stage, std::int64_t done, std::int64_t total)
   const WithGil acquired;
   try {
     callable_(nb::str(stage.data(), stage.size()), done, total);
+  } catch (abi::__forced_unwind&) {
+    wait_for_the_end();
   } catch (...) {
     raised_ = std::current_exception();
     progress_.cancel();
@@ -134,7 +136,6 @@ void bind_run(nb::module_& m) {
   default_int_handler = signal.attr("default_int_handler").inc_ref().ptr();
   main_thread = reinterpret_cast<pthread_t>(nb::cast<std::uintptr_t>(nb::module_::import_("threading").attr("main_thread")().attr("ident")));
   pthread_atfork(before_fork, nullptr, after_fork_in_child);
-  watch_for_the_end();
 
   nb::class_<Run>(m, "Run", "How a call runs.")
       .def(

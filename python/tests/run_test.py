@@ -244,7 +244,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(result.stdout, "0\n" * 6, result.stderr)
 
     def test_the_process_ends_while_daemon_threads_are_at_work(self):
-        for keywords in ("", "progress=lambda *_: None"):
+        for keywords in ("", "progress=lambda *_: None", "progress=lambda *_: sum(range(100000))"):
             result = run_python(
                 f"""
                 import gigaknn, numpy as np, threading, time
@@ -259,6 +259,30 @@ class Runs(unittest.TestCase):
                 """
             )
             self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "end\n", ""))
+
+    def test_what_was_registered_before_the_import_may_still_join_threads(self):
+        result = run_python(
+            """
+            import atexit, threading
+            stop = threading.Event()
+
+            def end():
+                stop.set()
+                worker.join(60)
+                print(worker.is_alive())
+
+            atexit.register(end)
+            import gigaknn, numpy as np
+            x = np.random.default_rng(0).random((100, 64), dtype=np.float32)
+
+            def work():
+                while not stop.is_set(): gigaknn.knn(x[:2], x, 1, progress=lambda *_: None)
+
+            worker = threading.Thread(target=work, daemon=True)
+            worker.start()
+            """
+        )
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "False\n", ""))
 
     def test_a_signal_that_something_else_ignores_ends_nothing(self):
         result = run_python(

@@ -12,7 +12,8 @@
 
 namespace gigaknn {
 
-/// A mutex whose waits end when a call is cancelled, and whose holder a fork leaves behind: the child's first to wait takes it over.
+/// A mutex whose waits end when a call is cancelled, and whose holder a fork leaves behind: the child's first to wait takes it over, whether
+/// the holder is not there or is the thread that forked.
 class PatientMutex {
  public:
   /// Throws Error: cancelled.

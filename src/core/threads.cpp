@@ -47,11 +47,11 @@ int threads_of_affinity() {
   for (std::size_t cpus = CPU_SETSIZE; cpus <= std::size_t{1} << 20; cpus *= 2) {
     cpu_set_t* const set = CPU_ALLOC(cpus);
     if (!set) break;
-    const bool told = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0;
-    const int count = told ? CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set) : 0;
+    const int error = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set) == 0 ? 0 : errno;
+    const int count = error == 0 ? CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set) : 0;
     CPU_FREE(set);
-    if (told) return std::max(1, count);
-    if (errno != EINVAL) break;
+    if (error == 0) return std::max(1, count);
+    if (error != EINVAL) break;
   }
   return 1;
 }

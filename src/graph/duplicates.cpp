@@ -108,12 +108,12 @@ DuplicateGroups find_duplicates(MatrixRef base, float radius, const DuplicatePar
           " has no duplicates: it is no distance");
   require(radius >= 0 && radius < std::numeric_limits<float>::infinity(), Fault::invalid_argument,
           "the radius must be a finite number of at least 0, got ", radius);
-  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   const std::int64_t n = base.rows;
   // Who leads each row, with the hashes of all and then who are leaders; and, later, what a row finds, which may be all others.
   const std::size_t least = at(n) * std::max<std::size_t>(at(4) * sizeof(std::int64_t) + 1, 2 * sizeof(std::int64_t) + static_cast<std::size_t>(SpreadBatches::searched_bytes));
   require(run.memory_bytes == 0 || least <= run.memory_bytes, Fault::out_of_memory, "a budget of ", run.memory_bytes,
           " bytes is too small: the duplicates of ", n, " rows need more than ", least);
+  require_usable_values(base, params.metric, params.allow_nonfinite, "the base", run);
   const Ops& ops = ops_of(params.device, params.shards);
   Groups groups(n);
   if (run.progress) run.progress->report("dedup", 0, n);

@@ -36,9 +36,10 @@ VectorRows gather(const std::vector<std::filesystem::path>& files, const ShardsS
   for (const std::filesystem::path& file : files) {
     const VectorRows shard = read_vectors(file);
     const MatrixRef rows = shard.matrix;
+    if (rows.rows == 0) continue;
     require(rows.cols == shape.cols && rows.dtype == shape.dtype && rows.rows <= shape.rows - next, Fault::corrupt_file,
             printable(file.string()), ": byte 0: has changed since it was first read");
-    const std::byte* released = rows.rows > 0 ? rows.row_bytes(0) : nullptr;
+    const std::byte* released = rows.row_bytes(0);
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       const std::byte* const row = rows.row_bytes(i);
       std::memcpy(all.row<std::byte>(next++), row, row_bytes);

@@ -83,7 +83,7 @@ ShardsShape shape_of_shards(const std::vector<fs::path>& shards, const RunOption
   for (const fs::path& shard : shards) {
     check_cancelled(run);
     const VectorRows rows = read_vectors(shard);
-    if (&shard == &shards.front()) {
+    if (shape.rows == 0) {
       first = rows.matrix;
       shape = {0, first.cols, first.dtype, rows.image_height, rows.image_width};
     }

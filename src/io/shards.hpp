@@ -7,6 +7,8 @@
 #include <gigaknn/matrix.hpp>
 #include <gigaknn/progress.hpp>
 
+#include "io/file_bytes.hpp"
+
 namespace gigaknn {
 
 /// The vector files that `path` stands for, all of one format:
@@ -27,7 +29,7 @@ struct ShardsShape {
   DType dtype = DType::f32;
   int image_height = 0, image_width = 0;  ///< of the first; 0: its rows are no images
 
-  unsigned __int128 bytes() const { return static_cast<unsigned __int128>(rows) * static_cast<unsigned __int128>(cols) * size_of(dtype); }
+  WideSize bytes() const { return static_cast<WideSize>(rows) * static_cast<WideSize>(cols) * size_of(dtype); }
 };
 /// Opens them one at a time. Throws as read_vectors and require_same_kind, and Error: cancelled.
 ShardsShape shape_of_shards(const std::vector<std::filesystem::path>& shards, const RunOptions& run = {});

@@ -1,8 +1,8 @@
 #include "io/vecs.hpp"
 
-#include "io/mapped_file.hpp"
-
 #include <limits>
+
+#include "io/mapped_file.hpp"
 
 namespace gigaknn {
 namespace {

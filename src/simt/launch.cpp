@@ -87,7 +87,9 @@ class Pool {
   Pool() {
     for (std::uint64_t i = 0; i < worker_count(); ++i) workers_.emplace_back([this, i] { work(i); });
   }
-  ~Pool() {
+  /// For good, unless a thread is launching, as one may that outlives the process's end: nobody launches any more.
+  void stop() {
+    if (!one_at_a_time_.try_lock()) return;
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -106,7 +108,6 @@ class Pool {
     done_.wait(lock, [&] { return busy_ == 0; });
     if (job.error) std::rethrow_exception(job.error);
   }
-  bool is_idle() { return std::unique_lock(one_at_a_time_, std::try_to_lock).owns_lock(); }
 
  private:
   static std::uint64_t worker_count() {
@@ -151,18 +152,16 @@ class Pool {
 Pool& pool_of_process() {
   struct Owned {
     pid_t process = getpid();
-    std::unique_ptr<Pool> pool = std::make_unique<Pool>();
-    void leave() { static_cast<void>(pool.release()); }
+    Pool* pool = new Pool;  // never destroyed
     ~Owned() {
-      if (process != getpid() || !pool->is_idle()) leave();  // a thread that outlives the process's end may be launching
+      if (process == getpid()) pool->stop();
     }
   };
   static std::mutex mutex;
   static Owned owned;
   const std::lock_guard lock(mutex);
   if (owned.process != getpid()) {
-    owned.leave();
-    owned.pool = std::make_unique<Pool>();
+    owned.pool = new Pool;
     owned.process = getpid();
   }
   return *owned.pool;

@@ -11,6 +11,11 @@ namespace {
 constexpr int block_threads = 128;
 constexpr std::int64_t most_cols = (std::int64_t{1} << 31) - 64;  // kernels count them in 32 bits, some at a time
 
+std::int64_t usable_cols(std::int64_t cols) {
+  require(cols <= most_cols, Fault::unsupported, "a GPU takes rows of at most ", most_cols, " values, got ", cols);
+  return cols;
+}
+
 std::int64_t pitch_of(std::int64_t cols, DType dtype) {
   return (cols * static_cast<std::int64_t>(size_of(dtype)) + 15) / 16 * 16;
 }
@@ -52,11 +57,10 @@ __global__ void __launch_bounds__(block_threads)
 }  // namespace
 
 DeviceRows::DeviceRows(MatrixRef rows, simt::Stream* stream)
-    : rows_(rows.rows), cols_(rows.cols), dtype_(rows.dtype), borrowed_(in_place(rows, stream)),
+    : rows_(rows.rows), cols_(usable_cols(rows.cols)), dtype_(rows.dtype), borrowed_(in_place(rows, stream)),
       pitch_(borrowed_ ? rows.stride_bytes : pitch_of(cols_, dtype_)),
       data_(borrowed_ ? 0 : static_cast<std::size_t>(rows.rows * pitch_), stream),
       squared_norms_(static_cast<std::size_t>(rows.rows), stream), far_(static_cast<std::size_t>(rows.rows), stream) {
-  require(cols_ <= most_cols, Fault::unsupported, "a GPU takes rows of at most ", most_cols, " values, got ", cols_);
   if (borrowed_) return;
   const auto pitch = static_cast<std::size_t>(pitch_);
   const std::size_t row_bytes = static_cast<std::size_t>(cols_) * size_of(dtype_);

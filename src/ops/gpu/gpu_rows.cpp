@@ -514,8 +514,8 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
   if (std::isnan(limit)) return result;
   // Exclusive: everything whose key is at most `limit`, whatever its row.
   const PackedNeighbor bound = (PackedNeighbor{sortable_bits(limit)} + 1) << 32;
-  const std::int64_t most_of_one = most_capacity(1, run);
-  std::int64_t capacity = std::min(small_capacity, most_of_one), window = std::max<std::int64_t>(places_, 1);
+  std::int64_t window = std::max<std::int64_t>(places_, 1);
+  std::int64_t capacity = run.device_memory_bytes == 0 ? small_capacity : std::min(small_capacity, most_capacity(1, run));
   for (std::int64_t first = 0; first < queries.rows;) {
     check_cancelled(run);
     const std::int64_t last = std::min(queries.rows, first + batch_rows(capacity, 0, queries.rows - first, run));
@@ -527,7 +527,7 @@ RadiusNeighbors GpuRows::within(MatrixRef queries, float radius, const RunOption
     if (places_ > 0) {
       if (const std::int64_t most = within_batch(batch, bound, capacity, window, found, run, stream)) {
         capacity = most;  // and fewer queries at a time
-        if (most > most_of_one) {  // among so few places that all of them have room
+        if (most > most_capacity(1, run)) {  // among so few places that all of them have room
           capacity = most_capacity(std::min(queries.rows, least_batch), run);
           window = capacity;
         }
