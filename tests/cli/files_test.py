@@ -62,6 +62,27 @@ class InputFormats(CliTest):
                             says=["3 files are gathered in %d;" % needed, "gigaknn convert"])
         self.assertIn("rows         50\n", self.run_cli("info", "shards").stdout)
 
+    @unittest.skipIf(SANITIZED, "what sanitizers take is many times as much")
+    def test_what_is_only_looked_at_takes_no_memory(self):
+        rows, dims = 400_000, 156  # 64 MB, whose every row says how long it is
+        os.mkdir(self.path("many"))
+        # In pieces: what this process takes counts as what its child took before it became another program.
+        with open(self.path("long.bvecs"), "wb") as file:
+            for _ in range(100):
+                file.write((struct.pack("<i", dims) + bytes(range(dims))) * (rows // 100))
+        for name in ("a", "b"):
+            with open(self.path("many/%s.u8bin" % name), "wb") as file:
+                file.write(struct.pack("<II", rows // 2, dims))
+                for _ in range(100):
+                    file.write(bytes(range(dims)) * (rows // 200))
+        for code, *command in ((0, "info", "long.bvecs"), (0, "info", "many"),
+                               (2, "graph", "many", "-k", 5, "-o", "g.knng", "--memory", "20MiB")):
+            process = subprocess.Popen([BINARY, *map(str, command)], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, code, command)
+            self.assertLess(usage.ru_maxrss, 44 << 10, command)
+
     def test_images_of_idx_are_seen_without_an_option(self):
         with open(self.path("images-idx3-ubyte"), "wb") as file:
             file.write(struct.pack(">BBBBIII", 0, 0, 8, 3, 50, 3, 4) + b"".join(bytes(row) for row in self.rows))
