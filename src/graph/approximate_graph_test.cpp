@@ -177,6 +177,88 @@ TEST_P(ApproximateGraph, is_the_same_on_a_gpu) {
   }
 }
 
+// Entries as near as the k-th neighbour of an exact graph.
+double recall_of(const KnnGraph& graph, MatrixRef base, GraphParams params) {
+  params.recall = 1;
+  const auto exact = build_graph(base, params).lists.distances;
+  std::int64_t hits = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const auto k = static_cast<std::size_t>(params.k);
+    hits += graph.lists.distances[i] <= exact[i / k * k + k - 1];
+  }
+  return static_cast<double>(hits) / static_cast<double>(exact.size());
+}
+
+// What `auto` builds of rows that are no bytes: by way of candidates, whose distances are the rows' own.
+TEST(Auto, finds_by_candidates_where_bytes_tell_rows_apart) {
+#ifdef GIGAKNN_TINY_TILES
+  constexpr std::int64_t n = 900;
+#else
+  constexpr std::int64_t n = 20000;
+#endif
+  for (const auto& [metric, dtype] : {std::pair(Metric::l2, DType::f32), {Metric::cosine, DType::f16}, {Metric::cosine, DType::u8},
+                                      {Metric::l1, DType::bf16}, {Metric::hellinger, DType::f32}}) {
+    const Base base(Kind::gaussian, n, 12, dtype, metric);
+    GraphParams params;
+    params.k = 10;
+    params.metric = metric;
+    params.recall = 0.98;
+    const KnnGraph graph = build_graph(base.rows, params, {.threads = 1});
+    EXPECT_NE(graph.method.find(" candidates by "), std::string::npos) << name_of(metric) << ": " << graph.method;
+    EXPECT_TRUE(check_graph(graph).sound());
+    EXPECT_GE(graph.recall.value, 0.98) << name_of(metric);
+    const double all = recall_of(graph, base.rows, params);
+    EXPECT_GE(all, 0.965) << name_of(metric);
+    EXPECT_LE(all, graph.recall.high + 0.03) << name_of(metric);
+    auto distances = graph.lists.distances;
+    ops_of("cpu").pair_distances(base.rows, base.rows, metric, graph.lists.ids.data(), params.k, distances.data(), {});
+    EXPECT_EQ(graph.lists.distances, distances) << name_of(metric);
+
+    if (metric != Metric::cosine) continue;
+    for (const std::string& device : cpu_devices()) {
+      params.device = device;
+      try {
+        const KnnGraph other = build_graph(base.rows, params, {.threads = 3});
+        EXPECT_EQ(other.lists.ids, graph.lists.ids) << device << ' ' << name_of(metric);
+        EXPECT_EQ(other.lists.distances, graph.lists.distances) << device << ' ' << name_of(metric);
+        EXPECT_EQ(other.method.substr(0, other.method.find(" by ")), graph.method.substr(0, graph.method.find(" by "))) << device;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.fault(), Fault::device);  // an instruction set that this machine lacks
+      }
+    }
+#ifdef GIGAKNN_TINY_TILES
+    params.device = "emulated";
+    const KnnGraph other = build_graph(base.rows, params);
+    EXPECT_EQ(other.lists.ids, graph.lists.ids) << name_of(metric);
+    EXPECT_EQ(other.lists.distances, graph.lists.distances) << name_of(metric);
+#endif
+  }
+}
+
+// Groups of rows that lie so far apart that a byte's step is wider than any of them.
+TEST(Auto, looks_at_all_in_full_where_bytes_do_not) {
+#ifdef GIGAKNN_TINY_TILES
+  constexpr std::int64_t n = 900;
+#else
+  constexpr std::int64_t n = 20000;
+#endif
+  constexpr std::int64_t groups = 3;
+  Base base(Kind::gaussian, n, 12, DType::f32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < 12; ++j) base.rows.set(i, j, base.rows.ref().row<float>(i)[j] + static_cast<float>(i % groups) * 20000);
+  }
+  GraphParams params;
+  params.k = 10;
+  params.recall = 0.98;
+  const KnnGraph graph = build_graph(base.rows, params);
+  EXPECT_EQ(graph.method.find("candidates"), std::string::npos) << graph.method;
+  int probes = 0;  // as many as would be searched by way of candidates
+  ASSERT_EQ(std::sscanf(graph.method.c_str(), "ivf: %d of ", &probes), 1) << graph.method;
+  EXPECT_GE(probes, 8) << graph.method;
+  EXPECT_GE(graph.recall.value, 0.98);
+  EXPECT_GE(recall_of(graph, base.rows, params), 0.965);
+}
+
 // One element outweighs all others, so that bytes tell nothing: what stays below the recall is begun again in cells.
 TEST(Gnnd, is_begun_again_in_cells_where_it_stays_below_the_recall) {
   Matrix heavy(sanitized ? 300 : 1200, 8, DType::f32);

@@ -28,14 +28,18 @@ class CellGraphBuilder {
   std::optional<KnnGraph> build(std::string& why_not, Neighbors* known) {
     auto [steering, measuring] = search_.draw_samples(params_.seed);
     const RecallSample steer(params_.metric, base_.rows, steering, search_.truth_of(steering, params_.k));
-    const bool enough = search_.choose_probes(steer, params_.recall);
+    // By name, what is found among cells is exact, as it is in graphs that are built from files.
+    const bool candidates = params_.method == "auto" && ByteCandidates::exist(base_.dtype, params_.metric);
+    const double wanted = candidates ? recall_with_candidates(params_.recall) : params_.recall;
+    const bool enough = search_.choose_probes(steer, wanted);
     if (params_.method == "auto" && (!enough || search_.cost_share() > exact_share)) {
       why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", search_.probes(), " of ",
                           search_.cells(), " cells");
       return std::nullopt;
     }
     const RecallSample measure(params_.metric, base_.rows, measuring, search_.truth_of(measuring, params_.k));
-    search_.widen_probes(measure, params_.recall);
+    search_.widen_probes(measure, wanted);
+    if (candidates) search_.find_by_candidates(steer, params_.recall);
 
     KnnGraph graph;
     graph.metric = params_.metric;

@@ -13,9 +13,18 @@ namespace gigaknn {
 namespace {
 
 constexpr std::int64_t most_sampled = 1024;  // rows that steer, or that measure
-constexpr std::int64_t most_noted = 16;  // cells near a row, when it looks for its own among all
-constexpr std::int64_t most_noting_rows = std::int64_t{1} << 17;  // more are in cells of several regions
+#ifdef GIGAKNN_TINY_TILES
+constexpr std::int64_t least_probes_of_candidates = 2;
+#else
+constexpr std::int64_t least_probes_of_candidates = 8;  // fewer are searched in the time that bytes are made and looked at
+#endif
+constexpr std::int64_t most_compared = 256;  // of those that steer, to tell how many candidates do
+constexpr std::int64_t most_noted = 32;  // cells near a row, when it looks for its own among all
+constexpr std::int64_t most_noting_rows = std::int64_t{1} << 18;  // more look for their own in some regions, or take more memory than time
 constexpr std::int64_t truth_probes_at_once = std::int64_t{1} << 22;  // 32 MiB
+
+constexpr std::uint16_t no_noted = 0xFFFF;
+static_assert(most_cells_compared < no_noted);
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -24,7 +33,7 @@ std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / r
 }  // namespace
 
 CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run)
-    : ops_(ops), base_(base), metric_(metric), run_(run), finder_run_(run), cells_run_(run), n_(base.rows) {
+    : ops_(ops), base_(base), metric_(metric), k_(k), seed_(seed), run_(run), finder_run_(run), cells_run_(run), n_(base.rows) {
   // Of a device's memory an eighth for each of two finders, the rest for the rows.
   finder_run_.device_memory_bytes /= 8;
   cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
@@ -33,7 +42,11 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
   const Progress::Quiet quiet(run_.progress);
   divide(seed);
   split_large_cells();
-  const PrepareHints hints{.k = k, .queries = n_, .batch = std::min(n_, band_rows()), .self = true};
+  prepare();
+}
+
+void CellSearch::prepare() {
+  const PrepareHints hints{.k = k_, .queries = n_, .batch = std::min(n_, band_rows()), .self = true};
   cells_ = ops_.prepare_cells(base_, {order_, begins_}, metric_, hints, cells_run_);
 }
 
@@ -42,11 +55,12 @@ void CellSearch::divide(std::uint64_t seed) {
   quantizer_ = fit_coarse_quantizer(ops_, base_, metric_, cell_count(n_), seed, finder_run_);
   cell_of_.resize(at(n_));
   // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
-  const bool compares_alike = quantizer_.regions.rows() == 1 && metric_ != Metric::inner_product;
+  const std::int64_t regions = regions_of_own_cell(quantizer_);
+  const bool compares_alike = regions == quantizer_.regions.rows() && metric_ != Metric::inner_product;
   if (compares_alike && n_ <= most_noting_rows) noted_width_ = std::min(most_noted, quantizer_.cells());
   noted_.resize(at(n_ * noted_width_));
   const std::int64_t width = std::max<std::int64_t>(1, noted_width_);
-  const CellFinder finder(ops_, quantizer_, quantizer_.metric, least_regions, width, finder_run_);
+  const CellFinder finder(ops_, quantizer_, quantizer_.metric, regions, width, finder_run_);
   std::vector<RowId> found;
   for (std::int64_t begin = 0; begin < n_; begin += cell_batch_rows) {
     const std::int64_t end = std::min(n_, begin + cell_batch_rows);
@@ -58,7 +72,7 @@ void CellSearch::divide(std::uint64_t seed) {
     }
     if (noted_width_ == 0) continue;
     std::transform(found.begin(), found.end(), noted_.begin() + begin * width,
-                   [](RowId cell) { return static_cast<std::int32_t>(value_of(cell)); });
+                   [](RowId cell) { return cell == no_row ? no_noted : static_cast<std::uint16_t>(value_of(cell)); });
   }
   begins_.assign(at(quantizer_.cells() + 1), 0);
   for (const std::uint32_t cell : cell_of_) ++begins_[cell + 1];
@@ -80,7 +94,7 @@ void CellSearch::split_large_cells() {
   if (std::ssize(begins) == std::ssize(begins_)) return;
   quantizer_ = with_copies(quantizer_, copies);
   noted_width_ = 0;
-  noted_ = std::vector<std::int32_t>();
+  noted_ = {};
   begins_ = std::move(begins);
   for (std::size_t c = 0; c + 1 < begins_.size(); ++c) {
     for (std::int64_t i = begins_[c]; i < begins_[c + 1]; ++i) {
@@ -114,28 +128,44 @@ void name_all(std::span<RowId> probes) {
 
 }  // namespace
 
-Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
+Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const { return nearest_in_all(*cells_, base_, rows, k); }
+
+// Of `prepared_rows`, which stand in `cells`.
+Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef prepared_rows, std::span<const RowId> rows,
+                                     std::int64_t k) const {
   const Progress::Quiet quiet(run_.progress);
   const std::int64_t cells = quantizer_.cells();
   const std::int64_t batch = std::max<std::int64_t>(1, truth_probes_at_once / cells);
   const CellFinder finder(ops_, quantizer_, metric_, quantizer_.regions.rows(), cells, finder_run_);
-  Neighbors truth(std::ssize(rows), k);
+  Neighbors nearest(std::ssize(rows), k);
   std::vector<RowId> probes;
-  for (std::int64_t begin = 0; begin < truth.queries; begin += batch) {
-    const std::int64_t count = std::min(batch, truth.queries - begin);
+  for (std::int64_t begin = 0; begin < nearest.queries; begin += batch) {
+    const std::int64_t count = std::min(batch, nearest.queries - begin);
     const auto part = rows.subspan(at(begin), at(count));
-    const Matrix queries = gather_rows(base_, part, run_);
     probes.resize(at(count * cells));
-    finder.nearest(queries, probes.data(), run_);
+    finder.nearest(base_, part, probes.data(), run_);
     // Cells whose centroids are too far for float32 are none to find, and their rows may be near all the same.
     for (std::int64_t i = 0; i < count; ++i) name_all(std::span(probes).subspan(at(i * cells), at(cells)));
-    NeighborsOut out(truth);
+    NeighborsOut out(nearest);
     out.ids += begin * k;
     out.distances += begin * k;
     out.rows = count;
-    ops_.nearest_in_cells(*cells_, queries, probes.data(), cells, k, out, run_, part.data());
+    ops_.nearest_in_cells(prepared, gather_rows(prepared_rows, part, run_), probes.data(), cells, k, out, run_, part.data());
   }
-  return truth;
+  return nearest;
+}
+
+bool CellSearch::find_by_candidates(const RecallSample& steer, double recall) {
+  if (probes() < least_probes_of_candidates) return false;
+  const Progress::Quiet quiet(run_.progress);
+  const RecallSample some = steer.every((std::ssize(steer.rows()) + most_compared - 1) / most_compared);
+  cells_.reset();  // either of the two is in memory
+  candidates_.emplace(ops_, base_, metric_, CellRows{order_, begins_}, k_, band_rows(), seed_, cells_run_);
+  const Neighbors nearest = nearest_in_all(candidates_->cells(), candidates_->rows(), some.rows(), ByteCandidates::most(k_, n_));
+  if (candidates_->choose(some, nearest, recall)) return true;
+  candidates_.reset();
+  prepare();
+  return false;
 }
 
 ProbeChooser CellSearch::chooser(const RecallSample& sample) const {
@@ -187,9 +217,9 @@ void CellSearch::find_probes(std::span<const RowId> rows, std::span<const RowId>
   const std::int64_t width = finder_->width();
   if (width > noted_width_) return finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::int32_t* noted = noted_.data() + value_of(rows[i]) * noted_width_;
+    const std::uint16_t* noted = noted_.data() + value_of(rows[i]) * noted_width_;
     std::transform(noted, noted + width, cells.begin() + static_cast<std::int64_t>(i) * width,
-                   [](std::int32_t cell) { return RowId{cell}; });
+                   [](std::uint16_t cell) { return cell == no_noted ? no_row : RowId{cell}; });
   }
 }
 
@@ -215,7 +245,11 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
       cells.resize(at(count * width));
       find_probes(rows, own, cells);
       Neighbors found(count, k);
-      ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
+      if (candidates_) {
+        candidates_->join(rows, own.data(), cells.data(), width, NeighborsOut(found));
+      } else {
+        ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
+      }
       take(begin, rows, found);
     }
     if (run_.progress) run_.progress->report("graph", begin + count, n_);
@@ -247,7 +281,7 @@ void CellSearch::search_into(Neighbors& lists) const {
 }
 
 std::string CellSearch::description() const {
-  return join_text(probes(), " of ", cells(), " cells a row, ", cells_->description());
+  return join_text(probes(), " of ", cells(), " cells a row, ", candidates_ ? candidates_->description() : cells_->description());
 }
 
 std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
@@ -260,11 +294,14 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   // Probes of all cells, of a sample, or of a batch; some of the sample's neighbours.
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
   const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
+  const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
+  const std::size_t candidates =
+      ByteCandidates::exist(dtype, metric) ? ByteCandidates::bytes_needed(ops, base, metric, cells, k, band, threads) : 0;
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
-                                ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
+                                std::max(in_cells, candidates);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
-  const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::int32_t) : 0;
+  const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::uint16_t) : 0;
   return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);
 }
 

@@ -2,7 +2,7 @@
 //
 //   base [n, d] --coarse quantizer--> cell of each row --> the rows cell after cell, prepared
 //   sample --all cells--> true neighbours --> ranks of their cells --> probes, so that the recall is what is asked
-//   all rows, band of cells after band --their nearest cells--> join_cells --> lists
+//   all rows, band of cells after band --their nearest cells--> join_cells --> lists; of floats by way of byte_candidates.hpp
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/byte_candidates.hpp"
 #include "graph/probes.hpp"
 #include "graph/recall_sample.hpp"
 #include "learn/coarse_quantizer.hpp"
@@ -36,7 +37,7 @@ class CellSearch {
 
   /// Rows that steer and rows that measure (recall_sample.hpp), spread over the cells.
   std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::uint64_t seed) const;
-  /// The k nearest other rows of some rows: all cells are looked into, the nearest first.
+  /// The k nearest other rows of some rows: all cells are looked into, the nearest first. Not after `find_by_candidates`.
   Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
 
   /// Chooses among how many cells a row looks for its nearest, and into how many it looks, so that `steer` finds the share `recall` of
@@ -45,6 +46,9 @@ class CellSearch {
   /// More cells, until `measure` has the recall too.
   void widen_probes(const RecallSample& measure, double recall);
   std::int64_t probes() const { return finder_->width(); }
+  /// Has lists of k found by way of candidates from here on, where rows look into so many cells that it pays, and if these miss little
+  /// enough of a graph of this recall, by what `steer` knows.
+  bool find_by_candidates(const RecallSample& steer, double recall);
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
 
@@ -57,6 +61,8 @@ class CellSearch {
  private:
   void divide(std::uint64_t seed);
   void split_large_cells();
+  void prepare();
+  Neighbors nearest_in_all(const PreparedCells& cells, MatrixRef prepared_rows, std::span<const RowId> rows, std::int64_t k) const;
   std::int64_t band_rows() const;
   ProbeChooser chooser(const RecallSample& sample) const;
   ProbeSample probe_sample(const RecallSample& sample, std::int64_t most) const;
@@ -66,6 +72,8 @@ class CellSearch {
   const Ops& ops_;
   MatrixRef base_;
   Metric metric_;
+  std::int64_t k_;
+  std::uint64_t seed_;
   const RunOptions& run_;
   RunOptions finder_run_;
   RunOptions cells_run_;
@@ -75,8 +83,9 @@ class CellSearch {
   std::vector<std::int64_t> begins_;    // [cells + 1] places
   std::vector<std::uint32_t> cell_of_;  // [n]
   std::int64_t noted_width_ = 0;
-  std::vector<std::int32_t> noted_;     // [n, noted width] the nearest cells of each row, the nearest first; -1: none
-  std::unique_ptr<PreparedCells> cells_;
+  std::vector<std::uint16_t> noted_;    // [n, noted width] the nearest cells of each row, the nearest first
+  std::unique_ptr<PreparedCells> cells_;        // null: there are candidates
+  std::optional<ByteCandidates> candidates_;
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;
 };

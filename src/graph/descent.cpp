@@ -60,7 +60,7 @@ std::vector<LocalRow> inverse_of(const std::vector<LocalRow>& order) {
 Descent::Descent(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::vector<LocalRow> order, std::uint64_t seed,
                  const RunOptions& run)
     : ops_(ops), base_(base), metric_(metric), k_(k), run_(run), n_(base.rows), growth_(growth_params(k, base.rows, seed)),
-      order_(std::move(order)), place_of_(inverse_of(order_)), rows_(growth_rows(base, order_, metric, seed, run)),
+      order_(std::move(order)), place_of_(inverse_of(order_)), rows_(compared_rows(base, order_, metric, 255, seed, run)),
       growing_(ops.grow_graph(rows_.rows(), rows_.metric(), growth_, run)) {}
 
 std::size_t Descent::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
@@ -69,7 +69,7 @@ std::size_t Descent::bytes_needed(const Ops& ops, MatrixRef base, Metric metric,
   const std::size_t growing = ops.growth_bytes_needed(n, base.cols, growth, threads);
   const std::size_t finishing = list_bytes(n, k) + at(n * growth.k) * sizeof(LocalRow) +
                                 ops.growth_bytes_needed(n, base.cols, finish_params(k), threads);
-  return at(n) * 2 * sizeof(LocalRow) + 2 * list_bytes(std::min(n, batch_rows), growth.k) + growth_rows_bytes(base, metric) + growing +
+  return at(n) * 2 * sizeof(LocalRow) + 2 * list_bytes(std::min(n, batch_rows), growth.k) + compared_rows_bytes(base, metric) + growing +
          finishing;
 }
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "graph/growth_rows.hpp"
+#include "graph/compared_rows.hpp"
 #include "graph/recall_sample.hpp"
 #include "ops/ops.hpp"
 
@@ -63,7 +63,7 @@ class Descent {
   GrowthParams growth_;
   std::vector<LocalRow> order_;     // [n], or empty
   std::vector<LocalRow> place_of_;  // [n]
-  GrowthRows rows_;
+  ComparedRows rows_;
   std::unique_ptr<GrowingGraph> growing_;
 };
 

@@ -39,7 +39,11 @@ inline constexpr std::int64_t most_near = 1024;
 inline constexpr std::int64_t most_band_rows = std::int64_t{1} << 17;
 inline constexpr std::int64_t one_band_rows = std::int64_t{1} << 18;  // so few rows are one band
 #endif
-inline constexpr std::int64_t least_regions = 8;  ///< in which a row looks for its own cell
+inline constexpr std::int64_t least_regions = 8;
+/// In which a row looks for its own cell.
+inline std::int64_t regions_of_own_cell(const CoarseQuantizer& quantizer) {
+  return quantizer.cells() <= most_cells_compared ? quantizer.regions.rows() : least_regions;
+}
 
 inline constexpr std::int64_t most_rows_of_a_cell = 8 * rows_a_cell;   ///< of many equal rows a cell would be a search of all pairs
 inline constexpr std::int64_t cell_batch_rows = CellFinder::batch_rows;  ///< that look for their cells at once

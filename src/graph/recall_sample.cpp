@@ -26,6 +26,18 @@ std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, s
   return {std::move(steering), std::move(measuring)};
 }
 
+RecallSample RecallSample::every(std::int64_t step) const {
+  const auto rows = (std::ssize(rows_) + step - 1) / step;
+  std::vector<RowId> some;
+  Neighbors truth(rows, truth_.k);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    some.push_back(rows_[at(i * step)]);
+    std::copy_n(truth_.ids.begin() + i * step * truth_.k, truth_.k, truth.ids.begin() + i * truth_.k);
+    std::copy_n(truth_.distances.begin() + i * step * truth_.k, truth_.k, truth.distances.begin() + i * truth_.k);
+  }
+  return {metric_, population_, std::move(some), std::move(truth)};
+}
+
 // key_of(i, j): of entry j of the list of sampled row i; NaN where there is none.
 template <class KeyOf>
 Recall RecallSample::measure_keys(std::int64_t width, KeyOf key_of) const {

@@ -20,6 +20,8 @@ class RecallSample {
 
   const std::vector<RowId>& rows() const { return rows_; }
   const Neighbors& truth() const { return truth_; }
+  /// Of every `step`-th of the rows.
+  RecallSample every(std::int64_t step) const;
 
   /// Of the lists of all rows, with canonical distances. An entry as near as the last true neighbour is a hit: which of equals is
   /// listed is chance.

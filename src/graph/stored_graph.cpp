@@ -488,7 +488,7 @@ std::int64_t StoredGraph::measure_probes(const RunOptions& run) const {
   const SampledRows sampled(*this, std::move(both), run);
   const std::vector<RowId> known = sampled.all();
   std::vector<RowId> cells(known.size());
-  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  const CellFinder finder(ops, quantizer, quantizer.metric, regions_of_own_cell(quantizer), 1, run);
   // Some at a time: they are k times the sample.
   for (std::size_t begin = 0; begin < known.size(); begin += at(cell_batch_rows)) {
     const auto some = std::span(known).subspan(begin, std::min(at(cell_batch_rows), known.size() - begin));
@@ -507,7 +507,7 @@ void StoredGraph::divide(std::int64_t shard, const RunOptions& run) const {
   await_mapped({bytes_of(rows)});
   require_usable_values(rows, params.metric, params.allow_nonfinite, "the base", run, first);
   const CoarseQuantizer quantizer = read_quantizer(cells_file());
-  const CellFinder finder(ops, quantizer, quantizer.metric, least_regions, 1, run);
+  const CellFinder finder(ops, quantizer, quantizer.metric, regions_of_own_cell(quantizer), 1, run);
   // The task after this one, often: read while this one computes.
   ReadAhead reader;
   const std::int64_t next = std::min(base.rows, first + rows.rows);

@@ -11,15 +11,16 @@
 namespace gigaknn {
 namespace {
 
-// Row i as its metric sees it, to x [d].
-void load(MatrixRef rows, ByteRows::Form form, std::int64_t i, double* x) {
-  double squared = 0;
-  for (std::int64_t j = 0; j < rows.cols; ++j) {
-    x[j] = element_of(rows, i, j);
-    if (form == ByteRows::Form::roots) x[j] = std::sqrt(std::max(0.0, x[j]));
-    squared += x[j] * x[j];
+// Row i as its metric sees it, to x [d]; `floats` [d] is written.
+void load(MatrixRef rows, ByteRows::Form form, std::int64_t i, float* floats, double* x) {
+  row_as_floats(rows, i, floats);
+  std::copy_n(floats, rows.cols, x);
+  if (form == ByteRows::Form::roots) {
+    for (std::int64_t j = 0; j < rows.cols; ++j) x[j] = std::sqrt(std::max(0.0, x[j]));
   }
   if (form != ByteRows::Form::unit) return;
+  double squared = 0;
+  for (std::int64_t j = 0; j < rows.cols; ++j) squared += x[j] * x[j];
   const double norm = std::sqrt(squared);
   for (std::int64_t j = 0; j < rows.cols && norm > 0; ++j) x[j] /= norm;
 }
@@ -28,14 +29,15 @@ void load(MatrixRef rows, ByteRows::Form form, std::int64_t i, double* x) {
 
 bool has_byte_rows(Metric metric) { return metric != Metric::inner_product && !on_bits(metric); }
 
-ByteRows fit_byte_rows(MatrixRef sample, Metric metric) {
+ByteRows fit_byte_rows(MatrixRef sample, Metric metric, std::uint8_t most) {
   ByteRows fit;
+  fit.most = most;
   if (metric == Metric::cosine) fit.form = ByteRows::Form::unit;
   if (needs_nonnegative(metric)) fit.form = ByteRows::Form::roots;
-  std::vector<float> values;
-  std::vector<double> x(static_cast<std::size_t>(sample.cols));
+  std::vector<float> values, floats(static_cast<std::size_t>(sample.cols));
+  std::vector<double> x(floats.size());
   for (std::int64_t i = 0; i < sample.rows; ++i) {
-    load(sample, fit.form, i, x.data());
+    load(sample, fit.form, i, floats.data(), x.data());
     for (const double value : x) {
       if (std::isfinite(value)) values.push_back(static_cast<float>(value));
     }
@@ -52,21 +54,23 @@ ByteRows fit_byte_rows(MatrixRef sample, Metric metric) {
     fit.low = quantile(0);
     range = quantile(1) - fit.low;
   }
-  fit.inverse_step = range > 0 && std::isfinite(255 / range) ? 255 / range : 0;
+  fit.inverse_step = range > 0 && std::isfinite(most / range) ? most / range : 0;
   return fit;
 }
 
 Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run) const {
   Matrix bytes = threaded_matrix(rows.rows, rows.cols, DType::u8, run);
   parallel_for(run, rows.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
-    std::vector<double> x(static_cast<std::size_t>(rows.cols));
+    std::vector<float> floats(static_cast<std::size_t>(rows.cols));
+    std::vector<double> x(floats.size());
+    const double first = low, scale = inverse_step, last = most;  // `to` may alias members
     for (std::int64_t i = begin; i < end; ++i) {
-      load(rows, form, i, x.data());
+      load(rows, form, i, floats.data(), x.data());
       auto* const to = bytes.row<std::uint8_t>(i);
-      for (std::int64_t j = 0; j < rows.cols; ++j) {
-        const double level = (x[static_cast<std::size_t>(j)] - low) * inverse_step;
+      for (std::size_t j = 0; j < x.size(); ++j) {
+        const double level = (x[j] - first) * scale;
         // NaN becomes 0.
-        to[j] = static_cast<std::uint8_t>(level > 0 ? std::min(level + 0.5, 255.0) : 0.0);
+        to[j] = static_cast<std::uint8_t>(static_cast<int>(level > 0 ? std::min(level + 0.5, last) : 0.0));
       }
     }
   });

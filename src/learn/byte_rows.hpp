@@ -1,7 +1,7 @@
 // A scalar quantizer: rows of any kind as u8 rows among which l2 orders neighbours nearly as the metric does among the rows
 // themselves. For what need not be exact: cells are made of them, and looked for by them.
 //
-//   row --as the metric sees it--> x --clamp (x - low) / step to 0..255, rounded--> bytes
+//   row --as the metric sees it--> x --clamp (x - low) / step to 0..255 or less, rounded--> bytes
 //
 // All of it is elementwise float64 in one order, so every device makes the same bytes.
 #pragma once
@@ -24,6 +24,7 @@ struct ByteRows {
   Form form = Form::as_they_are;
   double low = 0;
   double inverse_step = 0;
+  std::uint8_t most = 255;  ///< levels are from 0 on
 
   Matrix encode(MatrixRef rows, const RunOptions& run) const;
 };
@@ -32,6 +33,6 @@ struct ByteRows {
 bool has_byte_rows(Metric metric);
 /// Fits the step to a sample [n, d]: all but a thousandth of the elements at either end lie in its range; all, where the
 /// others are equal.
-ByteRows fit_byte_rows(MatrixRef sample, Metric metric);
+ByteRows fit_byte_rows(MatrixRef sample, Metric metric, std::uint8_t most = 255);
 
 }  // namespace gigaknn

@@ -189,10 +189,12 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
     : ops_(&ops), quantizer_(&quantizer), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
   metric = probed_by(quantizer, metric);
   PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
-  const std::int64_t one_cell[] = {0, quantizer.regions.rows()};
-  if (quantizer.regions.rows() > 1) regions_ = ops.prepare_cells(quantizer.regions, {{}, one_cell}, metric, hints, run);
+  const auto one_cell = [](const Matrix& rows) { return std::vector<std::int64_t>{0, rows.rows()}; };
+  // Where all regions are looked into, they are none: each would end in places without a centroid.
+  const bool all = regions_wanted_ == quantizer.regions.rows();
+  if (!all) regions_ = ops.prepare_cells(quantizer.regions, {{}, one_cell(quantizer.regions)}, metric, hints, run);
   hints.k = width;
-  centroids_ = ops.prepare_cells(quantizer.centroids, {{}, quantizer.begins}, metric, hints, run);
+  centroids_ = ops.prepare_cells(quantizer.centroids, {{}, all ? one_cell(quantizer.centroids) : quantizer.begins}, metric, hints, run);
 }
 
 void CellFinder::nearest(MatrixRef rows, RowId* out, const RunOptions& run) const {
@@ -217,7 +219,7 @@ void CellFinder::nearest_to_encoded(MatrixRef rows, RowId* out, const RunOptions
     ops_->nearest_in_cells(*regions_, rows, first.data(), 1, regions_wanted_, NeighborsOut(regions), run);
   }
   std::vector<float> distances(at(rows.rows * width_));
-  ops_->nearest_in_cells(*centroids_, rows, regions_ ? regions.ids.data() : first.data(), regions_wanted_, width_,
+  ops_->nearest_in_cells(*centroids_, rows, regions_ ? regions.ids.data() : first.data(), regions_ ? regions_wanted_ : 1, width_,
                          lists_at(out, distances.data(), rows.rows, width_), run);
 }
 

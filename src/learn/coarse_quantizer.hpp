@@ -70,8 +70,8 @@ class CellFinder {
   const CoarseQuantizer* quantizer_;
   std::int64_t regions_wanted_;
   std::int64_t width_;
-  std::unique_ptr<PreparedCells> regions_;  // all in one cell; null where there is one
-  std::unique_ptr<PreparedCells> centroids_;
+  std::unique_ptr<PreparedCells> regions_;    // all in one cell; null where all are wanted
+  std::unique_ptr<PreparedCells> centroids_;  // in regions, or all in one cell
 };
 
 /// Finds cells of rows that are in cells already: of the `near` cells nearest to the centroid of a row's own those that are nearest to

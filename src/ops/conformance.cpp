@@ -103,7 +103,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << " n=" << c.n << " q=" << c.q << " d=" << c.d << " k=" << c.k << " seed=" << c.seed
              << " threads=" << c.threads << " hints{k=" << c.hints.k
              << " queries=" << c.hints.queries << " batch=" << c.hints.batch
-             << " self=" << c.hints.self << " few=" << c.hints.few << '}' << (c.strided ? " strided" : "");
+             << " self=" << c.hints.self << " few=" << c.hints.few << " seven_bits=" << c.hints.seven_bits << '}' << (c.strided ? " strided" : "");
 }
 
 Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool self) {
@@ -131,6 +131,7 @@ Case CaseMaker::make(Subject subject, std::int64_t index, double most_work, bool
   c.hints.self = draw(2) == 0;
   c.hints.few = draw(2) == 0;
   c.strided = draw(4) == 0;
+  c.hints.seven_bits = draw(3) == 0 && !on_bits(c.metric);
   return c;
 }
 

@@ -59,6 +59,12 @@ struct Problem {
       : base(c.n, c.d, c.dtype, c.strided ? 3 : 0), queries(c.q, c.d, c.dtype, c.strided ? 1 : 0) {
     VectorMaker(c.kind, c.n, c.d, c.dtype, c.metric, c.seed).fill(base, queries);
     run.threads = c.threads;
+    if (!c.hints.seven_bits || c.dtype != DType::u8 || on_bits(c.metric)) return;
+    for (StridedRows* rows : {&base, &queries}) {
+      for (std::int64_t i = 0; i < rows->ref().rows * c.d; ++i) {
+        rows->set(i / c.d, i % c.d, std::min(rows->ref().row<std::uint8_t>(i / c.d)[i % c.d], most_seven_bits));
+      }
+    }
   }
 };
 

@@ -76,12 +76,16 @@ class PreparedCodes {
   virtual std::string description() const = 0;
 };
 
-/// What a preparation is tuned for; no result depends on it.
+/// The largest u8 that a CPU without 8-bit products multiplies as it is.
+inline constexpr std::uint8_t most_seven_bits = 126;
+
+/// What a preparation is tuned for, and what it may count on; no result depends on it.
 struct PrepareHints {
   std::int64_t k = 10;
   std::int64_t queries = 10000;   ///< rows that will be searched in all
   std::int64_t batch = 10000;     ///< rows of one call
   bool self = false;              ///< the base will be searched with itself; cells will be joined
+  bool seven_bits = false;        ///< of cells of u8: no element of rows or queries is above `most_seven_bits`; a CPU refuses others
   bool few = false;               ///< rows are few beside the neighbours that `nearest_set` finds, as centroids are
 };
 

@@ -150,12 +150,12 @@ std::size_t CellFilter::bytes() const {
 }
 
 std::size_t CellFilter::bytes_needed(Metric metric, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
-                                     const CodeKernels& kernels, int threads) {
+                                     const CodeKernels& kernels, bool seven_bits, int threads) {
   const std::int64_t group_rows = kernels.group_rows;
   const std::int64_t code = most_code_bytes(metric, d);
   const std::int64_t positions = n + cells * (group_rows - 1);
   // The row, its norm and the inverse.
-  const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels);
+  const bool keys = EuclideanCodes::keys_from_bytes(metric, dtype, d, kernels, seven_bits);
   const std::int64_t row = keys ? 0 : d * static_cast<std::int64_t>(size_of(dtype)) + 12;
   // Queries coded and gathered, rows gathered, visits, a tile with all that may survive of it, twice as it grows.
   const std::int64_t searching = (most_block_queries * 3 + most_gathered + group_rows) * (code + 8) +

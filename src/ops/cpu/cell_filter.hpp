@@ -53,7 +53,7 @@ class CellFilter {
              const CodeKernels& kernels, const RunOptions& run);
 
   static std::size_t bytes_needed(Metric metric, std::int64_t n, std::int64_t d, DType dtype, std::int64_t cells,
-                                  const CodeKernels& kernels, int threads);
+                                  const CodeKernels& kernels, bool seven_bits, int threads);
   std::string description() const;
   std::size_t bytes() const;
 

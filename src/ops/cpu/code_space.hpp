@@ -67,6 +67,7 @@ struct CodeSource {
   const FloatKernels& floats;
   std::int64_t k;              ///< length of the lists that will be asked for
   bool regions = true;         ///< rows will stand by region: find centres
+  bool seven_bits = false;     ///< PrepareHints
   double near_share = 1;       ///< of all rows, those nearest to a query: it will be compared with these alone
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/cancelled.hpp"
+#include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/cpu/cpu_rows.hpp"
 #include "ops/cpu/euclidean_codes.hpp"
@@ -16,30 +17,39 @@ namespace gigaknn::cpu {
 namespace {
 
 constexpr std::int64_t block_queries = CellFilter::most_block_queries;
-#ifdef GIGAKNN_TINY_TILES
-constexpr std::int64_t least_coded_rows = 8;
-#else
-constexpr std::int64_t least_coded_rows = 32;  // a coarse quantizer's regions are worth it, since many rows look for theirs
-#endif
+constexpr std::int64_t least_coded_rows = 8;  // a coarse quantizer's regions are worth it, since many rows look for theirs
 constexpr double near_share = 0.05;  // of all rows, that stand in the cells a query looks into
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // Those whose sums tell the keys of bytes, where there are some.
-const CodeKernels* kernels_for_rows(Metric metric, DType dtype, std::int64_t d, const CodeKernelSet& codes) {
-  if (codes.bytes && EuclideanCodes::keys_from_bytes(metric, dtype, d, *codes.bytes)) return codes.bytes;
+const CodeKernels* kernels_for_rows(Metric metric, DType dtype, std::int64_t d, const CodeKernelSet& codes, bool seven_bits) {
+  for (const CodeKernels* kernels : {seven_bits ? codes.products : codes.bytes, codes.bytes}) {
+    if (kernels && EuclideanCodes::keys_from_bytes(metric, dtype, d, *kernels, seven_bits)) return kernels;
+  }
   return kernels_for(metric, d, codes);
+}
+
+void require_seven_bits(MatrixRef rows) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    std::uint8_t most = 0;
+    for (std::int64_t j = 0; j < rows.cols; ++j) most = std::max(most, rows.row<std::uint8_t>(i)[j]);
+    require(most <= most_seven_bits, Fault::invalid_argument, "row ", i, " has the byte ", int{most}, ", expected at most ",
+            int{most_seven_bits});
+  }
 }
 
 }  // namespace
 
 CpuCells::CpuCells(MatrixRef base, const CellRows& cells, const PairDistance& pair, const CodeKernelSet& codes, const FloatKernels& floats,
                    const PrepareHints& hints, const RunOptions& run)
-    : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)) {
-  const CodeKernels* kernels = kernels_for_rows(pair.metric(), base.dtype, base.cols, codes);
+    : base_(base), cells_(cells.count()), pair_(pair), facts_(pair.facts_of(base, run)),
+      seven_bits_(hints.seven_bits && base.dtype == DType::u8) {
+  if (seven_bits_) require_seven_bits(base);
+  const CodeKernels* kernels = kernels_for_rows(pair.metric(), base.dtype, base.cols, codes, seven_bits_);
   if (kernels && base.rows - facts_.far_count >= least_coded_rows && can_pack_cells(cells.begins, kernels->group_rows)) {
     auto space = fit_codes({.base = base, .facts = facts_, .pair = pair, .kernels = *kernels, .floats = floats, .k = hints.k,
-                            .regions = false, .near_share = near_share}, run);
+                            .regions = false, .seven_bits = seven_bits_, .near_share = near_share}, run);
     if (space) filter_ = std::make_unique<CellFilter>(std::move(space), base, facts_, cells, pair, *kernels, run);
   }
   if (filter_) {
@@ -58,8 +68,8 @@ std::size_t CpuCells::bytes_needed(std::int64_t n, std::int64_t d, DType dtype, 
                                    std::int64_t cells, const PrepareHints& hints, int threads) {
   // Facts, the order and the names; without a filter every thread has inverse norms.
   std::size_t bytes = at(n) * (9 + 2 * sizeof(LocalRow) + (metric == Metric::cosine ? 4 * at(threads) : 0)) + at(cells) * 8;
-  if (const CodeKernels* kernels = kernels_for_rows(metric, dtype, d, codes)) {
-    bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, threads);
+  if (const CodeKernels* kernels = kernels_for_rows(metric, dtype, d, codes, hints.seven_bits)) {
+    bytes += CellFilter::bytes_needed(metric, n, d, dtype, cells, *kernels, hints.seven_bits, threads);
   }
   // Rows that are joined have their lists at once; where they stand, and what stands there; without a filter, the list of each row.
   const std::int64_t joined = hints.self ? std::min(hints.batch, n) : 0;
@@ -105,6 +115,7 @@ void CpuCells::score_all(MatrixRef queries, const RowFacts& query_facts, const P
 
 void CpuCells::nearest(MatrixRef queries, const Probes& probes, std::int64_t k, NeighborsOut out,
                        const RunOptions& run) const {
+  if (seven_bits_) require_seven_bits(queries);
   const RowFacts facts = pair_.facts_of(queries, run);
   const std::int64_t kept = std::min(k, base_.rows);
   const ListWriter writer(pair_.metric(), 0, {});

@@ -41,6 +41,7 @@ class CpuCells : public PreparedCells {
   PairDistance pair_;
   std::unique_ptr<CellFilter> filter_;  // null: every pair in full, by what follows
   RowFacts facts_;
+  bool seven_bits_;  // of PrepareHints
   std::vector<LocalRow> order_;       // [n] rows, cell after cell
   std::vector<LocalRow> names_;       // [n] by row; empty: its number
   std::vector<std::int64_t> begins_;  // [cells + 1]

@@ -121,11 +121,12 @@ class CpuOps : public Ops {
     const PairDistance pair = pair_for(base, metric);
     parallel_for(run, queries.rows * width, 256, [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<float> x(static_cast<std::size_t>(base.cols)), y(x);
+      PairDistance::ReadRow query;
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t id = value_of(ids[i]);
         require_pair_id(id, base.rows);
-        const float key = id < 0 ? std::numeric_limits<float>::infinity()
-                                 : pair.key_of_rows(queries.row_bytes(i / width), base.row_bytes(id), x.data(), y.data());
+        if (i == begin || i % width == 0) query = pair.read(queries.row_bytes(i / width), x.data());
+        const float key = id < 0 ? std::numeric_limits<float>::infinity() : pair.key_of_rows(query, base.row_bytes(id), y.data());
         out[i] = value_of_key(metric, key);
       }
     });
@@ -205,9 +206,10 @@ class CpuOps : public Ops {
           for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(base.row_bytes(value_of(mine[j])) + b);
         }
         keys.clear();
+        const PairDistance::ReadRow query = pair.read(queries.row_bytes(i), x.data());
         for (std::int64_t j = 0; j < width; ++j) {
           if (mine[j] == no_row) continue;
-          const float key = pair.key_of_rows(queries.row_bytes(i), base.row_bytes(value_of(mine[j])), x.data(), y.data());
+          const float key = pair.key_of_rows(query, base.row_bytes(value_of(mine[j])), y.data());
           if (key < std::numeric_limits<float>::infinity()) keys.push_back(pack_neighbor(key, static_cast<LocalRow>(value_of(mine[j]))));
         }
         const std::int64_t kept = std::min<std::int64_t>(k, std::ssize(keys));

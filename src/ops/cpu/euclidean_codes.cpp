@@ -88,10 +88,10 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
     : CodeSpace(source.kernels), pair_(source.pair), kernels_(&source.kernels), floats_(&source.floats),
       d_(source.pair.d()), product_(source.pair.metric() == Metric::inner_product), mean_(at(d_), 0.0f) {
   // What a projection of bytes would save in cells, its survivors would cost: these can be keys as they are.
-  if (source.near_share < 1 && keys_from_bytes(pair_.metric(), pair_.dtype(), d_, *kernels_)) {
+  if (source.near_share < 1 && keys_from_bytes(pair_.metric(), pair_.dtype(), d_, *kernels_, source.seven_bits)) {
     estimate_ = {.dims = d_, .bytes = true, .survivors = 0, .cycles = static_cast<double>(d_) / kernels_->macs_per_cycle};
     dims_ = d_;
-    byte_zero_ = pair_.dtype() == DType::u8 ? 128 : 0;
+    byte_zero_ = zero_of_bytes();
     return;
   }
   RowSample sample = draw_sample(
@@ -104,7 +104,7 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
   if (estimate_.dims == 0) return;
   dims_ = estimate_.dims;
   if (estimate_.bytes) {
-    byte_zero_ = pair_.dtype() == DType::u8 ? 128 : 0;
+    byte_zero_ = zero_of_bytes();
     for (std::int64_t i = 0; i < sample.rows * d_; ++i) {  // regions are of codes
       sample.x[at(i)] += mean_[at(i % d_)] - static_cast<float>(byte_zero_);
     }
@@ -123,13 +123,13 @@ EuclideanCodes::EuclideanCodes(const CodeSource& source, const RunOptions& run)
   regions_.fit(pair_.kernels(), *floats_, y, dims_, source.base.rows, run);
 }
 
-bool EuclideanCodes::keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels) {
-  return kernels.takes_bytes && d <= kernels.most_dims && (dtype == DType::u8 || dtype == DType::i8) &&
-         (metric == Metric::l2 || metric == Metric::euclidean);
+bool EuclideanCodes::keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels, bool seven_bits) {
+  const bool takes_bytes = kernels.takes_bytes ? dtype == DType::u8 || dtype == DType::i8 : seven_bits && dtype == DType::u8;
+  return takes_bytes && d <= kernels.most_dims && (metric == Metric::l2 || metric == Metric::euclidean);
 }
 
 bool EuclideanCodes::takes_whole_bytes() const {
-  return keys_from_bytes(product_ ? Metric::l2 : pair_.metric(), pair_.dtype(), d_, *kernels_);
+  return keys_from_bytes(product_ ? Metric::l2 : pair_.metric(), pair_.dtype(), d_, *kernels_, false);
 }
 
 std::size_t EuclideanCodes::bytes() const {
@@ -402,12 +402,10 @@ void EuclideanCodes::encode_bytes(MatrixRef rows, const RowFacts& facts, std::in
     const std::int64_t to = out_begin + i - begin;
     std::int8_t* codes = out.codes.data() + to * out.stride;
     const std::uint8_t* row = rows.row<std::uint8_t>(i);
-    // u8: the code is the value - 128, whose bits are the value's but for the first.
-    const auto flipped = static_cast<std::uint8_t>(byte_zero_);
     std::int32_t squares = 0;
     std::int32_t sum = 0;
     if (!facts.far[at(i)]) {
-      for (std::int64_t j = 0; j < dims_; ++j) codes[j] = static_cast<std::int8_t>(row[j] ^ flipped);
+      for (std::int64_t j = 0; j < dims_; ++j) codes[j] = static_cast<std::int8_t>(row[j] - byte_zero_);
       sum = sum_of_code(pair_.kernels(), codes, dims_);
       squares = static_cast<std::int32_t>(pair_.kernels().dot_i8(codes, codes, dims_));
     }

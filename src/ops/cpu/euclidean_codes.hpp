@@ -17,8 +17,9 @@ class EuclideanCodes : public CodeSpace {
 
   static constexpr std::int64_t most_fitted_dims = 2048;  ///< beyond, directions are not looked for: the eigenproblem costs too much
   static std::size_t bytes_needed(std::int64_t n, std::int64_t d, int threads);
-  /// Whether cells of such rows have codes that are the rows' bytes, from which a pair's key follows.
-  static bool keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels);
+  /// Whether cells of such rows have codes that are the rows' bytes, from which a pair's key follows. `seven_bits`: of
+  /// PrepareHints.
+  static bool keys_from_bytes(Metric metric, DType dtype, std::int64_t d, const CodeKernels& kernels, bool seven_bits);
 
   int byte_zero() const override { return byte_zero_; }
   std::size_t bytes() const override;
@@ -27,6 +28,7 @@ class EuclideanCodes : public CodeSpace {
 
  private:
   bool takes_whole_bytes() const;
+  int zero_of_bytes() const { return pair_.dtype() != DType::u8 ? 0 : kernels_->takes_bytes ? 128 : kernels_->most_level; }
   void encode_bytes(MatrixRef rows, const RowFacts& facts, std::int64_t begin, std::int64_t end, CodedRows& out,
                     std::int64_t out_begin) const;
   void centre(RowSample& sample);

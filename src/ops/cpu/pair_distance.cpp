@@ -62,21 +62,26 @@ bool PairDistance::is_far(const void* x, double& squared) const {
   return metric_ == Metric::cosine && squared == 0;
 }
 
-float PairDistance::key_of_rows(const std::byte* x, const std::byte* y, float* x_scratch,
-                                float* y_scratch) const {
+PairDistance::ReadRow PairDistance::read(const std::byte* row, float* scratch) const {
+  ReadRow x{.row = row};
+  if (compares_at_once()) return x;
+  x.readable = readable(row, scratch);
+  x.far = is_far(x.readable, x.squared_norm);
+  return x;
+}
+
+float PairDistance::key_of_rows(const ReadRow& x, const std::byte* y, float* y_scratch) const {
   // Of bytes, whose norms nobody knows here, and which are far from nothing: differences at once.
-  if (needs_norms() && metric_ != Metric::cosine) {
+  if (compares_at_once()) {
     const std::int64_t square =
-        dtype_ == DType::u8 ? kernels_->l2_u8(reinterpret_cast<const std::uint8_t*>(x), reinterpret_cast<const std::uint8_t*>(y), d_)
-                            : kernels_->l2_i8(reinterpret_cast<const std::int8_t*>(x), reinterpret_cast<const std::int8_t*>(y), d_);
+        dtype_ == DType::u8 ? kernels_->l2_u8(reinterpret_cast<const std::uint8_t*>(x.row), reinterpret_cast<const std::uint8_t*>(y), d_)
+                            : kernels_->l2_i8(reinterpret_cast<const std::int8_t*>(x.row), reinterpret_cast<const std::int8_t*>(y), d_);
     return static_cast<float>(metric_ == Metric::l2 ? static_cast<double>(square) : std::sqrt(static_cast<double>(square)));
   }
-  const void* a = readable(x, x_scratch);
   const void* b = readable(y, y_scratch);
-  double a_squared = 0;
   double b_squared = 0;
-  if (is_far(a, a_squared) || is_far(b, b_squared)) return std::numeric_limits<float>::infinity();
-  return key(a, b, a_squared, b_squared);
+  if (x.far || is_far(b, b_squared)) return std::numeric_limits<float>::infinity();
+  return key(x.readable, b, x.squared_norm, b_squared);
 }
 
 const void* PairDistance::readable(const std::byte* row, float* scratch) const {

@@ -43,8 +43,16 @@ class PairDistance {
   /// Key of two readable rows; norms are read where `needs_norms`.
   float key(const void* x, const void* y, double x_squared = 0, double y_squared = 0) const;
 
-  /// Key of two rows as they stand, far ones too; `x_scratch`, `y_scratch` [d].
-  float key_of_rows(const std::byte* x, const std::byte* y, float* x_scratch, float* y_scratch) const;
+  /// A row as it stands that is held against others; `scratch` [d] is its own as long as it is.
+  struct ReadRow {
+    const std::byte* row = nullptr;
+    const void* readable = nullptr;
+    double squared_norm = 0;
+    bool far = false;
+  };
+  ReadRow read(const std::byte* row, float* scratch) const;
+  /// Key of two rows as they stand, far ones too; `y_scratch` [d].
+  float key_of_rows(const ReadRow& x, const std::byte* y, float* y_scratch) const;
 
   Metric metric() const { return metric_; }
   DType dtype() const { return dtype_; }
@@ -52,6 +60,7 @@ class PairDistance {
   const RowKernels& kernels() const { return *kernels_; }
 
  private:
+  bool compares_at_once() const { return needs_norms() && metric_ != Metric::cosine; }
   // True for a readable row that is farthest from everything; sets the squared norm where it is needed.
   bool is_far(const void* x, double& squared_norm) const;
   double squared_norm(const void* x) const;

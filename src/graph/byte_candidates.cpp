@@ -1,0 +1,81 @@
+#include "graph/byte_candidates.hpp"
+
+#include <algorithm>
+
+#include "core/gather.hpp"
+#include "core/require.hpp"
+#include "ops/merge_lists.hpp"
+
+namespace gigaknn {
+namespace {
+
+constexpr std::int64_t rows_at_once = std::int64_t{1} << 14;  // that get canonical distances
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+PrepareHints hints(std::int64_t n, std::int64_t width, std::int64_t band_rows) {
+  return {.k = width, .queries = n, .batch = std::min(n, band_rows), .self = true, .seven_bits = true};
+}
+
+}  // namespace
+
+std::int64_t ByteCandidates::most(std::int64_t k, std::int64_t n) { return std::min(n - 1, 3 * k + 8); }
+
+ByteCandidates::ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, const CellRows& cells, std::int64_t k, std::int64_t band_rows,
+                               std::uint64_t seed, const RunOptions& run)
+    : ops_(ops), base_(base), metric_(metric), run_(run), width_(most(k, base.rows)), bytes_(compared_rows(base, {}, metric, most_seven_bits, seed, run)),
+      cells_(ops.prepare_cells(bytes_.rows(), cells, bytes_.metric(), hints(base.rows, width_, band_rows), run)) {}
+
+std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t cells, std::int64_t k,
+                                         std::int64_t band_rows, int threads) {
+  const std::int64_t width = most(k, base.rows), band = std::min(base.rows, band_rows);
+  const std::int64_t some = std::min(band, rows_at_once);
+  return compared_rows_bytes(base, metric) + list_bytes(band, width) +
+         at(some) * (at(base.cols) * size_of(base.dtype) + at(width) * sizeof(float)) +  // copies, and distances where a device has these
+         ops.cell_bytes_needed(base.rows, base.cols, DType::u8, metric_of_bytes(metric), cells, hints(base.rows, width, band), threads);
+}
+
+bool ByteCandidates::choose(const RecallSample& sample, const Neighbors& nearest, double recall) {
+  const double missed = recall_with_candidates(recall) - recall;
+  const auto found_of = [&](std::int64_t width) {
+    std::vector<RowId> candidates;
+    candidates.reserve(at(nearest.queries * width));
+    for (std::int64_t i = 0; i < nearest.queries; ++i) {
+      candidates.insert(candidates.end(), nearest.ids.begin() + i * nearest.k, nearest.ids.begin() + i * nearest.k + width);
+    }
+    return sample.measure(ops_, base_, candidates, width, run_).value;
+  };
+  const auto do_it = [&](std::int64_t width) { return found_of(width) >= 1 - missed; };
+  if (!do_it(nearest.k)) return false;
+  std::int64_t low = std::min(sample.truth().k, nearest.k), high = nearest.k;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (do_it(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  width_ = high;
+  return true;
+}
+
+void ByteCandidates::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, NeighborsOut out) const {
+  Neighbors candidates(std::ssize(rows), width_);
+  ops_.join_cells(*cells_, rows, own, probes, width, width_, NeighborsOut(candidates), run_);
+  for (std::int64_t first = 0; first < std::ssize(rows); first += rows_at_once) {
+    const std::int64_t count = std::min(rows_at_once, std::ssize(rows) - first);
+    NeighborsOut some = out;
+    some.ids += first * out.k;
+    some.distances += first * out.k;
+    some.rows = count;
+    const Matrix queries = gather_rows(base_, rows.subspan(at(first), at(count)), run_);
+    ops_.nearest_among(queries, base_, metric_, candidates.ids.data() + first * width_, width_, out.k, some, run_);
+  }
+}
+
+std::string ByteCandidates::description() const {
+  return join_text(width_, " candidates by ", cells_->description());
+}
+
+}  // namespace gigaknn
