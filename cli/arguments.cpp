@@ -34,6 +34,14 @@ std::string make_decimal(std::string& text) {
   return "";
 }
 
+// The library of options takes -1 for the largest.
+std::string refused_negative(const std::string& text) { return text.starts_with('-') ? join_text("'", text, "' is below 0") : ""; }
+
+// The library of options takes 0x10 for sixteen.
+std::string refused_hexadecimal(const std::string& text) {
+  return text.find_first_of("xX") != std::string::npos ? join_text("'", text, "' is no decimal number") : "";
+}
+
 template <class T>
 constexpr bool is_whole = std::is_integral_v<T> || std::is_same_v<T, std::optional<std::int64_t>>;
 
@@ -53,6 +61,10 @@ template <class T>
 Option Command::add_option(const std::string& name, T& value, const std::string& help) const {
   CLI::Option* option = app_->add_option(name, value, help)->check(CLI::Validator(refused_empty, ""));
   if constexpr (is_whole<T>) option->transform(CLI::Validator(make_decimal, ""));
+  if constexpr (std::is_unsigned_v<T>) option->check(CLI::Validator(refused_negative, ""));
+  if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::optional<double>> || std::is_same_v<T, std::optional<float>>) {
+    option->check(CLI::Validator(refused_hexadecimal, ""));
+  }
   return Option(option);
 }
 

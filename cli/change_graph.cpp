@@ -68,7 +68,9 @@ KnnGraph take(ChangedGraph changed, std::int64_t old_rows, Session& session) {
   return std::move(changed.graph);
 }
 
-KnnGraph change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output, Session& session) {
+// `new_ids`: of each old row, where some are removed.
+KnnGraph change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
+                std::vector<RowId>& new_ids, Session& session) {
   RunRecord& record = session.record;
   const MergeParams params = params_of(common, recall);
   const std::filesystem::path first = !options.merge.empty() ? options.merge[0] : !options.extend.empty() ? options.extend : options.reduce;
@@ -77,7 +79,7 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
   record.k = old.graph.lists.k;
   record.metric = name_of(old.graph.metric);
   // A full disk is told before the work.
-  const auto require_room = [&](std::int64_t rows) { check_output(output, static_cast<std::size_t>(rows * record.k) * 8 + 4096); };
+  const auto require_room = [&](std::int64_t rows, std::size_t more = 0) { check_output(output, graph_file_bytes(rows, record.k) + more); };
   if (!options.merge.empty()) {
     const OldGraph other = open_graph(options.merge[1], options.bases[1], session);
     require_room(record.n + other.base.matrix().rows);
@@ -100,19 +102,16 @@ KnnGraph change(const CommonOptions& common, const ChangeOptions& options, doubl
     return take(std::move(changed), record.n, session);
   }
   const Neighbors ids = read_results(options.remove, {});
-  require_room(record.n);
-  if (!options.map.empty()) check_output(options.map, static_cast<std::size_t>(record.n) * sizeof(RowId) + 4096);
+  const std::size_t map_bytes = options.map.empty() ? 0 : static_cast<std::size_t>(record.n) * sizeof(RowId) + 4096;
+  require_room(record.n, map_bytes);  // of one disk, as a rule
+  check_output(options.map, map_bytes);
   say_start(session, "removing rows of " + format_count(record.n), old.graph);
   ReducedGraph reduced = session.timed("reduce", record.seconds.compute, [&] {
     return remove_rows(old.graph, old.base.matrix(), ids.ids, params, session.run());
   });
   record.more["changed_lists"] = reduced.changed;
   session.say("  changed  " + format_count(reduced.changed) + " lists that named removed rows");
-  if (!options.map.empty()) {
-    Neighbors map(record.n, 1);
-    map.ids = std::move(reduced.new_id);
-    session.timed("write", record.seconds.write, [&] { write_results({options.map, {}}, map); });
-  }
+  new_ids.assign(reduced.new_id.begin(), reduced.new_id.end());
   return std::move(reduced.graph);
 }
 
@@ -131,7 +130,7 @@ void add_change_options(Command app, ChangeOptions& options) {
   app.add_option("--map", options.map, "where the new id of each old row goes, -1 for those removed: .ibin, .npy or .ivecs").group(group);
 }
 
-int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
+int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, bool recall_given, const std::filesystem::path& output,
                const std::string& command_line) {
   check_arguments(common, options, recall, output);
   // An old graph may be replaced by the new one.
@@ -144,10 +143,17 @@ int run_change(const CommonOptions& common, const ChangeOptions& options, double
   check_output(common.json, 0);
   Session session(common, command_line);
   RunRecord& record = session.record;
-  const KnnGraph graph = change(common, options, recall, output, session);
+  std::vector<RowId> new_ids;
+  const KnnGraph graph = change(common, options, recall, output, new_ids, session);
   record.n = graph.lists.queries;
-  const int code = report_graph(graph, recall < 1 ? recall : 0, session);
-  session.timed("write", record.seconds.write, [&] { save_graph(graph, output, session.run()); });
+  const int code = report_graph(graph, recall_given ? recall : 0, session);
+  session.timed("write", record.seconds.write, [&] {
+    save_graph(graph, output, session.run());
+    if (options.map.empty()) return;
+    Neighbors map(std::ssize(new_ids), 1);
+    map.ids.assign(new_ids.begin(), new_ids.end());
+    write_results({options.map, {}}, map);
+  });
   write_record(record, common.json);
   say_summary(session, output);
   return code;

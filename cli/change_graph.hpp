@@ -24,7 +24,7 @@ struct ChangeOptions {
 
 void add_change_options(Command app, ChangeOptions& options);
 
-int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, const std::filesystem::path& output,
+int run_change(const CommonOptions& common, const ChangeOptions& options, double recall, bool recall_given, const std::filesystem::path& output,
                const std::string& command_line);
 
 }  // namespace gigaknn::cli

@@ -9,6 +9,7 @@
 #include "core/require.hpp"
 #include "eval/report_text.hpp"
 #include "graph/approximate.hpp"
+#include "index/recipe.hpp"
 #include "change_graph.hpp"
 #include "inputs.hpp"
 #include "labels.hpp"
@@ -33,6 +34,7 @@ struct GraphOptions {
   std::string image;
   std::int64_t verify = 0;
   double recall = 1;
+  bool recall_given = false;
   std::optional<float> radius;
   std::filesystem::path to;
   std::filesystem::path distances;
@@ -182,7 +184,7 @@ Plan plan_graph(const GraphOptions& options, const Vectors& base, const RunRecor
   plan.k = options.k;
   plan.self = true;
   plan.result_bytes = bytes_of_entries(record.n, record.k, bytes_per_neighbor);
-  plan.files = {{options.output, plan.result_bytes + 4096}};
+  plan.files = {{options.output, graph_file_bytes(record.n, record.k)}};
   RunOptions threads;
   threads.threads = options.common.thread_count();
   plan.approximate_bytes = options.recipe.empty()
@@ -219,8 +221,11 @@ void build_by_index(const GraphOptions& options, MatrixRef base, Session& sessio
                                [&] { return sampled_recall(graph, base, options.sample.value_or(1000), options.common.seed, session.run()); });
   graph.doubts = data_doubts(graph, base, session.run());
   record.more["index"] = options.recipe;
-  record.more["nprobe"] = search.nprobe;
-  record.more["refine"] = search.refine;
+  const IndexRecipe recipe = parse_recipe(options.recipe);
+  if (!recipe.inverted && options.nprobe) session.note("--nprobe is not used: an index of " + options.recipe + " has no inverted lists");
+  if (!recipe.refine && options.refine) session.note("--refine is not used: an index of " + options.recipe + " has no full vectors behind its codes");
+  if (recipe.inverted) record.more["nprobe"] = recipe.lists > 0 ? std::min(search.nprobe, recipe.lists) : search.nprobe;
+  if (recipe.refine) record.more["refine"] = search.refine;
 }
 
 void build(const GraphOptions& options, const Vectors& base, Session& session, KnnGraph& graph) {
@@ -276,7 +281,7 @@ int run_graph(GraphOptions options, const std::string& command_line) {
                 !options.sample && options.verify == 0 && options.report.empty() && options.image.empty(),
             Fault::invalid_argument,
             "--workers, --shard-rows, --index, --nprobe, --refine, --sample, --verify, --report and --image are for graphs that are built");
-    return run_change(options.common, options.change, options.recall, options.output, command_line);
+    return run_change(options.common, options.change, options.recall, options.recall_given, options.output, command_line);
   }
   require(!options.change.given(), Fault::invalid_argument, "--base, --add, --remove and --map belong to --merge, --extend or --reduce");
   if (!options.to.empty() || options.radius) {
@@ -309,6 +314,7 @@ int run_graph(GraphOptions options, const std::string& command_line) {
     require(options.report.empty(), Fault::invalid_argument,
             "--report needs the graph in memory, which its budget does not allow; gigaknn report --graph OUT.knng --base BASE makes one "
             "later");
+    check_output_of_tasks(options.common.json, *in_tasks);
     const GraphPlan plan = write_plan(*in_tasks, [&](const std::string& text) { session.note(text); }, session.run());
     const int code = run_planned(plan, session);
     write_record(record, options.common.json);
@@ -328,7 +334,8 @@ int run_graph(GraphOptions options, const std::string& command_line) {
   if (options.labels.empty()) {
     build(options, base, session, graph);
     verify_graph(graph, options, base.matrix(), session);
-    code = report_graph(graph, options.recipe.empty() || options.recall < 1 ? options.recall : 0, session);
+    code = report_graph(graph, options.recipe.empty() || options.recall_given ? options.recall : 0, session);
+    if (graph.exact && options.recall < 1) session.say("  found by " + graph.method);
   } else {
     build_grouped(options, base, labels, session, graph);
   }
@@ -363,10 +370,10 @@ void add_graph_command(Command app, Request& request) {
   add_metric_option(command, options->common);
   add_engine_options(command, options->common);
   add_run_options(command, options->common);
-  command.add_option("--recall", options->recall,
-                     "share of the true neighbours that the graph must have; below 1 it may be "
-                     "approximate, which is faster. Measured on a sample; exit code 4 if missed")
-      .show_default();
+  const Option recall = command.add_option("--recall", options->recall,
+                                           "share of the true neighbours that the graph must have; below 1 it may be "
+                                           "approximate, which is faster. Measured on a sample; exit code 4 if missed")
+                            .show_default();
   command.add_option("--verify", options->verify,
                      "compare this many rows with an independent float64 scan");
   command.add_option("--report", options->report,
@@ -410,7 +417,8 @@ void add_graph_command(Command app, Request& request) {
       "  gigaknn graph --extend base.knng --base base.fbin --add new.fbin -o all.knng\n"
       "  gigaknn graph --merge a.knng b.knng --base a.u8bin b.u8bin --recall 0.98 -o both.knng\n"
       "  gigaknn graph --reduce base.knng --base base.fbin --remove gone.ibin --map ids.npy -o less.knng");
-  command.callback([options, &request] {
+  command.callback([options, recall, &request] {
+    options->recall_given = recall.given();
     request.run = [options, &request] { return run_graph(*options, request.command_line); };
   });
 }

@@ -37,6 +37,12 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& input) 
 
 }  // namespace
 
+bool is_within(const std::filesystem::path& output, const std::filesystem::path& folder) {
+  if (output.empty() || is_stdout(output)) return false;
+  const std::filesystem::path name = real_name(output), outer = real_name(folder);
+  return std::mismatch(outer.begin(), outer.end(), name.begin(), name.end()).first == outer.end();
+}
+
 void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs) {
   std::map<std::filesystem::path, std::filesystem::path> written;  // what is called so by whom
   for (const std::filesystem::path& output : outputs) {

@@ -8,6 +8,8 @@
 
 namespace gigaknn::cli {
 
+/// Whether `output`, if there is one, would be written somewhere in `folder`.
+bool is_within(const std::filesystem::path& output, const std::filesystem::path& folder);
 /// Throws Error: invalid_argument where two of the outputs are one file, or one of them is an input: what would be lost is named. Empty
 /// paths count for nothing.
 void check_apart(const std::vector<std::filesystem::path>& inputs, const std::vector<std::filesystem::path>& outputs);

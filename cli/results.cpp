@@ -9,6 +9,7 @@
 #include <gigaknn/graph.hpp>
 
 #include "core/require.hpp"
+#include "graph/knng.hpp"
 #include "hdf5.hpp"
 #include "inputs.hpp"
 #include "io/file_bytes.hpp"
@@ -42,6 +43,11 @@ std::size_t bytes_of_entries(std::int64_t rows, std::int64_t each, std::size_t e
   constexpr auto most = WideSize{1} << 62;
   const WideSize bytes = static_cast<WideSize>(rows) * static_cast<WideSize>(each) * entry_bytes;
   return static_cast<std::size_t>(std::min(bytes, most));
+}
+
+std::size_t graph_file_bytes(std::int64_t n, std::int64_t k) {
+  const std::size_t id_bytes = n < no_row_of_u32 ? sizeof(std::uint32_t) : sizeof(std::int64_t);
+  return bytes_of_entries(n, k, id_bytes + sizeof(float)) + 4096;
 }
 
 void check_result_names(const ResultFiles& files, bool radius) {

@@ -16,6 +16,8 @@ struct ResultFiles {
 
 /// What so many entries take; where that is more than anybody has, 2^62, to which others can be added.
 std::size_t bytes_of_entries(std::int64_t rows, std::int64_t each, std::size_t entry_bytes);
+/// What the file of a graph of n lists of k takes, or a little less than this.
+std::size_t graph_file_bytes(std::int64_t n, std::int64_t k);
 
 /// Throws Error: invalid_argument where no writer knows a name (`radius`: any that names no other format), unsupported where this build has
 /// no HDF5.

@@ -14,6 +14,7 @@
 #include "graph/shard_plan.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
+#include "results.hpp"
 #include "text.hpp"
 
 namespace gigaknn::cli {
@@ -130,6 +131,7 @@ int run_run_command(const RunPlanOptions& options, const std::string& command_li
   common.seed = plan.params.graph.seed;
   common.threads = plan.threads();
   check_apart({plan.params.base}, {plan.params.output, common.json});
+  check_output_of_tasks(common.json, plan);
   Session session(common, command_line);
   session.record.k = plan.params.graph.k;
   session.record.n = plan.n;
@@ -161,6 +163,12 @@ void add_task_options(Command app, TaskOptions& options) {
   app.add_option("--shard-rows", options.shard_rows, "from files: rows of a shard (default: as --memory allows)");
 }
 
+void check_output_of_tasks(const std::filesystem::path& json, const GraphPlan& plan) {
+  require(!is_within(json, plan.folder()), Fault::invalid_argument, "--json ", json.string(),
+          " is in the folder of the plan, which goes when the graph is done");
+  check_output(json, 0);
+}
+
 PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,
                        const std::filesystem::path& output, const GraphParams& graph) {
   require(options.workers >= 1, Fault::invalid_argument, "--workers must be at least 1, got ", options.workers);
@@ -179,7 +187,7 @@ PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, 
 
 int run_planned(const GraphPlan& plan, Session& session) {
   RunRecord& record = session.record;
-  const std::size_t graph_bytes = static_cast<std::size_t>(plan.n) * static_cast<std::size_t>(plan.params.graph.k) * 8 + 4096;
+  const std::size_t graph_bytes = graph_file_bytes(plan.n, plan.params.graph.k);
   std::uint64_t there = 0;  // of an earlier run
   std::error_code gone;  // another run may be taking them away
   for (const auto& entry : std::filesystem::directory_iterator(plan.folder(), gone)) {

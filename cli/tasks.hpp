@@ -13,6 +13,9 @@ struct TaskOptions {
 };
 void add_task_options(Command app, TaskOptions& options);
 
+/// Throws Error where the record of tasks cannot be written, or would go with their folder.
+void check_output_of_tasks(const std::filesystem::path& json, const GraphPlan& plan);
+
 /// Parameters of a plan, from what every command has.
 PlanParams plan_params(const CommonOptions& common, const TaskOptions& options, const std::filesystem::path& base,
                        const std::filesystem::path& output, const GraphParams& graph);

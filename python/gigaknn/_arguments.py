@@ -295,6 +295,12 @@ def _rows_of_array(array, name):
     return view
 
 
+def flag(value, name):
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {type(value).__name__}")
+
+
 def warn(text, category=CopyWarning):
     """The default filter of `warnings` shows this once for each line of the user's."""
     level, frame = 2, sys._getframe(1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, floats, ids_of, number, path_of, path_to_write, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
+from ._arguments import device_for, flag, floats, ids_of, number, path_of, path_to_write, recall_of, rows, rows_anywhere, run_of, seed_of, warn, whole, whole_array, word
 from ._bfloat16 import array_of
 from ._device import device_of
 from ._errors import InvalidArgument, RecallWarning, Unsupported
@@ -100,7 +100,7 @@ class KnnGraph:
                 distances = np.where(missing, np.float32(-np.inf if metric == "inner_product" else np.inf), distances)
             distances = sound_distances(distances, metric)
             ids = with_ties_by_id(distances, ids, metric == "inner_product")
-        graph = _core.KnnGraph.of(distances, ids, metric, bool(exact), None)
+        graph = _core.KnnGraph.of(distances, ids, metric, flag(exact, "exact"), None)
         return cls(graph, None if base is None else rows(base, "base"), keys_of(keys, len(distances)))
 
     @classmethod
@@ -344,7 +344,7 @@ class KnnGraph:
         [[0, 1, 2], [0, 2]]
         """
         a, b = self._row(a, "a"), self._row(b, "b")
-        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), bool(directed), run_of(None, None, None))]
+        return [Path(*path) for path in self._graph.paths(a, b, whole(count, "count", 32), flag(directed, "directed"), run_of(None, None, None))]
 
     def _row(self, row, name):
         row = whole(row, name)
@@ -449,7 +449,7 @@ class KnnGraph:
         base: Rows = None,
         other_base: Rows = None,
         method: str = "auto",
-        recall: float = 1.0,
+        recall: float | None = None,
         seed: Whole = 0,
         device: str = "cpu",
         shards: Whole = 1,
@@ -471,7 +471,8 @@ class KnnGraph:
         method : str
             "auto", "exact", "ivf" or "nn-descent".
         recall : float
-            Share of the true neighbours that an approximate graph is to have.
+            Share of the true neighbours that an approximate graph is to have; where it is given and not reached, as it is measured, a
+            `RecallWarning` tells. None: all, as far as the graphs merged have them.
         seed, device, shards, allow_nonfinite, threads, memory, progress
             As of `knn_graph`.
 
@@ -497,11 +498,14 @@ class KnnGraph:
             raise TypeError(f"other must be a KnnGraph, got {type(other).__name__}")
         if (self.row_keys is None) != (other.row_keys is None):
             raise InvalidArgument("one of the graphs has keys and the other none")
+        wanted = recall_of(1.0 if recall is None else recall)
         merged = KnnGraph(
             self._graph.merge(
-                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress)
+                self._rows(base), other._graph, other._rows(other_base, "other_base"), word(method, "method"), wanted, seed_of(seed), word(device, "device"), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress)
             )
         )
+        if recall is not None:
+            _hold_against(merged, wanted)
         merged.row_keys = None if self.row_keys is None else keys_joined(self.row_keys, other.row_keys)
         return merged
 
@@ -512,7 +516,7 @@ class KnnGraph:
         base: Rows = None,
         keys: Keys = None,
         method: str = "auto",
-        recall: float = 1.0,
+        recall: float | None = None,
         seed: Whole = 0,
         device: str = "cpu",
         shards: Whole = 1,
@@ -550,9 +554,12 @@ class KnnGraph:
             raise InvalidArgument("keys= is needed where a graph has keys, and only there")
         more = rows(more, "more")
         keys = None if keys is None else keys_joined(self.row_keys, keys_of(keys, more.shape[0]))
+        wanted = recall_of(1.0 if recall is None else recall)
         extended = KnnGraph(
-            self._graph.extend(self._rows(base), more, word(method, "method"), recall_of(recall), seed_of(seed), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
+            self._graph.extend(self._rows(base), more, word(method, "method"), wanted, seed_of(seed), word(device, "device"), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress))
         )
+        if recall is not None:
+            _hold_against(extended, wanted)
         extended.row_keys = keys
         return extended
 
@@ -591,7 +598,7 @@ class KnnGraph:
         >>> len(graph), new_ids
         (4, array([ 0, -1,  1,  2,  3]))
         """
-        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
+        graph, new_ids = self._graph.remove(self._rows(base), ids_of(ids, "ids"), word(device, "device"), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress))
         return KnnGraph(graph, keys=None if self.row_keys is None else self.row_keys[new_ids >= 0]), new_ids
 
     def _rows(self, base, name="base"):
@@ -701,13 +708,13 @@ def knn_graph(
         if shards != 1:
             raise InvalidArgument(f"an index is searched in one piece: shards must be 1 with index=, got {shards}")
         nprobe, refine = whole(16 if nprobe is None else nprobe, "nprobe"), whole(4 if refine is None else refine, "refine")
-        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), nprobe, refine, metric, seed, device, bool(allow_nonfinite), run), base, keys)
+        graph = KnnGraph(_core.search_graph(base, k, word(index, "index"), nprobe, refine, metric, seed, device, flag(allow_nonfinite, "allow_nonfinite"), run), base, keys)
         graph.measure(sample=1000 if sample is None else sample, seed=seed, threads=threads, memory=memory)
         graph._of_all_rows = True
         if recall is not None:
             _hold_against(graph, wanted, f", with nprobe {nprobe} and refine {refine}")
         return graph
-    built = _core.build_graph(base, k, metric, word(method, "method"), wanted, seed, device, shards, bool(allow_nonfinite), ids_of(labels, "labels"), only == "same", run)
+    built = _core.build_graph(base, k, metric, word(method, "method"), wanted, seed, device, shards, flag(allow_nonfinite, "allow_nonfinite"), ids_of(labels, "labels"), only == "same", run)
     graph = KnnGraph(built, base if base.device == "cpu" else None, keys)
     graph._of_all_rows = labels is None
     _hold_against(graph, wanted)
@@ -758,7 +765,7 @@ def radius_graph(
     base = rows(x, "x")
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
-        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.radius_graph(base, number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress))
     )
     return with_keys(found, keys)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
+from ._arguments import flag, ids_of, neighbors_of, number, path_of, path_to_write, recall_of, rows, run_of, seconds_of, seed_of, whole, whole_array, word
 from ._bfloat16 import array_of, dtype_of_numpy
 from ._changes import Changes
 from ._errors import CorruptFile, Error, InvalidArgument, RecallWarning, Unsupported
@@ -696,10 +696,12 @@ def build(
         recall = recall_of(recall)
         if not 1 <= k <= n * 9 // 10:
             raise InvalidArgument(f"k must be from 1 to nine tenths of the {n} rows, the rest being held out, got {k}")
+        if index is not None and not _core.recipe_keeps_rows(recipe):
+            raise Unsupported(f"recall= needs full vectors to measure with: {recipe},RFlat")
         if index is None:
-            recipe = _core.choose_index(base, recall, k, bool(memory_first), metric, iterations, seed, device, bool(allow_nonfinite), run)
+            recipe = _core.choose_index(base, recall, k, flag(memory_first, "memory_first"), metric, iterations, seed, device, flag(allow_nonfinite, "allow_nonfinite"), run)
         held_out = _core.rows_to_hold_out(n)
-    made = _core.make_index(base, recipe, metric, ids_of(ids, "ids"), iterations, seed, held_out, k, device, bool(allow_nonfinite), run)
+    made = _core.make_index(base, recipe, metric, ids_of(ids, "ids"), iterations, seed, held_out, k, device, flag(allow_nonfinite, "allow_nonfinite"), run)
     result = Index(made, recall=recall, keys=keys)
     if recall is not None and result.lists > 0:
         result._curve = made.measure(None, k, max(recall, 0.999), 60.0, seed, run)
@@ -766,7 +768,7 @@ def open(
     _require_some(k)
     device, shards, run = word(device, "device"), whole(shards, "shards", 32), run_of(threads, memory, progress)
     try:
-        index = _core.open_index(name, device, shards, k, bool(map), run)
+        index = _core.open_index(name, device, shards, k, flag(map, "map"), run)
     except CorruptFile:
         if _is_of_faiss(name):
             raise Unsupported(f"{name}: is an index of Faiss: gigaknn.faiss.read_index reads it") from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import floats, rows, run_of, seed_of, whole, word
+from ._arguments import flag, floats, rows, run_of, seed_of, whole, word
 from ._errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def kmeans(
         weights = floats(weights, "weights", 1)
         if weights.shape != (base.shape[0],):
             raise InvalidArgument(f"weights must be one for each of the {base.shape[0]} rows, got shape {list(weights.shape)}")
+    labels = flag(labels, "labels")
     centroids, trained, rounds = _core.kmeans(
         base,
         clusters,
@@ -156,12 +157,12 @@ def kmeans(
         word(start, "start"),
         None if levels is None else whole(levels, "levels", 32),
         rows_per_cluster,
-        bool(balanced),
+        flag(balanced, "balanced"),
         weights,
         seed_of(seed),
         word(device, "device"),
         whole(shards, "shards", 32),
-        bool(allow_nonfinite),
+        flag(allow_nonfinite, "allow_nonfinite"),
         run_of(threads, memory, progress),
     )
     distances, nearest = nearest_centroids(base, centroids, metric=metric, device=device, threads=threads, memory=memory, progress=progress) if labels else (None, None)

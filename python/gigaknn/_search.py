@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
-from ._arguments import device_for, neighbors_of, number, rows, rows_anywhere, run_of, whole, word
+from ._arguments import device_for, flag, neighbors_of, number, rows, rows_anywhere, run_of, whole, word
 from ._bfloat16 import array_of
 from ._device import results_like
 from ._keys import keys_of, with_keys
@@ -123,7 +123,7 @@ def knn(
     asked, queries, base = queries, rows_anywhere(queries, "queries", stream), rows_anywhere(base, "base", stream)
     keys = keys_of(keys, base.shape[0])
     found = Neighbors(
-        *_core.knn(queries, base, neighbors_of(k, queries), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
+        *_core.knn(queries, base, neighbors_of(k, queries), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress))
     )
     return _beside(with_keys(found, keys), asked, queries.device)
 
@@ -200,7 +200,7 @@ def radius_search(
     keys = keys_of(keys, base.shape[0])
     found = RadiusNeighbors(
         *_core.radius_search(
-            queries, base, number(radius, "radius"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress)
+            queries, base, number(radius, "radius"), word(metric, "metric"), device_for(device, base, queries), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress)
         )
     )
     return _beside(with_keys(found, keys), asked, queries.device)
@@ -240,7 +240,7 @@ def duplicates(
     >>> gigaknn.duplicates(x, 0.15, metric="l1")
     array([0, 1, 0, 0])
     """
-    return _core.duplicates(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), bool(allow_nonfinite), run_of(threads, memory, progress))
+    return _core.duplicates(rows(x, "x"), number(radius, "radius"), word(metric, "metric"), word(device, "device"), whole(shards, "shards", 32), flag(allow_nonfinite, "allow_nonfinite"), run_of(threads, memory, progress))
 
 
 def read_vectors(path: Paths) -> Array:

@@ -61,7 +61,8 @@ IndexParams index_params(const std::string& recipe, const std::string& metric, i
 
 // Packed bits have no index but this one, which does not change.
 std::unique_ptr<Index> make(MatrixRef base, const IndexParams& params, const RunOptions& options) {
-  if (!on_bits(params.metric) || params.recipe != "Flat" || !params.ids.empty()) return make_index(base, params, options);
+  if (!on_bits(params.metric) || params.recipe != "Flat") return make_index(base, params, options);
+  require(params.ids.empty(), Fault::unsupported, "an index of packed bits calls rows by their numbers: it takes keys, and no ids");
   FlatParams flat;
   flat.metric = params.metric;
   flat.device = params.device;
@@ -207,6 +208,7 @@ void bind_index(nb::module_& m) {
 
   bind_faiss(m);
   m.def("check_recipe", [](const std::string& recipe) { parse_recipe(recipe); }, nb::arg("recipe"));
+  m.def("recipe_keeps_rows", [](const std::string& recipe) { return parse_recipe(recipe).keeps_rows(); }, nb::arg("recipe"));
   m.def("rows_to_hold_out", &rows_to_hold_out, nb::arg("n"));
   m.def(
       "make_index",

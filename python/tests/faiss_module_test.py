@@ -10,6 +10,8 @@ from unittest import mock
 import gigaknn
 import gigaknn.faiss as faiss
 import numpy as np
+from gigaknn import _core
+from gigaknn._arguments import run_of
 from gigaknn.faiss import _held
 from support import random_rows
 
@@ -108,6 +110,38 @@ class Faiss(unittest.TestCase):
         self.assertEqual(self.flat.search(self.x[:3], 1)[1].ravel().tolist(), [0, 1, 2])
         self.flat.reset()
         self.assertEqual((self.flat.ntotal, self.flat.remove_ids([0])), (0, 0))
+
+    def test_labels_that_would_move_are_refused(self):
+        """Faiss calls rows without lists by their numbers, which move where one goes."""
+        with tempfile.TemporaryDirectory() as folder:
+            gigaknn.build(self.x[:6].astype(np.float16), index="Flat").save(f"{folder}/x.gknn")
+            _core.export_faiss(f"{folder}/x.gknn", f"{folder}/x.faiss", 1, 1.0, _core.FaissMap.where_needed, run_of(None, None, None))
+            index = faiss.read_index(f"{folder}/x.faiss")
+        self.assertIsInstance(index, faiss.IndexScalarQuantizer)
+        for refused in (lambda: index.remove_ids([0]), lambda: index.add_with_ids(self.x[:1], [9])):
+            with self.assertRaisesRegex(gigaknn.Unsupported, "by their number"):
+                refused()
+        self.assertEqual(index.search(self.x[:2], 1)[1].ravel().tolist(), [0, 1])
+        with self.assertRaisesRegex(gigaknn.InvalidArgument, "at most 65504"):
+            index.search(self.x[:2] + 70000, 1)
+        index.reset()
+        self.assertEqual(index.ntotal, 0)
+
+    def test_what_was_read_is_not_trained_again(self):
+        index = faiss.index_factory(8, "PCA5,IVF4,Flat")
+        index.train(self.x)
+        index.add(self.x)
+        self.assertEqual((index.d, index.index.d), (8, 5))
+        again = faiss.deserialize_index(faiss.serialize_index(index))
+        self.assertEqual((again.d, faiss.extract_index_ivf(again).d), (8, 5))
+        again.reset()
+        with self.assertRaisesRegex(gigaknn.Unsupported, "not trained again"):
+            again.train(self.x)
+
+    def test_lengths_of_any_size_become_one(self):
+        x = np.array([[1e38] * 64, [3e-44] * 64], np.float32)
+        faiss.normalize_L2(x)
+        np.testing.assert_allclose(x, 0.125, rtol=1e-6)
 
     def test_an_add_that_was_interrupted_when_its_rows_were_there_has_given_their_labels(self):
         index = faiss.index_factory(8, "IVF4,Flat")

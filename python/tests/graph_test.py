@@ -183,6 +183,24 @@ class Graphs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "one distance for each id"):
             gigaknn.KnnGraph.from_arrays(distances[:, :2], ids)
 
+    def test_changed_graphs_that_miss_the_recall_asked_say_so(self):
+        x = random_rows(1200, 12)
+        half = gigaknn.knn_graph(x[:800], 5, index="IVF64,Flat", nprobe=1)
+        other = gigaknn.knn_graph(x[800:], 5, index="IVF64,Flat", nprobe=1)
+        for change in (lambda **asked: half.extend(x[800:], **asked), lambda **asked: half.merge(other, **asked)):
+            with self.assertWarnsRegex(gigaknn.RecallWarning, r"^recall 0.999 is not reached"):
+                change(recall=0.999)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                change()
+
+    def test_flags_are_true_or_false(self):
+        x = random_rows(50, 4)
+        for call, name in ((lambda: gigaknn.knn(x, x, 1, allow_nonfinite="no"), "allow_nonfinite"), (lambda: gigaknn.kmeans(x, 2, labels="no"), "labels"),
+                           (lambda: gigaknn.build(x, recall=0.9, memory_first="no"), "memory_first")):
+            with self.assertRaisesRegex(TypeError, f"{name} must be True or False, got str"):
+                call()
+
     def test_merged_and_extended_graphs_are_those_of_all_rows(self):
         a, b = gigaknn.knn_graph(self.x[:250], 6), gigaknn.knn_graph(self.x[250:], 6)
         self.assert_same(a.merge(b), self.graph)

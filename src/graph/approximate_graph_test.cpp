@@ -214,7 +214,7 @@ TEST(Auto, finds_by_candidates_where_bytes_tell_rows_apart) {
     ops_of("cpu").pair_distances(base.rows, base.rows, metric, graph.lists.ids.data(), params.k, distances.data(), {});
     EXPECT_EQ(graph.lists.distances, distances) << name_of(metric);
 
-    if (metric != Metric::cosine) continue;
+    if (metric != Metric::cosine && metric != Metric::hellinger) continue;
     for (const std::string& device : cpu_devices()) {
       params.device = device;
       try {
@@ -227,10 +227,12 @@ TEST(Auto, finds_by_candidates_where_bytes_tell_rows_apart) {
       }
     }
 #ifdef GIGAKNN_TINY_TILES
-    params.device = "emulated";
-    const KnnGraph other = build_graph(base.rows, params);
-    EXPECT_EQ(other.lists.ids, graph.lists.ids) << name_of(metric);
-    EXPECT_EQ(other.lists.distances, graph.lists.distances) << name_of(metric);
+    for (const char* device : {"emulated", "emulated:2"}) {
+      params.device = device;
+      const KnnGraph other = build_graph(base.rows, params);
+      EXPECT_EQ(other.lists.ids, graph.lists.ids) << device << ' ' << name_of(metric);
+      EXPECT_EQ(other.lists.distances, graph.lists.distances) << device << ' ' << name_of(metric);
+    }
 #endif
   }
 }

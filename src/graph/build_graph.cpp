@@ -71,7 +71,7 @@ std::size_t approximate_graph_bytes(const Ops& ops, MatrixRef base, const GraphP
   if (params.method == "exact" || params.recall == 1) return 0;
   const bool growing = grows(params.method);
   const std::int64_t list = growing ? Descent::list_length(params.k, base.rows) : params.k;
-  const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, threads) +
+  const std::size_t needed = CellSearch::bytes_needed(ops, base, params.metric, list, params.method == "auto", threads) +
                              (growing ? Descent::bytes_needed(ops, base, params.metric, params.k, threads) : list_bytes(base.rows, params.k));
   if (!may_be_whole_bytes(base.dtype)) return needed;
   return std::max(needed,

@@ -23,8 +23,13 @@ std::int64_t ByteCandidates::most(std::int64_t k, std::int64_t n) { return std::
 
 ByteCandidates::ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, const CellRows& cells, std::int64_t k, std::int64_t band_rows,
                                std::uint64_t seed, const RunOptions& run)
-    : ops_(ops), base_(base), metric_(metric), run_(run), width_(most(k, base.rows)), bytes_(compared_rows(base, {}, metric, most_seven_bits, seed, run)),
-      cells_(ops.prepare_cells(bytes_.rows(), cells, bytes_.metric(), hints(base.rows, width_, band_rows), run)) {}
+    : ops_(ops), base_(base), metric_(metric), run_(run), width_(most(k, base.rows)),
+      bytes_(compared_rows(base, {}, metric, most_seven_bits, seed, run)),
+      cells_(ops.prepare_cells(bytes_.rows(), cells, bytes_.metric(), hints(base.rows, width_, band_rows), run)) {
+  // Of a device's memory what the cells leave.
+  if (ops.space() == MemorySpace::device) run_.device_memory_bytes -= std::min(run_.device_memory_bytes, cells_->bytes());
+  if (run.device_memory_bytes > 0) run_.device_memory_bytes = std::max<std::size_t>(1, run_.device_memory_bytes);
+}
 
 std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t cells, std::int64_t k,
                                          std::int64_t band_rows, int threads) {

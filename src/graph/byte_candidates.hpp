@@ -29,7 +29,7 @@ class ByteCandidates {
   /// Candidates a row, at most, for the `k` nearest of its n - 1 neighbours.
   static std::int64_t most(std::int64_t k, std::int64_t n);
 
-  /// For lists of `k`, of at most `band_rows` rows at a time. Borrows its arguments.
+  /// For lists of `k`, of at most `band_rows` rows at a time. Borrows `ops` and what `base` shows.
   ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, const CellRows& cells, std::int64_t k, std::int64_t band_rows,
                  std::uint64_t seed, const RunOptions& run);
   /// The most that it and one call of `join` allocate, of the host's memory.
@@ -51,7 +51,7 @@ class ByteCandidates {
   const Ops& ops_;
   MatrixRef base_;
   Metric metric_;
-  const RunOptions& run_;
+  RunOptions run_;
   std::int64_t width_;  // candidates a row
   ComparedRows bytes_;
   std::unique_ptr<PreparedCells> cells_;

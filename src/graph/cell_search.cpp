@@ -56,7 +56,7 @@ void CellSearch::divide(std::uint64_t seed) {
   cell_of_.resize(at(n_));
   // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
   const std::int64_t regions = regions_of_own_cell(quantizer_);
-  const bool compares_alike = regions == quantizer_.regions.rows() && metric_ != Metric::inner_product;
+  const bool compares_alike = quantizer_.cells() <= most_cells_compared && metric_ != Metric::inner_product;
   if (compares_alike && n_ <= most_noting_rows) noted_width_ = std::min(most_noted, quantizer_.cells());
   noted_.resize(at(n_ * noted_width_));
   const std::int64_t width = std::max<std::int64_t>(1, noted_width_);
@@ -128,7 +128,11 @@ void name_all(std::span<RowId> probes) {
 
 }  // namespace
 
-Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const { return nearest_in_all(*cells_, base_, rows, k); }
+Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
+  Neighbors truth = nearest_in_all(*cells_, base_, rows, k);
+  drop_infinitely_far(truth, metric_);
+  return truth;
+}
 
 // Of `prepared_rows`, which stand in `cells`.
 Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef prepared_rows, std::span<const RowId> rows,
@@ -284,7 +288,8 @@ std::string CellSearch::description() const {
   return join_text(probes(), " of ", cells(), " cells a row, ", candidates_ ? candidates_->description() : cells_->description());
 }
 
-std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads) {
+std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, bool candidates,
+                                     int threads) {
   const std::int64_t n = base.rows;
   const std::int64_t fitted = cell_count(n);
   const std::int64_t cells = fitted + n / most_rows_of_a_cell;  // after large ones are split
@@ -295,11 +300,11 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
   const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
   const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
-  const std::size_t candidates =
-      ByteCandidates::exist(dtype, metric) ? ByteCandidates::bytes_needed(ops, base, metric, cells, k, band, threads) : 0;
+  const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric);
+  const std::size_t in_bytes = as_bytes ? ByteCandidates::bytes_needed(ops, base, metric, cells, k, band, threads) : 0;
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
-                                std::max(in_cells, candidates);
+                                std::max(in_cells, in_bytes);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
   const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::uint16_t) : 0;
   return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);

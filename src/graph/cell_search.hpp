@@ -27,8 +27,8 @@ class CellSearch {
  public:
   /// For lists of at most `k` rows.
   CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run);
-  /// The most memory of the host that it takes, lists not counted.
-  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, int threads);
+  /// The most memory of the host that it takes, lists not counted; `candidates`: `find_by_candidates` may be called.
+  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, bool candidates, int threads);
 
   std::int64_t cells() const { return quantizer_.cells(); }
   /// [n] the rows, cell after cell.

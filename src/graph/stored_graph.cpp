@@ -166,10 +166,7 @@ struct StoredGraph::SampledRows {
       release_rows(part);
     }
     truth = without_self(found, ids);
-    // Rows that are farthest from everything are nobody's neighbours, and have none, in cells.
-    for (std::size_t i = 0; i < truth.ids.size(); ++i) {
-      if (std::isinf(truth.distances[i]) && (truth.distances[i] < 0) == larger_is_nearer(graph.params.metric)) truth.ids[i] = no_row;
-    }
+    drop_infinitely_far(truth, graph.params.metric);
   }
 
   // They and their true neighbours, ascending, each once.

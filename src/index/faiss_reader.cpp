@@ -28,7 +28,7 @@ constexpr Letters other_kinds[] = {
     {"IHfP", "IndexHNSWFlatPanorama"}, {"INSf", "IndexNSGFlat"}, {"INSp", "IndexNSGPQ"}, {"INSs", "IndexNSGSQ"}, {"INNf", "IndexNNDescentFlat"},
     {"IxHe", "IndexLSH"}, {"IxPq", "IndexPQ"}, {"IPfs", "IndexPQFastScan"}, {"IxRq", "IndexResidualQuantizer"}, {"IxLS", "IndexLocalSearchQuantizer"},
     {"IxPR", "IndexProductResidualQuantizer"}, {"Ixrq", "IndexRaBitQ"}, {"Irfn", "IndexRaBitQFastScan"}, {"IxEe", "IndexEDEN"},
-    {"Ix2L", "Index2Layer"}, {"IxFP", "IndexFlatL2Panorama"}, {"Imiq", "MultiIndexQuantizer"}, {"IvFl", "IndexIVFFlat of an early Faiss"},
+    {"Ix2L", "Index2Layer"}, {"Imiq", "MultiIndexQuantizer"}, {"IvFl", "IndexIVFFlat of an early Faiss"},
     {"IvFL", "IndexIVFFlat of an early Faiss"}, {"IvPQ", "IndexIVFPQ of an early Faiss"}, {"IwPf", "IndexIVFPQFastScan"}, {"IwQR", "IndexIVFPQR"},
     {"IwFd", "IndexIVFFlatDedup"}, {"IwP2", "IndexIVFFlatPanorama"}, {"IwSh", "IndexIVFSpectralHash"}, {"IwRQ", "IndexIVFResidualQuantizer"},
     {"IwLS", "IndexIVFLocalSearchQuantizer"}, {"IwPR", "IndexIVFProductResidualQuantizer"}, {"IwPL", "IndexIVFProductLocalSearchQuantizer"},
@@ -42,6 +42,8 @@ constexpr Letters other_kinds[] = {
 // Those whose header is another still.
 constexpr Letters headless_kinds[] = {
     {"IxLa", "IndexLattice"},       {"IRMf", "IndexRowwiseMinMaxFP16"},
+    {"IxFP", "IndexFlatL2Panorama"}, {"IxFp", "IndexFlatIPPanorama"},
+    {"IxRP", "IndexRefinePanorama"}, {"IHNr", "IndexHNSWRaBitQ"},
     {"IRMh", "IndexRowwiseMinMax"}, {"ISVD", "IndexSVS"},
     {"ISVL", "IndexSVS"},           {"ILVQ", "IndexSVS"},
     {"ISVF", "IndexSVS"},           {"null", "no index"},

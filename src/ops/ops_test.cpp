@@ -338,6 +338,24 @@ TEST_F(Errors, dtypes_that_a_metric_has_no_meaning_for_are_unsupported) {
   }
 }
 
+TEST_F(Errors, bytes_of_eight_bits_are_not_taken_for_seven) {
+  StridedRows rows(20, 4, u8, 0), query(1, 4, u8, 0);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    for (std::int64_t j = 0; j < 4; ++j) rows.set(i, j, static_cast<float>((i * 7 + j) % 127));
+  }
+  for (std::int64_t j = 0; j < 4; ++j) query.set(0, j, 127);
+  const std::vector<std::int64_t> begins = {0, 20};
+  PrepareHints hints;
+  hints.seven_bits = true;
+  const auto prepared = ops.prepare_cells(rows, {{}, begins}, l2, hints, problem.run);
+  const std::vector<RowId> probes(1, RowId{0});
+  Neighbors found(1, 2);
+  expect_error(Fault::invalid_argument, {"row 0 has the byte 127, expected at most 126"},
+               [&] { ops.nearest_in_cells(*prepared, query, probes.data(), 1, 2, NeighborsOut(found), problem.run); });
+  rows.set(3, 2, 255);
+  expect_error(Fault::invalid_argument, {"row 3 has the byte 255"}, [&] { ops.prepare_cells(rows, {{}, begins}, l2, hints, problem.run); });
+}
+
 TEST_F(Errors, a_base_without_rows_is_refused) {
   const StridedRows none(0, 4, f32, 0);
   expect_error(Fault::invalid_argument, {"0"}, [&] { ops.prepare(none, l2, {}, problem.run); });

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import random
+import resource
 import struct
 import subprocess
 import unittest
@@ -189,7 +190,14 @@ class ChangedGraphs(CliTest):
 
     def test_removed_rows_are_gone_and_the_map_says_where_others_went(self):
         write_bin(self.path("ids.ibin"), [[i] for i in range(170, 300)], "i")
-        self.run_cli("graph", "--reduce", "all.knng", "--base", "all.u8bin", "--remove", "ids.ibin", "--map", "map.npy", "-o", "r.knng")
+        reduce = ["graph", "--reduce", "all.knng", "--base", "all.u8bin", "--remove", "ids.ibin", "--map", "map.npy", "-o", "r.knng"]
+        # No map of a graph that is not there.
+        with open(self.path("map.npy"), "wb") as file:
+            file.write(b"old")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+        full = subprocess.run([BINARY, *reduce, "--quiet"], cwd=self.folder, preexec_fn=limit, capture_output=True, text=True)
+        self.assertEqual((full.returncode, self.read("map.npy"), os.path.exists(self.path("r.knng"))), (3, b"old", False), full.stderr)
+        self.run_cli(*reduce)
         self.assertEqual(self.bytes_of("r.knng"), self.bytes_of("a.knng"))
         self.assertEqual(read_npy(self.path("map.npy"), "q"), [[i if i < 170 else -1] for i in range(300)])
 

@@ -152,6 +152,18 @@ class LargerThanMemory(CliTest):
                 self.assertLessEqual(memory["peak_bytes"], memory["planned_bytes"] + n * d + (16 << 20), method)
                 self.assertGreater(memory["peak_bytes"], memory["planned_bytes"] // 8, method)
 
+    @unittest.skipIf(SANITIZED, "what a sanitizer takes is no search's")
+    def test_candidates_take_no_more_than_was_planned(self):
+        n, d = 50000, 24
+        generator = random.Random(4)
+        with open(self.path("base.hbin"), "wb") as file:
+            file.write(struct.pack("<II", n, d) + struct.pack(f"<{n * d}e", *(generator.gauss(0, 1) for _ in range(n * d))))
+        for k in 10, 40:
+            self.run_cli("graph", "base.hbin", "-k", k, "-o", "g.knng", "--recall", 0.8, "--threads", 2, "--json", "g.json")
+            record = json.loads(pathlib.Path(self.path("g.json")).read_text(encoding="utf-8"))
+            self.assertIn(" candidates by ", record["filter"])
+            self.assertLessEqual(record["memory"]["peak_bytes"], record["memory"]["planned_bytes"] + 2 * n * d + (16 << 20), k)
+
     def test_searches_of_u8_rows_agree(self):
         self.write_bytes("base.u8bin", 600000 // SHARE, 128, 7)
         self.write_bytes("queries.u8bin", 30, 128, 8)

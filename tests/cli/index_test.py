@@ -106,6 +106,13 @@ class Index(CliTest):
             recall = json.load(file)["recall"]["value"]
         self.assertIn(f"the recall is {recall:.6g}, below the 0.999 that was asked", run.stderr)
         self.run_cli("check", "g.knng")
+        self.run_cli("graph", "base.u8bin", "-k", 4, *asked[:4], "--recall", 1, "-o", "g.knng", code=4)
+        unused = self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "IVF20,PQ2", "--nprobe", 50, "--refine", 7, "-o", "g.knng", "--json", "g.json").stderr
+        self.assertIn("--refine is not used", unused)
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        self.assertEqual((record["nprobe"], "refine" in record), (20, False))
+        self.assertIn("--nprobe is not used", self.run_cli("graph", "base.u8bin", "-k", 4, "--index", "Flat", "--nprobe", 5, "-o", "g.knng").stderr)
         for arguments, says in ((("--nprobe", 3), "--index"), (("--index", "IVF20,Flat", "--method", "exact"), "--index"),
                                 (("--index", "IVF20,Flat", "--workers", 2), "--index"), (("--index", "IVF500,Flat"), "more lists"),
                                 (("--index", "IVF20,Flat", "--nprobe", 0), "--nprobe"), (("--index", "IVF20,Flat", "--sample", 0), "--sample"),

@@ -81,6 +81,8 @@ class Silence(CliTest):
         self.assertEqual(self.record("g.json")["k"], 10)
         self.assertEqual(self.run_cli("path", "g.knng", "009", "00010").stdout, self.run_cli("path", "g.knng", 9, 10).stdout)
         self.refused("graph", "base.fbin", "-k", "-01", "-o", "h.knng", saying="k must be at least 1, got -1")
+        self.refused("graph", "base.fbin", "-k", 3, "--seed", "-1", "-o", "h.knng", saying="'-1' is below 0")
+        self.refused("graph", "base.fbin", "--radius", "0x10", "-o", "h.range", saying="'0x10' is no decimal number")
 
     def test_files_are_known_by_what_they_hold(self):
         self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
@@ -232,6 +234,7 @@ class Silence(CliTest):
         reduce = ["graph", "--reduce", "a.knng", "--base", "many.u8bin", "--remove", "gone.npy", "-o", "b.knng"]
         self.run_cli(*reduce)
         self.run_cli(*reduce, "--recall", 0.999999, code=4)
+        self.run_cli(*reduce, "--recall", 1, code=4)
 
     @unittest.skipIf(SANITIZED, "a sanitizer takes memory of its own")
     def test_duplicates_are_found_within_a_budget(self):

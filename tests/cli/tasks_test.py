@@ -203,6 +203,14 @@ class Tasks(CliTest):
         self.run_cli("run", "out.knng.work", "--quiet")
         self.assertEqual(self.read("out.knng"), self.in_memory())
 
+    def test_a_record_that_cannot_be_written_is_told_before_the_work(self):
+        self.run_cli("plan", *ASKED, *TWELVE, "-o", "out.knng")
+        for record, said in (("none/r.json", "none"), ("out.knng.work/r.json", "in the folder of the plan")):
+            self.assertIn(said, self.run_cli("run", "out.knng.work", "--json", record, "--quiet", code=3 if said == "none" else 2).stderr)
+            self.assertFalse(os.path.exists(self.path("out.knng")))
+        self.run_cli("run", "out.knng.work", "--json", "r.json", "--quiet")
+        self.assertGreater(self.record("r.json")["tasks"]["total"], 12)
+
     def test_a_full_disk_loses_nothing(self):
         expected = self.in_memory()
         size = len(expected)

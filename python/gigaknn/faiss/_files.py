@@ -48,7 +48,8 @@ def index_factory(d: int, description: str, metric: int = METRIC_L2) -> Any:
     codes = words[place + 1] if len(words) > place + 1 else "Flat"
     kinds = {"Flat": IndexIVFFlat, "PQ": IndexIVFPQ, "SQ": IndexIVFScalarQuantizer, "RaBitQ": IndexIVFRaBitQ}
     index = object.__new__(next(kind for start, kind in kinds.items() if codes.startswith(start)))
-    index._begin(d, metric, Held(d, metric_of(metric), text))
+    transform = re.match(r"(?:PCA[RW]?|RR|OPQ\d+_)(\d+),", text)
+    index._begin(int(transform[1]) if transform else d, metric, Held(d, metric_of(metric), text))
     index._describe(int(words[place][3:] or 0), 1)
     if place > 0:
         index = object.__new__(IndexPreTransform)._wrap(d, index)
@@ -90,7 +91,8 @@ def read_index(fname: FilePath, io_flags: int = 0) -> Any:
     held = Held(facts.cols, opened.metric, "Flat" if opened.kind == "flat" else "read")
     held.index, held.next_id = opened, opened.next_id
     index = object.__new__(_kinds[names[place]])
-    index._begin(facts.cols, metric, held)
+    widths = re.findall(r"-> (\d+)", kind)
+    index._begin(int(widths[-1]) if widths else facts.cols, metric, held)
     if isinstance(index, IndexIVF):
         index._describe(facts.lists, facts.nprobe)
     for name in reversed(names[:place]):

@@ -24,7 +24,7 @@ def normalize_L2(x: Floats) -> None:
         raise InvalidArgument("x must be an array [n, d] of float32, which is changed")
     refuse_masked(x, "x")
     lengths = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))[:, None]
-    x /= np.where(lengths == 0, 1, lengths).astype(np.float32)
+    x[:] = x / np.where(lengths == 0, 1, lengths)
 
 
 def knn(xq: npt.ArrayLike, xb: npt.ArrayLike, k: Whole, metric: int = METRIC_L2) -> tuple[Floats, Integers]:

@@ -53,6 +53,8 @@ class Held:
     def train(self, x, lists, iterations, seed):
         if self.rows:
             raise Unsupported("an index that has rows is not trained again")
+        if self.recipe == "read":
+            raise Unsupported("an index that was read is not trained again: index_factory makes one to train")
         most = max(256 * lists, 65536)
         if len(x) > most:
             x = x[np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))]
@@ -96,6 +98,8 @@ class Held:
             return x
         with np.errstate(over="ignore", invalid="ignore"):
             cast = x.astype(dtype)
+        if dtype == np.float16 and not np.array_equal(np.isfinite(cast), np.isfinite(x)):
+            raise InvalidArgument("the index holds float16: x must be at most 65504")
         if dtype != np.float16 and not np.array_equal(cast, x):
             raise InvalidArgument(f"the index holds {dtype}: x must be whole numbers of its range")
         return cast

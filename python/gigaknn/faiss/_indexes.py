@@ -75,7 +75,9 @@ class Index:
         self._add(x, None)
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
-        """Adds rows, labelled by `ids` [n]: each >= 0, and new."""
+        """Adds rows, labelled by `ids` [n]: each >= 0, and new. Refused without lists: an IndexIDMap has labels of its own."""
+        if self._numbers_rows():
+            raise Unsupported(f"{type(self).__name__} labels rows by their number: put an IndexIDMap around it")
         self._add(x, ids)
 
     def search(self, x: npt.ArrayLike, k: Whole, *, params: SearchParameters | None = None, D: Floats | None = None, I: Integers | None = None) -> tuple[Floats, Integers]:
@@ -147,7 +149,12 @@ class Index:
         return distances, ids, rows
 
     def remove_ids(self, x: npt.ArrayLike | IDSelector) -> int:
-        """Removes the rows of these labels, an array or a selector, as far as they are there; returns how many."""
+        """Removes the rows of these labels, an array or a selector, as far as they are there; returns how many. Refused without lists, but of IndexFlat, and within an IndexIDMap: rows behind would move up."""
+        if self._numbers_rows():
+            raise Unsupported(f"{type(self).__name__} labels rows by their number, which would move where one goes: put an IndexIDMap around it")
+        return self._remove(x)
+
+    def _remove(self, x):
         there = self._held.ids()
         gone = there[self._members(there, x)]
         if len(gone):
@@ -161,7 +168,7 @@ class Index:
 
     def reset(self) -> None:
         """Removes all rows; what is trained stays."""
-        self.remove_ids(IDSelectorAll())
+        self._remove(IDSelectorAll())
         self._held.next_id = 0
 
     def _add(self, x, ids):
@@ -190,6 +197,10 @@ class Index:
     def _inverted(self):
         """The IndexIVF within, or None."""
         return None
+
+    def _numbers_rows(self):
+        """Whether labels are numbers of rows."""
+        return self._inverted() is None and not self._within_map
 
     def _k_factor(self):
         """How many times k candidates are compared by full vectors; 0: none."""

@@ -87,6 +87,9 @@ class IndexIDMap(Index):
     def _inverted(self):
         return self.index._inverted()
 
+    def _numbers_rows(self):
+        return False
+
     def _k_factor(self):
         return self.index._k_factor()
 
