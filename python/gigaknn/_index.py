@@ -227,7 +227,7 @@ class Index:
         memory: Memory = None,
         progress: Progress = None,
     ) -> Neighbors:
-        """As `search`, but of all rows, exactly: the truth for what it finds.
+        """As `search`, but of all rows that are nearer than infinitely far, exactly: the truth for what it finds.
 
         Parameters
         ----------

@@ -280,7 +280,7 @@ TEST_F(IvfPq, refuses_what_it_cannot_do) {
   expect_error(Fault::invalid_argument, make({.code_bytes = 13}), "12 dimensions have 1 to 12 parts", "got 13");
   expect_error(Fault::invalid_argument, make({.code_bytes = 0}), "got 0");
   expect_error(Fault::invalid_argument, make({.code_bytes = 11}), "12 dimensions in 11 parts of 2 would leave 5 parts without any: 6 do as well");
-  expect_error(Fault::unsupported, make({.metric = Metric::l1, .code_bytes = 4}), "l2, euclidean or inner_product, not l1");
+  expect_error(Fault::unsupported, make({.metric = Metric::l1, .code_bytes = 4}), "l2, euclidean, inner_product or cosine, not l1");
   expect_error(Fault::invalid_argument, make({.lists = 1501}), "lists must be in [1, 1500]");
   expect_error(Fault::invalid_argument, [&] { make_ivf_pq_index(base_.ref().slice(0, 255), {.lists = 2, .code_bytes = 4}); }, "at least 256 rows", "got 255");
   RunOptions small;

@@ -163,7 +163,7 @@ CodeShape shape_of_codes(std::int64_t d, const IvfPqParams& params) {
 void require_codes(MatrixRef base, const IvfPqParams& params) {
   require_shape(base, of_lists(params));
   require(params.metric == Metric::l2 || params.metric == Metric::euclidean || params.metric == Metric::inner_product, Fault::unsupported,
-          "codes are searched by l2, euclidean, cosine or inner_product, not ", name_of(params.metric));
+          "codes are searched by l2, euclidean, inner_product or cosine, not ", name_of(params.metric));
   if (params.rabitq_bits != 0) {
     require_grid_bits(params.rabitq_bits);
     const std::int64_t parts = shape_of_codes(base.cols, params).m;
