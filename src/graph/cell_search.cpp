@@ -128,11 +128,7 @@ void name_all(std::span<RowId> probes) {
 
 }  // namespace
 
-Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const {
-  Neighbors truth = nearest_in_all(*cells_, base_, rows, k);
-  drop_infinitely_far(truth, metric_);
-  return truth;
-}
+Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const { return nearest_in_all(*cells_, base_, rows, k); }
 
 // Of `prepared_rows`, which stand in `cells`.
 Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef prepared_rows, std::span<const RowId> rows,

@@ -26,12 +26,6 @@ std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, s
   return {std::move(steering), std::move(measuring)};
 }
 
-void drop_infinitely_far(Neighbors& truth, Metric metric) {
-  for (std::size_t i = 0; i < truth.ids.size(); ++i) {
-    if (std::isinf(truth.distances[i]) && (truth.distances[i] < 0) == larger_is_nearer(metric)) truth.ids[i] = no_row;
-  }
-}
-
 RecallSample RecallSample::every(std::int64_t step) const {
   const auto rows = (std::ssize(rows_) + step - 1) / step;
   std::vector<RowId> some;

@@ -45,9 +45,6 @@ class RecallSample {
 /// in which neighbours are near each other, if there is one. How many, `n` alone tells, so that no result depends on time.
 std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, std::uint64_t seed);
 
-/// Rows that are infinitely far are nobody's neighbours in cells, which a truth of all rows may name.
-void drop_infinitely_far(Neighbors& truth, Metric metric);
-
 /// Whether other rows than those that were measured will have this recall as well, with a probability of 97.5 %.
 inline bool surely_reaches(const Recall& measured, double recall) { return measured.low >= recall; }
 

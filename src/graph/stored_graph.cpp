@@ -166,7 +166,10 @@ struct StoredGraph::SampledRows {
       release_rows(part);
     }
     truth = without_self(found, ids);
-    drop_infinitely_far(truth, graph.params.metric);
+    // Rows that are farthest from everything are nobody's neighbours, and have none, in cells.
+    for (std::size_t i = 0; i < truth.ids.size(); ++i) {
+      if (std::isinf(truth.distances[i]) && (truth.distances[i] < 0) == larger_is_nearer(graph.params.metric)) truth.ids[i] = no_row;
+    }
   }
 
   // They and their true neighbours, ascending, each once.
