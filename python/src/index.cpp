@@ -9,6 +9,7 @@
 
 #include "arrays.hpp"
 #include "bind.hpp"
+#include "core/require.hpp"
 #include "index/recipe.hpp"
 #include "run.hpp"
 
