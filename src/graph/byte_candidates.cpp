@@ -50,12 +50,12 @@ bool ByteCandidates::choose(const RecallSample& sample, const Neighbors& nearest
     }
     return sample.measure(ops_, base_, candidates, width, run_).value;
   };
-  const auto do_it = [&](std::int64_t width) { return found_of(width) >= 1 - missed; };
-  if (!do_it(nearest.k)) return false;
+  const auto enough = [&](std::int64_t width) { return found_of(width) >= 1 - missed; };
+  if (!enough(nearest.k)) return false;
   std::int64_t low = std::min(sample.truth().k, nearest.k), high = nearest.k;
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
-    if (do_it(middle)) {
+    if (enough(middle)) {
       high = middle;
     } else {
       low = middle + 1;

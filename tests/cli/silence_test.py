@@ -84,6 +84,15 @@ class Silence(CliTest):
         self.refused("graph", "base.fbin", "-k", 3, "--seed", "-1", "-o", "h.knng", saying="'-1' is below 0")
         self.refused("graph", "base.fbin", "--radius", "0x10", "-o", "h.range", saying="'0x10' is no decimal number")
 
+    def test_an_exact_graph_of_a_recall_below_one_says_why(self):
+        said = self.run_cli("graph", "base.fbin", "-k", 3, "--method", "auto", "--recall", 0.9, "-o", "g.knng", "--json", "g.json")
+        said = said.stdout + said.stderr
+        found = self.record("g.json")
+        self.assertIn("  found by " + found["filter"], said)
+        if not TINY_TILES:
+            self.assertTrue(found["exact"])
+            self.assertIn("exact, since the rows are few", said)
+
     def test_files_are_known_by_what_they_hold(self):
         self.run_cli("graph", "base.fbin", "-k", 3, "-o", "g.knng")
         self.run_cli("build", "base.fbin", "--index", "IVF4,Flat", "-o", "x.gknn")
