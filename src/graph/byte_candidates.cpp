@@ -21,48 +21,29 @@ PrepareHints hints(std::int64_t n, std::int64_t width, std::int64_t band_rows) {
 
 std::int64_t ByteCandidates::most(std::int64_t k, std::int64_t n) { return std::min(n - 1, 3 * k + 8); }
 
-ByteCandidates::ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, const CellRows& cells, std::int64_t k, std::int64_t band_rows,
-                               std::uint64_t seed, const RunOptions& run)
-    : ops_(ops), base_(base), metric_(metric), run_(run), width_(most(k, base.rows)),
-      bytes_(compared_rows(base, {}, metric, most_seven_bits, seed, run)),
-      cells_(ops.prepare_cells(bytes_.rows(), cells, bytes_.metric(), hints(base.rows, width_, band_rows), run)) {
+ByteCandidates::ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, MatrixRef bytes, Metric of_bytes, const CellRows& cells,
+                               std::int64_t k, std::int64_t band_rows, const RunOptions& run)
+    : ops_(ops), base_(base), metric_(metric), run_(run), width_(std::min(k, base.rows - 1)),
+      cells_(ops.prepare_cells(bytes, cells, of_bytes, hints(base.rows, most(k, base.rows), band_rows), run)) {
   // Of a device's memory what the cells leave.
   if (ops.space() == MemorySpace::device) run_.device_memory_bytes -= std::min(run_.device_memory_bytes, cells_->bytes());
   if (run.device_memory_bytes > 0) run_.device_memory_bytes = std::max<std::size_t>(1, run_.device_memory_bytes);
 }
 
-std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t cells, std::int64_t k,
-                                         std::int64_t band_rows, int threads) {
+std::size_t ByteCandidates::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t dims, std::int64_t cells,
+                                         std::int64_t k, std::int64_t band_rows, int threads) {
   const std::int64_t width = most(k, base.rows), band = std::min(base.rows, band_rows);
   const std::int64_t some = std::min(band, rows_at_once);
-  return compared_rows_bytes(base, metric) + list_bytes(band, width) +
+  return list_bytes(band, width) +
          at(some) * (at(base.cols) * size_of(base.dtype) + at(width) * sizeof(float)) +  // copies, and distances where a device has these
-         ops.cell_bytes_needed(base.rows, base.cols, DType::u8, metric_of_bytes(metric), cells, hints(base.rows, width, band), threads);
+         ops.cell_bytes_needed(base.rows, dims, DType::u8, metric_of_bytes(metric), cells, hints(base.rows, width, band), threads);
 }
 
-bool ByteCandidates::choose(const RecallSample& sample, const Neighbors& nearest, double recall) {
-  const double missed = recall_with_candidates(recall) - recall;
-  const auto found_of = [&](std::int64_t width) {
-    std::vector<RowId> candidates;
-    candidates.reserve(at(nearest.queries * width));
-    for (std::int64_t i = 0; i < nearest.queries; ++i) {
-      candidates.insert(candidates.end(), nearest.ids.begin() + i * nearest.k, nearest.ids.begin() + i * nearest.k + width);
-    }
-    return sample.measure(ops_, base_, candidates, width, run_).value;
-  };
-  const auto enough = [&](std::int64_t width) { return found_of(width) >= 1 - missed; };
-  if (!enough(nearest.k)) return false;
-  std::int64_t low = std::min(sample.truth().k, nearest.k), high = nearest.k;
-  while (low < high) {
-    const std::int64_t middle = (low + high) / 2;
-    if (enough(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  width_ = high;
-  return true;
+bool ByteCandidates::widen(const RecallSample& sample, const Neighbors& lists, std::int64_t wanted) {
+  const std::vector<std::int64_t> found = sample.found_by_width(ops_, base_, lists.ids, lists.k, run_);
+  const std::int64_t width = std::lower_bound(found.begin(), found.end(), wanted) - found.begin();
+  width_ = std::clamp(width, width_, lists.k);
+  return width <= lists.k;
 }
 
 void ByteCandidates::join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, NeighborsOut out) const {

@@ -1,6 +1,7 @@
-// Neighbours by way of candidates: what is near among rows as bytes, in lists a little longer than those asked for.
+// Neighbours by way of candidates: what is near among rows as bytes, or these in fewer dimensions, in lists a little longer than those
+// asked for.
 //
-//   base --bytes (compared_rows.hpp)--> in cells --join_cells--> candidates --canonical distances--> the k nearest of these
+//   base --compared_rows.hpp or reduced_base.hpp--> bytes in cells --join_cells--> candidates --canonical distances--> the k nearest of these
 //
 // Sums of bytes are keys: no pair is computed twice, while a filter with proven bounds leaves hundreds of pairs a row to be computed in
 // full. How many candidates do, a sample with known neighbours tells. All is integers, but for the last step: every device and instruction
@@ -19,8 +20,8 @@
 
 namespace gigaknn {
 
-/// What cells must have, so that candidates may miss a fortieth of what a graph of this recall may.
-inline double recall_with_candidates(double recall) { return recall + (1 - recall) / 40; }
+/// What candidates may miss of a graph of this recall, and its cells must have beyond it.
+inline double missed_by_candidates(double recall, bool reduced) { return (1 - recall) / (reduced ? 10 : 40); }
 
 class ByteCandidates {
  public:
@@ -29,19 +30,19 @@ class ByteCandidates {
   /// Candidates a row, at most, for the `k` nearest of its n - 1 neighbours.
   static std::int64_t most(std::int64_t k, std::int64_t n);
 
-  /// For lists of `k`, of at most `band_rows` rows at a time. Borrows `ops` and what `base` shows.
-  ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, const CellRows& cells, std::int64_t k, std::int64_t band_rows,
-                 std::uint64_t seed, const RunOptions& run);
-  /// The most that it and one call of `join` allocate, of the host's memory.
-  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t cells, std::int64_t k, std::int64_t band_rows,
-                                  int threads);
+  /// For lists of `k`, of at most `band_rows` rows at a time. `bytes` [n]: the base's, none above `most_seven_bits`, compared by
+  /// `of_bytes`. Borrows `ops` and what `base` shows.
+  ByteCandidates(const Ops& ops, MatrixRef base, Metric metric, MatrixRef bytes, Metric of_bytes, const CellRows& cells, std::int64_t k,
+                 std::int64_t band_rows, const RunOptions& run);
+  /// The most that it and one call of `join` allocate, of the host's memory; of bytes of `dims` dimensions.
+  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t dims, std::int64_t cells, std::int64_t k,
+                                  std::int64_t band_rows, int threads);
 
-  MatrixRef rows() const { return bytes_.rows(); }
   const PreparedCells& cells() const { return *cells_; }
 
-  /// Sets how many candidates a row has: as few as miss no more of what `sample` should find than a graph of this recall may. `nearest`:
-  /// those of the sample's rows, `most` a row, the nearest first. False: these miss more.
-  bool choose(const RecallSample& sample, const Neighbors& nearest, double recall);
+  /// Lets a row have as many candidates as find so many of the true neighbours of a sample, and no fewer than before. `lists`: those of
+  /// the sample's rows, `most` a row, the nearest first. False: these find fewer.
+  bool widen(const RecallSample& sample, const Neighbors& lists, std::int64_t wanted);
 
   /// As Ops::join_cells, of the rows among the candidates, for lists of k.
   void join(std::span<const RowId> rows, const RowId* own, const RowId* probes, std::int64_t width, NeighborsOut out) const;
@@ -52,8 +53,7 @@ class ByteCandidates {
   MatrixRef base_;
   Metric metric_;
   RunOptions run_;
-  std::int64_t width_;  // candidates a row
-  ComparedRows bytes_;
+  std::int64_t width_;  // candidates a row; at first k
   std::unique_ptr<PreparedCells> cells_;
 };
 

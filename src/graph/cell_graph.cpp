@@ -21,7 +21,7 @@ constexpr double exact_share = 0.4;
 class CellGraphBuilder {
  public:
   CellGraphBuilder(const Ops& ops, MatrixRef base, const GraphParams& params, const RunOptions& run)
-      : base_(base), params_(params), run_(run), search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, run) {
+      : base_(base), params_(params), run_(run), search_((report("cells", 0), ops), base, params.metric, params.k, params.seed, params.method == "auto", run) {
     report("cells", 1);
   }
 
@@ -29,8 +29,8 @@ class CellGraphBuilder {
     auto [steering, measuring] = search_.draw_samples(params_.seed);
     const RecallSample steer(params_.metric, base_.rows, steering, search_.truth_of(steering, params_.k));
     // By name, what is found among cells is exact, as it is in graphs that are built from files.
-    const bool candidates = params_.method == "auto" && ByteCandidates::exist(base_.dtype, params_.metric);
-    const double wanted = candidates ? recall_with_candidates(params_.recall) : params_.recall;
+    const bool candidates = search_.reduced() || (params_.method == "auto" && ByteCandidates::exist(base_.dtype, params_.metric));
+    const double wanted = params_.recall + (candidates ? missed_by_candidates(params_.recall, search_.reduced()) : 0);
     const bool enough = search_.choose_probes(steer, wanted);
     if (params_.method == "auto" && (!enough || search_.cost_share() > exact_share)) {
       why_not = join_text(enough ? "each row would look into " : "it would not do if each row looked into ", search_.probes(), " of ",
@@ -39,7 +39,7 @@ class CellGraphBuilder {
     }
     const RecallSample measure(params_.metric, base_.rows, measuring, search_.truth_of(measuring, params_.k));
     search_.widen_probes(measure, wanted);
-    if (candidates) search_.find_by_candidates(steer, params_.recall);
+    if (candidates) search_.find_by_candidates(steer, measure, params_.recall);
 
     KnnGraph graph;
     graph.metric = params_.metric;

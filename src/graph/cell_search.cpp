@@ -18,7 +18,7 @@ constexpr std::int64_t least_probes_of_candidates = 2;
 #else
 constexpr std::int64_t least_probes_of_candidates = 8;  // fewer are searched in the time that bytes are made and looked at
 #endif
-constexpr std::int64_t most_compared = 256;  // of those that steer, to tell how many candidates do
+constexpr std::int64_t proved_at_once = 256;  // rows, each with some thousand neighbours among reduced rows
 constexpr std::int64_t most_noted = 32;  // cells near a row, when it looks for its own among all
 constexpr std::int64_t most_noting_rows = std::int64_t{1} << 18;  // more look for their own in some regions, or take more memory than time
 constexpr std::int64_t truth_probes_at_once = std::int64_t{1} << 22;  // 32 MiB
@@ -32,17 +32,27 @@ std::int64_t cell_count(std::int64_t n) { return std::max<std::int64_t>(1, n / r
 
 }  // namespace
 
-CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run)
-    : ops_(ops), base_(base), metric_(metric), k_(k), seed_(seed), run_(run), finder_run_(run), cells_run_(run), n_(base.rows) {
+CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, bool reduce, const RunOptions& run)
+    : ops_(ops), base_(base), metric_(metric), k_(k), seed_(seed), run_(run), finder_run_(run), cells_run_(run), n_(base.rows),
+      near_(base), near_metric_(metric) {
   // Of a device's memory an eighth for each of two finders, the rest for the rows.
   finder_run_.device_memory_bytes /= 8;
   cells_run_.device_memory_bytes -= 2 * finder_run_.device_memory_bytes;
   // What the host needs was counted as a whole.
   finder_run_.memory_bytes = cells_run_.memory_bytes = 0;
   const Progress::Quiet quiet(run_.progress);
+  if (reduce) reduced_ = ReducedBase::make(ops, base, metric, k, seed, finder_run_);
+  if (reduced_) {
+    near_ = reduced_->rows();
+    near_metric_ = Metric::l2;
+  }
   divide(seed);
   split_large_cells();
-  prepare();
+  if (reduced_) {
+    prepare_candidates(near_, near_metric_);
+  } else {
+    prepare();
+  }
 }
 
 void CellSearch::prepare() {
@@ -52,11 +62,11 @@ void CellSearch::prepare() {
 
 // Cells, and the order of the rows by them.
 void CellSearch::divide(std::uint64_t seed) {
-  quantizer_ = fit_coarse_quantizer(ops_, base_, metric_, cell_count(n_), seed, finder_run_);
+  quantizer_ = fit_coarse_quantizer(ops_, near_, near_metric_, cell_count(n_), seed, finder_run_);
   cell_of_.resize(at(n_));
   // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
   const std::int64_t regions = regions_of_own_cell(quantizer_);
-  const bool compares_alike = quantizer_.cells() <= most_cells_compared && metric_ != Metric::inner_product;
+  const bool compares_alike = quantizer_.cells() <= most_cells_compared && near_metric_ != Metric::inner_product;
   if (compares_alike && n_ <= most_noting_rows) noted_width_ = std::min(most_noted, quantizer_.cells());
   noted_.resize(at(n_ * noted_width_));
   const std::int64_t width = std::max<std::int64_t>(1, noted_width_);
@@ -65,7 +75,7 @@ void CellSearch::divide(std::uint64_t seed) {
   for (std::int64_t begin = 0; begin < n_; begin += cell_batch_rows) {
     const std::int64_t end = std::min(n_, begin + cell_batch_rows);
     found.resize(at((end - begin) * width));
-    finder.nearest(base_.slice(begin, end), found.data(), run_);
+    finder.nearest(near_.slice(begin, end), found.data(), run_);
     // Rows that are far from everything have no cell of their own: any will do, no query finds them.
     for (std::int64_t i = begin; i < end; ++i) {
       cell_of_[at(i)] = static_cast<std::uint32_t>(std::max<std::int64_t>(0, value_of(found[at((i - begin) * width)])));
@@ -128,7 +138,33 @@ void name_all(std::span<RowId> probes) {
 
 }  // namespace
 
-Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) const { return nearest_in_all(*cells_, base_, rows, k); }
+Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
+  if (!reduced_) return nearest_in_all(*cells_, base_, rows, k);
+  Neighbors nearest(std::ssize(rows), k);
+  std::vector<std::int64_t> open;  // places
+  std::vector<RowId> of_open;
+  for (std::int64_t begin = 0; begin < nearest.queries; begin += proved_at_once) {
+    const std::int64_t count = std::min(proved_at_once, nearest.queries - begin);
+    const auto some = rows.subspan(at(begin), at(count));
+    NeighborsOut out(nearest);
+    out.ids += begin * k;
+    out.distances += begin * k;
+    out.rows = count;
+    const Neighbors among = nearest_in_all(candidates_->cells(), reduced_->rows(), some, reduced_->proving(k));
+    for (const std::size_t i : reduced_->prove(ops_, some, among, out, run_)) {
+      open.push_back(begin + static_cast<std::int64_t>(i));
+      of_open.push_back(some[i]);
+    }
+  }
+  if (open.empty()) return nearest;
+  if (!cells_) prepare();
+  const Neighbors found = nearest_in_all(*cells_, base_, of_open, k);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    std::copy_n(found.ids.begin() + static_cast<std::int64_t>(i) * k, k, nearest.ids.begin() + open[i] * k);
+    std::copy_n(found.distances.begin() + static_cast<std::int64_t>(i) * k, k, nearest.distances.begin() + open[i] * k);
+  }
+  return nearest;
+}
 
 // Of `prepared_rows`, which stand in `cells`.
 Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef prepared_rows, std::span<const RowId> rows,
@@ -136,14 +172,14 @@ Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef pr
   const Progress::Quiet quiet(run_.progress);
   const std::int64_t cells = quantizer_.cells();
   const std::int64_t batch = std::max<std::int64_t>(1, truth_probes_at_once / cells);
-  const CellFinder finder(ops_, quantizer_, metric_, quantizer_.regions.rows(), cells, finder_run_);
+  const CellFinder finder(ops_, quantizer_, near_metric_, quantizer_.regions.rows(), cells, finder_run_);
   Neighbors nearest(std::ssize(rows), k);
   std::vector<RowId> probes;
   for (std::int64_t begin = 0; begin < nearest.queries; begin += batch) {
     const std::int64_t count = std::min(batch, nearest.queries - begin);
     const auto part = rows.subspan(at(begin), at(count));
     probes.resize(at(count * cells));
-    finder.nearest(base_, part, probes.data(), run_);
+    finder.nearest(near_, part, probes.data(), run_);
     // Cells whose centroids are too far for float32 are none to find, and their rows may be near all the same.
     for (std::int64_t i = 0; i < count; ++i) name_all(std::span(probes).subspan(at(i * cells), at(cells)));
     NeighborsOut out(nearest);
@@ -155,21 +191,56 @@ Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef pr
   return nearest;
 }
 
-bool CellSearch::find_by_candidates(const RecallSample& steer, double recall) {
-  if (probes() < least_probes_of_candidates) return false;
+void CellSearch::prepare_candidates(MatrixRef bytes, Metric of_bytes) {
+  candidates_.emplace(ops_, base_, metric_, bytes, of_bytes, CellRows{order_, begins_}, k_, band_rows(), cells_run_);
+}
+
+void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSample& measure, double recall) {
+  if (!reduced_ && probes() < least_probes_of_candidates) return;
   const Progress::Quiet quiet(run_.progress);
-  const RecallSample some = steer.every((std::ssize(steer.rows()) + most_compared - 1) / most_compared);
-  cells_.reset();  // either of the two is in memory
-  candidates_.emplace(ops_, base_, metric_, CellRows{order_, begins_}, k_, band_rows(), seed_, cells_run_);
-  const Neighbors nearest = nearest_in_all(candidates_->cells(), candidates_->rows(), some.rows(), ByteCandidates::most(k_, n_));
-  if (candidates_->choose(some, nearest, recall)) return true;
+  cells_.reset();
+  std::optional<ComparedRows> made;
+  if (!reduced_) {
+    made = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
+    prepare_candidates(made->rows(), made->metric());
+  }
+  const MatrixRef bytes = reduced_ ? reduced_->rows() : made->rows();
+  if (find_by(steer, bytes, recall) && find_by(measure, bytes, recall)) return;
   candidates_.reset();
   prepare();
-  return false;
+}
+
+// Of what a sample's rows should find in the cells that they look into, candidates may miss some.
+bool CellSearch::find_by(const RecallSample& sample, MatrixRef bytes, double recall) {
+  const auto& rows = sample.rows();
+  const std::int64_t width = probes() + 1;
+  std::vector<RowId> own, probes;
+  for (const RowId row : rows) own.push_back(RowId{cell_of_[at(value_of(row))]});
+  std::vector<RowId> looked(rows.size() * at(width - 1));
+  find_probes(rows, own, looked);
+  std::int64_t reached = 0, wanted = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto first = probes.end() - probes.begin();
+    probes.push_back(own[i]);
+    for (std::int64_t j = 0; j < width - 1; ++j) {
+      const RowId cell = looked[i * at(width - 1) + at(j)];
+      probes.push_back(cell == own[i] ? no_row : cell);
+    }
+    for (std::int64_t j = 0; j < sample.truth().k; ++j) {
+      const RowId neighbor = sample.truth().ids[i * at(sample.truth().k) + at(j)];
+      if (neighbor == no_row) continue;
+      ++wanted;
+      reached += std::find(probes.begin() + first, probes.end(), RowId{cell_of_[at(value_of(neighbor))]}) != probes.end();
+    }
+  }
+  Neighbors lists(std::ssize(rows), ByteCandidates::most(k_, n_));
+  ops_.nearest_in_cells(candidates_->cells(), gather_rows(bytes, rows, run_), probes.data(), width, lists.k, NeighborsOut(lists), run_, rows.data());
+  const double missed = missed_by_candidates(recall, reduced()) * static_cast<double>(wanted);
+  return candidates_->widen(sample, lists, reached - static_cast<std::int64_t>(missed));
 }
 
 ProbeChooser CellSearch::chooser(const RecallSample& sample) const {
-  return {ops_, quantizer_, begins_, band_rows(), metric_, sample.truth().k, finder_run_};
+  return {ops_, quantizer_, begins_, band_rows(), near_metric_, sample.truth().k, finder_run_};
 }
 
 bool CellSearch::choose_probes(const RecallSample& steer, double recall) {
@@ -187,7 +258,7 @@ void CellSearch::widen_probes(const RecallSample& measure, double recall) {
 
 void CellSearch::look_into(const ProbeChoice& probes) {
   probes_ = probes;
-  finder_.emplace(ops_, quantizer_, metric_, probes.near, probes.width, finder_run_);
+  finder_.emplace(ops_, quantizer_, near_metric_, probes.near, probes.width, finder_run_);
 }
 
 ProbeSample CellSearch::probe_sample(const RecallSample& sample, std::int64_t most) const {
@@ -197,11 +268,11 @@ ProbeSample CellSearch::probe_sample(const RecallSample& sample, std::int64_t mo
     return cells;
   };
   ProbeSample probes;
-  probes.rows = gather_rows(base_, sample.rows(), run_);
+  probes.rows = gather_rows(near_, sample.rows(), run_);
   probes.cells = cells_of(sample.rows());
   std::vector<RowId> neighbors;
   for (const std::size_t entry : sampled_neighbors(sample.truth(), most, probes.begins)) neighbors.push_back(sample.truth().ids[entry]);
-  probes.neighbors = gather_rows(base_, neighbors, run_);
+  probes.neighbors = gather_rows(near_, neighbors, run_);
   probes.neighbor_cells = cells_of(neighbors);
   return probes;
 }
@@ -215,7 +286,7 @@ double CellSearch::cost_share() const {
 // The cells [rows, width] that rows look into: noted, where so many were.
 void CellSearch::find_probes(std::span<const RowId> rows, std::span<const RowId> own, std::span<RowId> cells) const {
   const std::int64_t width = finder_->width();
-  if (width > noted_width_) return finder_->nearest(base_, rows, own.data(), cells.data(), finder_run_);
+  if (width > noted_width_) return finder_->nearest(near_, rows, own.data(), cells.data(), finder_run_);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const std::uint16_t* noted = noted_.data() + value_of(rows[i]) * noted_width_;
     std::transform(noted, noted + width, cells.begin() + static_cast<std::int64_t>(i) * width,
@@ -245,7 +316,7 @@ void CellSearch::search(std::int64_t k, const std::function<void(std::int64_t, s
       cells.resize(at(count * width));
       find_probes(rows, own, cells);
       Neighbors found(count, k);
-      if (candidates_) {
+      if (!cells_) {
         candidates_->join(rows, own.data(), cells.data(), width, NeighborsOut(found));
       } else {
         ops_.join_cells(*cells_, rows, own.data(), cells.data(), width, k, NeighborsOut(found), run_);
@@ -281,7 +352,7 @@ void CellSearch::search_into(Neighbors& lists) const {
 }
 
 std::string CellSearch::description() const {
-  return join_text(probes(), " of ", cells(), " cells a row, ", candidates_ ? candidates_->description() : cells_->description());
+  return join_text(probes(), " of ", cells(), " cells a row, ", cells_ ? cells_->description() : candidates_->description());
 }
 
 std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, bool candidates,
@@ -296,14 +367,17 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::int64_t entries = std::max(finder_entries, std::min(std::max(truth_probes_at_once, cells), std::min(n, most_sampled) * cells));
   const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
   const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
-  const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric);
-  const std::size_t in_bytes = as_bytes ? ByteCandidates::bytes_needed(ops, base, metric, cells, k, band, threads) : 0;
+  const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric), reduced = candidates && ReducedBase::may_exist(base.cols, metric);
+  const auto by_candidates = [&](std::int64_t dims) { return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads); };
+  const std::size_t in_bytes = std::max(as_bytes ? compared_rows_bytes(base, metric) + by_candidates(base.cols) : 0,
+                                        // Which are kept beside the base's cells, while these find what reduced rows do not prove.
+                                        reduced ? in_cells + by_candidates(ReducedBase::most_dims(base.cols)) + ReducedBase::proving_bytes(base, k, proved_at_once) : 0);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 std::max(in_cells, in_bytes);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
   const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::uint16_t) : 0;
-  return at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);
+  return (reduced ? ReducedBase::bytes_needed(ops, base, k, threads) : 0) + at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);
 }
 
 }  // namespace gigaknn

@@ -1,6 +1,6 @@
 // A base in cells, and the search of some of them for every row: what approximate graphs are made by, or begun with.
 //
-//   base [n, d] --coarse quantizer--> cell of each row --> the rows cell after cell, prepared
+//   base [n, d] --(as bytes of fewer dimensions) coarse quantizer--> cell of each row --> the rows cell after cell, prepared
 //   sample --all cells--> true neighbours --> ranks of their cells --> probes, so that the recall is what is asked
 //   all rows, band of cells after band --their nearest cells--> join_cells --> lists; of floats by way of byte_candidates.hpp
 #pragma once
@@ -17,6 +17,7 @@
 #include "graph/byte_candidates.hpp"
 #include "graph/probes.hpp"
 #include "graph/recall_sample.hpp"
+#include "graph/reduced_base.hpp"
 #include "learn/coarse_quantizer.hpp"
 #include "ops/ops.hpp"
 
@@ -25,12 +26,13 @@ namespace gigaknn {
 /// Borrows its arguments.
 class CellSearch {
  public:
-  /// For lists of at most `k` rows.
-  CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, const RunOptions& run);
+  /// For lists of at most `k` rows. `reduce`: cells are of rows in fewer dimensions, where that will do, and `find_by_candidates` follows.
+  CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed, bool reduce, const RunOptions& run);
   /// The most memory of the host that it takes, lists not counted; `candidates`: `find_by_candidates` may be called.
   static std::size_t bytes_needed(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, bool candidates, int threads);
 
   std::int64_t cells() const { return quantizer_.cells(); }
+  bool reduced() const { return reduced_.has_value(); }
   /// [n] the rows, cell after cell.
   const std::vector<LocalRow>& order() const { return order_; }
   std::string description() const;
@@ -38,7 +40,7 @@ class CellSearch {
   /// Rows that steer and rows that measure (recall_sample.hpp), spread over the cells.
   std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::uint64_t seed) const;
   /// The k nearest other rows of some rows: all cells are looked into, the nearest first. Not after `find_by_candidates`.
-  Neighbors truth_of(std::span<const RowId> rows, std::int64_t k) const;
+  Neighbors truth_of(std::span<const RowId> rows, std::int64_t k);
 
   /// Chooses among how many cells a row looks for its nearest, and into how many it looks, so that `steer` finds the share `recall` of
   /// its true neighbours (probes.hpp). False: the most of all cells, which it then takes, do not do.
@@ -47,8 +49,8 @@ class CellSearch {
   void widen_probes(const RecallSample& measure, double recall);
   std::int64_t probes() const { return finder_->width(); }
   /// Has lists of k found by way of candidates from here on, where rows look into so many cells that it pays, and if these miss little
-  /// enough of a graph of this recall, by what `steer` knows.
-  bool find_by_candidates(const RecallSample& steer, double recall);
+  /// enough of a graph of this recall, by what both samples know.
+  void find_by_candidates(const RecallSample& steer, const RecallSample& measure, double recall);
   /// What a search costs, of what comparing all rows with all costs.
   double cost_share() const;
 
@@ -62,6 +64,8 @@ class CellSearch {
   void divide(std::uint64_t seed);
   void split_large_cells();
   void prepare();
+  void prepare_candidates(MatrixRef bytes, Metric of_bytes);
+  bool find_by(const RecallSample& sample, MatrixRef bytes, double recall);
   Neighbors nearest_in_all(const PreparedCells& cells, MatrixRef prepared_rows, std::span<const RowId> rows, std::int64_t k) const;
   std::int64_t band_rows() const;
   ProbeChooser chooser(const RecallSample& sample) const;
@@ -78,14 +82,17 @@ class CellSearch {
   RunOptions finder_run_;
   RunOptions cells_run_;
   std::int64_t n_;
+  std::optional<ReducedBase> reduced_;
+  MatrixRef near_;      // rows whose cells are made and looked for: the base, or in fewer dimensions
+  Metric near_metric_;  // of these
   CoarseQuantizer quantizer_;
   std::vector<LocalRow> order_;         // [n] the row at each place
   std::vector<std::int64_t> begins_;    // [cells + 1] places
   std::vector<std::uint32_t> cell_of_;  // [n]
   std::int64_t noted_width_ = 0;
   std::vector<std::uint16_t> noted_;    // [n, noted width] the nearest cells of each row, the nearest first
-  std::unique_ptr<PreparedCells> cells_;        // null: there are candidates
-  std::optional<ByteCandidates> candidates_;
+  std::unique_ptr<PreparedCells> cells_;      // of the base; null: nothing has needed them yet, or nothing does any more
+  std::optional<ByteCandidates> candidates_;  // found where `cells_` is null
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;
 };

@@ -81,7 +81,7 @@ KnnGraph build_descent_graph(const Ops& ops, MatrixRef base, const GraphParams& 
   if (run.device_memory_bytes > 0) cells_run.device_memory_bytes -= on_device;
   const std::int64_t list_length = Descent::list_length(params.k, base.rows);
   if (run.progress) run.progress->report("cells", 0, 1);
-  CellSearch cells(ops, base, params.metric, list_length, params.seed, cells_run);
+  CellSearch cells(ops, base, params.metric, list_length, params.seed, false, cells_run);
   if (run.progress) run.progress->report("cells", 1, 1);
   const auto [steering, measuring] = cells.draw_samples(params.seed);
   const RecallSample steer(params.metric, base.rows, steering, cells.truth_of(steering, params.k));

@@ -26,16 +26,11 @@ std::pair<std::vector<RowId>, std::vector<RowId>> draw_samples(std::int64_t n, s
   return {std::move(steering), std::move(measuring)};
 }
 
-RecallSample RecallSample::every(std::int64_t step) const {
-  const auto rows = (std::ssize(rows_) + step - 1) / step;
-  std::vector<RowId> some;
-  Neighbors truth(rows, truth_.k);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    some.push_back(rows_[at(i * step)]);
-    std::copy_n(truth_.ids.begin() + i * step * truth_.k, truth_.k, truth.ids.begin() + i * truth_.k);
-    std::copy_n(truth_.distances.begin() + i * step * truth_.k, truth_.k, truth.distances.begin() + i * truth_.k);
-  }
-  return {metric_, population_, std::move(some), std::move(truth)};
+// True neighbours of sampled row i.
+std::int64_t RecallSample::wanted_of(std::int64_t i) const {
+  std::int64_t wanted = truth_.k;
+  while (wanted > 0 && truth_.ids[at(i * truth_.k + wanted - 1)] == no_row) --wanted;
+  return wanted;
 }
 
 // key_of(i, j): of entry j of the list of sampled row i; NaN where there is none.
@@ -44,8 +39,7 @@ Recall RecallSample::measure_keys(std::int64_t width, KeyOf key_of) const {
   const std::int64_t k = truth_.k;
   std::vector<RowHits> hits;
   for (std::int64_t i = 0; i < truth_.queries; ++i) {
-    std::int64_t wanted = k;
-    while (wanted > 0 && truth_.ids[at(i * k + wanted - 1)] == no_row) --wanted;
+    const std::int64_t wanted = wanted_of(i);
     RowHits row{0, wanted};
     if (wanted > 0) {
       const float last = key_of_value(metric_, truth_.distances[at(i * k + wanted - 1)]);
@@ -71,10 +65,34 @@ Recall RecallSample::measure_sampled(const Neighbors& lists) const {
   });
 }
 
-Recall RecallSample::measure(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
-                             const RunOptions& run) const {
+std::vector<float> RecallSample::distances_of(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
+                                              const RunOptions& run) const {
   std::vector<float> distances(lists.size());
   ops.pair_distances(gather_rows(base, rows_, run), base, metric_, lists.data(), width, distances.data(), run);
+  return distances;
+}
+
+std::vector<std::int64_t> RecallSample::found_by_width(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
+                                                       const RunOptions& run) const {
+  const std::vector<float> distances = distances_of(ops, base, lists, width, run);
+  std::vector<std::int64_t> found(at(width + 1));
+  for (std::int64_t i = 0; i < truth_.queries; ++i) {
+    const std::int64_t wanted = wanted_of(i);
+    if (wanted == 0) continue;
+    const float last = key_of_value(metric_, truth_.distances[at(i * truth_.k + wanted - 1)]);
+    std::int64_t of_row = 0;
+    for (std::int64_t j = 0; j < width; ++j) {
+      const std::size_t entry = at(i * width + j);
+      of_row += of_row < wanted && lists[entry] != no_row && key_of_value(metric_, distances[entry]) <= last;
+      found[at(j + 1)] += of_row;
+    }
+  }
+  return found;
+}
+
+Recall RecallSample::measure(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
+                             const RunOptions& run) const {
+  const std::vector<float> distances = distances_of(ops, base, lists, width, run);
   return measure_keys(width, [&](std::int64_t i, std::int64_t j) {
     const std::size_t entry = at(i * width + j);
     return lists[entry] == no_row ? NAN : key_of_value(metric_, distances[entry]);

@@ -20,8 +20,6 @@ class RecallSample {
 
   const std::vector<RowId>& rows() const { return rows_; }
   const Neighbors& truth() const { return truth_; }
-  /// Of every `step`-th of the rows.
-  RecallSample every(std::int64_t step) const;
 
   /// Of the lists of all rows, with canonical distances. An entry as near as the last true neighbour is a hit: which of equals is
   /// listed is chance.
@@ -30,10 +28,16 @@ class RecallSample {
   Recall measure_sampled(const Neighbors& lists) const;
   /// Of lists of the sampled rows [rows().size(), width], whose distances are computed first.
   Recall measure(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width, const RunOptions& run) const;
+  /// [width + 1] of how many true neighbours the first so many entries of such lists find.
+  std::vector<std::int64_t> found_by_width(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
+                                           const RunOptions& run) const;
 
  private:
   template <class KeyOf>
   Recall measure_keys(std::int64_t width, KeyOf key_of) const;
+  std::vector<float> distances_of(const Ops& ops, MatrixRef base, std::span<const RowId> lists, std::int64_t width,
+                                  const RunOptions& run) const;
+  std::int64_t wanted_of(std::int64_t i) const;
 
   Metric metric_;
   std::int64_t population_;

@@ -26,7 +26,8 @@ struct ByteRows {
   double inverse_step = 0;
   std::uint8_t most = 255;  ///< levels are from 0 on
 
-  Matrix encode(MatrixRef rows, const RunOptions& run) const;
+  /// `lost` [n], where it is asked for: how far a row, in its form, is from what its bytes stand for, by l2; NaN of rows with NaN.
+  Matrix encode(MatrixRef rows, const RunOptions& run, float* lost = nullptr) const;
 };
 
 /// Whether `metric` has such a form: all but inner_product, and the metrics of packed bits.

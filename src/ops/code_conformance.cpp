@@ -447,7 +447,7 @@ void check_close_codes(const Devices& devices) {
 
 void check_products(const Case& c, const Devices& devices) {
   const Problem problem(c);
-  const std::int64_t directions = std::min<std::int64_t>(c.n, 9);
+  const std::int64_t directions = std::min<std::int64_t>(c.n, 41);
   const reference::Rows queries(problem.queries, Metric::inner_product), base(problem.base, Metric::inner_product);
   for (const Ops* ops : devices) {
     std::vector<float> got(at(c.q * directions + 4), -77.0f);

@@ -244,7 +244,7 @@ class Ops {
   /// plans know.
   virtual std::size_t copies_to_sum_bytes(std::int64_t, std::int64_t) const { return 0; }
 
-  /// Canonical inner products of rows [n, d] with directions [r, d], both f32: out [n, r].
+  /// Canonical inner products of rows [n, d] with directions [r, d], both f32 or both i8: out [n, r].
   virtual void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const = 0;
 
   /// The number of the codeword that is nearest to each part of each row by l2, the smaller one of equally near ones: exactly.

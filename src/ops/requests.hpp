@@ -167,7 +167,8 @@ inline void require_pairs(MatrixRef queries, MatrixRef base, Metric metric, std:
 }
 inline void require_products(MatrixRef rows, MatrixRef directions) {
   require_pairs(rows, directions, Metric::inner_product, directions.rows);
-  require(rows.dtype == DType::f32, Fault::unsupported, "products are of f32 rows, got ", name_of(rows.dtype));
+  require(rows.dtype == DType::f32 || rows.dtype == DType::i8, Fault::unsupported, "products are of f32 or i8 rows, got ",
+          name_of(rows.dtype));
 }
 inline void require_assignment(MatrixRef rows, Metric metric, DType centroids, std::int64_t clusters) {
   require_metric(rows, metric);

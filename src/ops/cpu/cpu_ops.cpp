@@ -7,6 +7,7 @@
 #include "core/require.hpp"
 #include "core/threads.hpp"
 #include "ops/canonical.hpp"
+#include "ops/cpu/byte_products.hpp"
 #include "ops/cpu/cpu_assignment.hpp"
 #include "ops/cpu/cpu_cells.hpp"
 #include "ops/cpu/cpu_codes.hpp"
@@ -152,6 +153,9 @@ class CpuOps : public Ops {
 
   void products(MatrixRef rows, MatrixRef directions, float* out, const RunOptions& run) const override {
     require_products(rows, directions);
+    if (rows.dtype == DType::i8 && code_kernels_.bytes && rows.cols <= code_kernels_.bytes->most_dims) {
+      return byte_products(*code_kernels_.bytes, rows, directions, out, run);
+    }
     const PairDistance pair = pair_for(directions, Metric::inner_product);
     const RowFacts of_rows = pair.facts_of(rows, run), of_directions = pair.facts_of(directions, run);
     parallel_for(run, rows.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {

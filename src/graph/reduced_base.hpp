@@ -1,0 +1,61 @@
+// A base as bytes of fewer dimensions (learn/reduced_rows.hpp): what its cells are made of, and candidates found among; and what is known
+// of its distances by theirs.
+//
+// Of two rows at the distance D, as l2, cosine and their like have it (bytes under chi2 or hellinger have their roots' distance), those
+// that stand for them are at least as near:
+//
+//   unit * |z_x - z_y| - lost_x - lost_y <= D
+//
+// since directions stretch by no more than is known of them, and what rounding lost of each row was added up. So lists of many neighbours
+// among the bytes prove which rows cannot be among the nearest few of the base.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <gigaknn/matrix.hpp>
+#include <gigaknn/metric.hpp>
+
+#include "ops/ops.hpp"
+
+namespace gigaknn {
+
+class ReducedBase {
+ public:
+  /// Where a sample, drawn by `seed`, says that candidates for the `k` nearest can be found there. Borrows what `base` shows.
+  static std::optional<ReducedBase> make(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed,
+                                         const RunOptions& run);
+  /// Whether rows of this kind may have such; in how many dimensions at most.
+  static bool may_exist(std::int64_t d, Metric metric);
+  static std::int64_t most_dims(std::int64_t d);
+  /// Bytes that `make` allocates at most.
+  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, std::int64_t k, int threads);
+
+  MatrixRef rows() const { return rows_; }  ///< u8 [n, dims], none above `most_seven_bits`, compared by l2
+
+  /// How many neighbours among the reduced rows `prove` takes, for the k nearest.
+  std::int64_t proving(std::int64_t k) const;
+  /// The k nearest others of some rows, by the base's metric, from their nearest others among the reduced rows, `proving(k)` each. Returns
+  /// the places of those rows of which that does not prove that they are the nearest.
+  std::vector<std::size_t> prove(const Ops& ops, std::span<const RowId> some, const Neighbors& among_reduced, NeighborsOut out,
+                                 const RunOptions& run) const;
+  /// Bytes that `prove` and its lists take at most, of so many rows.
+  static std::size_t proving_bytes(MatrixRef base, std::int64_t k, std::int64_t some);
+
+ private:
+  ReducedBase(MatrixRef base, Metric metric) : base_(base), metric_(metric) {}
+  void know_losses(double unit);
+
+  MatrixRef base_;
+  Metric metric_;
+  Matrix rows_;
+  double unit_ = 0;          // 0: nothing can be proved
+  std::vector<float> lost_;  // [n]
+  float usual_loss_ = 0;     // of all rows but some, which are compared with each
+  std::vector<RowId> lossy_;
+};
+
+}  // namespace gigaknn
