@@ -9,7 +9,7 @@
 namespace gigaknn {
 namespace {
 
-constexpr std::int64_t rows_at_once = std::int64_t{1} << 14;  // that get canonical distances
+constexpr std::int64_t rows_at_once = std::int64_t{1} << 11;  // that get canonical distances
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 

@@ -18,7 +18,8 @@ constexpr std::int64_t least_probes_of_candidates = 2;
 #else
 constexpr std::int64_t least_probes_of_candidates = 8;  // fewer are searched in the time that bytes are made and looked at
 #endif
-constexpr std::int64_t proved_at_once = 256;  // rows, each with some thousand neighbours among reduced rows
+constexpr std::int64_t most_by_themselves = 16;  // rows; so few are compared with all others before cells of these are made
+constexpr std::int64_t proving_at_once = std::int64_t{1} << 18;  // neighbours among reduced rows
 constexpr std::int64_t most_noted = 32;  // cells near a row, when it looks for its own among all
 constexpr std::int64_t most_noting_rows = std::int64_t{1} << 18;  // more look for their own in some regions, or take more memory than time
 constexpr std::int64_t truth_probes_at_once = std::int64_t{1} << 22;  // 32 MiB
@@ -141,27 +142,50 @@ void name_all(std::span<RowId> probes) {
 Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
   if (!reduced_) return nearest_in_all(*cells_, base_, rows, k);
   Neighbors nearest(std::ssize(rows), k);
-  std::vector<std::int64_t> open;  // places
-  std::vector<RowId> of_open;
-  for (std::int64_t begin = 0; begin < nearest.queries; begin += proved_at_once) {
-    const std::int64_t count = std::min(proved_at_once, nearest.queries - begin);
-    const auto some = rows.subspan(at(begin), at(count));
-    NeighborsOut out(nearest);
-    out.ids += begin * k;
-    out.distances += begin * k;
-    out.rows = count;
-    const Neighbors among = nearest_in_all(candidates_->cells(), reduced_->rows(), some, reduced_->proving(k));
-    for (const std::size_t i : reduced_->prove(ops_, some, among, out, run_)) {
-      open.push_back(begin + static_cast<std::int64_t>(i));
-      of_open.push_back(some[i]);
+  std::vector<std::int64_t> open(rows.size());  // places of those that are not known yet
+  std::iota(open.begin(), open.end(), 0);
+  const auto search = [&](std::int64_t at_once, auto&& search_some) {
+    std::vector<std::int64_t> left;
+    for (std::span<const std::int64_t> todo = open; !todo.empty(); todo = todo.subspan(std::min(todo.size(), at(at_once)))) {
+      const auto places = todo.first(std::min(todo.size(), at(at_once)));
+      std::vector<RowId> some;
+      for (const std::int64_t place : places) some.push_back(rows[at(place)]);
+      Neighbors found(std::ssize(some), k);
+      for (const std::size_t unproven : search_some(some, found)) left.push_back(places[unproven]);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        std::copy_n(found.ids.begin() + static_cast<std::int64_t>(i) * k, k, nearest.ids.begin() + places[i] * k);
+        std::copy_n(found.distances.begin() + static_cast<std::int64_t>(i) * k, k, nearest.distances.begin() + places[i] * k);
+      }
     }
+    open = std::move(left);
+  };
+  // Few neighbours prove what is nearest to most rows, more what is nearest to most others.
+  for (const int pass : {0, 1}) {
+    const std::int64_t proving = reduced_->proving(k, pass);
+    search(std::max<std::int64_t>(1, proving_at_once / proving), [&](std::span<const RowId> some, Neighbors& found) {
+      const Neighbors among = nearest_in_all(candidates_->cells(), reduced_->rows(), some, proving);
+      return reduced_->prove(ops_, some, among, NeighborsOut(found), run_);
+    });
   }
-  if (open.empty()) return nearest;
-  if (!cells_) prepare();
-  const Neighbors found = nearest_in_all(*cells_, base_, of_open, k);
-  for (std::size_t i = 0; i < open.size(); ++i) {
-    std::copy_n(found.ids.begin() + static_cast<std::int64_t>(i) * k, k, nearest.ids.begin() + open[i] * k);
-    std::copy_n(found.distances.begin() + static_cast<std::int64_t>(i) * k, k, nearest.distances.begin() + open[i] * k);
+  if (std::ssize(open) > most_by_themselves && !cells_) prepare();
+  search(most_sampled, [&](std::span<const RowId> some, Neighbors& found) {
+    found = cells_ ? nearest_in_all(*cells_, base_, some, k) : nearest_of_all(some, k);
+    return std::vector<std::size_t>();
+  });
+  return nearest;
+}
+
+// Each row with all others.
+Neighbors CellSearch::nearest_of_all(std::span<const RowId> rows, std::int64_t k) const {
+  Neighbors nearest(std::ssize(rows), k);
+  std::vector<RowId> others(at(n_));
+  for (std::int64_t i = 0; i < nearest.queries; ++i) {
+    for (std::int64_t row = 0; row < n_; ++row) others[at(row)] = RowId{row} == rows[at(i)] ? no_row : RowId{row};
+    NeighborsOut out(nearest);
+    out.ids += i * k;
+    out.distances += i * k;
+    out.rows = 1;
+    ops_.nearest_among(gather_rows(base_, rows.subspan(at(i), 1), run_), base_, metric_, others.data(), n_, k, out, run_);
   }
   return nearest;
 }
@@ -371,7 +395,7 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const auto by_candidates = [&](std::int64_t dims) { return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads); };
   const std::size_t in_bytes = std::max(as_bytes ? compared_rows_bytes(base, metric) + by_candidates(base.cols) : 0,
                                         // Which are kept beside the base's cells, while these find what reduced rows do not prove.
-                                        reduced ? in_cells + by_candidates(ReducedBase::most_dims(base.cols)) + ReducedBase::proving_bytes(base, k, proved_at_once) : 0);
+                                        reduced ? in_cells + by_candidates(ReducedBase::most_dims(base.cols)) + ReducedBase::proving_bytes(base, k, proving_at_once) : 0);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 std::max(in_cells, in_bytes);

@@ -67,6 +67,7 @@ class CellSearch {
   void prepare_candidates(MatrixRef bytes, Metric of_bytes);
   bool find_by(const RecallSample& sample, MatrixRef bytes, double recall);
   Neighbors nearest_in_all(const PreparedCells& cells, MatrixRef prepared_rows, std::span<const RowId> rows, std::int64_t k) const;
+  Neighbors nearest_of_all(std::span<const RowId> rows, std::int64_t k) const;
   std::int64_t band_rows() const;
   ProbeChooser chooser(const RecallSample& sample) const;
   ProbeSample probe_sample(const RecallSample& sample, std::int64_t most) const;

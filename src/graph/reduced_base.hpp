@@ -4,10 +4,10 @@
 // Of two rows at the distance D, as l2, cosine and their like have it (bytes under chi2 or hellinger have their roots' distance), those
 // that stand for them are at least as near:
 //
-//   unit * |z_x - z_y| - lost_x - lost_y <= D
+//   unit * |z_x - z_y| - 2 lost <= D
 //
-// since directions stretch by no more than is known of them, and what rounding lost of each row was added up. So lists of many neighbours
-// among the bytes prove which rows cannot be among the nearest few of the base.
+// since directions stretch by no more than is known of them, elements beyond the levels only come nearer, and what rounding moves each row
+// by was measured. So lists of many neighbours among the bytes prove which rows cannot be among the nearest few of the base.
 #pragma once
 
 #include <cstddef>
@@ -36,26 +36,23 @@ class ReducedBase {
 
   MatrixRef rows() const { return rows_; }  ///< u8 [n, dims], none above `most_seven_bits`, compared by l2
 
-  /// How many neighbours among the reduced rows `prove` takes, for the k nearest.
-  std::int64_t proving(std::int64_t k) const;
-  /// The k nearest others of some rows, by the base's metric, from their nearest others among the reduced rows, `proving(k)` each. Returns
-  /// the places of those rows of which that does not prove that they are the nearest.
+  /// How many neighbours among the reduced rows are to prove which are the k nearest: at a first try, or at a second.
+  std::int64_t proving(std::int64_t k, int pass) const;
+  /// The k nearest others of some rows, by the base's metric, from their nearest others among the reduced rows, more than k each. Returns
+  /// the places of those rows of which these do not prove that they are the nearest.
   std::vector<std::size_t> prove(const Ops& ops, std::span<const RowId> some, const Neighbors& among_reduced, NeighborsOut out,
                                  const RunOptions& run) const;
-  /// Bytes that `prove` and its lists take at most, of so many rows.
-  static std::size_t proving_bytes(MatrixRef base, std::int64_t k, std::int64_t some);
+  /// Bytes that `prove` and its lists take at most, of rows with so many neighbours together.
+  static std::size_t proving_bytes(MatrixRef base, std::int64_t k, std::int64_t neighbors);
 
  private:
   ReducedBase(MatrixRef base, Metric metric) : base_(base), metric_(metric) {}
-  void know_losses(double unit);
 
   MatrixRef base_;
   Metric metric_;
   Matrix rows_;
-  double unit_ = 0;          // 0: nothing can be proved
-  std::vector<float> lost_;  // [n]
-  float usual_loss_ = 0;     // of all rows but some, which are compared with each
-  std::vector<RowId> lossy_;
+  double unit_ = 0;  // 0: nothing can be proved
+  double lost_ = 0;  // by any row
 };
 
 }  // namespace gigaknn

@@ -76,10 +76,11 @@ Matrix ByteRows::encode(MatrixRef rows, const RunOptions& run, float* lost) cons
       if (!lost) continue;
       double square = 0;
       for (std::size_t j = 0; j < x.size(); ++j) {
-        const double apart = x[j] - (first + step * to[j]);
+        const double level = (x[j] - first) * scale;
+        const double apart = (level > 0 ? std::min(level, last) : 0.0) - to[j];
         square += apart * apart;
       }
-      lost[i] = static_cast<float>(std::sqrt(square));
+      lost[i] = static_cast<float>(std::sqrt(square) * step);
     }
   });
   return bytes;

@@ -26,7 +26,8 @@ struct ByteRows {
   double inverse_step = 0;
   std::uint8_t most = 255;  ///< levels are from 0 on
 
-  /// `lost` [n], where it is asked for: how far a row, in its form, is from what its bytes stand for, by l2; NaN of rows with NaN.
+  /// `lost` [n], where it is asked for: what rounding moves a row by, in its form and by l2. Before, elements beyond the levels are brought to
+  /// the last of these, which brings no two rows further apart.
   Matrix encode(MatrixRef rows, const RunOptions& run, float* lost = nullptr) const;
 };
 

@@ -28,7 +28,7 @@ constexpr std::int64_t most_neighbors = 16;   // of each
 // and with none.
 constexpr double most_missed = 0.0025;
 constexpr double most_missed_at_last = 0.0075;
-constexpr std::int64_t rows_at_once = 1 << 13;  // that are encoded
+constexpr std::int64_t rows_at_once = 1 << 11;  // that are encoded
 constexpr double largest_whole = 0x1p24;      // up to which float32 has all whole numbers
 constexpr double largest_byte = 128;
 
@@ -37,14 +37,12 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t candidates_for(std::int64_t k) { return 2 * std::min(k, most_neighbors) + 4; }
 
 // u - 128, whose bits are those of u but for the first.
-Matrix less_128(MatrixRef bytes, const RunOptions& run) {
-  Matrix out = threaded_matrix(bytes.rows, bytes.cols, DType::i8, run);
+void less_128(MatrixRef bytes, Matrix& out, const RunOptions& run) {
   parallel_for(run, bytes.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
     const auto* const from = bytes.row<std::uint8_t>(begin);
     std::transform(from, from + (end - begin) * bytes.cols, out.row<std::uint8_t>(begin),
                    [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte ^ 0x80); });
   });
-  return out;
 }
 
 Matrix transposed(MatrixRef rows) {
@@ -220,9 +218,11 @@ bool may_reduce(std::int64_t d) { return d >= least_reduced && static_cast<doubl
 void ReducedRows::encode(const Ops& ops, MatrixRef bytes, std::uint8_t* to, float* lost, const RunOptions& run) const {
   const std::int64_t width = dims();
   std::vector<float> products(at(std::min(rows_at_once, bytes.rows) * width));
+  Matrix asking(std::min(rows_at_once, bytes.rows), bytes.cols, DType::i8);
   for (std::int64_t begin = 0; begin < bytes.rows; begin += rows_at_once) {
     const std::int64_t count = std::min(rows_at_once, bytes.rows - begin);
-    ops.products(less_128(bytes.slice(begin, begin + count), run), directions, products.data(), run);
+    less_128(bytes.slice(begin, begin + count), asking, run);
+    ops.products(asking.ref().slice(0, count), directions, products.data(), run);
     parallel_for(run, count, 256, [&](std::int64_t first, std::int64_t last, int) {
       const double low = levels.low, scale = levels.inverse_step, most = levels.most;  // `to` may alias members
       for (std::int64_t i = first; i < last; ++i) {
@@ -231,7 +231,8 @@ void ReducedRows::encode(const Ops& ops, MatrixRef bytes, std::uint8_t* to, floa
           const double level = (static_cast<double>(products[at(i * width + j)]) - static_cast<double>(means[at(j)]) - low) * scale;
           const auto byte = static_cast<std::uint8_t>(static_cast<int>(level > 0 ? std::min(level + 0.5, most) : 0.0));
           to[(begin + i) * width + j] = byte;
-          square += (level - byte) * (level - byte);
+          const double apart = (level > 0 ? std::min(level, most) : 0.0) - byte;
+          square += apart * apart;
         }
         // More than float64 loses of what is added up, and float32 of what comes out.
         if (lost) lost[begin + i] = static_cast<float>(std::sqrt(square) * (1 + 1e-6) + 1e-6);
@@ -262,7 +263,9 @@ std::optional<ReducedRows> fit_reduced_rows(const Ops& ops, MatrixRef sample, st
   const std::int64_t step = std::max<std::int64_t>(4, (sample.rows + most_fitted - 1) / most_fitted);
   std::vector<RowId> of_fit, others;
   for (std::int64_t i = 0; i < sample.rows; ++i) (i % step == 0 ? of_fit : others).push_back(RowId{i});
-  const Matrix fitted = less_128(gather_rows(sample, of_fit, run), run), rest = gather_rows(sample, others, run);
+  const Matrix rest = gather_rows(sample, others, run);
+  Matrix fitted(std::ssize(of_fit), sample.cols, DType::i8);
+  less_128(gather_rows(sample, of_fit, run), fitted, run);
   const std::vector<RowId> some = every(rest.rows(), most_compared);
   const Neighbors nearest = nearest_in(ops, rest, some, neighbors, false, run);
   const std::int64_t most_here = std::min(ReducedRows::most_dims, sample.cols / 2);

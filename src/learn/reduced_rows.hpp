@@ -27,12 +27,11 @@ struct ReducedRows {
   double stretch = 0;        ///< by which directions make a row longer, at most
 
   std::int64_t dims() const { return directions.rows(); }
-  /// u8 rows [n, d] as u8 rows `to` [n, dims]; `lost` [n]: how far, in their levels, they are from what they stand for, null: not asked.
+  /// u8 rows [n, d] as u8 rows `to` [n, dims]; `lost` [n], if not null: as ByteRows::encode has it, in levels.
   void encode(const Ops& ops, MatrixRef bytes, std::uint8_t* to, float* lost, const RunOptions& run) const;
   /// Bytes that it allocates at most.
   static std::size_t encoding_bytes(std::int64_t n, std::int64_t d);
-  /// What a level is worth: of reduced rows at a distance of z, but for what each lost, rows are at least unit() z apart. Not finite: nothing
-  /// is known.
+  /// What a level is worth: rows are at least unit() (z - what both lost) apart where reduced rows are z apart. Not finite: nothing is known.
   double unit() const { return 1 / (levels.inverse_step * stretch); }
 
   static constexpr std::int64_t most_dims = 256;
