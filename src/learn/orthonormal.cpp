@@ -109,6 +109,27 @@ void orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64
   }
 }
 
+// Each vector, when it is done, is taken away from all after it (modified Gram-Schmidt), which for one of these is the order of the others
+// whatever the number of threads.
+void nearly_orthonormalize(std::vector<double>& vectors, std::int64_t count, std::int64_t d, const RunOptions& run) {
+  std::vector<double> before(at(count));
+  for (std::int64_t i = 0; i < count; ++i) before[at(i)] = std::sqrt(product_of(vectors.data() + i * d, vectors.data() + i * d, d));
+  const std::int64_t grain = std::max<std::int64_t>(1, elements_at_once / d);
+  for (std::int64_t i = 0; i < count; ++i) {
+    double* const u = vectors.data() + i * d;
+    const double left = std::sqrt(product_of(u, u, d));
+    const double factor = left > 1e-9 * before[at(i)] && left > 0 ? 1 / left : 0;
+    for (std::int64_t j = 0; j < d; ++j) u[j] *= factor;
+    parallel_for(run, count - i - 1, grain, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t k = i + 1 + begin; k < i + 1 + end; ++k) {
+        double* const v = vectors.data() + k * d;
+        const double product = product_of(u, v, d);
+        for (std::int64_t j = 0; j < d; ++j) v[j] -= product * u[j];
+      }
+    });
+  }
+}
+
 void complete_orthonormal(std::vector<double>& vectors, std::int64_t count, std::int64_t d) {
   for (std::int64_t i = 0; i < count; ++i) {
     double* const row = vectors.data() + i * d;

@@ -169,7 +169,7 @@ ReducedRows fit_to(const Ops& ops, MatrixRef rows, std::int64_t dims, std::uint8
   for (std::int64_t i = 0; i < dims; ++i) {
     for (std::int64_t j = 0; j < d; ++j) vectors[at(i * d + j)] = static_cast<double>(along[at(j * dims + i)]);
   }
-  orthonormalize(vectors, dims, d);
+  nearly_orthonormalize(vectors, dims, d, run);
   mix(vectors, dims, d);
   ReducedRows reduced{whole_directions(vectors, dims, d), std::vector<float>(at(dims)), {}, 0};
   Matrix products(rows.rows, dims, DType::f32);
