@@ -5,7 +5,7 @@
 //
 // The directions span nearly the space in which a sample varies most, found by one step of a power iteration from random ones (Halko,
 // Martinsson, Tropp 2011, section 4.3), and are mixed so that each dimension spreads alike. All sums are of whole numbers below 2^24, all
-// else is float64 in one order: every device and instruction set makes the same bytes.
+// else is in one order: every device and instruction set makes the same bytes.
 #pragma once
 
 #include <cstdint>
