@@ -99,7 +99,7 @@ Course grow(const Ops& ops, MatrixRef base, const GrowthParams& params, const Tr
   watch.begin();
   auto graph = ops.grow_graph(base, Metric::l2, params, run);
   if (cells) {
-    CellSearch search(ops, base, Metric::l2, params.k, 0, run);
+    CellSearch search(ops, base, Metric::l2, params.k, 0, false, run);
     std::vector<RowId> rows;
     for (std::size_t i = 0; i < 300; ++i) rows.push_back(RowId{static_cast<std::int64_t>(random_below(at(base.rows), 3, 4, i))});
     search.choose_probes(RecallSample(Metric::l2, base.rows, rows, search.truth_of(rows, k)), 0.8);

@@ -223,14 +223,14 @@ void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSampl
   if (!reduced_ && probes() < least_probes_of_candidates) return;
   const Progress::Quiet quiet(run_.progress);
   cells_.reset();
-  std::optional<ComparedRows> made;
   if (!reduced_) {
-    made = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
-    prepare_candidates(made->rows(), made->metric());
+    compared_ = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
+    prepare_candidates(compared_->rows(), compared_->metric());
   }
-  const MatrixRef bytes = reduced_ ? reduced_->rows() : made->rows();
+  const MatrixRef bytes = reduced_ ? reduced_->rows() : compared_->rows();
   if (find_by(steer, bytes, recall) && find_by(measure, bytes, recall)) return;
   candidates_.reset();
+  compared_.reset();
   prepare();
 }
 

@@ -93,6 +93,7 @@ class CellSearch {
   std::int64_t noted_width_ = 0;
   std::vector<std::uint16_t> noted_;    // [n, noted width] the nearest cells of each row, the nearest first
   std::unique_ptr<PreparedCells> cells_;      // of the base; null: nothing has needed them yet, or nothing does any more
+  std::optional<ComparedRows> compared_;      // which candidates are found among, unless they are in fewer dimensions
   std::optional<ByteCandidates> candidates_;  // found where `cells_` is null
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;
