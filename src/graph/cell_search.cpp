@@ -49,14 +49,17 @@ CellSearch::CellSearch(const Ops& ops, MatrixRef base, Metric metric, std::int64
   }
   divide(seed);
   split_large_cells();
-  if (reduced_) {
+  if (reduced_ && reduced_->proves()) {
     prepare_candidates(near_, near_metric_);
   } else {
     prepare();
   }
 }
 
+// Of cells and candidates one is in memory.
 void CellSearch::prepare() {
+  candidates_.reset();
+  compared_.reset();
   const PrepareHints hints{.k = k_, .queries = n_, .batch = std::min(n_, band_rows()), .self = true};
   cells_ = ops_.prepare_cells(base_, {order_, begins_}, metric_, hints, cells_run_);
 }
@@ -140,7 +143,8 @@ void name_all(std::span<RowId> probes) {
 }  // namespace
 
 Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
-  if (!reduced_) return nearest_in_all(*cells_, base_, rows, k);
+  if (cells_) return nearest_in_all(*cells_, base_, rows, k);
+  const Progress::Quiet quiet(run_.progress);
   Neighbors nearest(std::ssize(rows), k);
   std::vector<std::int64_t> open(rows.size());  // places of those that are not known yet
   std::iota(open.begin(), open.end(), 0);
@@ -167,7 +171,7 @@ Neighbors CellSearch::truth_of(std::span<const RowId> rows, std::int64_t k) {
       return reduced_->prove(ops_, some, among, NeighborsOut(found), run_);
     });
   }
-  if (std::ssize(open) > most_by_themselves && !cells_) prepare();
+  if (std::ssize(open) > most_by_themselves) prepare();
   search(most_sampled, [&](std::span<const RowId> some, Neighbors& found) {
     found = cells_ ? nearest_in_all(*cells_, base_, some, k) : nearest_of_all(some, k);
     return std::vector<std::size_t>();
@@ -216,22 +220,19 @@ Neighbors CellSearch::nearest_in_all(const PreparedCells& prepared, MatrixRef pr
 }
 
 void CellSearch::prepare_candidates(MatrixRef bytes, Metric of_bytes) {
+  cells_.reset();
   candidates_.emplace(ops_, base_, metric_, bytes, of_bytes, CellRows{order_, begins_}, k_, band_rows(), cells_run_);
 }
 
 void CellSearch::find_by_candidates(const RecallSample& steer, const RecallSample& measure, double recall) {
   if (!reduced_ && probes() < least_probes_of_candidates) return;
   const Progress::Quiet quiet(run_.progress);
-  cells_.reset();
-  if (!reduced_) {
-    compared_ = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
-    prepare_candidates(compared_->rows(), compared_->metric());
+  if (!candidates_) {
+    if (!reduced_) compared_ = compared_rows(base_, {}, metric_, most_seven_bits, seed_, cells_run_);
+    prepare_candidates(reduced_ ? near_ : compared_->rows(), reduced_ ? near_metric_ : compared_->metric());
   }
-  const MatrixRef bytes = reduced_ ? reduced_->rows() : compared_->rows();
-  if (find_by(steer, bytes, recall) && find_by(measure, bytes, recall)) return;
-  candidates_.reset();
-  compared_.reset();
-  prepare();
+  const MatrixRef bytes = reduced_ ? near_ : compared_->rows();
+  if (!find_by(steer, bytes, recall) || !find_by(measure, bytes, recall)) prepare();
 }
 
 // Of what a sample's rows should find in the cells that they look into, candidates may miss some.
@@ -392,16 +393,17 @@ std::size_t CellSearch::bytes_needed(const Ops& ops, MatrixRef base, Metric metr
   const std::size_t sampled = at(most_sampled * (ProbeSample::that_steer + ProbeSample::that_measure)) * at(base.cols) * size_of(dtype);
   const std::size_t in_cells = ops.cell_bytes_needed(n, base.cols, dtype, metric, cells, hints, threads);
   const bool as_bytes = candidates && ByteCandidates::exist(dtype, metric), reduced = candidates && ReducedBase::may_exist(base.cols, metric);
+  const std::size_t proving = ReducedBase::proving_bytes(base, k, proving_at_once) + at(n) * sizeof(RowId);  // or of one row with all
   const auto by_candidates = [&](std::int64_t dims) { return ByteCandidates::bytes_needed(ops, base, metric, dims, cells, k, band, threads); };
   const std::size_t in_bytes = std::max(as_bytes ? compared_rows_bytes(base, metric) + by_candidates(base.cols) : 0,
-                                        // Which are kept beside the base's cells, while these find what reduced rows do not prove.
-                                        reduced ? in_cells + by_candidates(ReducedBase::most_dims(base.cols)) + ReducedBase::proving_bytes(base, k, proving_at_once) : 0);
+                                        reduced ? by_candidates(ReducedBase::most_dims(base.cols)) + proving : 0);
   const std::size_t searching = finding_bytes(ops, n, base.cols, dtype, metric, cells, 2, threads) +
                                 batch_bytes(n, base.cols, dtype, cells, entries) + std::max(sampled, band_bytes(band, k)) +
                                 std::max(in_cells, in_bytes);
   // Before rows are searched, the sample that cells are fitted to; always, the order of the rows, the cell of each and those near it.
   const std::size_t noted = n <= most_noting_rows ? at(n * most_noted) * sizeof(std::uint16_t) : 0;
-  return (reduced ? ReducedBase::bytes_needed(ops, base, k, threads) : 0) + at(n) * 8 + noted + at(cells) * 24 + std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), searching);
+  const std::size_t fitting = std::max(coarse_quantizer_bytes(ops, n, base.cols, dtype, fitted), reduced ? ReducedBase::making_bytes(ops, base, k, threads) : 0);
+  return (reduced ? ReducedBase::kept_bytes(base) : 0) + at(n) * 8 + noted + at(cells) * 24 + std::max(fitting, searching);
 }
 
 }  // namespace gigaknn

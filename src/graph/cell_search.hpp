@@ -92,9 +92,9 @@ class CellSearch {
   std::vector<std::uint32_t> cell_of_;  // [n]
   std::int64_t noted_width_ = 0;
   std::vector<std::uint16_t> noted_;    // [n, noted width] the nearest cells of each row, the nearest first
-  std::unique_ptr<PreparedCells> cells_;      // of the base; null: nothing has needed them yet, or nothing does any more
-  std::optional<ComparedRows> compared_;      // which candidates are found among, unless they are in fewer dimensions
-  std::optional<ByteCandidates> candidates_;  // found where `cells_` is null
+  std::unique_ptr<PreparedCells> cells_;      // of the base; null: there are candidates
+  std::optional<ComparedRows> compared_;      // among which these are found, unless it is in fewer dimensions
+  std::optional<ByteCandidates> candidates_;
   ProbeChoice probes_;
   std::optional<NearCellFinder> finder_;
 };

@@ -45,12 +45,12 @@ bool ReducedBase::may_exist(std::int64_t d, Metric metric) {
 }
 std::int64_t ReducedBase::most_dims(std::int64_t d) { return std::min(ReducedRows::most_dims, d / 2); }
 
-std::size_t ReducedBase::bytes_needed(const Ops& ops, MatrixRef base, std::int64_t k, int threads) {
+std::size_t ReducedBase::making_bytes(const Ops& ops, MatrixRef base, std::int64_t k, int threads) {
   const std::int64_t d = base.cols, part = std::min(base.rows, rows_at_once), sample = std::min(base.rows, fitted_rows);
   const std::size_t row_bytes = at(d) * size_of(base.dtype);
   const std::size_t encoding = at(part * d) + ReducedRows::encoding_bytes(part, d);
   const std::size_t fitting = at(sample) * (row_bytes + at(d) * (1 + sizeof(float))) + fitted_reduction_bytes(ops, sample, d, k, threads);
-  return at(base.rows) * at(most_dims(d)) + std::max(encoding, fitting);
+  return std::max(encoding, fitting);
 }
 
 std::optional<ReducedBase> ReducedBase::make(const Ops& ops, MatrixRef base, Metric metric, std::int64_t k, std::uint64_t seed,
@@ -85,6 +85,7 @@ std::optional<ReducedBase> ReducedBase::make(const Ops& ops, MatrixRef base, Met
   return made;
 }
 
+bool ReducedBase::proves() const { return unit_ > 0 && std::isfinite(radius_of(metric_, 0)); }
 std::int64_t ReducedBase::proving(std::int64_t k, int pass) const { return proving_of(k, pass, base_.rows); }
 std::size_t ReducedBase::proving_bytes(MatrixRef base, std::int64_t k, std::int64_t neighbors) {
   const std::int64_t narrow = proving_of(k, 0, base.rows), wide = std::max(neighbors, proving_of(k, 1, base.rows));

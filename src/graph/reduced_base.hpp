@@ -1,8 +1,7 @@
 // A base as bytes of fewer dimensions (learn/reduced_rows.hpp): what its cells are made of, and candidates found among; and what is known
 // of its distances by theirs.
 //
-// Of two rows at the distance D, as l2, cosine and their like have it (bytes under chi2 or hellinger have their roots' distance), those
-// that stand for them are at least as near:
+// Of two rows at the distance D, by l2 or, of rows of length 1, cosine, those that stand for them are at least as near:
 //
 //   unit * |z_x - z_y| - 2 lost <= D
 //
@@ -31,11 +30,14 @@ class ReducedBase {
   /// Whether rows of this kind may have such; in how many dimensions at most.
   static bool may_exist(std::int64_t d, Metric metric);
   static std::int64_t most_dims(std::int64_t d);
-  /// Bytes that `make` allocates at most.
-  static std::size_t bytes_needed(const Ops& ops, MatrixRef base, std::int64_t k, int threads);
+  /// Bytes that it keeps, and that `make` allocates beside these, at most.
+  static std::size_t kept_bytes(MatrixRef base) { return static_cast<std::size_t>(base.rows * most_dims(base.cols)); }
+  static std::size_t making_bytes(const Ops& ops, MatrixRef base, std::int64_t k, int threads);
 
   MatrixRef rows() const { return rows_; }  ///< u8 [n, dims], none above `most_seven_bits`, compared by l2
 
+  /// Whether anything is known of the metric's distances.
+  bool proves() const;
   /// How many neighbours among the reduced rows are to prove which are the k nearest: at a first try, or at a second.
   std::int64_t proving(std::int64_t k, int pass) const;
   /// The k nearest others of some rows, by the base's metric, from their nearest others among the reduced rows, more than k each. Returns

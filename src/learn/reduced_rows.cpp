@@ -39,9 +39,10 @@ std::int64_t candidates_for(std::int64_t k) { return 2 * std::min(k, most_neighb
 // u - 128, whose bits are those of u but for the first.
 void less_128(MatrixRef bytes, Matrix& out, const RunOptions& run) {
   parallel_for(run, bytes.rows, 256, [&](std::int64_t begin, std::int64_t end, int) {
-    const auto* const from = bytes.row<std::uint8_t>(begin);
-    std::transform(from, from + (end - begin) * bytes.cols, out.row<std::uint8_t>(begin),
-                   [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte ^ 0x80); });
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto* const from = bytes.row<std::uint8_t>(i);
+      std::transform(from, from + bytes.cols, out.row<std::uint8_t>(i), [](std::uint8_t byte) { return static_cast<std::uint8_t>(byte ^ 0x80); });
+    }
   });
 }
 
