@@ -20,7 +20,7 @@ constexpr std::int64_t few_proving = 512, many_proving = 4096;  // neighbours am
 #endif
 constexpr std::int64_t fitted_rows = 4096;
 constexpr std::int64_t rows_at_once = std::int64_t{1} << 14;  // that become bytes
-constexpr double safety = 1e-5;  // of radii: canonical distances are float32
+constexpr double safety = 1e-5;  // canonical distances are float32
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -85,6 +85,7 @@ std::optional<ReducedBase> ReducedBase::make(const Ops& ops, MatrixRef base, Met
   return made;
 }
 
+double ReducedBase::least_distance(double square) const { return unit_ * std::sqrt(square) * (1 - safety) - 2 * lost_; }
 bool ReducedBase::proves() const { return unit_ > 0 && std::isfinite(radius_of(metric_, 0)); }
 std::int64_t ReducedBase::proving(std::int64_t k, int pass) const { return proving_of(k, pass, base_.rows); }
 std::size_t ReducedBase::proving_bytes(MatrixRef base, std::int64_t k, std::int64_t neighbors) {
@@ -108,9 +109,8 @@ std::vector<std::size_t> ReducedBase::prove(const Ops& ops, std::span<const RowI
     const auto place = static_cast<std::int64_t>(i) * found;
     const float* const squares = among_reduced.distances.data() + place;
     const double radius = radius_of(metric_, out.distances[(static_cast<std::int64_t>(i) + 1) * k - 1]);
-    const double farthest = (radius + 2 * lost_) * (1 + safety);
     std::int64_t count = first;
-    while (count < found && !(unit_ * std::sqrt(static_cast<double>(squares[count])) > farthest)) ++count;
+    while (count < found && !(least_distance(static_cast<double>(squares[count])) > radius)) ++count;
     if (count == found && found < base_.rows - 1) unproven.push_back(i);
     std::copy_n(among_reduced.ids.begin() + place, count, candidates.begin() + place);
   }

@@ -36,6 +36,8 @@ class ReducedBase {
 
   MatrixRef rows() const { return rows_; }  ///< u8 [n, dims], none above `most_seven_bits`, compared by l2
 
+  /// Rows whose reduced rows are at this squared distance are at least so far from each other, as the header says.
+  double least_distance(double square) const;
   /// Whether anything is known of the metric's distances.
   bool proves() const;
   /// How many neighbours among the reduced rows are to prove which are the k nearest: at a first try, or at a second.

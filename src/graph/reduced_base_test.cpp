@@ -119,6 +119,38 @@ TEST(ReducedBase, what_it_proves_is_so) {
   expect_proofs(low_rank(n, DType::f16), Metric::cosine, "f16 by cosine");
 }
 
+// What the proof stands on, of pairs that are far and that differ in little; and that it says nearly all there is to say.
+TEST(ReducedBase, distances_of_reduced_rows_are_bounds) {
+  for (const auto& [dtype, metric] : {std::pair(DType::u8, Metric::l2), {DType::f32, Metric::euclidean}, {DType::f32, Metric::cosine}}) {
+    test::StridedRows base = low_rank(n, dtype);
+    for (std::int64_t i = 1; i < n; i += 2) {
+      for (std::int64_t j = 0; j < d; ++j) {
+        const float apart = random_below(5, 6, 7, static_cast<std::uint64_t>(i * d + j)) == 0 ? dtype == DType::u8 ? 1.0f : 0.01f : 0.0f;
+        base.set(i, j, dtype == DType::u8 ? std::min(255.0f, base.ref().row<std::uint8_t>(i - 1)[j] + apart)
+                                          : base.ref().row<float>(i - 1)[j] + apart);
+      }
+    }
+    const auto reduced = ReducedBase::make(ops_of("cpu"), base, metric, k, 3, {});
+    ASSERT_TRUE(reduced);
+    const reference::Rows rows(base, metric);
+    double closest = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (const std::int64_t other : {i ^ 1, (i * 7 + 13) % n, (i * 31 + 5) % n}) {
+        double square = 0;
+        for (std::int64_t j = 0; j < reduced->rows().cols; ++j) {
+          const double apart = double{reduced->rows().row<std::uint8_t>(i)[j]} - reduced->rows().row<std::uint8_t>(other)[j];
+          square += apart * apart;
+        }
+        const double said = static_cast<double>(reference::distance(rows, i, rows, other, metric));
+        const double distance = metric == Metric::l2 ? std::sqrt(said) : metric == Metric::cosine ? std::sqrt(2 * said + 1e-6) : said;
+        EXPECT_LE(reduced->least_distance(square), distance) << name_of(metric) << ' ' << i << ' ' << other;
+        if (distance > 0) closest = std::max(closest, reduced->least_distance(square) / distance);
+      }
+    }
+    EXPECT_GE(closest, 0.7) << name_of(metric);
+  }
+}
+
 // Narrow lists prove something, or nobody would want the proof.
 TEST(ReducedBase, few_neighbors_prove_most) {
   const Ops& ops = ops_of("cpu");
