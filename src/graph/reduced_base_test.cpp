@@ -138,7 +138,7 @@ TEST(ReducedBase, distances_of_reduced_rows_are_bounds) {
       for (const std::int64_t other : {i ^ 1, (i * 7 + 13) % n, (i * 31 + 5) % n}) {
         double square = 0;
         for (std::int64_t j = 0; j < reduced->rows().cols; ++j) {
-          const double apart = double{reduced->rows().row<std::uint8_t>(i)[j]} - reduced->rows().row<std::uint8_t>(other)[j];
+          const int apart = int{reduced->rows().row<std::uint8_t>(i)[j]} - reduced->rows().row<std::uint8_t>(other)[j];
           square += apart * apart;
         }
         const double said = static_cast<double>(reference::distance(rows, i, rows, other, metric));
