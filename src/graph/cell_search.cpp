@@ -67,6 +67,7 @@ void CellSearch::prepare() {
 // Cells, and the order of the rows by them.
 void CellSearch::divide(std::uint64_t seed) {
   quantizer_ = fit_coarse_quantizer(ops_, near_, near_metric_, cell_count(n_), seed, finder_run_);
+  quantizer_.seven_bits = reduced();
   cell_of_.resize(at(n_));
   // Where all cells are compared, and as a search will compare them, what else is near costs nothing.
   const std::int64_t regions = regions_of_own_cell(quantizer_);

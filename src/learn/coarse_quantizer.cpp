@@ -170,6 +170,7 @@ CoarseQuantizer with_copies(const CoarseQuantizer& quantizer, const std::vector<
   CoarseQuantizer result;
   result.bytes = quantizer.bytes;
   result.metric = quantizer.metric;
+  result.seven_bits = quantizer.seven_bits;
   std::vector<std::int64_t> regions, centroids;
   for (std::int64_t r = 0; r < quantizer.regions.rows(); ++r) regions.push_back(r);
   result.begins = {0};
@@ -188,7 +189,7 @@ CellFinder::CellFinder(const Ops& ops, const CoarseQuantizer& quantizer, Metric 
                        std::int64_t width, const RunOptions& run)
     : ops_(&ops), quantizer_(&quantizer), regions_wanted_(std::min(regions, quantizer.regions.rows())), width_(width) {
   metric = probed_by(quantizer, metric);
-  PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false};
+  PrepareHints hints{.k = regions_wanted_, .queries = 1 << 20, .batch = batch_rows, .self = false, .seven_bits = quantizer.seven_bits};
   const auto one_cell = [](const Matrix& rows) { return std::vector<std::int64_t>{0, rows.rows()}; };
   // Where all regions are looked into, they are none: each would end in places without a centroid.
   const bool all = regions_wanted_ == quantizer.regions.rows();
@@ -282,7 +283,8 @@ std::size_t NearCellFinder::nearest_of_some(MatrixRef base, std::span<const RowI
     return rows.size();
   }
   const Matrix gathered = gather_rows(centroids, candidates, run);
-  const PrepareHints hints{.k = width_, .queries = std::ssize(rows), .batch = std::ssize(rows), .self = false};
+  const PrepareHints hints{
+      .k = width_, .queries = std::ssize(rows), .batch = std::ssize(rows), .self = false, .seven_bits = quantizer_->seven_bits};
   const auto prepared = ops_->prepare_cells(gathered, {{}, begins}, metric_, hints, run);
   const Matrix queries = gather_rows(base, rows, run);
   std::vector<float> distances(rows.size() * at(width_));

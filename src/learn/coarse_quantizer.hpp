@@ -26,6 +26,7 @@ struct CoarseQuantizer {
   Matrix regions;                    ///< [regions, d]
   Matrix centroids;                  ///< [cells, d], region after region
   std::vector<std::int64_t> begins;  ///< [regions + 1] into the centroids
+  bool seven_bits = false;           ///< of centroids and all rows whose cells are looked for (PrepareHints::seven_bits)
 
   std::int64_t cells() const { return centroids.rows(); }
 };
